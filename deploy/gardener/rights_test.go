@@ -57,7 +57,7 @@ func TestRights(t *testing.T) {
 	t.Cleanup(worker.Close)
 
 	kubebedtest.Eventually(t, func(ctx context.Context) error { // roles take some moments to be in force
-		for _, f := range worker.Check(ctx, "local") {
+		for _, f := range worker.CheckAccess(ctx, "local") {
 			if f.Level != gardener.Fine {
 				return fmt.Errorf("%s: %s: %s", f.Level, f.Subject, f.Message)
 			}
@@ -91,12 +91,12 @@ func wantWork(t *testing.T, worker *gardener.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	m := gardentest.Manifest("a", 1)
-	if err := worker.PreflightShoot(ctx, m); err != nil {
+	m := gardentest.NewManifest("a", 1)
+	if err := worker.DryRunShoot(ctx, m); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
 	for i, seen := range []bool{false, true} {
-		if _, err := worker.ApplyShoot(ctx, gardentest.Manifest("a", int64(i)+1), seen); err != nil {
+		if _, err := worker.ApplyShoot(ctx, gardentest.NewManifest("a", int64(i)+1), seen); err != nil {
 			t.Errorf("apply, seen %t: %v", seen, err)
 		}
 	}

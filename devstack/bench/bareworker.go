@@ -103,7 +103,7 @@ func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int,
 	if err := conn.SendBatch(ctx, &claim).Close(); err != nil || len(done) == 0 {
 		return 0, err
 	}
-	args, err := pgstore.CompleteArgs(done, nil, nil)
+	args, err := pgstore.SortResultsAndBuildArgs(done, nil, nil)
 	if err != nil {
 		return 0, err
 	}

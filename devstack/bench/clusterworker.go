@@ -83,7 +83,7 @@ func (b *syncBed) openStore(ctx context.Context) error {
 	loops.Go(func() { _ = pool.Run(running) })
 	loops.Go(func() { _ = b.listener.Run(running) })
 	b.onStop(func() error { cancel(); loops.Wait(); return nil })
-	b.installation, err = b.store.Installation(ctx)
+	b.installation, err = b.store.GetInstallationID(ctx)
 	return err
 }
 
@@ -98,7 +98,9 @@ func (b *syncBed) stopBed() error {
 }
 
 // startWorker starts a worker. stop waits until it has stopped.
-func (b *syncBed) startWorker(ctx context.Context, slots int, store clusterworker.Store, garden clusterworker.Garden, shoots manifest.Config) (stop func() error, err error) {
+func (b *syncBed) startWorker(
+	ctx context.Context, slots int, store clusterworker.Store, garden clusterworker.Garden, shoots manifest.Config,
+) (stop func() error, err error) {
 	maker, err := manifest.New(shoots, b.installation, memory.DefaultProject, 21)
 	if err != nil {
 		return nil, err
@@ -121,7 +123,9 @@ func (b *syncBed) startWorker(ctx context.Context, slots int, store clusterworke
 
 // measureDrain lets a new worker sync the rows that are due, whose number must be rows. It returns
 // the rows per second, from its first claim until all results are written.
-func (b *syncBed) measureDrain(ctx context.Context, rows, slots int, garden clusterworker.Garden, shoots manifest.Config) (perSecond float64, err error) {
+func (b *syncBed) measureDrain(
+	ctx context.Context, rows, slots int, garden clusterworker.Garden, shoots manifest.Config,
+) (perSecond float64, err error) {
 	store := &countedStore{Store: b.store, want: int64(rows), done: make(chan struct{})}
 	stop, err := b.startWorker(ctx, slots, store, garden, shoots)
 	if err != nil {
@@ -146,17 +150,19 @@ type countedStore struct {
 	done         chan struct{}
 }
 
-// Claim claims rows.
-func (s *countedStore) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
+// ClaimRows claims rows.
+func (s *countedStore) ClaimRows(
+	ctx context.Context, owner string, limits clusterworker.ClaimLimits, lease time.Duration,
+) (claims []clusterworker.Claim, err error) {
 	now := time.Now()
 	s.began.CompareAndSwap(nil, &now)
 	s.claims.Add(1)
-	return s.Store.Claim(ctx, owner, room, lease)
+	return s.Store.ClaimRows(ctx, owner, limits, lease)
 }
 
-// Complete writes results. Only one goroutine of a worker calls it.
-func (s *countedStore) Complete(ctx context.Context, results []clusterworker.Result) ([]string, error) {
-	lost, err := s.Store.Complete(ctx, results)
+// WriteResults writes results. Only one goroutine of a worker calls it.
+func (s *countedStore) WriteResults(ctx context.Context, results []clusterworker.Result) ([]string, error) {
+	lost, err := s.Store.WriteResults(ctx, results)
 	if err != nil {
 		return lost, err
 	}

@@ -79,12 +79,12 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	bareAll := x.newWay("changes by one statement", x.updateCluster, true, true)
 	bareSilent := x.newWay("changes by one statement without notifications", x.updateCluster, true, false)
 	bareFree := x.newWay("changes by one statement without the triggers", x.updateCluster, false, true)
-	before := x.bed.listener.Notifications()
+	before := x.bed.listener.CountNotifications()
 	// All rows are marked as synced before each turn, as if a worker had kept up.
 	if err := measureAlternately(ctx, taxTurns, progress, x.bed.owner.MarkAllSynced, all, free, bareAll, bareSilent, bareFree); err != nil {
 		return 0, err
 	}
-	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.Notifications()-before, 2*(taxTurns+1)*taxRows)
+	_, _ = fmt.Fprintf(progress, "%d notifications for %d changes\n", x.bed.listener.CountNotifications()-before, 2*(taxTurns+1)*taxRows)
 	_, _ = fmt.Fprintf(progress, "of single statements the triggers leave %.2f, and %.2f without notifications\n", medianRatio(bareAll, bareFree), medianRatio(bareSilent, bareFree))
 	return medianRatio(all, free), nil
 }

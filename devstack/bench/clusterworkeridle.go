@@ -53,7 +53,7 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 		"DATABASE_URL": target.String(), "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
 		"GARDENER_MOCK_CREATE_TIME": "0s", "GARDENER_MOCK_UPDATE_TIME": "0s",
 	}
-	command := clusterworkerapp.Command(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
+	command := clusterworkerapp.NewCommand(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
 		value, ok := env[name]
 		return value, ok
 	})

@@ -121,7 +121,7 @@ func serveConsole(ctx context.Context, fleetAPI string) (url string, stop func()
 	if err != nil {
 		return "", nil, err
 	}
-	parts, url, err := consoleapp.Parts(ctx, p, cfg.Part, consoleapp.Overrides{})
+	parts, url, err := consoleapp.BuildParts(ctx, p, cfg.Part, consoleapp.Overrides{})
 	if err != nil {
 		return "", nil, err
 	}

@@ -60,8 +60,8 @@ func (f *Fleet) SetClock(offset time.Duration) {
 	f.offset = offset
 }
 
-// Create adds a resource, unless it exists.
-func (f *Fleet) Create(id string, labels map[string]string) (created bool) {
+// CreateSession adds a resource, unless it exists.
+func (f *Fleet) CreateSession(id string, labels map[string]string) (created bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.rows[id] != nil {

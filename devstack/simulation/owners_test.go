@@ -51,7 +51,7 @@ func (o *Owners) RunStep(ctx context.Context, s Step) {
 	for range max(1, s.Times) {
 		switch s.Deed {
 		case Create:
-			o.Fleet.Create(s.Resource, o.In)
+			o.Fleet.CreateSession(s.Resource, o.In)
 		case Patch:
 			o.Fleet.Patch(s.Resource, o.Demote)
 		case Delete:

@@ -19,12 +19,12 @@ type endlessStore struct {
 	done      chan struct{}
 }
 
-func (s *endlessStore) Claim(_ context.Context, _ string, room Room, lease time.Duration) ([]Claim, error) {
+func (s *endlessStore) ClaimRows(_ context.Context, _ string, limits ClaimLimits, lease time.Duration) (claims []Claim, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests++
-	list := make([]Claim, 0, room.Slots)
-	for range room.Slots {
+	list := make([]Claim, 0, limits.Slots)
+	for range limits.Slots {
 		s.next++
 		list = append(list, Claim{
 			ClusterID: fmt.Sprint("c", s.next%100_000), Token: s.next, Until: time.Now().Add(lease), Generation: 1,
@@ -34,9 +34,11 @@ func (s *endlessStore) Claim(_ context.Context, _ string, room Room, lease time.
 	return list, nil
 }
 
-func (*endlessStore) StoreNames(context.Context, []Naming) ([]Naming, error) { return nil, nil }
+func (*endlessStore) StoreNames(context.Context, []ProposedName) ([]ProposedName, error) {
+	return nil, nil
+}
 
-func (s *endlessStore) Complete(_ context.Context, results []Result) ([]string, error) {
+func (s *endlessStore) WriteResults(_ context.Context, results []Result) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests++
@@ -47,13 +49,13 @@ func (s *endlessStore) Complete(_ context.Context, results []Result) ([]string, 
 	return nil, nil
 }
 
-func (*endlessStore) Release(context.Context, []Claim) error { return nil }
+func (*endlessStore) ReleaseClaims(context.Context, []Claim) error { return nil }
 
-func (*endlessStore) Renew(context.Context, []Claim, time.Duration) ([]string, error) {
+func (*endlessStore) RenewLeases(context.Context, []Claim, time.Duration) ([]string, error) {
 	return nil, nil
 }
 
-func (*endlessStore) NextLeaseEndOfOthers(context.Context, string) (time.Duration, bool, error) {
+func (*endlessStore) FindNextLeaseEndOfOthers(context.Context, string) (time.Duration, bool, error) {
 	return 0, false, nil
 }
 

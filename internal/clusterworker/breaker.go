@@ -15,11 +15,11 @@ const (
 	probeHangs = 10 * time.Second
 )
 
-// A breaker records whether Gardener is down. A caller that meets an error which may be
+// A circuitBreaker records whether Gardener is down. A caller that meets an error which may be
 // an outage calls probeUnlessOpen. The breaker then probes once for all concurrent callers. If
 // the probe fails as well, the breaker opens and stays open until a later probe
 // succeeds.
-type breaker struct {
+type circuitBreaker struct {
 	// probe returns nil if Gardener answers.
 	probe func(context.Context) error
 	// changed is called when the breaker opens, with the reason, and when it closes,
@@ -30,25 +30,27 @@ type breaker struct {
 	open   bool
 	since  time.Time
 	reason error         // why it opened
-	asked  *inquiry      // the running probe, nil if none runs
+	asked  *sharedProbe  // the running probe, nil if none runs
 	opened chan struct{} // capacity 1
 }
 
-// An inquiry is one probe that several callers wait for.
-type inquiry struct {
+// A sharedProbe is one probe that several callers wait for.
+type sharedProbe struct {
 	done chan struct{}
 	err  error
 	// void is set if the caller that probed was stopped before an answer.
 	void bool
 }
 
-func newBreaker(probe func(context.Context) error, changed func(context.Context, error, time.Duration)) *breaker {
-	return &breaker{probe: probe, changed: changed, opened: make(chan struct{}, 1)}
+func newCircuitBreaker(
+	probeGardener func(context.Context) error, onOutageChange func(context.Context, error, time.Duration),
+) *circuitBreaker {
+	return &circuitBreaker{probe: probeGardener, changed: onOutageChange, opened: make(chan struct{}, 1)}
 }
 
 // probeUnlessOpen reports whether Gardener is down. It returns the error of ctx if ctx ends
 // before the answer is known.
-func (b *breaker) probeUnlessOpen(ctx context.Context) (down bool, err error) {
+func (b *circuitBreaker) probeUnlessOpen(ctx context.Context) (gardenerDown bool, err error) {
 	for {
 		b.mu.Lock()
 		if b.open {
@@ -58,12 +60,12 @@ func (b *breaker) probeUnlessOpen(ctx context.Context) (down bool, err error) {
 		q := b.asked
 		mine := q == nil
 		if mine {
-			q = &inquiry{done: make(chan struct{})}
+			q = &sharedProbe{done: make(chan struct{})}
 			b.asked = q
 		}
 		b.mu.Unlock()
 		if mine {
-			b.probeOnce(ctx, q)
+			b.probeAndOpenOnFailure(ctx, q)
 		}
 		select {
 		case <-q.done:
@@ -79,41 +81,41 @@ func (b *breaker) probeUnlessOpen(ctx context.Context) (down bool, err error) {
 	}
 }
 
-// probeOnce sends one probe, and opens the breaker if the probe fails.
-func (b *breaker) probeOnce(ctx context.Context, q *inquiry) {
-	q.err = b.probe(ctx)
-	q.void = q.err != nil && ctx.Err() != nil // a canceled probe says nothing about Gardener
-	opens := q.err != nil && !q.void
+// probeAndOpenOnFailure sends one probe, and opens the breaker if the probe fails.
+func (b *circuitBreaker) probeAndOpenOnFailure(ctx context.Context, shared *sharedProbe) {
+	shared.err = b.probe(ctx)
+	shared.void = shared.err != nil && ctx.Err() != nil // a canceled probe says nothing about Gardener
+	opens := shared.err != nil && !shared.void
 	b.mu.Lock()
 	b.asked = nil
 	if opens {
-		b.open, b.since, b.reason = true, time.Now(), q.err
+		b.open, b.since, b.reason = true, time.Now(), shared.err
 	}
 	b.mu.Unlock()
 	if opens {
-		b.changed(ctx, q.err, 0)
+		b.changed(ctx, shared.err, 0)
 		select {
 		case b.opened <- struct{}{}:
 		default:
 		}
 	}
-	close(q.done)
+	close(shared.done)
 }
 
-// Run probes while the breaker is open, until ctx ends.
-func (b *breaker) Run(ctx context.Context) {
+// runProbesWhileOpen probes while the breaker is open, until ctx ends.
+func (b *circuitBreaker) runProbesWhileOpen(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.opened:
 		}
-		b.probeUntilAnswer(ctx)
+		b.probeUntilGardenerAnswers(ctx)
 	}
 }
 
-// probeUntilAnswer probes while the breaker is open, and closes it when Gardener answers.
-func (b *breaker) probeUntilAnswer(ctx context.Context) {
+// probeUntilGardenerAnswers probes while the breaker is open, and closes it when Gardener answers.
+func (b *circuitBreaker) probeUntilGardenerAnswers(ctx context.Context) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,7 +140,7 @@ func (b *breaker) probeUntilAnswer(ctx context.Context) {
 			})
 		case err := <-results:
 			if err == nil {
-				b.endOutage(ctx)
+				b.closeAndReportOutageEnd(ctx)
 				return
 			}
 			timer.Reset(time.Until(begun.Add(probeInterval)))
@@ -146,8 +148,8 @@ func (b *breaker) probeUntilAnswer(ctx context.Context) {
 	}
 }
 
-// endOutage closes the breaker, so that calls continue.
-func (b *breaker) endOutage(ctx context.Context) {
+// closeAndReportOutageEnd closes the breaker, so that calls continue.
+func (b *circuitBreaker) closeAndReportOutageEnd(ctx context.Context) {
 	b.mu.Lock()
 	b.open, b.reason = false, nil
 	after := time.Since(b.since)
@@ -155,19 +157,19 @@ func (b *breaker) endOutage(ctx context.Context) {
 	b.changed(ctx, nil, after)
 }
 
-func (b *breaker) isOpen() bool {
+func (b *circuitBreaker) isOpen() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open
 }
 
-// currentOutage returns the start of and reason for the outage, zero if the breaker is
+// currentOutageOrZero returns the start of and reason for the outage, zero if the breaker is
 // closed.
-func (b *breaker) currentOutage() Outage {
+func (b *circuitBreaker) currentOutageOrZero() Outage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open {
 		return Outage{}
 	}
-	return Outage{Since: b.since, Reason: sanitizeText(b.reason.Error())}
+	return Outage{Since: b.since, Reason: sanitizeAndTruncateText(b.reason.Error())}
 }

@@ -53,19 +53,19 @@ func (p *fakeProbe) probes() int {
 	return n
 }
 
-func newBreakerRig(t *testing.T) (p *fakeProbe, b *breaker) {
+func newBreakerRig(t *testing.T) (p *fakeProbe, b *circuitBreaker) {
 	t.Helper()
 	p = &fakeProbe{}
-	b = newBreaker(p.probe, p.changed)
+	b = newCircuitBreaker(p.probe, p.changed)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { b.Run(ctx); close(done) }()
+	go func() { b.runProbesWhileOpen(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return p, b
 }
 
 // wantDown calls probeUnlessOpen concurrently.
-func wantDown(t *testing.T, b *breaker, want bool) {
+func wantDown(t *testing.T, b *circuitBreaker, want bool) {
 	t.Helper()
 	answers := make(chan error, 20)
 	for range cap(answers) {
@@ -103,7 +103,7 @@ func TestBreaker(t *testing.T) {
 		}
 		p.set(nil)
 		time.Sleep(time.Second)
-		if b.isOpen() || !b.currentOutage().Since.IsZero() {
+		if b.isOpen() || !b.currentOutageOrZero().Since.IsZero() {
 			t.Error("it does not close")
 		}
 		p.probes()

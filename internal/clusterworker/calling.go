@@ -10,12 +10,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A fate is how a claim ended.
-type fate int
+// An outcomeKind is how a claim ended.
+type outcomeKind int
 
 const (
 	// fateResult means that the row was tried and its result is not written yet.
-	fateResult fate = iota
+	fateResult outcomeKind = iota
 	// fateBack means that the row was not tried, or its result is unknown, and the
 	// claim is released.
 	fateBack
@@ -25,153 +25,157 @@ const (
 
 // An outcome is the end of a claim. Every claim has exactly one.
 type outcome struct {
-	ticket
-	fate   fate
+	timedClaim
+	fate   outcomeKind
 	result Result // only for fateResult
 }
 
-func outcomeOf(t ticket, r Result) outcome { return outcome{ticket: t, result: r} }
-func givenBack(t ticket) outcome           { return outcome{ticket: t, fate: fateBack} }
-func expiredOutcome(t ticket) outcome      { return outcome{ticket: t, fate: fateForgone} }
+func newResultOutcome(claim timedClaim, result Result) outcome {
+	return outcome{timedClaim: claim, result: result}
+}
+func newReleaseOutcome(claim timedClaim) outcome { return outcome{timedClaim: claim, fate: fateBack} }
+func newAbandonedOutcome(claim timedClaim) outcome {
+	return outcome{timedClaim: claim, fate: fateForgone}
+}
 
-// submitOutcome passes an outcome to the writer.
-func (w *Worker) submitOutcome(o outcome) {
+// queueOutcomeAndWakeClaimer passes an outcome to the writer.
+func (w *Worker) queueOutcomeAndWakeClaimer(o outcome) {
 	w.outcomes <- o
-	w.floor.noteOutcome()
+	w.floor.decrementClaimsWithoutOutcome()
 	w.wakeClaimer()
 }
 
-// syncRow tries to sync one row.
-func (w *Worker) syncRow(ctx context.Context, t ticket) {
-	ctx, held := w.leases.startRenewing(ctx, t)
-	o := w.trySync(ctx, t)
-	o.Until = w.leases.stopRenewing(held)
-	w.floor.endCall(t.ClusterID)
-	w.submitOutcome(o)
+// syncClaimAndQueueOutcome tries to sync one row.
+func (w *Worker) syncClaimAndQueueOutcome(ctx context.Context, claim timedClaim) {
+	ctx, held := w.leases.startRenewingLease(ctx, claim)
+	o := w.buildAndSyncShoot(ctx, claim)
+	o.Until = w.leases.stopRenewingLease(held)
+	w.floor.releaseSlot(claim.ClusterID)
+	w.queueOutcomeAndWakeClaimer(o)
 }
 
-// trySync builds the manifest, sends it, and returns the outcome.
-func (w *Worker) trySync(ctx context.Context, t ticket) outcome {
-	m, err := w.newManifestOfClaim(ctx, t.Claim)
+// buildAndSyncShoot builds the manifest, sends it, and returns the outcome.
+func (w *Worker) buildAndSyncShoot(ctx context.Context, claim timedClaim) outcome {
+	m, err := w.buildManifestUnlessDeleting(ctx, claim.Claim)
 	if err != nil {
-		return outcomeOf(t, classifyFailure(t.Claim, err, false))
+		return newResultOutcome(claim, newFailureResult(claim.Claim, err, false))
 	}
 	// This is the last check before the call. A process that was suspended for a minute
 	// would otherwise begin its call while another worker holds the row.
-	if !t.hasTime(w.cfg.Lease / leaseStart) {
-		return expiredOutcome(t)
+	if !claim.hasLeaseFor(w.cfg.Lease / leaseStart) {
+		return newAbandonedOutcome(claim)
 	}
 	if ctx.Err() != nil {
-		return canceledOutcome(ctx, t)
+		return newCanceledOutcome(ctx, claim)
 	}
-	r := newResult(t.Claim)
-	if err = w.sendToGardener(ctx, t.Claim, m, &r); err == nil {
-		return outcomeOf(t, r)
+	r := newSuccessResult(claim.Claim)
+	if err = w.applyOrDeleteShoot(ctx, claim.Claim, m, &r); err == nil {
+		return newResultOutcome(claim, r)
 	}
 	if ctx.Err() != nil {
-		return canceledOutcome(ctx, t)
+		return newCanceledOutcome(ctx, claim)
 	}
 	outage := false
-	if class := classOf(err); class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
+	if class := classifyError(err); class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
 		var stopped error
 		if outage, stopped = w.breaker.probeUnlessOpen(ctx); stopped != nil {
-			return canceledOutcome(ctx, t)
+			return newCanceledOutcome(ctx, claim)
 		}
 	} else if class == ErrorClass(shoot.ClassThrottled) {
-		w.throttle.extendUntil(time.Now().Add(min(throttleOf(err), maxPause)))
+		w.throttle.extendWaitUntil(time.Now().Add(min(retryAfterWithinLimits(err), maxPause)))
 	}
-	return outcomeOf(t, classifyFailure(t.Claim, err, outage))
+	return newResultOutcome(claim, newFailureResult(claim.Claim, err, outage))
 }
 
-// canceledOutcome returns the outcome of a call that the worker canceled. A row whose lease
+// newCanceledOutcome returns the outcome of a call that the worker canceled. A row whose lease
 // could not be renewed is not released, because another worker may hold it.
-func canceledOutcome(ctx context.Context, t ticket) outcome {
+func newCanceledOutcome(ctx context.Context, claim timedClaim) outcome {
 	if errors.Is(context.Cause(ctx), errLeaseOver) {
-		return expiredOutcome(t)
+		return newAbandonedOutcome(claim)
 	}
-	return givenBack(t)
+	return newReleaseOutcome(claim)
 }
 
-// newManifestOfClaim returns the manifest to send, which is empty for a deletion.
-func (w *Worker) newManifestOfClaim(ctx context.Context, c Claim) (m shoot.Manifest, err error) {
-	if c.Deleting {
-		return m, nil
+// buildManifestUnlessDeleting returns the manifest to send, which is empty for a deletion.
+func (w *Worker) buildManifestUnlessDeleting(ctx context.Context, claim Claim) (manifest shoot.Manifest, err error) {
+	if claim.Deleting {
+		return manifest, nil
 	}
-	err = w.recoverPanic(ctx, "build Shoot", c.ClusterID, func() error {
-		made, err := w.maker.Make(c)
+	err = w.callRecoveringPanic(ctx, "build Shoot", claim.ClusterID, func() error {
+		made, err := w.maker.BuildManifest(claim)
 		if err != nil {
 			return &rowError{class: ClassBadSpec, err: err}
 		}
-		m = made
+		manifest = made
 		return nil
 	})
-	return m, err
+	return manifest, err
 }
 
-// sendToGardener sends the apply or delete request of the claim, and records the answer
+// applyOrDeleteShoot sends the apply or delete request of the claim, and records the answer
 // in r.
-func (w *Worker) sendToGardener(ctx context.Context, c Claim, m shoot.Manifest, r *Result) error {
-	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.callBound(), errCallTimeout)
+func (w *Worker) applyOrDeleteShoot(ctx context.Context, claim Claim, manifest shoot.Manifest, result *Result) error {
+	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.totalCallTimeout(), errCallTimeout)
 	defer cancel()
 	v, what, ask := verbApply, "apply Shoot", func() (err error) {
-		r.Applied, err = w.garden.ApplyShoot(callCtx, m, c.ShootUID != "")
+		result.Applied, err = w.garden.ApplyShoot(callCtx, manifest, claim.ShootUID != "")
 		return err
 	}
-	if c.Deleting {
-		ref := shoot.Ref{Name: c.ShootName, UID: c.ShootUID, Cluster: c.ClusterID, Installation: w.installation}
+	if claim.Deleting {
+		ref := shoot.Ref{Name: claim.ShootName, UID: claim.ShootUID, Cluster: claim.ClusterID, Installation: w.installation}
 		v, what, ask = verbDelete, "delete Shoot", func() error {
 			d, err := w.garden.DeleteShoot(callCtx, ref)
-			r.Absent = d.Absent
+			result.Absent = d.Absent
 			return err
 		}
 	}
 	begin := time.Now()
-	err := w.recoverPanic(ctx, what, c.ClusterID, ask)
-	result := resultOK
+	err := w.callRecoveringPanic(ctx, what, claim.ClusterID, ask)
+	outcome := resultOK
 	switch {
 	case err != nil && ctx.Err() != nil:
-		result = resultStopped
+		outcome = resultStopped
 	case err != nil:
-		result = string(classOf(err))
+		outcome = string(classifyError(err))
 	}
-	w.metrics.observeCall(v, result, time.Since(begin))
+	w.metrics.observeCallDuration(v, outcome, time.Since(begin))
 	return err
 }
 
-// recoverPanic turns a panic in do into an error of the cluster.
-func (w *Worker) recoverPanic(ctx context.Context, what, clusterID string, do func() error) (err error) {
+// callRecoveringPanic turns a panic in call into an error of the cluster.
+func (w *Worker) callRecoveringPanic(ctx context.Context, action, clusterID string, call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			w.metrics.panics.Inc()
-			w.log.ErrorContext(ctx, "panic recovered", "what", what, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
-			err = errFault(what, value)
+			w.log.ErrorContext(ctx, "panic recovered", "what", action, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+			err = newPanicError(action, value)
 		}
 	}()
-	return do()
+	return call()
 }
 
 // probeGardener returns an error if Gardener does not answer within CallTimeout.
 func (w *Worker) probeGardener(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
-	err := w.recoverPanic(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
-	if gardenerAnswers(err) {
+	err := w.callRecoveringPanic(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
+	if isAnswerFromGardener(err) {
 		return nil
 	}
 	return err
 }
 
 // recordOutageChange logs and counts an outage that began or ended.
-func (w *Worker) recordOutageChange(ctx context.Context, reason error, outageDuration time.Duration) {
-	if reason != nil {
+func (w *Worker) recordOutageChange(ctx context.Context, outageErr error, outageDuration time.Duration) {
+	if outageErr != nil {
 		w.metrics.outages.Inc()
 		w.metrics.breaker.Set(1)
-		w.log.ErrorContext(ctx, "gardener unavailable, sync paused", "err", reason)
-		w.outages.requestReport()
+		w.log.ErrorContext(ctx, "gardener unavailable, sync paused", "err", outageErr)
+		w.outages.triggerOutageWrite()
 		return
 	}
 	w.metrics.breaker.Set(0)
 	w.log.InfoContext(ctx, "gardener available again, sync resumed", "after", outageDuration.Round(time.Millisecond))
-	w.outages.requestReport()
+	w.outages.triggerOutageWrite()
 	w.wakeClaimer()
 }

@@ -45,7 +45,7 @@ func (c *chance) end() {
 }
 
 // database fails before or after requests, and is slow.
-func (c *chance) database(ctx context.Context, _ request) error {
+func (c *chance) database(ctx context.Context, _ requestKind) error {
 	if c.of(0.1) {
 		c.wait(ctx, 20*time.Second)
 	}
@@ -65,7 +65,7 @@ func (c *chance) gardener(ctx context.Context, _ verb, _ string) error {
 	case c.of(0.05):
 		panic("chance")
 	case c.of(0.2):
-		class := shoot.Classes()[c.upTo(len(shoot.Classes()))]
+		class := shoot.ListClasses()[c.upTo(len(shoot.ListClasses()))]
 		return &shoot.Error{Class: class, RetryAfter: time.Duration(c.upTo(int(20 * time.Second))), Err: errors.New("by chance")}
 	}
 	return nil
@@ -104,7 +104,7 @@ func goWrong(t *testing.T, seed uint64) {
 	garden.on, garden.probed = c.gardener, c.probe
 	garden.answer = func(verb, string) error {
 		if c.of(0.1) {
-			return shoot.Errorf(shoot.ClassUnavailable, "the answer is lost")
+			return shoot.NewClassErrorf(shoot.ClassUnavailable, "the answer is lost")
 		}
 		return nil
 	}
@@ -162,13 +162,13 @@ func goWrong(t *testing.T, seed uint64) {
 	synctest.Wait()
 	wantAgreement(t, store, garden)
 	for _, r := range rigs {
-		if s := r.worker.Stats(); s.InFlight != 0 || s.Unwritten != 0 {
+		if s := r.worker.CollectStats(); s.InFlight != 0 || s.Unwritten != 0 {
 			t.Errorf("not at rest: %+v", s)
 		}
-		if err := errors.Join(r.worker.Live(), r.worker.claims.checkHealth()); err != nil {
+		if err := errors.Join(r.worker.CheckLive(), r.worker.claims.checkClaimHealth()); err != nil {
 			t.Error(err)
 		}
 		r.stop()
 	}
-	garden.wantSound(t, 3*newCallLimiter(8).maxCalls())
+	garden.wantSound(t, 3*newCallLimiter(8).maxConcurrentCalls())
 }

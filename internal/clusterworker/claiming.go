@@ -11,22 +11,22 @@ import (
 // tick is the longest time that the claimer sleeps, for changes that do not wake it.
 const tick = 250 * time.Millisecond
 
-// A request is a kind of database request. The set is closed.
-type request string
+// A requestKind is a kind of database request. The set is closed.
+type requestKind string
 
 const (
-	toClaim    request = "claim"
-	toName     request = "name"
-	toComplete request = "complete"
-	toRelease  request = "release"
-	toRenew    request = "renew"
+	toClaim    requestKind = "claim"
+	toName     requestKind = "name"
+	toComplete requestKind = "complete"
+	toRelease  requestKind = "release"
+	toRenew    requestKind = "renew"
 	// toFindLease asks when the next lease of another worker ends.
-	toFindLease  request = "next_lease"
-	toNoteOutage request = "set_outage"
+	toFindLease  requestKind = "next_lease"
+	toNoteOutage requestKind = "set_outage"
 )
 
-// dbRetry returns the backoff of repeated database requests.
-func dbRetry() backoff.Policy {
+// databaseRetryPolicy returns the backoff of repeated database requests.
+func databaseRetryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: 2 * time.Second}
 }
 
@@ -45,26 +45,26 @@ type claimer struct {
 func newClaimer(w *Worker) *claimer {
 	c := &claimer{Worker: w, schedule: schedule{alarms: w.alarms, slots: w.cfg.Slots}}
 	if w.waker != nil {
-		c.wakes = w.waker.Wakes()
+		c.wakes = w.waker.NotificationChannel()
 	}
 	return c
 }
 
-// runClaims claims rows until ctx ends. Calls run under callCtx. dbCtx limits database requests,
+// claimUntilDone claims rows until ctx ends. Calls run under callCtx. databaseCtx limits database requests,
 // so that a claim in progress at shutdown is not lost for the time
 // of its lease.
-func (c *claimer) runClaims(ctx, callCtx, dbCtx context.Context) {
-	defer c.claimPulse.noteIdle()
+func (c *claimer) claimUntilDone(ctx, callCtx, databaseCtx context.Context) {
+	defer c.claimPulse.recordIdle()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		c.claimPulse.noteProgress()
+		c.claimPulse.recordProgress()
 		select {
 		case _, open := <-c.wakes:
-			c.noteNotification(open)
+			c.scheduleClaimOnNotification(open)
 		default:
 		}
-		wait := c.claimAndDispatchIfDue(ctx, callCtx, dbCtx)
+		wait := c.claimRowsAndStartCallsIfDue(ctx, callCtx, databaseCtx)
 		if wait <= 0 {
 			continue
 		}
@@ -72,22 +72,22 @@ func (c *claimer) runClaims(ctx, callCtx, dbCtx context.Context) {
 		select {
 		case <-ctx.Done():
 		case _, open := <-c.wakes:
-			c.noteNotification(open)
+			c.scheduleClaimOnNotification(open)
 		case <-c.nudges:
 		case <-timer.C:
 		}
 	}
 }
 
-// noteNotification records a notification.
-func (c *claimer) noteNotification(channelOpen bool) {
+// scheduleClaimOnNotification makes a claim due, or stops receiving if the channel is closed.
+func (c *claimer) scheduleClaimOnNotification(channelOpen bool) {
 	if !channelOpen {
 		c.wakes = nil
 		return
 	}
 	now := time.Now()
-	c.schedule.noteNotification(now)
-	c.woken.setTime(now)
+	c.schedule.startClaimBurst(now)
+	c.woken.recordNotification(now)
 	// It may announce a pause that ends before the next check.
 	if soon := c.looked.Add(recheckAfter); soon.Before(c.leases) {
 		c.leases = soon
@@ -97,107 +97,107 @@ func (c *claimer) noteNotification(channelOpen bool) {
 // recheckAfter is the least time between two checks of leases and pauses.
 const recheckAfter = time.Second
 
-// claimAndDispatchIfDue claims rows if a claim is due, and returns the wait until then otherwise.
-func (c *claimer) claimAndDispatchIfDue(ctx, callCtx, dbCtx context.Context) (wait time.Duration) {
+// claimRowsAndStartCallsIfDue claims rows if a claim is due, and returns the wait until then otherwise.
+func (c *claimer) claimRowsAndStartCallsIfDue(ctx, callCtx, databaseCtx context.Context) (waitUntilDue time.Duration) {
 	now := time.Now()
-	listening := c.listening()
+	listening := c.isListening()
 	if !listening {
-		c.schedule.pollBy(now.Add(c.blindInterval()))
+		c.schedule.setPollIfEarlier(now.Add(c.randomPollIntervalWithoutNotifications()))
 	}
-	room, freed, more := c.floor.freeRoom()
+	room, freed, more := c.floor.currentClaimLimits()
 	if room.Slots == 0 || c.breaker.isOpen() {
-		c.claims.expectWithin(c.cfg.PollInterval) // no claim is due
+		c.claims.expectClaimWithin(c.cfg.PollInterval) // no claim is due
 		if !more.IsZero() {
 			return min(tick, max(time.Millisecond, more.Sub(now)))
 		}
 		return tick // the end of either condition wakes the claimer
 	}
-	if throttled := c.throttle.notBefore().Sub(now); throttled > 0 {
-		c.claims.expectWithin(c.cfg.PollInterval)
+	if throttled := c.throttle.waitEnd().Sub(now); throttled > 0 {
+		c.claims.expectClaimWithin(c.cfg.PollInterval)
 		return throttled
 	}
-	c.alarmAtNextLeaseEnd(dbCtx, now)
-	at, why := c.schedule.nextClaim(room, freed)
+	c.setAlarmAtNextLeaseEnd(databaseCtx, now)
+	at, why := c.schedule.nextClaimTime(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
 	}
 	if at.After(now) {
 		return at.Sub(now)
 	}
-	tickets, err := c.claimBatch(dbCtx, room)
+	tickets, err := c.claimRowsAndCount(databaseCtx, room)
 	if err != nil {
-		c.hold = time.Now().Add(dbRetry().Delay(c.failed))
+		c.hold = time.Now().Add(databaseRetryPolicy().Delay(c.failed))
 		c.failed++
 		// The claim may have been carried out, with only its answer lost.
-		c.alarms.setAlarm(time.Now().Add(c.cfg.Lease))
+		c.alarms.addAlarm(time.Now().Add(c.cfg.Lease))
 		return time.Until(c.hold)
 	}
 	c.failed = 0
 	interval := c.cfg.PollInterval
 	if !listening { // read before the claim: earlier changes are part of it
-		interval = c.blindInterval()
+		interval = c.randomPollIntervalWithoutNotifications()
 	}
-	c.schedule.noteClaim(now, limitsReached(tickets, room), interval)
-	c.claims.expectWithin(interval)
-	c.metrics.countClaim(why, len(tickets))
-	c.dispatchRows(ctx, callCtx, dbCtx, tickets)
+	c.schedule.recordClaim(now, checkClaimLimitsReached(tickets, room), interval)
+	c.claims.expectClaimWithin(interval)
+	c.metrics.countClaimQuery(why, len(tickets))
+	c.nameShootsAndStartCalls(ctx, callCtx, databaseCtx, tickets)
 	return 0
 }
 
-// limitsReached reports for which rows a claim returned all that it asked for.
-func limitsReached(tickets []ticket, room Room) filled {
+// checkClaimLimitsReached reports for which rows a claim returned all that it asked for.
+func checkClaimLimitsReached(claims []timedClaim, limits ClaimLimits) reachedLimits {
 	n := 0
-	for _, t := range tickets {
+	for _, t := range claims {
 		if t.LastClass == ClassTimeout {
 			n++
 		}
 	}
-	return filled{all: len(tickets) >= room.Slots, timedOut: n >= room.TimedOut}
+	return reachedLimits{all: len(claims) >= limits.Slots, timedOut: n >= limits.TimedOut}
 }
 
-// alarmAtNextLeaseEnd sets an alarm for the end of another worker's lease, as that worker may
-// have died, or of a pause. It queries twice per lease duration and after notifications, so that
-// none ends unnoticed.
-func (c *claimer) alarmAtNextLeaseEnd(dbCtx context.Context, now time.Time) {
+// setAlarmAtNextLeaseEnd sets an alarm for the end of a pause or of another worker's lease. That
+// worker may have died. It queries twice per lease duration and after notifications, so that none
+// ends unnoticed.
+func (c *claimer) setAlarmAtNextLeaseEnd(databaseCtx context.Context, now time.Time) {
 	if now.Before(c.leases) {
 		return
 	}
 	c.looked, c.leases = now, now.Add(c.cfg.Lease/2)
-	ctx, cancel := context.WithTimeoutCause(dbCtx, storeTimeout, errStoreTimeout)
+	ctx, cancel := context.WithTimeoutCause(databaseCtx, storeTimeout, errStoreTimeout)
 	defer cancel()
-	in, ok, err := c.store.NextLeaseEndOfOthers(ctx, c.owner)
-	c.db.noteRequest(dbCtx, toFindLease, err)
+	in, ok, err := c.store.FindNextLeaseEndOfOthers(ctx, c.owner)
+	c.db.recordRequestResult(databaseCtx, toFindLease, err)
 	if err != nil || !ok {
 		return
 	}
 	ends := now.Add(in)
-	c.alarms.setAlarm(ends)
+	c.alarms.addAlarm(ends)
 	if again := ends.Add(grain); again.Before(c.leases) {
 		c.leases = again // the lease after it
 	}
 }
 
-// claimBatch claims as many rows as room allows.
-func (c *claimer) claimBatch(dbCtx context.Context, room Room) ([]ticket, error) {
+// claimRowsAndCount claims as many rows as limits allow, and counts them.
+func (c *claimer) claimRowsAndCount(databaseCtx context.Context, limits ClaimLimits) (claims []timedClaim, err error) {
 	began := time.Now()
-	c.claims.noteClaimStart()
-	rows, err := c.claimRows(dbCtx, room)
-	c.claims.noteClaimEnd(err)
-	c.db.noteRequest(dbCtx, toClaim, err)
+	c.claims.recordClaimStart()
+	rows, err := c.loadInstallationAndClaimRows(databaseCtx, limits)
+	c.claims.recordClaimEnd(err)
+	c.db.recordRequestResult(databaseCtx, toClaim, err)
 	if err != nil {
 		return nil, err
 	}
-	tickets := make([]ticket, len(rows))
+	claims = make([]timedClaim, len(rows))
 	for i, row := range rows {
-		tickets[i] = ticket{Claim: row, claimed: began}
+		claims[i] = timedClaim{Claim: row, claimed: began}
 	}
-	c.floor.admitClaims(len(tickets))
-	c.counts.claimed.Add(uint64(len(tickets)))
-	return tickets, nil
+	c.floor.addClaims(len(claims))
+	c.counts.claimed.Add(uint64(len(claims)))
+	return claims, nil
 }
 
-func (c *claimer) claimRows(dbCtx context.Context, room Room) ([]Claim, error) {
-	ctx, cancel := context.WithTimeoutCause(dbCtx, storeTimeout, errStoreTimeout)
+func (c *claimer) loadInstallationAndClaimRows(databaseCtx context.Context, limits ClaimLimits) ([]Claim, error) {
+	ctx, cancel := context.WithTimeoutCause(databaseCtx, storeTimeout, errStoreTimeout)
 	defer cancel()
 	if c.installation == "" {
 		id, err := c.askInstallation(ctx)
@@ -209,42 +209,42 @@ func (c *claimer) claimRows(dbCtx context.Context, room Room) ([]Claim, error) {
 		}
 		c.installation = id
 	}
-	return c.store.Claim(ctx, c.owner, room, c.cfg.Lease)
+	return c.store.ClaimRows(ctx, c.owner, limits, c.cfg.Lease)
 }
 
-// listening reports whether the worker receives notifications of changes.
-func (w *Worker) listening() bool { return w.waker != nil && w.waker.Ready() == nil }
+// isListening reports whether the worker receives notifications of changes.
+func (w *Worker) isListening() bool { return w.waker != nil && w.waker.Ready() == nil }
 
-// blindInterval returns the wait for the next poll without notifications. It is random,
+// randomPollIntervalWithoutNotifications returns the wait for the next poll without notifications. It is random,
 // so that several workers do not synchronize their polls.
-func (w *Worker) blindInterval() time.Duration {
+func (w *Worker) randomPollIntervalWithoutNotifications() time.Duration {
 	d := w.cfg.BlindPollInterval
 	return d*8/10 + rand.N(d*4/10+1) //nolint:gosec // when a poll is made is no secret
 }
 
-// dispatchRows starts the calls of rows, first of those that have a name.
-func (c *claimer) dispatchRows(ctx, callCtx, dbCtx context.Context, tickets []ticket) {
-	var nameless []ticket
-	for _, t := range tickets {
+// nameShootsAndStartCalls starts the calls of rows, first of those that have a name.
+func (c *claimer) nameShootsAndStartCalls(ctx, callCtx, databaseCtx context.Context, claims []timedClaim) {
+	var nameless []timedClaim
+	for _, t := range claims {
 		switch {
 		case ctx.Err() != nil:
-			c.submitOutcome(givenBack(t))
+			c.queueOutcomeAndWakeClaimer(newReleaseOutcome(t))
 		case t.ShootName == "":
 			nameless = append(nameless, t)
 		default:
-			c.startCall(callCtx, t)
+			c.startSyncOrAbandon(callCtx, t)
 		}
 	}
 	for n := 0; len(nameless) > 0; n++ {
-		nameless = c.nameAndStartCalls(ctx, callCtx, dbCtx, nameless, n)
+		nameless = c.storeNamesAndStartCalls(ctx, callCtx, databaseCtx, nameless, n)
 	}
 }
 
-// startCall starts the call of one row.
-func (w *Worker) startCall(callCtx context.Context, t ticket) {
-	if !w.floor.beginCall(t) {
-		w.submitOutcome(expiredOutcome(t))
+// startSyncOrAbandon starts the call of one row.
+func (w *Worker) startSyncOrAbandon(callCtx context.Context, claim timedClaim) {
+	if !w.floor.reserveSlot(claim) {
+		w.queueOutcomeAndWakeClaimer(newAbandonedOutcome(claim))
 		return
 	}
-	go w.syncRow(callCtx, t)
+	go w.syncClaimAndQueueOutcome(callCtx, claim)
 }

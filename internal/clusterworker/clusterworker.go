@@ -105,22 +105,22 @@ const (
 
 // A Store keeps the rows. Its errors are errors of the database.
 type Store interface {
-	// Claim leases due rows, as many as there is room for. A row that cannot be read is
+	// ClaimRows leases due rows, as many as limits allow. A row that cannot be read is
 	// among them, with the fields that could be read.
-	Claim(ctx context.Context, owner string, room Room, lease time.Duration) ([]Claim, error)
+	ClaimRows(ctx context.Context, owner string, limits ClaimLimits, lease time.Duration) (claims []Claim, err error)
 	// StoreNames stores the names of Shoots for rows without one, and returns the names that
 	// another row has taken.
-	StoreNames(ctx context.Context, names []Naming) (taken []Naming, err error)
-	// Complete writes results, and returns the ids of clusters whose claim was lost. It
+	StoreNames(ctx context.Context, names []ProposedName) (taken []ProposedName, err error)
+	// WriteResults writes results, and returns the ids of clusters whose claim was lost. It
 	// writes nothing for those.
-	Complete(ctx context.Context, results []Result) (lost []string, err error)
-	// Release returns rows unchanged and due at once.
-	Release(ctx context.Context, claims []Claim) error
+	WriteResults(ctx context.Context, results []Result) (lostClusterIDs []string, err error)
+	// ReleaseClaims returns rows unchanged and due at once.
+	ReleaseClaims(ctx context.Context, claims []Claim) error
 	LeaseStore
 }
 
-// Room is how many rows may be claimed.
-type Room struct {
+// ClaimLimits is how many rows may be claimed.
+type ClaimLimits struct {
 	// Slots is the limit of all rows.
 	Slots int
 	// TimedOut is the limit of rows whose last try timed out.
@@ -129,12 +129,12 @@ type Room struct {
 
 // A LeaseStore keeps the leases of claimed rows.
 type LeaseStore interface {
-	// Renew extends claims to a whole lease from now, and returns the ids of the
+	// RenewLeases extends claims to a whole lease from now, and returns the ids of the
 	// renewed ones. Lost claims are not among them.
-	Renew(ctx context.Context, claims []Claim, lease time.Duration) (renewed []string, err error)
-	// NextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the
-	// first pause. ok is false if there is neither.
-	NextLeaseEndOfOthers(ctx context.Context, owner string) (in time.Duration, ok bool, err error)
+	RenewLeases(ctx context.Context, claims []Claim, lease time.Duration) (renewedClusterIDs []string, err error)
+	// FindNextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the
+	// first pause. found is false if there is neither.
+	FindNextLeaseEndOfOthers(ctx context.Context, owner string) (untilEnd time.Duration, found bool, err error)
 }
 
 // An Outage is a time in which a worker gets no answer from Gardener. The zero value
@@ -146,13 +146,13 @@ type Outage struct {
 
 // An OutageStore records why the clusters of users wait.
 type OutageStore interface {
-	// SetOutage records the outage that a worker sees for the time ttl. The zero Outage
+	// RecordOrClearOutage records the outage that a worker sees for the time ttl. The zero Outage
 	// removes the record.
-	SetOutage(ctx context.Context, owner string, o Outage, ttl time.Duration) error
+	RecordOrClearOutage(ctx context.Context, owner string, outage Outage, ttl time.Duration) error
 }
 
-// A Naming is the proposed name of a claim's Shoot.
-type Naming struct {
+// A ProposedName is the proposed name of a claim's Shoot.
+type ProposedName struct {
 	ClusterID string
 	Token     int64
 	ShootName string
@@ -172,10 +172,10 @@ type Garden interface {
 
 // A Maker builds the Shoot of a cluster. Its errors are the cluster's fault.
 type Maker interface {
-	// Make builds the manifest. It is a pure function.
-	Make(c Claim) (shoot.Manifest, error)
-	// Name returns the nth choice for the name of a cluster's Shoot, from 0.
-	Name(c Claim, n int) string
+	// BuildManifest builds the manifest. It is a pure function.
+	BuildManifest(claim Claim) (manifest shoot.Manifest, err error)
+	// DeriveShootName returns the nth choice for the name of a cluster's Shoot, from 0.
+	DeriveShootName(claim Claim, choiceIndex int) string
 }
 
 // An Action is the kind of change to a Shoot, as a change event names it.
@@ -209,5 +209,5 @@ type Change struct {
 
 // A Recorder receives changes. Record never blocks.
 type Recorder interface {
-	Record(ctx context.Context, c Change)
+	Record(ctx context.Context, change Change)
 }

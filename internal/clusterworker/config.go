@@ -38,15 +38,15 @@ const (
 	ListenOff Listen = "off"
 )
 
-func (c Config) withDefaults() (Config, error) {
-	orDefault(&c.PollInterval, 30*time.Second)
-	orDefault(&c.Slots, 32)
-	orDefault(&c.Lease, time.Minute)
-	orDefault(&c.CallTimeout, time.Minute)
-	orDefault(&c.Listen, ListenOn)
-	orDefault(&c.BlindPollInterval, 250*time.Millisecond)
-	orDefault(&c.CompleteDelay, 5*time.Millisecond)
-	orDefault(&c.StopTimeout, DefaultStopTimeout)
+func (c Config) withDefaultsValidated() (Config, error) {
+	setIfZero(&c.PollInterval, 30*time.Second)
+	setIfZero(&c.Slots, 32)
+	setIfZero(&c.Lease, time.Minute)
+	setIfZero(&c.CallTimeout, time.Minute)
+	setIfZero(&c.Listen, ListenOn)
+	setIfZero(&c.BlindPollInterval, 250*time.Millisecond)
+	setIfZero(&c.CompleteDelay, 5*time.Millisecond)
+	setIfZero(&c.StopTimeout, DefaultStopTimeout)
 
 	var errs []error
 	if min(c.PollInterval, c.Lease, c.CallTimeout, c.BlindPollInterval, c.CompleteDelay, c.StopTimeout) < 0 || c.Slots < 0 {
@@ -58,10 +58,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-func orDefault[T comparable](field *T, value T) {
+func setIfZero[T comparable](field *T, defaultValue T) {
 	var zero T
 	if *field == zero {
-		*field = value
+		*field = defaultValue
 	}
 }
 
@@ -70,8 +70,8 @@ func orDefault[T comparable](field *T, value T) {
 // and removes node pools. A deletion needs three.
 const requestsPerCall = 4
 
-// callBound returns the timeout of a whole call with all of its requests.
-func (c Config) callBound() time.Duration { return requestsPerCall * c.CallTimeout }
+// totalCallTimeout returns the timeout of a whole call with all of its requests.
+func (c Config) totalCallTimeout() time.Duration { return requestsPerCall * c.CallTimeout }
 
-// writeReserve returns the part of the stop timeout that is reserved for writing.
-func (c Config) writeReserve() time.Duration { return min(5*time.Second, c.StopTimeout/4) }
+// stopTimeReservedForWrites returns the part of the stop timeout that is reserved for writing.
+func (c Config) stopTimeReservedForWrites() time.Duration { return min(5*time.Second, c.StopTimeout/4) }

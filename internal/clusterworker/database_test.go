@@ -15,12 +15,12 @@ import (
 )
 
 func TestDatabaseIsAwayAndBack(t *testing.T) {
-	for _, kind := range []request{toClaim, toName, toComplete} {
+	for _, kind := range []requestKind{toClaim, toName, toComplete} {
 		t.Run(string(kind), func(t *testing.T) {
 			bubble(t, nil, func(r *fixture) {
 				r.start()
 				r.pass(time.Minute)
-				r.store.setFault(func(_ context.Context, asked request) error {
+				r.store.setFault(func(_ context.Context, asked requestKind) error {
 					if asked == kind {
 						return errDown
 					}
@@ -31,7 +31,7 @@ func TestDatabaseIsAwayAndBack(t *testing.T) {
 				if n := r.garden.total(); n > r.worker.floor.limit {
 					t.Errorf("%d calls whose results can not be written", n)
 				}
-				if err := r.worker.Live(); err != nil {
+				if err := r.worker.CheckLive(); err != nil {
 					t.Errorf("not live: %v", err)
 				}
 				if err := r.worker.Ready(); (err != nil) != (kind == toClaim) {
@@ -62,7 +62,7 @@ func TestDatabaseIsAwayForLongerThanTheLease(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.pass(time.Minute)
-		r.store.setFault(func(_ context.Context, asked request) error {
+		r.store.setFault(func(_ context.Context, asked requestKind) error {
 			if asked == toComplete {
 				return errDown
 			}
@@ -73,7 +73,7 @@ func TestDatabaseIsAwayForLongerThanTheLease(t *testing.T) {
 		r.store.setFault(nil)
 		r.pass(3 * time.Minute)
 		r.wantSynced()
-		if s := r.worker.Stats(); s.Unwritten != 0 || s.InFlight != 0 {
+		if s := r.worker.CollectStats(); s.Unwritten != 0 || s.InFlight != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -83,14 +83,14 @@ func TestDatabaseHangs(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.start()
 		r.pass(time.Minute)
-		r.store.setFault(func(ctx context.Context, _ request) error { <-ctx.Done(); return context.Cause(ctx) })
+		r.store.setFault(func(ctx context.Context, _ requestKind) error { <-ctx.Done(); return context.Cause(ctx) })
 		r.store.edit("a", nil)
 		r.pass(6 * time.Second)
 		if err := r.worker.Ready(); err == nil || !strings.Contains(err.Error(), "no response from database for") {
 			t.Errorf("ready: %v", err)
 		}
 		r.pass(10 * time.Minute)
-		if err := r.worker.Live(); err != nil {
+		if err := r.worker.CheckLive(); err != nil {
 			t.Errorf("not live: %v", err)
 		}
 		r.store.setFault(nil)
@@ -102,11 +102,11 @@ func TestDatabaseHangs(t *testing.T) {
 // TestAnswersOfTheDatabaseAreLost covers requests that the database carried out without
 // an answer.
 func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
-	for _, kind := range []request{toClaim, toName, toComplete} {
+	for _, kind := range []requestKind{toClaim, toName, toComplete} {
 		t.Run(string(kind), func(t *testing.T) {
 			bubble(t, nil, func(r *fixture) {
 				n := 0
-				r.store.wrote = func(_ context.Context, asked request) error {
+				r.store.wrote = func(_ context.Context, asked requestKind) error {
 					if asked != kind {
 						return nil
 					}
@@ -141,7 +141,7 @@ func TestPoisonResult(t *testing.T) {
 			t.Error(diff)
 		}
 		r.pass(5 * time.Minute)
-		if s := r.worker.Stats(); s.Unwritten > 1 || s.Lost == 0 {
+		if s := r.worker.CollectStats(); s.Unwritten > 1 || s.Lost == 0 {
 			t.Errorf("it piles up: %+v", s)
 		}
 	})
@@ -153,13 +153,13 @@ type poisonStore struct {
 	id string
 }
 
-func (s *poisonStore) Complete(ctx context.Context, results []Result) ([]string, error) {
+func (s *poisonStore) WriteResults(ctx context.Context, results []Result) ([]string, error) {
 	for _, r := range results {
 		if r.ClusterID == s.id {
 			return nil, fmt.Errorf("invalid byte sequence in result of %s", r.ClusterID)
 		}
 	}
-	return s.fakeStore.Complete(ctx, results)
+	return s.fakeStore.WriteResults(ctx, results)
 }
 
 // TestDatabaseWorksAgain: a kind of request that is no longer needed does not keep the
@@ -168,27 +168,27 @@ func TestDatabaseWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logtest.Buffer
 		began := 0
-		d := &dbWatch{log: slog.New(slog.NewTextHandler(&log, nil)), began: func() { began++ }}
+		d := &databaseHealth{log: slog.New(slog.NewTextHandler(&log, nil)), began: func() { began++ }}
 		want := func(reason string, outages, ends int, failing ...string) {
 			t.Helper()
 			n := strings.Count(log.String(), "available again")
-			if diff := cmp.Diff(failing, d.failingKinds()); began != outages || n != ends || diff != "" {
+			if diff := cmp.Diff(failing, d.listFailingRequestKinds()); began != outages || n != ends || diff != "" {
 				t.Errorf("%s: %d outages, %d ends: %s", reason, began, n, diff)
 			}
 		}
-		d.noteRequest(t.Context(), toClaim, nil)
+		d.recordRequestResult(t.Context(), toClaim, nil)
 		want("nothing is wrong", 0, 0)
-		d.noteRequest(t.Context(), toClaim, errDown)
-		d.noteRequest(t.Context(), toName, errDown)
-		d.noteRequest(t.Context(), toClaim, errDown)
+		d.recordRequestResult(t.Context(), toClaim, errDown)
+		d.recordRequestResult(t.Context(), toName, errDown)
+		d.recordRequestResult(t.Context(), toClaim, errDown)
 		want("one outage for all", 1, 0, "claim", "name")
-		d.noteRequest(t.Context(), toClaim, nil)
+		d.recordRequestResult(t.Context(), toClaim, nil)
 		want("something still fails", 1, 0, "name")
 		time.Sleep(notNeeded + time.Second)
-		d.noteRequest(t.Context(), toClaim, nil)
+		d.recordRequestResult(t.Context(), toClaim, nil)
 		want("nothing has been named for long", 1, 1)
-		d.noteRequest(t.Context(), toName, errDown)
-		d.noteRequest(t.Context(), toName, nil)
+		d.recordRequestResult(t.Context(), toName, errDown)
+		d.recordRequestResult(t.Context(), toName, nil)
 		want("another outage", 2, 2)
 	})
 }

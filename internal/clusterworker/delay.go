@@ -8,15 +8,15 @@ const (
 	maxDelay   = 15 * time.Minute
 )
 
-// RetryDelay returns how long a row waits after consecutive failures: 30 s × 2^failures, at
-// most 15 minutes. failures includes the last one. So a minute follows the first
+// RetryDelay returns how long a row waits after consecutive failures: 30 s × 2^consecutiveFailures, at
+// most 15 minutes. consecutiveFailures includes the last one. So a minute follows the first
 // failure. It holds for any number of failures.
 //
 // There is no jitter. The slots limit how many rows are tried at a time, so rows that
 // come due together do no harm.
-func RetryDelay(failures int) time.Duration {
+func RetryDelay(consecutiveFailures int) time.Duration {
 	d := firstDelay
-	for range failures { // not a shift, which would overflow
+	for range consecutiveFailures { // not a shift, which would overflow
 		if d *= 2; d >= maxDelay {
 			return maxDelay
 		}

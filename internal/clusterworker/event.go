@@ -7,8 +7,8 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// Event returns the change event of a change. The same change has the same ID.
-func (c Change) Event() changeevent.ChangeEvent {
+// ToChangeEvent returns the change event of a change. The same change has the same ID.
+func (c Change) ToChangeEvent() changeevent.ChangeEvent {
 	generation := strconv.FormatInt(c.Generation, 10)
 	e := changeevent.ChangeEvent{
 		Action: string(c.Action), Source: changeevent.SourceClusterWorker, Cluster: c.Cluster, Subject: "shoots/" + c.Shoot,

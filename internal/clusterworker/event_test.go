@@ -24,7 +24,7 @@ func readyChange() clusterworker.Change {
 // TestEvent verifies the change event of a Shoot.
 func TestEvent(t *testing.T) {
 	t.Parallel()
-	got := readyChange().Event()
+	got := readyChange().ToChangeEvent()
 	want := changeevent.ChangeEvent{
 		Action: changeevent.ActionShootReady, Source: "fleetloop/cluster-worker", Cluster: "eu-west-01", Subject: "shoots/euwest01",
 		Reason: "All is well.", Outcome: "succeeded", Timestamp: at, Session: "c-1.3", ID: got.ID,
@@ -35,7 +35,7 @@ func TestEvent(t *testing.T) {
 	}
 	failed := readyChange()
 	failed.Action, failed.Message = clusterworker.ShootFailed, "quota: no room"
-	if got := failed.Event(); got.Outcome != changeevent.OutcomeFailed || got.Reason != "quota: no room" {
+	if got := failed.ToChangeEvent(); got.Outcome != changeevent.OutcomeFailed || got.Reason != "quota: no room" {
 		t.Errorf("a failure is told as %+v", got)
 	}
 	for action, want := range map[clusterworker.Action]string{
@@ -47,7 +47,7 @@ func TestEvent(t *testing.T) {
 	} {
 		c := readyChange()
 		c.Action = action
-		e := c.Event()
+		e := c.ToChangeEvent()
 		if got := changeevent.Summarize(e); got != want || e.Source != "fleetloop/cluster-worker" {
 			t.Errorf("people read %q by %q, want %q", got, e.Source, want)
 		}
@@ -73,7 +73,7 @@ func TestIDs(t *testing.T) {
 	for name, tc := range cases {
 		other := readyChange()
 		tc.change(&other)
-		if same := readyChange().Event().ID == other.Event().ID; same != tc.same {
+		if same := readyChange().ToChangeEvent().ID == other.ToChangeEvent().ID; same != tc.same {
 			t.Errorf("%s: %s: same id is %t, want %t", name, tc.reason, same, tc.same)
 		}
 	}
@@ -82,7 +82,7 @@ func TestIDs(t *testing.T) {
 	gone.Action = clusterworker.ShootDeleted
 	seen := gone
 	seen.At, seen.Generation = seen.At.Add(time.Minute), 4
-	if gone.Event().ID != seen.Event().ID {
+	if gone.ToChangeEvent().ID != seen.ToChangeEvent().ID {
 		t.Error("a Shoot that both the sync and the poller see go is gone twice")
 	}
 }
@@ -115,7 +115,7 @@ func TestIDsTellApart(t *testing.T) {
 		}
 		one, oneKey := draw("one")
 		two, twoKey := draw("two")
-		if same := one.Event().ID == two.Event().ID; same != (oneKey == twoKey) {
+		if same := one.ToChangeEvent().ID == two.ToChangeEvent().ID; same != (oneKey == twoKey) {
 			t.Fatalf("same id is %t for\n%+v\n%+v", same, one, two)
 		}
 	})

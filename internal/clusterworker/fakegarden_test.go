@@ -89,9 +89,9 @@ func (g *fakeGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool
 	s, ok := g.shoots[name]
 	switch {
 	case ok && s.cluster != cluster:
-		return shoot.Applied{}, shoot.Errorf(shoot.ClassForeign, "%q belongs to another cluster", name)
+		return shoot.Applied{}, shoot.NewClassErrorf(shoot.ClassForeign, "%q belongs to another cluster", name)
 	case ok && s.sent > generation:
-		return shoot.Applied{}, shoot.Errorf(shoot.ClassConflict, "%q is newer", name)
+		return shoot.Applied{}, shoot.NewClassErrorf(shoot.ClassConflict, "%q is newer", name)
 	case ok && !seen && s.sent == 0:
 		g.violations = append(g.violations, "impossible")
 	}
@@ -125,7 +125,7 @@ func (g *fakeGarden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Dele
 	case !ok:
 		return shoot.Deletion{Absent: true}, nil
 	case s.cluster != ref.Cluster || ref.Installation != "inst":
-		return shoot.Deletion{}, shoot.Errorf(shoot.ClassForeign, "%q belongs to another cluster", ref.Name)
+		return shoot.Deletion{}, shoot.NewClassErrorf(shoot.ClassForeign, "%q belongs to another cluster", ref.Name)
 	}
 	s.deleting = true
 	if g.answer != nil {
@@ -178,7 +178,7 @@ func (g *fakeGarden) wantSound(t *testing.T, most int) {
 func takes(d time.Duration) func(context.Context, verb, string) error {
 	return func(ctx context.Context, _ verb, _ string) error {
 		if err := backoff.Sleep(ctx, d); err != nil {
-			return shoot.Errorf(shoot.ClassUnavailable, "no answer: %w", err)
+			return shoot.NewClassErrorf(shoot.ClassUnavailable, "no answer: %w", err)
 		}
 		return nil
 	}
@@ -186,5 +186,5 @@ func takes(d time.Duration) func(context.Context, verb, string) error {
 
 // refuses is a call that fails at once.
 func refuses(c shoot.Class) func(context.Context, verb, string) error {
-	return func(context.Context, verb, string) error { return shoot.Errorf(c, "refused as %s", c) }
+	return func(context.Context, verb, string) error { return shoot.NewClassErrorf(c, "refused as %s", c) }
 }

@@ -28,27 +28,27 @@ type fakeMaker struct {
 	name func(c Claim, n int) string
 }
 
-func (m *fakeMaker) Make(c Claim) (shoot.Manifest, error) {
+func (m *fakeMaker) BuildManifest(claim Claim) (shoot.Manifest, error) {
 	if m.on != nil {
-		m.on(c)
+		m.on(claim)
 	}
-	switch string(c.Spec) {
+	switch string(claim.Spec) {
 	case "bad":
 		return shoot.Manifest{}, errors.New("no region\x00 \xff")
 	case "panic":
 		panic("out of my depth")
 	}
 	return shoot.Manifest{Metadata: shoot.Metadata{
-		Name: c.ShootName, Labels: map[string]string{shoot.LabelCluster: c.ClusterID},
-		Annotations: map[string]string{shoot.AnnotationGeneration: strconv.FormatInt(c.Generation, 10)},
+		Name: claim.ShootName, Labels: map[string]string{shoot.LabelCluster: claim.ClusterID},
+		Annotations: map[string]string{shoot.AnnotationGeneration: strconv.FormatInt(claim.Generation, 10)},
 	}}, nil
 }
 
-func (m *fakeMaker) Name(c Claim, n int) string {
+func (m *fakeMaker) DeriveShootName(claim Claim, choice int) string {
 	if m.name != nil {
-		return m.name(c, n)
+		return m.name(claim, choice)
 	}
-	return fmt.Sprintf("%s-%d", c.Name, n)
+	return fmt.Sprintf("%s-%d", claim.Name, choice)
 }
 
 // A fakeWaker passes notifications on.
@@ -60,7 +60,7 @@ type fakeWaker struct {
 
 func newFakeWaker() *fakeWaker { return &fakeWaker{wakes: make(chan struct{}, 1)} }
 
-func (w *fakeWaker) Wakes() <-chan struct{} { return w.wakes }
+func (w *fakeWaker) NotificationChannel() <-chan struct{} { return w.wakes }
 
 func (w *fakeWaker) Ready() error {
 	w.mu.Lock()

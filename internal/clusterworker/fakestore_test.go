@@ -38,13 +38,13 @@ type fakeStore struct {
 
 	// fault is called before each request, and wrote after it was carried out; the
 	// request returns the error of either.
-	fault, wrote func(context.Context, request) error
+	fault, wrote func(context.Context, requestKind) error
 	// notify is called for each change; it may be nil.
 	notify func()
 
 	claimed    []int // rows of each claim
 	claimTimes []time.Time
-	asked      map[request]int
+	asked      map[requestKind]int
 	batches    []int
 	released   []string
 	outages    map[string]Outage // by worker
@@ -52,10 +52,10 @@ type fakeStore struct {
 }
 
 func newFakeStore() *fakeStore {
-	return &fakeStore{rows: map[string]*fakeRow{}, asked: map[request]int{}, outages: map[string]Outage{}}
+	return &fakeStore{rows: map[string]*fakeRow{}, asked: map[requestKind]int{}, outages: map[string]Outage{}}
 }
 
-func (s *fakeStore) before(ctx context.Context, r request) error {
+func (s *fakeStore) before(ctx context.Context, r requestKind) error {
 	s.mu.Lock()
 	s.asked[r]++
 	fault := s.fault
@@ -68,7 +68,7 @@ func (s *fakeStore) before(ctx context.Context, r request) error {
 	return context.Cause(ctx)
 }
 
-func (s *fakeStore) after(ctx context.Context, r request) error {
+func (s *fakeStore) after(ctx context.Context, r requestKind) error {
 	s.mu.Lock()
 	wrote := s.wrote
 	s.mu.Unlock()
@@ -78,22 +78,22 @@ func (s *fakeStore) after(ctx context.Context, r request) error {
 	return wrote(ctx, r)
 }
 
-func (s *fakeStore) setFault(fault func(context.Context, request) error) {
+func (s *fakeStore) setFault(fault func(context.Context, requestKind) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-func (s *fakeStore) Claim(ctx context.Context, owner string, room Room, lease time.Duration) ([]Claim, error) {
+func (s *fakeStore) ClaimRows(ctx context.Context, owner string, limits ClaimLimits, lease time.Duration) (claims []Claim, err error) {
 	began := time.Now()
 	if err := s.before(ctx, toClaim); err != nil {
 		return nil, err
 	}
-	list := s.claim(owner, room, lease, began)
+	list := s.claim(owner, limits, lease, began)
 	return list, s.after(ctx, toClaim)
 }
 
-func (s *fakeStore) claim(owner string, room Room, lease time.Duration, began time.Time) []Claim {
+func (s *fakeStore) claim(owner string, room ClaimLimits, lease time.Duration, began time.Time) []Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -132,7 +132,7 @@ func (s *fakeStore) claim(owner string, room Room, lease time.Duration, began ti
 	return list
 }
 
-func (s *fakeStore) StoreNames(ctx context.Context, names []Naming) ([]Naming, error) {
+func (s *fakeStore) StoreNames(ctx context.Context, names []ProposedName) ([]ProposedName, error) {
 	if err := s.before(ctx, toName); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (s *fakeStore) StoreNames(ctx context.Context, names []Naming) ([]Naming, e
 	for _, r := range s.rows {
 		used[r.shootName] = r.id
 	}
-	var taken []Naming
+	var taken []ProposedName
 	for _, n := range names {
 		r := s.rows[n.ClusterID]
 		if r == nil || r.token != n.Token {
@@ -158,7 +158,7 @@ func (s *fakeStore) StoreNames(ctx context.Context, names []Naming) ([]Naming, e
 	return taken, s.after(ctx, toName)
 }
 
-func (s *fakeStore) Complete(ctx context.Context, results []Result) ([]string, error) {
+func (s *fakeStore) WriteResults(ctx context.Context, results []Result) ([]string, error) {
 	if err := s.before(ctx, toComplete); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (r *fakeRow) complete(res Result) {
 	}
 }
 
-func (s *fakeStore) Release(ctx context.Context, claims []Claim) error {
+func (s *fakeStore) ReleaseClaims(ctx context.Context, claims []Claim) error {
 	if err := s.before(ctx, toRelease); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (s *fakeStore) Release(ctx context.Context, claims []Claim) error {
 	return s.after(ctx, toRelease)
 }
 
-func (s *fakeStore) Renew(ctx context.Context, claims []Claim, lease time.Duration) ([]string, error) {
+func (s *fakeStore) RenewLeases(ctx context.Context, claims []Claim, lease time.Duration) ([]string, error) {
 	if err := s.before(ctx, toRenew); err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (s *fakeStore) Renew(ctx context.Context, claims []Claim, lease time.Durati
 	return renewed, s.after(ctx, toRenew)
 }
 
-func (s *fakeStore) NextLeaseEndOfOthers(ctx context.Context, owner string) (in time.Duration, ok bool, err error) {
+func (s *fakeStore) FindNextLeaseEndOfOthers(ctx context.Context, owner string) (untilEnd time.Duration, found bool, err error) {
 	if err := s.before(ctx, toFindLease); err != nil {
 		return 0, false, err
 	}
@@ -243,26 +243,26 @@ func (s *fakeStore) NextLeaseEndOfOthers(ctx context.Context, owner string) (in 
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, r := range s.rows {
-		if d := r.dueAt.Sub(now); !r.synced && r.token != 0 && r.owner != owner && d > 0 && (!ok || d < in) {
-			in, ok = d, true
+		if d := r.dueAt.Sub(now); !r.synced && r.token != 0 && r.owner != owner && d > 0 && (!found || d < untilEnd) {
+			untilEnd, found = d, true
 		}
-		if d := r.pausedUntil.Sub(now); d > 0 && (!ok || d < in) {
-			in, ok = d, true
+		if d := r.pausedUntil.Sub(now); d > 0 && (!found || d < untilEnd) {
+			untilEnd, found = d, true
 		}
 	}
-	return in, ok, nil
+	return untilEnd, found, nil
 }
 
-func (s *fakeStore) SetOutage(ctx context.Context, owner string, o Outage, _ time.Duration) error {
+func (s *fakeStore) RecordOrClearOutage(ctx context.Context, owner string, outage Outage, _ time.Duration) error {
 	if err := s.before(ctx, toNoteOutage); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.Since.IsZero() {
+	if outage.Since.IsZero() {
 		delete(s.outages, owner)
 	} else {
-		s.outages[owner] = o
+		s.outages[owner] = outage
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (s *fakeStore) unsynced() []string {
 	return ids
 }
 
-func (s *fakeStore) count(r request) int {
+func (s *fakeStore) count(r requestKind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[r]

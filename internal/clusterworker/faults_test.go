@@ -109,7 +109,7 @@ func TestBackoffOfOneRow(t *testing.T) {
 
 func TestOutageOfAnHour(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
-		down := func(context.Context) error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
+		down := func(context.Context) error { return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection refused") }
 		r.garden.set(refuses(shoot.ClassUnavailable), down)
 		r.add(300)
 		r.start()
@@ -132,11 +132,11 @@ func TestOutageOfAnHour(t *testing.T) {
 				t.Fatalf("the outage is held against %+v", row)
 			}
 		}
-		if err := errors.Join(r.worker.Ready(), r.worker.Live()); err != nil {
+		if err := errors.Join(r.worker.Ready(), r.worker.CheckLive()); err != nil {
 			t.Errorf("an outage is no reason not to be ready: %v", err)
 		}
 		r.wantMetric("circuit_breaker_open", 1)
-		if r.worker.Stats().OutageSince.IsZero() {
+		if r.worker.CollectStats().OutageSince.IsZero() {
 			t.Error("the outage does not show in Stats")
 		}
 		r.garden.set(nil, nil)
@@ -192,7 +192,7 @@ func TestThrottlingWithinReason(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := classifyFailure(Claim{}, &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: tc.asked, Err: errDown}, false)
+			r := newFailureResult(Claim{}, &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: tc.asked, Err: errDown}, false)
 			if r.Delay != tc.want || r.Spend {
 				t.Errorf("%s: %s, counts: %t", tc.reason, r.Delay, r.Spend)
 			}
@@ -205,7 +205,7 @@ func TestThrottlingWithinReason(t *testing.T) {
 func TestStoppedDuringCall(t *testing.T) {
 	bubble(t, func(c *Config) { c.PollInterval = time.Hour }, func(r *fixture) { // it does nothing meanwhile
 		second := newFixture(r.t, r.store, newFakeGarden(), nil)
-		r.store.setFault(func(_ context.Context, asked request) error {
+		r.store.setFault(func(_ context.Context, asked requestKind) error {
 			if asked == toRenew {
 				return errDown // a suspended process renews no lease
 			}
@@ -226,7 +226,7 @@ func TestStoppedDuringCall(t *testing.T) {
 			t.Errorf("the late result was taken: %+v", after)
 		}
 		r.wantMetric("fence_rejections_total", 1)
-		if !strings.Contains(r.log.String(), "claim lost") || r.worker.Stats().Lost != 1 {
+		if !strings.Contains(r.log.String(), "claim lost") || r.worker.CollectStats().Lost != 1 {
 			t.Error("nobody says so")
 		}
 		if told := r.recorder.told("a"); told != nil {

@@ -38,7 +38,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *fixture)) {
 		if r.done != nil {
 			r.stop()
 		}
-		r.garden.wantSound(t, r.worker.floor.maxCalls())
+		r.garden.wantSound(t, r.worker.floor.maxConcurrentCalls())
 	})
 }
 

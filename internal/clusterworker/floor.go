@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A ticket is a claim during its processing in the worker.
-type ticket struct {
+// A timedClaim is a claim during its processing in the worker.
+type timedClaim struct {
 	Claim
 	// claimed is when the claim began. Earlier changes are part of the claim.
 	claimed time.Time
 }
 
-// hasTime reports whether the lease lasts for at least d. Both clocks have to agree:
+// hasLeaseFor reports whether the lease lasts for at least d. Both clocks have to agree:
 // the monotonic clock stops while a machine sleeps, and the wall clock can be set back.
-func (t ticket) hasTime(d time.Duration) bool {
+func (t timedClaim) hasLeaseFor(duration time.Duration) bool {
 	now := time.Now()
-	return t.Until.Sub(now) >= d && t.Until.Round(0).Sub(now.Round(0)) >= d
+	return t.Until.Sub(now) >= duration && t.Until.Round(0).Sub(now.Round(0)) >= duration
 }
 
 const (
@@ -50,35 +50,35 @@ type running struct {
 	timedOut bool // the last try of the row timed out
 }
 
-func newCallLimiter(slots int) *callLimiter {
-	hanging := hangingPerSlot * slots
+func newCallLimiter(maxFastCalls int) *callLimiter {
+	hanging := hangingPerSlot * maxFastCalls
 	return &callLimiter{
-		slots: slots, hanging: hanging, timedOut: max(1, slots/timedOutShare), limit: slots + hanging + 2*maxBatch,
+		slots: maxFastCalls, hanging: hanging, timedOut: max(1, maxFastCalls/timedOutShare), limit: maxFastCalls + hanging + 2*maxBatch,
 		running: map[string]running{},
 	}
 }
 
-// freeRoom returns how many rows may be claimed and since when there is room. It also
-// returns when more room is expected (moreAt) without the end of a call, zero if it is not
+// currentClaimLimits returns how many rows may be claimed and since when there is room. It also
+// returns when more room is expected (moreExpectedAt) without the end of a call, zero if it is not
 // expected.
-func (f *callLimiter) freeRoom() (r Room, freedAt, moreAt time.Time) {
+func (f *callLimiter) currentClaimLimits() (limits ClaimLimits, freedAt, moreExpectedAt time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	free, moreAt := f.freeSlots(time.Now())
-	r.Slots = max(0, min(free, f.limit-f.unsettled))
-	r.TimedOut = f.timedOut
+	free, moreExpectedAt := f.countFreeSlots(time.Now())
+	limits.Slots = max(0, min(free, f.limit-f.unsettled))
+	limits.TimedOut = f.timedOut
 	for _, c := range f.running {
 		if c.timedOut {
-			r.TimedOut--
+			limits.TimedOut--
 		}
 	}
-	r.TimedOut = max(0, min(r.TimedOut, r.Slots))
-	return r, f.freed, moreAt
+	limits.TimedOut = max(0, min(limits.TimedOut, limits.Slots))
+	return limits, f.freed, moreExpectedAt
 }
 
-// freeSlots returns how many slots no call holds, and when the next slow call frees its
+// countFreeSlots returns how many slots no call holds, and when the next slow call frees its
 // slot.
-func (f *callLimiter) freeSlots(now time.Time) (free int, moreAt time.Time) {
+func (f *callLimiter) countFreeSlots(now time.Time) (free int, moreExpectedAt time.Time) {
 	holding := 0
 	for _, c := range f.running {
 		hangs := c.began.Add(hangsAfter)
@@ -86,47 +86,47 @@ func (f *callLimiter) freeSlots(now time.Time) (free int, moreAt time.Time) {
 			continue
 		}
 		holding++
-		if moreAt.IsZero() || hangs.Before(moreAt) {
-			moreAt = hangs
+		if moreExpectedAt.IsZero() || hangs.Before(moreExpectedAt) {
+			moreExpectedAt = hangs
 		}
 	}
 	over := len(f.running) - holding - f.hanging
 	if over >= 0 {
-		moreAt = time.Time{} // the call would keep the slot
+		moreExpectedAt = time.Time{} // the call would keep the slot
 	}
-	return f.slots - holding - max(0, over), moreAt
+	return f.slots - holding - max(0, over), moreExpectedAt
 }
 
-// admitClaims adds n claims to the counts.
-func (f *callLimiter) admitClaims(n int) {
+// addClaims adds new claims to the counts.
+func (f *callLimiter) addClaims(count int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unsettled += n
-	f.under += n
+	f.unsettled += count
+	f.under += count
 	f.freed = time.Time{}
 }
 
-// beginCall registers a call and reports whether it may run. It refuses a cluster whose
+// reserveSlot registers a call and reports whether it may run. It refuses a cluster whose
 // last call still runs, which can outlast its lease if it ignores its deadline.
-func (f *callLimiter) beginCall(t ticket) (admitted bool) {
+func (f *callLimiter) reserveSlot(claim timedClaim) (reserved bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if _, ok := f.running[t.ClusterID]; ok {
+	if _, ok := f.running[claim.ClusterID]; ok {
 		return false
 	}
-	if free, _ := f.freeSlots(now); free <= 0 {
+	if free, _ := f.countFreeSlots(now); free <= 0 {
 		return false
 	}
-	f.running[t.ClusterID] = running{began: now, timedOut: t.LastClass == ClassTimeout}
+	f.running[claim.ClusterID] = running{began: now, timedOut: claim.LastClass == ClassTimeout}
 	return true
 }
 
-// maxCalls returns the largest number of concurrent calls.
-func (f *callLimiter) maxCalls() int { return f.slots + f.hanging }
+// maxConcurrentCalls returns the largest number of concurrent calls.
+func (f *callLimiter) maxConcurrentCalls() int { return f.slots + f.hanging }
 
-// endCall removes a call.
-func (f *callLimiter) endCall(clusterID string) {
+// releaseSlot removes a call.
+func (f *callLimiter) releaseSlot(clusterID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.running, clusterID)
@@ -135,23 +135,23 @@ func (f *callLimiter) endCall(clusterID string) {
 	}
 }
 
-// noteOutcome counts the outcome of a claim that waits to be written.
-func (f *callLimiter) noteOutcome() {
+// decrementClaimsWithoutOutcome records that one more claim has its outcome, which waits to be written.
+func (f *callLimiter) decrementClaimsWithoutOutcome() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.under--
 }
 
-// settleClaims removes n claims from the counts.
-func (f *callLimiter) settleClaims(n int) {
+// subtractWrittenClaims removes written claims from the count.
+func (f *callLimiter) subtractWrittenClaims(count int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unsettled -= n
+	f.unsettled -= count
 }
 
-// currentLoad returns the number of running calls, of claims without an outcome, and of
+// countCallsAndClaims returns the number of running calls, of claims without an outcome, and of
 // unsettled claims.
-func (f *callLimiter) currentLoad() (running, under, unsettled int) {
+func (f *callLimiter) countCallsAndClaims() (runningCalls, claimsWithoutOutcome, unwrittenClaims int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.running), f.under, f.unsettled

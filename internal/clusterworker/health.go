@@ -26,14 +26,14 @@ type heartbeat struct {
 // within the step.
 const allowance = time.Minute
 
-// noteProgress records progress.
-func (p *heartbeat) noteProgress() {
+// recordProgress records progress.
+func (p *heartbeat) recordProgress() {
 	next := time.Now().Add(allowance)
 	p.next.Store(&next)
 }
 
-// noteIdle records that the loop has nothing to do.
-func (p *heartbeat) noteIdle() { p.next.Store(nil) }
+// recordIdle records that the loop has nothing to do.
+func (p *heartbeat) recordIdle() { p.next.Store(nil) }
 
 func (p *heartbeat) checkProgress() error {
 	next := p.next.Load()
@@ -43,9 +43,9 @@ func (p *heartbeat) checkProgress() error {
 	return fmt.Errorf("no progress since %s", next.Add(-allowance).UTC().Format(time.RFC3339))
 }
 
-// Live returns an error if a loop makes no progress. An outage of Gardener or the
+// CheckLive returns an error if a loop makes no progress. An outage of Gardener or the
 // database is no reason to restart the loops.
-func (w *Worker) Live() error {
+func (w *Worker) CheckLive() error {
 	var errs []error
 	if err := w.claimPulse.checkProgress(); err != nil {
 		errs = append(errs, fmt.Errorf("claim clusters: %w", err))
@@ -56,9 +56,9 @@ func (w *Worker) Live() error {
 	return errors.Join(errs...)
 }
 
-// Ready returns why the worker cannot work at present: it should receive notifications
-// and does not, or the database does not let it claim. An outage of Gardener is no
-// reason: see Stats and the metrics.
+// Ready returns why the worker cannot work at present. It should receive notifications and does
+// not, or the database does not let it claim. An outage of Gardener is no reason: see Stats and the
+// metrics.
 func (w *Worker) Ready() error {
 	var errs []error
 	if w.waker != nil {
@@ -66,16 +66,16 @@ func (w *Worker) Ready() error {
 			errs = append(errs, fmt.Errorf("listen for notifications: %w", err))
 		}
 	}
-	if err := w.claims.checkHealth(); err != nil {
+	if err := w.claims.checkClaimHealth(); err != nil {
 		errs = append(errs, fmt.Errorf("claim clusters: %w", err))
 	}
 	return errors.Join(errs...)
 }
 
-// Warning describes conditions that hold clusters up without making the worker unready,
+// DescribeOutageOrEmpty describes conditions that hold clusters up without making the worker unready,
 // empty if there are none.
-func (w *Worker) Warning() string {
-	o := w.breaker.currentOutage()
+func (w *Worker) DescribeOutageOrEmpty() string {
+	o := w.breaker.currentOutageOrZero()
 	if o.Since.IsZero() {
 		return ""
 	}
@@ -94,15 +94,15 @@ type claimHealth struct {
 	overdue time.Time // latest start of the next claim, with allowance
 }
 
-// noteClaimStart records the start of a claim.
-func (h *claimHealth) noteClaimStart() {
+// recordClaimStart records the start of a claim.
+func (h *claimHealth) recordClaimStart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since = time.Now()
 }
 
-// noteClaimEnd records the end of a claim and its error.
-func (h *claimHealth) noteClaimEnd(err error) {
+// recordClaimEnd records the end of a claim and its error.
+func (h *claimHealth) recordClaimEnd(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since, h.last = time.Time{}, err
@@ -111,14 +111,14 @@ func (h *claimHealth) noteClaimEnd(err error) {
 	}
 }
 
-// expectWithin sets the latest start of the next claim, as known now.
-func (h *claimHealth) expectWithin(within time.Duration) {
+// expectClaimWithin sets the latest start of the next claim, as known now.
+func (h *claimHealth) expectClaimWithin(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.overdue = time.Now().Add(within + allowance)
+	h.overdue = time.Now().Add(wait + allowance)
 }
 
-func (h *claimHealth) checkHealth() error {
+func (h *claimHealth) checkClaimHealth() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -135,21 +135,21 @@ func (h *claimHealth) checkHealth() error {
 	return nil
 }
 
-func (h *claimHealth) lastGood() time.Time {
+func (h *claimHealth) lastSuccessfulClaim() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.good
 }
 
-// A dbWatch logs one line when database requests begin to fail and one when they work
+// A databaseHealth logs one line when database requests begin to fail and one when they work
 // again, however many fail in between. They work again when each kind of request that
 // failed has succeeded or is no longer needed.
-type dbWatch struct {
+type databaseHealth struct {
 	log   *slog.Logger
 	began func()
 
 	mu      sync.Mutex
-	failing map[request]time.Time // by kind, the last failure
+	failing map[requestKind]time.Time // by kind, the last failure
 	since   time.Time
 }
 
@@ -157,14 +157,14 @@ type dbWatch struct {
 // longer needed.
 const notNeeded = 5 * time.Minute
 
-// noteRequest records the result of a request. Its kinds are a closed set.
-func (d *dbWatch) noteRequest(ctx context.Context, kind request, err error) {
+// recordRequestResult records the result of a request. Its kinds are a closed set.
+func (d *databaseHealth) recordRequestResult(ctx context.Context, kind requestKind, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	if err != nil {
 		if len(d.failing) == 0 {
-			d.failing, d.since = map[request]time.Time{}, now
+			d.failing, d.since = map[requestKind]time.Time{}, now
 			d.began()
 			d.log.ErrorContext(ctx, "database requests failing, retrying", "request", string(kind), "err", err)
 		}
@@ -175,14 +175,14 @@ func (d *dbWatch) noteRequest(ctx context.Context, kind request, err error) {
 		return
 	}
 	delete(d.failing, kind)
-	maps.DeleteFunc(d.failing, func(_ request, last time.Time) bool { return now.Sub(last) > notNeeded })
+	maps.DeleteFunc(d.failing, func(_ requestKind, last time.Time) bool { return now.Sub(last) > notNeeded })
 	if len(d.failing) == 0 {
 		d.log.InfoContext(ctx, "database available again", "after", now.Sub(d.since).Round(time.Millisecond))
 	}
 }
 
-// failingKinds returns the kinds of requests that fail.
-func (d *dbWatch) failingKinds() []string {
+// listFailingRequestKinds returns the kinds of requests that fail.
+func (d *databaseHealth) listFailingRequestKinds() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var list []string
@@ -213,14 +213,14 @@ type Stats struct {
 	DatabaseFails []string
 }
 
-// Stats returns the current load and totals of the worker.
-func (w *Worker) Stats() Stats {
-	running, _, unsettled := w.floor.currentLoad()
+// CollectStats returns the current load and totals of the worker.
+func (w *Worker) CollectStats() Stats {
+	running, _, unsettled := w.floor.countCallsAndClaims()
 	return Stats{
 		Slots: w.cfg.Slots, InFlight: running, Unwritten: unsettled,
 		Claimed: w.counts.claimed.Load(), Synced: w.counts.synced.Load(), Failed: w.counts.failed.Load(),
 		Lost: w.counts.lost.Load(), Forgone: w.counts.forgone.Load(), Released: w.counts.released.Load(),
-		LastClaim: w.claims.lastGood(), OutageSince: w.breaker.currentOutage().Since, DatabaseFails: w.db.failingKinds(),
+		LastClaim: w.claims.lastSuccessfulClaim(), OutageSince: w.breaker.currentOutageOrZero().Since, DatabaseFails: w.db.listFailingRequestKinds(),
 	}
 }
 

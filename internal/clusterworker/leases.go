@@ -36,37 +36,37 @@ type heldLease struct {
 	timer  *time.Timer // calls cancel
 }
 
-// startRenewing renews the lease of a row until stopRenewing. The context ends shortly
+// startRenewingLease renews the lease of a row until stopRenewingLease. The context ends shortly
 // before a lease that could not be renewed.
-func (k *leaseKeeper) startRenewing(ctx context.Context, t ticket) (context.Context, *heldLease) {
+func (k *leaseKeeper) startRenewingLease(ctx context.Context, claim timedClaim) (callCtx context.Context, lease *heldLease) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	cfg := k.worker.cfg
 	// A probe may follow a call.
-	h := &heldLease{claim: t.Claim, limit: time.Now().Add(cfg.callBound() + cfg.CallTimeout), cancel: cancel}
-	h.timer = time.AfterFunc(k.untilCut(h), func() { cancel(errLeaseOver) })
+	h := &heldLease{claim: claim.Claim, limit: time.Now().Add(cfg.totalCallTimeout() + cfg.CallTimeout), cancel: cancel}
+	h.timer = time.AfterFunc(k.timeUntilCallCanceled(h), func() { cancel(errLeaseOver) })
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.held[t.ClusterID] = h
+	k.held[claim.ClusterID] = h
 	return ctx, h
 }
 
-// untilCut returns how long a call may continue under its lease.
-func (k *leaseKeeper) untilCut(h *heldLease) time.Duration {
-	return time.Until(h.claim.Until) - k.worker.cfg.Lease/leaseMargin
+// timeUntilCallCanceled returns how long a call may continue under its lease.
+func (k *leaseKeeper) timeUntilCallCanceled(lease *heldLease) time.Duration {
+	return time.Until(lease.claim.Until) - k.worker.cfg.Lease/leaseMargin
 }
 
-// stopRenewing stops the renewal of a lease, and returns when the lease ends.
-func (k *leaseKeeper) stopRenewing(h *heldLease) (leaseEnd time.Time) {
+// stopRenewingLease stops the renewal of a lease, and returns when the lease ends.
+func (k *leaseKeeper) stopRenewingLease(lease *heldLease) (leaseEnd time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.held, h.claim.ClusterID)
-	h.timer.Stop()
-	h.cancel(nil)
-	return h.claim.Until
+	delete(k.held, lease.claim.ClusterID)
+	lease.timer.Stop()
+	lease.cancel(nil)
+	return lease.claim.Until
 }
 
-// renewUntilDone renews leases until there are no more calls or ctx ends.
-func (k *leaseKeeper) renewUntilDone(ctx context.Context) {
+// renewLeasesUntilDone renews leases until there are no more calls or ctx ends.
+func (k *leaseKeeper) renewLeasesUntilDone(ctx context.Context) {
 	ticker := time.NewTicker(max(time.Millisecond, k.worker.cfg.Lease/leaseChecks))
 	defer ticker.Stop()
 	for {
@@ -76,24 +76,24 @@ func (k *leaseKeeper) renewUntilDone(ctx context.Context) {
 		case <-k.worker.ended:
 			return
 		case <-ticker.C:
-			k.renewLeases(ctx)
+			k.renewDueLeases(ctx)
 		}
 	}
 }
 
-// renewLeases renews the leases of which a quarter has passed. Failed renewals are
+// renewDueLeases renews the leases of which a quarter has passed. Failed renewals are
 // retried at the next check.
-func (k *leaseKeeper) renewLeases(ctx context.Context) {
+func (k *leaseKeeper) renewDueLeases(ctx context.Context) {
 	w := k.worker
 	began := time.Now()
-	claims := k.dueForRenewal(began)
+	claims := k.listClaimsDueForRenewal(began)
 	if len(claims) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, min(storeTimeout, w.cfg.Lease/4), errStoreTimeout)
 	defer cancel()
-	renewed, err := w.store.Renew(ctx, claims, w.cfg.Lease)
-	w.db.noteRequest(ctx, toRenew, err)
+	renewed, err := w.store.RenewLeases(ctx, claims, w.cfg.Lease)
+	w.db.recordRequestResult(ctx, toRenew, err)
 	if err != nil {
 		return
 	}
@@ -104,12 +104,12 @@ func (k *leaseKeeper) renewLeases(ctx context.Context) {
 		// A lease whose call has ended keeps the earlier end, which is the safe side.
 		if h, ok := k.held[id]; ok && h.timer.Stop() {
 			h.claim.Until = began.Add(w.cfg.Lease)
-			h.timer.Reset(k.untilCut(h))
+			h.timer.Reset(k.timeUntilCallCanceled(h))
 		}
 	}
 }
 
-func (k *leaseKeeper) dueForRenewal(now time.Time) (claims []Claim) {
+func (k *leaseKeeper) listClaimsDueForRenewal(now time.Time) (claims []Claim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range k.held {

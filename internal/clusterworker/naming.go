@@ -14,46 +14,48 @@ const nameChoices = 10
 
 var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Errorf("all %d candidate names for the Shoot are in use", nameChoices)}
 
-// nameAndStartCalls stores the nth choice for the names of unnamed rows, and starts the
+// storeNamesAndStartCalls stores the nth choice for the names of unnamed rows, and starts the
 // calls of those that got it. It returns the others for the next choice. No Shoot is
 // created before its name is in the database: a successor of this worker would not find
 // it.
-func (c *claimer) nameAndStartCalls(ctx, callCtx, dbCtx context.Context, tickets []ticket, choice int) (nameTaken []ticket) {
-	names := make([]Naming, 0, len(tickets))
-	asked := tickets[:0:0]
-	for _, t := range tickets {
-		name, err := c.chooseName(ctx, t.Claim, choice)
+func (c *claimer) storeNamesAndStartCalls(
+	ctx, callCtx, databaseCtx context.Context, claims []timedClaim, choiceIndex int,
+) (nameTaken []timedClaim) {
+	names := make([]ProposedName, 0, len(claims))
+	asked := claims[:0:0]
+	for _, t := range claims {
+		name, err := c.deriveShootName(ctx, t.Claim, choiceIndex)
 		if err != nil {
-			c.submitOutcome(outcomeOf(t, classifyFailure(t.Claim, err, false)))
+			c.queueOutcomeAndWakeClaimer(newResultOutcome(t, newFailureResult(t.Claim, err, false)))
 			continue
 		}
 		t.ShootName = name
-		names = append(names, Naming{ClusterID: t.ClusterID, Token: t.Token, ShootName: name})
+		names = append(names, ProposedName{ClusterID: t.ClusterID, Token: t.Token, ShootName: name})
 		asked = append(asked, t)
 	}
-	taken, ok := c.storeNames(ctx, dbCtx, asked, names)
+	taken, ok := c.storeNamesWithRetry(ctx, databaseCtx, asked, names)
 	for _, t := range asked {
 		switch {
 		case ctx.Err() != nil:
-			c.submitOutcome(givenBack(t))
+			c.queueOutcomeAndWakeClaimer(newReleaseOutcome(t))
 		case !ok:
-			c.submitOutcome(expiredOutcome(t))
+			c.queueOutcomeAndWakeClaimer(newAbandonedOutcome(t))
 		case taken[t.ClusterID]:
 			nameTaken = append(nameTaken, t)
 		default:
-			c.startCall(callCtx, t)
+			c.startSyncOrAbandon(callCtx, t)
 		}
 	}
 	return nameTaken
 }
 
-// chooseName returns the nth choice for the name of a claim's Shoot.
-func (c *claimer) chooseName(ctx context.Context, claim Claim, choice int) (name string, err error) {
-	if choice >= nameChoices {
+// deriveShootName returns the nth choice for the name of a claim's Shoot.
+func (c *claimer) deriveShootName(ctx context.Context, claim Claim, choiceIndex int) (name string, err error) {
+	if choiceIndex >= nameChoices {
 		return "", errNoName
 	}
-	err = c.recoverPanic(ctx, "name Shoot", claim.ClusterID, func() error {
-		if name = c.maker.Name(claim, choice); name == "" {
+	err = c.callRecoveringPanic(ctx, "name Shoot", claim.ClusterID, func() error {
+		if name = c.maker.DeriveShootName(claim, choiceIndex); name == "" {
 			return &rowError{class: ClassBadSpec, err: errors.New("no Shoot name can be derived from the cluster name")}
 		}
 		return nil
@@ -61,31 +63,33 @@ func (c *claimer) chooseName(ctx context.Context, claim Claim, choice int) (name
 	return name, err
 }
 
-// storeNames writes names, and returns the clusters whose name is taken. It retries as
+// storeNamesWithRetry writes names, and returns the clusters whose name is taken. It retries as
 // long as the leases leave enough time for calls.
-func (c *claimer) storeNames(ctx, dbCtx context.Context, tickets []ticket, names []Naming) (taken map[string]bool, ok bool) {
+func (c *claimer) storeNamesWithRetry(
+	ctx, databaseCtx context.Context, claims []timedClaim, names []ProposedName,
+) (clustersWithTakenName map[string]bool, stored bool) {
 	if len(names) == 0 {
 		return nil, true
 	}
 	for failed := 0; ; failed++ {
-		c.claimPulse.noteProgress()
-		list, err := c.storeNamesOnce(dbCtx, names)
-		c.db.noteRequest(dbCtx, toName, err)
+		c.claimPulse.recordProgress()
+		list, err := c.storeNamesOnce(databaseCtx, names)
+		c.db.recordRequestResult(databaseCtx, toName, err)
 		if err == nil {
-			taken = make(map[string]bool, len(list))
+			clustersWithTakenName = make(map[string]bool, len(list))
 			for _, n := range list {
-				taken[n.ClusterID] = true
+				clustersWithTakenName[n.ClusterID] = true
 			}
-			return taken, true
+			return clustersWithTakenName, true
 		}
-		if backoff.Sleep(ctx, dbRetry().Delay(failed)) != nil || !tickets[0].hasTime(c.cfg.Lease/leaseStart) {
+		if backoff.Sleep(ctx, databaseRetryPolicy().Delay(failed)) != nil || !claims[0].hasLeaseFor(c.cfg.Lease/leaseStart) {
 			return nil, false
 		}
 	}
 }
 
-func (c *claimer) storeNamesOnce(hard context.Context, names []Naming) ([]Naming, error) {
-	ctx, cancel := context.WithTimeoutCause(hard, min(storeTimeout, c.cfg.Lease/2), errStoreTimeout)
+func (c *claimer) storeNamesOnce(databaseCtx context.Context, names []ProposedName) (taken []ProposedName, err error) {
+	ctx, cancel := context.WithTimeoutCause(databaseCtx, min(storeTimeout, c.cfg.Lease/2), errStoreTimeout)
 	defer cancel()
 	return c.store.StoreNames(ctx, names)
 }

@@ -13,8 +13,8 @@ const (
 	outageRenewal = outageTTL / 3
 )
 
-// An outageReporter records in the database that this worker gets no answer from
-// Gardener, so that the API can say why clusters wait.
+// An outageReporter records in the database that this worker gets no answer from Gardener. The API
+// can then say why clusters wait.
 type outageReporter struct {
 	worker  *Worker
 	store   OutageStore   // nil to record nothing
@@ -22,17 +22,17 @@ type outageReporter struct {
 	noted   bool          // whether the database may have a record
 }
 
-// requestReport makes the reporter read the breaker.
-func (r *outageReporter) requestReport() {
+// triggerOutageWrite makes the reporter read the breaker.
+func (r *outageReporter) triggerOutageWrite() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// reportUntilDone keeps the record in line with the breaker until ctx ends. It retries
+// writeOutageUntilDone keeps the record in line with the breaker until ctx ends. It retries
 // failed writes.
-func (r *outageReporter) reportUntilDone(ctx context.Context) {
+func (r *outageReporter) writeOutageUntilDone(ctx context.Context) {
 	if r.store == nil {
 		return
 	}
@@ -45,19 +45,19 @@ func (r *outageReporter) reportUntilDone(ctx context.Context) {
 		case <-r.changed:
 		case <-ticker.C:
 		}
-		r.writeReport(ctx)
+		r.writeCurrentOutage(ctx)
 	}
 }
 
-func (r *outageReporter) writeReport(ctx context.Context) {
-	o := r.worker.breaker.currentOutage()
+func (r *outageReporter) writeCurrentOutage(ctx context.Context) {
+	o := r.worker.breaker.currentOutageOrZero()
 	open := !o.Since.IsZero()
 	if !open && !r.noted {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
 	defer cancel()
-	err := r.store.SetOutage(ctx, r.worker.owner, o, outageTTL)
-	r.worker.db.noteRequest(ctx, toNoteOutage, err)
+	err := r.store.RecordOrClearOutage(ctx, r.worker.owner, o, outageTTL)
+	r.worker.db.recordRequestResult(ctx, toNoteOutage, err)
 	r.noted = open || err != nil
 }

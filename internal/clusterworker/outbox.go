@@ -41,18 +41,18 @@ type PendingEvent struct {
 
 // An OutboxStore keeps pending changes. Its errors are errors of the database.
 type OutboxStore interface {
-	// ClaimChanges leases due changes of a sink, only the oldest of each cluster.
-	ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]PendingEvent, error)
-	// RenewChanges extends leases to the given time from now.
-	RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error
-	// FinishChanges removes changes and records their deliveries.
-	FinishChanges(ctx context.Context, results []DeliveryResult) error
-	// PutOffChanges records a failure of each change and makes it due again after its
+	// LeaseDueChanges leases due changes of a sink, only the oldest of each cluster.
+	LeaseDueChanges(ctx context.Context, sink string, limit int, lease time.Duration) ([]PendingEvent, error)
+	// RenewChangeLeases extends leases to the given time from now.
+	RenewChangeLeases(ctx context.Context, changeSeqs []int64, lease time.Duration) error
+	// DeleteChangesAndRecordDeliveries removes changes and records their deliveries.
+	DeleteChangesAndRecordDeliveries(ctx context.Context, results []DeliveryResult) error
+	// RecordFailuresAndRescheduleChanges records a failure of each change and makes it due again after its
 	// delay.
-	PutOffChanges(ctx context.Context, results []DeliveryResult) error
-	// ExpireChanges removes up to most unleased changes that are older than age, records
+	RecordFailuresAndRescheduleChanges(ctx context.Context, results []DeliveryResult) error
+	// DeleteExpiredChanges removes up to limit unleased changes that are older than maxAge, records
 	// that they expired, and returns their number.
-	ExpireChanges(ctx context.Context, age time.Duration, most int) (int, error)
+	DeleteExpiredChanges(ctx context.Context, maxAge time.Duration, limit int) (deleted int, err error)
 }
 
 // A DeliveryResult is the result of sending a change to a sink.
@@ -147,8 +147,8 @@ func NewOutbox(deps OutboxDeps) (*Outbox, error) {
 	return o, deps.Registerer.Register(o.sending)
 }
 
-// Nudge wakes Run, which asks the store again. It never blocks.
-func (o *Outbox) Nudge() {
+// WakeRun wakes Run, which asks the store again. It never blocks.
+func (o *Outbox) WakeRun() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -165,14 +165,14 @@ func (o *Outbox) Run(ctx context.Context) error {
 		now := time.Now()
 		if now.Sub(expired) >= outboxExpireEvery {
 			expired = now
-			o.saveAnswers(ctx) // what was delivered has not expired
-			o.dropExpired(ctx)
+			o.saveDeliveryResults(ctx) // what was delivered has not expired
+			o.dropExpiredChanges(ctx)
 		}
 		if now.Sub(renewed) >= outboxRenewEvery {
 			renewed = now
-			o.renewLeases(ctx, outboxLease)
+			o.renewInFlightLeases(ctx, outboxLease)
 		}
-		o.saveAnswersAndSendDue(ctx)
+		o.saveResultsAndSendDueChanges(ctx)
 		_ = backoff.Sleep(ctx, outboxRoundPause) // the loop checks ctx below
 		select {
 		case <-ctx.Done():
@@ -180,16 +180,16 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	o.sendBeforeShutdown(context.WithoutCancel(ctx))
+	o.sendDueChangesBeforeShutdown(context.WithoutCancel(ctx))
 	return nil
 }
 
-// sendBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
+// sendDueChangesBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
 // to another process.
-func (o *Outbox) sendBeforeShutdown(ctx context.Context) {
+func (o *Outbox) sendDueChangesBeforeShutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, shutdownSendTime)
 	defer cancel()
-	for (o.saveAnswersAndSendDue(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, outboxRoundPause) == nil {
+	for (o.saveResultsAndSendDueChanges(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, outboxRoundPause) == nil {
 		select {
 		case <-o.wake:
 		case <-ctx.Done():
@@ -197,72 +197,72 @@ func (o *Outbox) sendBeforeShutdown(ctx context.Context) {
 	}
 	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), outboxCallTimeout)
 	defer stop()
-	o.saveAnswers(rest)
-	o.renewLeases(rest, o.deps.Closing+closingSlack)
+	o.saveDeliveryResults(rest)
+	o.renewInFlightLeases(rest, o.deps.Closing+closingSlack)
 	if n := len(o.inFlight); n > 0 {
 		o.deps.Log.WarnContext(rest, "change events not delivered or not saved as delivered before shutdown, retained in database", "count", n, "not_saved", len(o.unsaved))
 	}
 }
 
-// saveAnswersAndSendDue saves answers and sends due changes. It reports whether there were any to
+// saveResultsAndSendDueChanges saves answers and sends due changes. It reports whether there were any to
 // send.
-func (o *Outbox) saveAnswersAndSendDue(ctx context.Context) (sent bool) {
-	o.saveAnswers(ctx)
+func (o *Outbox) saveResultsAndSendDueChanges(ctx context.Context) (sentAny bool) {
+	o.saveDeliveryResults(ctx)
 	under := map[string]int{}
 	for _, p := range o.inFlight {
 		under[p.Sink]++
 	}
 	for _, s := range o.sinks {
-		if room := maxInFlight - under[s.Name]; room > 0 && o.claimAndSendToSink(ctx, s, room) {
-			sent = true
+		if room := maxInFlight - under[s.Name]; room > 0 && o.claimAndSendDueChanges(ctx, s, room) {
+			sentAny = true
 		}
 	}
 	o.sending.Set(float64(len(o.inFlight)))
-	return sent
+	return sentAny
 }
 
-// claimAndSendToSink sends due changes to one sink, up to room.
-func (o *Outbox) claimAndSendToSink(ctx context.Context, s EventSink, room int) (sentAny bool) {
+// claimAndSendDueChanges leases due changes of one sink, up to maxChanges, and sends them.
+func (o *Outbox) claimAndSendDueChanges(ctx context.Context, sink EventSink, maxChanges int) (sentAny bool) {
 	var due []PendingEvent
 	// After an error there is nothing to send.
-	_ = o.askStore(ctx, "claim due change events", func(ctx context.Context) (err error) {
-		due, err = o.deps.Store.ClaimChanges(ctx, s.Name, room, outboxLease)
+	_ = o.callStoreWithTimeout(ctx, "claim due change events", func(ctx context.Context) (err error) {
+		due, err = o.deps.Store.LeaseDueChanges(ctx, sink.Name, maxChanges, outboxLease)
 		return err
 	})
 	for _, p := range due {
-		o.sendToSink(ctx, s, p)
+		o.sendChangeAsync(ctx, sink, p)
 	}
 	return len(due) > 0
 }
 
-// sendToSink passes a change to the client of its sink, which calls back once.
-func (o *Outbox) sendToSink(ctx context.Context, s EventSink, p PendingEvent) {
-	if _, ok := o.inFlight[p.Seq]; ok {
+// sendChangeAsync passes a change to the client of its sink, which calls back once.
+func (o *Outbox) sendChangeAsync(ctx context.Context, sink EventSink, pending PendingEvent) {
+	if _, ok := o.inFlight[pending.Seq]; ok {
 		return // its lease expired, and the client still has it
 	}
-	o.inFlight[p.Seq] = p
-	e := p.Change.Event()
-	e.QueuedAt = p.QueuedAt
+	o.inFlight[pending.Seq] = pending
+	e := pending.Change.ToChangeEvent()
+	e.QueuedAt = pending.QueuedAt
 	e.OnDelivery = func(d changeevent.Delivery) {
 		o.mu.Lock()
-		o.answered = append(o.answered, answer{p.Seq, d})
+		o.answered = append(o.answered, answer{pending.Seq, d})
 		o.mu.Unlock()
-		o.Nudge()
+		o.WakeRun()
 	}
-	s.Client.SendChangeEvent(ctx, e)
+	sink.Client.SendChangeEvent(ctx, e)
 }
 
-// saveAnswers saves delivery results in the store. After an error it keeps those that are
+// saveDeliveryResults saves delivery results in the store. After an error it keeps those that are
 // final for the next call, so that no change is sent twice. The failure of a delivery is
 // dropped, because another process may send the change by then: it is sent again after its
 // lease.
-func (o *Outbox) saveAnswers(ctx context.Context) {
+func (o *Outbox) saveDeliveryResults(ctx context.Context) {
 	o.mu.Lock()
 	answered := o.answered
 	o.answered = nil
 	o.mu.Unlock()
 	for _, a := range answered {
-		r := resultOf(o.inFlight[a.seq], a.delivery)
+		r := classifyDelivery(o.inFlight[a.seq], a.delivery)
 		switch r.State {
 		case v1.DeliveryRejected:
 			o.givenUp.WithLabelValues(string(r.Class)).Inc()
@@ -281,49 +281,49 @@ func (o *Outbox) saveAnswers(ctx context.Context) {
 		}
 	}
 	if len(failed) > 0 {
-		_ = o.askStore(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.PutOffChanges(ctx, failed) })
-		o.removeFromFlight(failed)
+		_ = o.callStoreWithTimeout(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.RecordFailuresAndRescheduleChanges(ctx, failed) })
+		o.removeFromInFlight(failed)
 	}
 	o.unsaved = done
-	if len(done) > 0 && o.askStore(ctx, "finish change events", func(ctx context.Context) error { return o.deps.Store.FinishChanges(ctx, done) }) == nil {
-		o.removeFromFlight(done)
+	if len(done) > 0 && o.callStoreWithTimeout(ctx, "finish change events", func(ctx context.Context) error { return o.deps.Store.DeleteChangesAndRecordDeliveries(ctx, done) }) == nil {
+		o.removeFromInFlight(done)
 		o.unsaved = nil
 	}
 	o.sending.Set(float64(len(o.inFlight)))
 }
 
-func (o *Outbox) removeFromFlight(results []DeliveryResult) {
+func (o *Outbox) removeFromInFlight(results []DeliveryResult) {
 	for _, r := range results {
 		delete(o.inFlight, r.Seq)
 	}
 }
 
-// resultOf returns what a delivery means for a change. An event that can never succeed
+// classifyDelivery returns what a delivery means for a change. An event that can never succeed
 // is not sent again, because it would block those behind it forever. All other errors
 // are due to the sink or the network.
-func resultOf(p PendingEvent, d changeevent.Delivery) DeliveryResult {
-	r := DeliveryResult{Seq: p.Seq, Attempts: d.Attempts, Class: d.Class, Status: d.Status}
+func classifyDelivery(pending PendingEvent, delivery changeevent.Delivery) DeliveryResult {
+	r := DeliveryResult{Seq: pending.Seq, Attempts: delivery.Attempts, Class: delivery.Class, Status: delivery.Status}
 	switch {
-	case d.Class == "" && d.Attempts == 0:
+	case delivery.Class == "" && delivery.Attempts == 0:
 		r.State = v1.DeliverySkipped // the sink does not want the action
-	case d.Class == "":
+	case delivery.Class == "":
 		r.State, r.Status = v1.DeliveryDelivered, 0
-	case d.Class == changeevent.ClassExpired:
+	case delivery.Class == changeevent.ClassExpired:
 		r.State, r.Class = v1.DeliveryExpired, "" // the stored error says why it was not delivered before
-	case d.Class == changeevent.ClassClientError || d.Class == changeevent.ClassEncode:
+	case delivery.Class == changeevent.ClassClientError || delivery.Class == changeevent.ClassEncode:
 		r.State = v1.DeliveryRejected
-	case time.Since(p.QueuedAt) > OutboxMaxAge:
+	case time.Since(pending.QueuedAt) > OutboxMaxAge:
 		r.State = v1.DeliveryExpired
 	default:
 		r.State = v1.DeliveryPending
-		r.Delay = backoff.Policy{Initial: outboxPollEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(p.Failures)
+		r.Delay = backoff.Policy{Initial: outboxPollEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(pending.Failures)
 	}
 	return r
 }
 
-// renewLeases extends the leases of changes in flight, as a client may wait long for a
+// renewInFlightLeases extends the leases of changes in flight, as a client may wait long for a
 // sink.
-func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
+func (o *Outbox) renewInFlightLeases(ctx context.Context, lease time.Duration) {
 	if len(o.inFlight) == 0 {
 		return
 	}
@@ -331,16 +331,16 @@ func (o *Outbox) renewLeases(ctx context.Context, lease time.Duration) {
 	for seq := range o.inFlight {
 		seqs = append(seqs, seq)
 	}
-	_ = o.askStore(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChanges(ctx, seqs, lease) })
+	_ = o.callStoreWithTimeout(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChangeLeases(ctx, seqs, lease) })
 }
 
-// dropExpired removes changes that are older than OutboxMaxAge.
-func (o *Outbox) dropExpired(ctx context.Context) {
+// dropExpiredChanges removes changes that are older than OutboxMaxAge.
+func (o *Outbox) dropExpiredChanges(ctx context.Context) {
 	for n := maxExpired; n == maxExpired; {
 		n = 0
 		// After an error the rest is removed the next time.
-		_ = o.askStore(ctx, "delete expired change events", func(ctx context.Context) (err error) {
-			n, err = o.deps.Store.ExpireChanges(ctx, OutboxMaxAge, maxExpired)
+		_ = o.callStoreWithTimeout(ctx, "delete expired change events", func(ctx context.Context) (err error) {
+			n, err = o.deps.Store.DeleteExpiredChanges(ctx, OutboxMaxAge, maxExpired)
 			return err
 		})
 		if n > 0 {
@@ -350,13 +350,13 @@ func (o *Outbox) dropExpired(ctx context.Context) {
 	}
 }
 
-// askStore makes one request to the store. A later round retries a failed request.
-func (o *Outbox) askStore(ctx context.Context, what string, do func(context.Context) error) error {
-	call, cancel := context.WithTimeout(ctx, outboxCallTimeout)
+// callStoreWithTimeout makes one request to the store. A later round retries a failed request.
+func (o *Outbox) callStoreWithTimeout(ctx context.Context, action string, call func(context.Context) error) error {
+	callCtx, cancel := context.WithTimeout(ctx, outboxCallTimeout)
 	defer cancel()
-	err := do(call)
+	err := call(callCtx)
 	if err != nil && ctx.Err() == nil {
-		o.deps.Log.WarnContext(ctx, "change event outbox: database request failed, retrying", "what", what, "err", err)
+		o.deps.Log.WarnContext(ctx, "change event outbox: database request failed, retrying", "what", action, "err", err)
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func (s *fakeStore) left() []int64 {
 	return slices.Sorted(maps.Keys(s.rows))
 }
 
-func (s *fakeStore) ClaimChanges(_ context.Context, sink string, most int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
+func (s *fakeStore) LeaseDueChanges(_ context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var claimed []clusterworker.PendingEvent
@@ -63,7 +63,7 @@ func (s *fakeStore) ClaimChanges(_ context.Context, sink string, most int, lease
 	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
 		r := s.rows[seq]
 		line := [2]string{r.Sink, r.Change.ClusterID}
-		if first := !oldest[line]; first && !r.due.After(time.Now()) && len(claimed) < most && r.Sink == sink {
+		if first := !oldest[line]; first && !r.due.After(time.Now()) && len(claimed) < limit && r.Sink == sink {
 			r.due = time.Now().Add(lease)
 			claimed = append(claimed, r.PendingEvent)
 		}
@@ -72,14 +72,14 @@ func (s *fakeStore) ClaimChanges(_ context.Context, sink string, most int, lease
 	return claimed, nil
 }
 
-func (s *fakeStore) RenewChanges(_ context.Context, seqs []int64, lease time.Duration) error {
-	for _, seq := range seqs {
+func (s *fakeStore) RenewChangeLeases(_ context.Context, changeSeqs []int64, lease time.Duration) error {
+	for _, seq := range changeSeqs {
 		s.delay(seq, lease, 0)
 	}
 	return nil
 }
 
-func (s *fakeStore) FinishChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+func (s *fakeStore) DeleteChangesAndRecordDeliveries(ctx context.Context, results []clusterworker.DeliveryResult) error {
 	if err := backoff.Sleep(ctx, s.takes); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *fakeStore) FinishChanges(ctx context.Context, results []clusterworker.D
 	return nil
 }
 
-func (s *fakeStore) PutOffChanges(_ context.Context, results []clusterworker.DeliveryResult) error {
+func (s *fakeStore) RecordFailuresAndRescheduleChanges(_ context.Context, results []clusterworker.DeliveryResult) error {
 	for _, r := range results {
 		s.delay(r.Seq, r.Delay, 1)
 	}
@@ -117,12 +117,12 @@ func (s *fakeStore) delay(seq int64, delay time.Duration, failures int) {
 	}
 }
 
-func (s *fakeStore) ExpireChanges(_ context.Context, age time.Duration, most int) (int, error) {
+func (s *fakeStore) DeleteExpiredChanges(_ context.Context, maxAge time.Duration, limit int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	maps.DeleteFunc(s.rows, func(_ int64, r *fakeRow) bool {
-		old := time.Since(r.made) > age && !r.due.After(time.Now()) && n < most
+		old := time.Since(r.made) > maxAge && !r.due.After(time.Now()) && n < limit
 		if old {
 			n++
 		}

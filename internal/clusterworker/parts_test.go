@@ -61,7 +61,7 @@ func TestConfig(t *testing.T) {
 	if _, err := settings.Load(&loaded, settings.Source{}); err != nil {
 		t.Fatal(err)
 	}
-	zero, err := Config{}.withDefaults()
+	zero, err := Config{}.withDefaultsValidated()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestConfig(t *testing.T) {
 func TestPlainText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := string(rapid.SliceOfN(rapid.Byte(), 0, 2*maxMessage).Draw(t, "text"))
-		out := sanitizeText(in)
+		out := sanitizeAndTruncateText(in)
 		if !utf8.ValidString(out) || strings.ContainsRune(out, 0) || len(out) > maxMessage {
 			t.Errorf("%q", out)
 		}
@@ -99,7 +99,7 @@ func TestPlainText(t *testing.T) {
 			t.Errorf("%q became %q", in, out)
 		}
 	})
-	if got := sanitizeText(strings.Repeat("ä", maxMessage)); len(got) < maxMessage-4 {
+	if got := sanitizeAndTruncateText(strings.Repeat("ä", maxMessage)); len(got) < maxMessage-4 {
 		t.Errorf("cut to %d bytes", len(got))
 	}
 }
@@ -111,15 +111,15 @@ func TestAnswers(t *testing.T) {
 		want   bool
 	}{
 		"Fine":        {reason: "it does", err: nil, want: true},
-		"Forbidden":   {reason: "that is an answer", err: shoot.Errorf(shoot.ClassForbidden, "no"), want: true},
-		"Unavailable": {reason: "it does not", err: shoot.Errorf(shoot.ClassUnavailable, "no")},
-		"Throttled":   {reason: "it wants to be left alone", err: shoot.Errorf(shoot.ClassThrottled, "no")},
+		"Forbidden":   {reason: "that is an answer", err: shoot.NewClassErrorf(shoot.ClassForbidden, "no"), want: true},
+		"Unavailable": {reason: "it does not", err: shoot.NewClassErrorf(shoot.ClassUnavailable, "no")},
+		"Throttled":   {reason: "it wants to be left alone", err: shoot.NewClassErrorf(shoot.ClassThrottled, "no")},
 		"Unclassed":   {reason: "nobody knows", err: errDown},
-		"NewClass":    {reason: "nobody knows", err: shoot.Errorf("solar_flare", "no")},
+		"NewClass":    {reason: "nobody knows", err: shoot.NewClassErrorf("solar_flare", "no")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := gardenerAnswers(tc.err); got != tc.want {
+			if got := isAnswerFromGardener(tc.err); got != tc.want {
 				t.Errorf("%s: %t", tc.reason, got)
 			}
 		})
@@ -130,35 +130,35 @@ func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &schedule{alarms: newAlarms(), slots: 32}
 		start := time.Now()
-		want := func(reason string, room int, freed, after time.Duration, why cause) {
+		want := func(reason string, room int, freed, after time.Duration, why claimCause) {
 			t.Helper()
-			at, c := s.nextClaim(Room{Slots: room, TimedOut: room / timedOutShare}, start.Add(freed))
+			at, c := s.nextClaimTime(ClaimLimits{Slots: room, TimedOut: room / timedOutShare}, start.Add(freed))
 			if got := at.Sub(start); got != after || c != why {
 				t.Errorf("%s: after %s for %s, want %s for %s", reason, got, c, after, why)
 			}
 		}
-		if at, _ := s.nextClaim(Room{Slots: 32}, start); at.After(start) {
+		if at, _ := s.nextClaimTime(ClaimLimits{Slots: 32}, start); at.After(start) {
 			t.Errorf("the first claim is at %s", at)
 		}
-		s.noteClaim(start, filled{}, 30*time.Second)
+		s.recordClaim(start, reachedLimits{}, 30*time.Second)
 		want("nothing happens", 32, 0, 30*time.Second, causePoll)
-		s.alarms.setAlarm(start.Add(7 * time.Second))
+		s.alarms.addAlarm(start.Add(7 * time.Second))
 		want("a row will be due", 32, 0, 7*time.Second, causeRetry)
-		s.pollBy(start.Add(250 * time.Millisecond))
+		s.setPollIfEarlier(start.Add(250 * time.Millisecond))
 		want("nobody listens any more", 32, 0, 250*time.Millisecond, causePoll)
-		s.noteNotification(start.Add(30 * time.Millisecond))
+		s.startClaimBurst(start.Add(30 * time.Millisecond))
 		want("a notification", 1, 0, 30*time.Millisecond, causeNotify)
-		s.noteClaim(start.Add(30*time.Millisecond), filled{}, 30*time.Second)
+		s.recordClaim(start.Add(30*time.Millisecond), reachedLimits{}, 30*time.Second)
 		want("others may have been left out", 32, 0, 80*time.Millisecond, causeNotify)
-		s.noteClaim(start.Add(990*time.Millisecond), filled{}, 30*time.Second)
+		s.recordClaim(start.Add(990*time.Millisecond), reachedLimits{}, 30*time.Second)
 		want("the burst is over", 32, 0, 7*time.Second, causeRetry)
-		s.noteClaim(start.Add(2*time.Second), filled{all: true}, 30*time.Second)
+		s.recordClaim(start.Add(2*time.Second), reachedLimits{all: true}, 30*time.Second)
 		want("there may be more, and room for it", 16, 0, 2*time.Second, causeDrain)
 		want("there may be more, and little room", 15, 3*time.Second, 3010*time.Millisecond, causeDrain)
-		s.noteClaim(start.Add(2*time.Second), filled{timedOut: true}, 30*time.Second)
+		s.recordClaim(start.Add(2*time.Second), reachedLimits{timedOut: true}, 30*time.Second)
 		want("there may be more that timed out, and no room for such", 3, 3*time.Second, 7*time.Second, causeRetry)
 		want("there may be more that timed out, and room", 4, 3*time.Second, 3010*time.Millisecond, causeDrain)
-		s.noteClaim(start.Add(7*time.Second), filled{}, 30*time.Second)
+		s.recordClaim(start.Add(7*time.Second), reachedLimits{}, 30*time.Second)
 		want("the alarm is past", 32, 0, 37*time.Second, causePoll)
 	})
 }
@@ -168,14 +168,14 @@ func TestAlarms(t *testing.T) {
 		a := newAlarms()
 		asked := rapid.SliceOfN(rapid.Int64Range(0, int64(15*time.Minute)), 1, 200).Draw(t, "after")
 		for _, d := range asked {
-			a.setAlarm(a.base.Add(time.Duration(d)))
+			a.addAlarm(a.base.Add(time.Duration(d)))
 		}
 		for len(asked) > 0 {
-			first, ok := a.firstAlarm()
+			first, ok := a.earliestAlarm()
 			if !ok {
 				t.Fatal("an alarm is missing")
 			}
-			a.removePassed(first)
+			a.removePassedAlarms(first)
 			left := asked[:0]
 			for _, d := range asked {
 				switch at := a.base.Add(time.Duration(d)); {
@@ -187,7 +187,7 @@ func TestAlarms(t *testing.T) {
 			}
 			asked = left
 		}
-		if _, ok := a.firstAlarm(); ok {
+		if _, ok := a.earliestAlarm(); ok {
 			t.Error("an alarm that nobody asked for")
 		}
 	})
@@ -195,9 +195,9 @@ func TestAlarms(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTallier{tally: Tally{Due: 1, Leased: 2, BackingOff: 3, Stuck: 4, Paused: 5, Synced: 6, OldestDue: 7 * time.Second, DeadRows: 8, OldestTransaction: 9 * time.Second}}
+		f := &fakeTallier{tally: ClusterCounts{Due: 1, Leased: 2, BackingOff: 3, Stuck: 4, Paused: 5, Synced: 6, OldestDue: 7 * time.Second, DeadRows: 8, OldestTransaction: 9 * time.Second}}
 		failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "x_total", Help: "Failures."})
-		c := newTallyCollector(f, failed)
+		c := newClusterCountCollector(f, failed)
 		want := `
 # HELP fleetloop_clusterworker_clusters Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (1 to 7 failures in a row; waits for the retry), stuck (8 or more failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.
 # TYPE fleetloop_clusterworker_clusters gauge
@@ -237,12 +237,12 @@ fleetloop_clusterworker_clusters{state="synced"} 6
 }
 
 type fakeTallier struct {
-	tally Tally
+	tally ClusterCounts
 	err   error
 	asked int
 }
 
-func (f *fakeTallier) Tally(context.Context) (Tally, error) {
+func (f *fakeTallier) CountClusters(context.Context) (ClusterCounts, error) {
 	f.asked++
 	return f.tally, f.err
 }
@@ -257,7 +257,7 @@ func TestReady(t *testing.T) {
 			}
 		}
 		want("it has not begun", "no response from database yet")
-		r.store.setFault(func(context.Context, request) error { return errDown })
+		r.store.setFault(func(context.Context, requestKind) error { return errDown })
 		r.start()
 		want("the database is away at the start", "connection refused")
 		r.store.setFault(nil)
@@ -286,15 +286,15 @@ func TestReady(t *testing.T) {
 func TestHealthOfClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h claimHealth
-		h.noteClaimStart()
-		h.noteClaimEnd(nil)
-		h.expectWithin(30 * time.Second)
+		h.recordClaimStart()
+		h.recordClaimEnd(nil)
+		h.expectClaimWithin(30 * time.Second)
 		time.Sleep(89 * time.Second)
-		if err := h.checkHealth(); err != nil {
+		if err := h.checkClaimHealth(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second)
-		if err := h.checkHealth(); err == nil || !strings.Contains(err.Error(), "since the last successful one at") {
+		if err := h.checkClaimHealth(); err == nil || !strings.Contains(err.Error(), "since the last successful one at") {
 			t.Errorf("long after the next claim was due: %v", err)
 		}
 	})
@@ -304,16 +304,16 @@ func TestPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, newFakeStore(), newFakeGarden(), nil)
 		for name, p := range map[string]*heartbeat{"claim clusters": &r.worker.claimPulse, "write results": &r.worker.writePulse} {
-			p.noteProgress()
+			p.recordProgress()
 			time.Sleep(59 * time.Second)
-			if err := r.worker.Live(); err != nil {
+			if err := r.worker.CheckLive(); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(2 * time.Second)
-			if err := r.worker.Live(); err == nil || !strings.Contains(err.Error(), name) {
+			if err := r.worker.CheckLive(); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("a loop that hangs: %v", err)
 			}
-			p.noteIdle()
+			p.recordIdle()
 		}
 	})
 }
@@ -322,12 +322,12 @@ func TestPulse(t *testing.T) {
 // sleeps.
 func TestLeaseHasTimeByBothClocks(t *testing.T) {
 	now := time.Now()
-	fresh := ticket{Claim: Claim{Until: now.Add(time.Minute)}}
-	if !fresh.hasTime(15*time.Second) || fresh.hasTime(2*time.Minute) {
+	fresh := timedClaim{Claim: Claim{Until: now.Add(time.Minute)}}
+	if !fresh.hasLeaseFor(15*time.Second) || fresh.hasLeaseFor(2*time.Minute) {
 		t.Error("a fresh lease")
 	}
-	slept := ticket{Claim: Claim{Until: now.Round(0).Add(-time.Second)}}
-	if slept.hasTime(0) {
+	slept := timedClaim{Claim: Claim{Until: now.Round(0).Add(-time.Second)}}
+	if slept.hasLeaseFor(0) {
 		t.Error("a lease that ended")
 	}
 }
@@ -335,15 +335,15 @@ func TestLeaseHasTimeByBothClocks(t *testing.T) {
 // TestBatchesHaveEachClusterOnce: two claims of one cluster, of which the earlier is
 // lost, are not in one write, as the cluster identifies a lost claim.
 func TestBatchesHaveEachClusterOnce(t *testing.T) {
-	w := &writer{batch: maxBatch}
+	w := &outcomeWriter{batch: maxBatch}
 	for _, id := range []string{"a", "b", "c", "a", "d"} {
-		w.pending = append(w.pending, outcome{ticket: ticket{Claim: Claim{ClusterID: id}}, result: Result{ClusterID: id}})
+		w.pending = append(w.pending, outcome{timedClaim: timedClaim{Claim: Claim{ClusterID: id}}, result: Result{ClusterID: id}})
 	}
-	if got := w.peekBatch(); len(got) != 3 || got[2].ClusterID != "c" {
+	if got := w.prepareNextResultBatch(); len(got) != 3 || got[2].ClusterID != "c" {
 		t.Errorf("%v", got)
 	}
 	w.batch = 2
-	if got := w.peekBatch(); len(got) != 2 {
+	if got := w.prepareNextResultBatch(); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 }

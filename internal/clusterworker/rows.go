@@ -81,29 +81,29 @@ type ObserverStore interface {
 
 // A TermStore elects the worker that observes.
 type TermStore interface {
-	// Lead begins a term, or extends the worker's current one. If it returns no error
+	// AcquireOrExtendTerm begins a term, or extends the worker's current one. If it returns no error
 	// and a term without Held, another worker leads.
-	Lead(ctx context.Context, owner string, ttl time.Duration) (Term, error)
-	// Resign ends a term early.
-	Resign(ctx context.Context, fence int64) error
+	AcquireOrExtendTerm(ctx context.Context, owner string, ttl time.Duration) (Term, error)
+	// ReleaseTerm ends a term early.
+	ReleaseTerm(ctx context.Context, fence int64) error
 }
 
 // A RowStore reads rows.
 type RowStore interface {
-	// Installation returns the id of this database, as in the labels of Shoots.
-	Installation(ctx context.Context) (string, error)
+	// GetInstallationID returns the id of this database, as in the labels of Shoots.
+	GetInstallationID(ctx context.Context) (string, error)
 
 	// AddMissingRows creates rows, due at once, for up to limit clusters without one, and
 	// returns the ids of those clusters.
 	AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error)
-	// Rows returns up to limit rows whose Shoot is not deleted, in the order of ids and
+	// ListRows returns up to limit rows whose Shoot is not deleted, in the order of ids and
 	// after the given id. The empty id is before the first.
-	Rows(ctx context.Context, after string, limit int) ([]Row, error)
-	// RowsOf returns the existing rows of the given clusters.
-	RowsOf(ctx context.Context, clusterIDs []string) ([]Row, error)
-	// StalestRows returns up to limit rows with a ShootName whose Shoot is not deleted,
+	ListRows(ctx context.Context, afterClusterID string, limit int) ([]Row, error)
+	// ListRowsOfClusters returns the existing rows of the given clusters.
+	ListRowsOfClusters(ctx context.Context, clusterIDs []string) ([]Row, error)
+	// ListStalestRows returns up to limit rows with a ShootName whose Shoot is not deleted,
 	// in the order of their last observation, oldest first.
-	StalestRows(ctx context.Context, limit int) ([]Row, error)
+	ListStalestRows(ctx context.Context, limit int) ([]Row, error)
 }
 
 // A StatusStore stores observations.
@@ -112,27 +112,27 @@ type StatusStore interface {
 	// that have changed, that are locked, or whose first claim is not completed. If the
 	// term is over, it writes nothing and returns ErrFenced.
 	SaveStatus(ctx context.Context, fence int64, changes []StatusChange) (saved []string, err error)
-	// Touch records that rows were observed without a change.
-	Touch(ctx context.Context, fence int64, clusterIDs []string) error
-	// Requeue makes synced rows due again, and returns the ids of those that it
+	// RecordObservationTime records that rows were observed without a change.
+	RecordObservationTime(ctx context.Context, fence int64, clusterIDs []string) error
+	// RequeueSynced makes synced rows due again, and returns the ids of those that it
 	// changed. It skips locked rows.
-	Requeue(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error)
+	RequeueSynced(ctx context.Context, fence int64, clusterIDs []string) (requeued []string, err error)
 }
 
 // A ReportStore tracks the clusters that have to be reported to the fleet API.
 type ReportStore interface {
-	// DueReports returns up to limit rows whose report is due.
-	DueReports(ctx context.Context, limit int) ([]Row, error)
+	// ListDueReports returns up to limit rows whose report is due.
+	ListDueReports(ctx context.Context, limit int) ([]Row, error)
 	// RecordReports records reports that were made, or that cannot be made.
 	RecordReports(ctx context.Context, reports []Reported) error
 }
 
 // A PoolStore tracks the node pools that Gardener has received.
 type PoolStore interface {
-	// PoolsSent returns the node pools of a row's cluster, including those being
+	// ListSentPools returns the node pools of a row's cluster, including those being
 	// deleted. It returns none unless Gardener has received their current state and the
 	// row's ReportVersion is unchanged.
-	PoolsSent(ctx context.Context, row *Row) ([]PoolSent, error)
+	ListSentPools(ctx context.Context, row *Row) ([]PoolSent, error)
 }
 
 // A PoolSent is a node pool whose current state, deletion included, Gardener has
@@ -153,8 +153,8 @@ type Reported struct {
 	Next time.Duration
 }
 
-// A Tally is the number of rows by state.
-type Tally struct {
+// ClusterCounts is the number of rows by state.
+type ClusterCounts struct {
 	Due, Leased, BackingOff, Stuck, Paused, Synced int64
 	// OldestDue is how long the row that has waited longest has been due.
 	OldestDue time.Duration

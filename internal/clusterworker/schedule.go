@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A cause is why rows are claimed. The set is closed: it is a metric label.
-type cause string
+// A claimCause is why rows are claimed. The set is closed: it is a metric label.
+type claimCause string
 
 const (
 	// causeNotify is a notification, or the time after it in which the database may
 	// have omitted others.
-	causeNotify cause = "notify"
+	causeNotify claimCause = "notify"
 	// causeDrain is a claim that returned all that it asked for, so that there may be
 	// more rows.
-	causeDrain cause = "drain"
+	causeDrain claimCause = "drain"
 	// causeRetry is a row that is known to become due.
-	causeRetry cause = "retry"
+	causeRetry claimCause = "retry"
 	// causePoll is the end of the poll interval.
-	causePoll cause = "poll"
+	causePoll claimCause = "poll"
 )
 
 const (
@@ -49,50 +49,49 @@ type schedule struct {
 	moreTimedOut bool
 }
 
-// noteNotification records a notification.
-func (s *schedule) noteNotification(now time.Time) {
+// startClaimBurst makes claims due after a notification, and for a while after it.
+func (s *schedule) startClaimBurst(now time.Time) {
 	if s.woken.IsZero() {
 		s.woken = now
 	}
 	s.until = now.Add(burst)
 }
 
-// pollBy moves the next poll to at or earlier. Before the first claim the poll is due
+// setPollIfEarlier moves the next poll to at or earlier. Before the first claim the poll is due
 // at once in any case.
-func (s *schedule) pollBy(at time.Time) {
+func (s *schedule) setPollIfEarlier(at time.Time) {
 	if at.Before(s.pollAt) {
 		s.pollAt = at
 	}
 }
 
-// noteClaim records the start of a claim, and whether it returned all the rows and all
-// the timed-out rows that it asked for. The next poll follows an interval later.
-func (s *schedule) noteClaim(began time.Time, full filled, interval time.Duration) {
-	s.last, s.pollAt, s.woken = began, began.Add(interval), time.Time{}
-	s.more, s.moreTimedOut = full.all, full.timedOut
-	s.alarms.removePassed(began)
+// recordClaim records the start of a claim, and which of its limits it reached. The next poll
+// follows a pollInterval later.
+func (s *schedule) recordClaim(began time.Time, reached reachedLimits, pollInterval time.Duration) {
+	s.last, s.pollAt, s.woken = began, began.Add(pollInterval), time.Time{}
+	s.more, s.moreTimedOut = reached.all, reached.timedOut
+	s.alarms.removePassedAlarms(began)
 }
 
-// A filled is whether a claim returned all that there was room for.
-type filled struct{ all, timedOut bool }
+// A reachedLimits is whether a claim returned all that there was room for.
+type reachedLimits struct{ all, timedOut bool }
 
-// nextClaim returns when to claim next and why, given the free room and the time when
-// the first slot became free.
-func (s *schedule) nextClaim(room Room, freed time.Time) (claimAt time.Time, because cause) {
+// nextClaimTime returns when to claim next and why. slotFreedAt is when the first slot became free.
+func (s *schedule) nextClaimTime(limits ClaimLimits, slotFreedAt time.Time) (claimAt time.Time, reason claimCause) {
 	at, why := s.pollAt, causePoll
-	consider := func(t time.Time, c cause) {
+	consider := func(t time.Time, c claimCause) {
 		if t.Before(at) {
 			at, why = t, c
 		}
 	}
-	if first, ok := s.alarms.firstAlarm(); ok {
+	if first, ok := s.alarms.earliestAlarm(); ok {
 		consider(first, causeRetry)
 	}
 	switch t := s.last.Add(burstInterval); {
-	case s.more && room.Slots >= max(1, s.slots/goodPart):
+	case s.more && limits.Slots >= max(1, s.slots/goodPart):
 		consider(s.last, causeDrain)
-	case s.more, s.moreTimedOut && room.TimedOut > 0:
-		consider(freed.Add(linger), causeDrain)
+	case s.more, s.moreTimedOut && limits.TimedOut > 0:
+		consider(slotFreedAt.Add(linger), causeDrain)
 	case !t.After(s.until):
 		consider(t, causeNotify)
 	}
@@ -116,8 +115,8 @@ type alarms struct {
 
 func newAlarms() *alarms { return &alarms{base: time.Now()} }
 
-// setAlarm adds an alarm, up to a grain later than asked for and never earlier.
-func (a *alarms) setAlarm(at time.Time) {
+// addAlarm adds an alarm, up to a grain later than asked for and never earlier.
+func (a *alarms) addAlarm(at time.Time) {
 	if past := at.Sub(a.base) % grain; past > 0 {
 		at = at.Add(grain - past)
 	}
@@ -128,8 +127,8 @@ func (a *alarms) setAlarm(at time.Time) {
 	}
 }
 
-// firstAlarm returns the earliest alarm.
-func (a *alarms) firstAlarm() (time.Time, bool) {
+// earliestAlarm returns the earliest alarm.
+func (a *alarms) earliestAlarm() (at time.Time, exists bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.times) == 0 {
@@ -138,8 +137,8 @@ func (a *alarms) firstAlarm() (time.Time, bool) {
 	return a.times[0], true
 }
 
-// removePassed removes the alarms up to now.
-func (a *alarms) removePassed(now time.Time) {
+// removePassedAlarms removes the alarms up to now.
+func (a *alarms) removePassedAlarms(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i, found := slices.BinarySearchFunc(a.times, now, time.Time.Compare)

@@ -33,7 +33,7 @@ func answersLate(d time.Duration) func(context.Context, verb, string) error {
 func probeLate(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := backoff.Sleep(ctx, d); err != nil {
-			return shoot.Errorf(shoot.ClassUnavailable, "no answer: %w", context.Cause(ctx))
+			return shoot.NewClassErrorf(shoot.ClassUnavailable, "no answer: %w", context.Cause(ctx))
 		}
 		return nil
 	}
@@ -140,7 +140,7 @@ func TestAnAnsweredProbeEndsAnOutage(t *testing.T) {
 				hangs.Store(true)
 				r.garden.set(nil, tc.probed)
 				r.pass(tc.within)
-				if since := r.worker.Stats().OutageSince; !since.IsZero() {
+				if since := r.worker.CollectStats().OutageSince; !since.IsZero() {
 					t.Errorf("%s: it lasts since %s", tc.reason, since)
 				}
 				r.pass(10 * time.Second)
@@ -154,7 +154,7 @@ func TestAnAnsweredProbeEndsAnOutage(t *testing.T) {
 // database, for the API, and in its warning, and stays ready.
 func TestAnOutageIsTold(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
-		down := func(context.Context) error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
+		down := func(context.Context) error { return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection refused") }
 		r.garden.set(refuses(shoot.ClassUnavailable), down)
 		r.store.edit("a", nil)
 		r.start()
@@ -164,7 +164,7 @@ func TestAnOutageIsTold(t *testing.T) {
 		if !ok || !o.Since.Equal(began) || !strings.Contains(o.Reason, "connection refused") {
 			t.Errorf("the database has %+v", r.store.outages)
 		}
-		if text := r.worker.Warning(); !strings.Contains(text, "gardener unavailable since") || !strings.Contains(text, "connection refused") {
+		if text := r.worker.DescribeOutageOrEmpty(); !strings.Contains(text, "gardener unavailable since") || !strings.Contains(text, "connection refused") {
 			t.Errorf("the warning is %q", text)
 		}
 		if err := r.worker.Ready(); err != nil {
@@ -177,7 +177,7 @@ func TestAnOutageIsTold(t *testing.T) {
 		}
 		r.garden.set(nil, nil)
 		r.pass(2 * time.Second)
-		if text := r.worker.Warning(); text != "" || len(r.store.outages) != 0 {
+		if text := r.worker.DescribeOutageOrEmpty(); text != "" || len(r.store.outages) != 0 {
 			t.Errorf("after the outage: %q, %+v", text, r.store.outages)
 		}
 	})
@@ -187,7 +187,7 @@ func TestAnOutageIsTold(t *testing.T) {
 // its result is not written, as another worker may follow.
 func TestALeaseThatIsNotRenewed(t *testing.T) {
 	bubble(t, func(c *Config) { c.Lease = 12 * time.Second }, func(r *fixture) {
-		r.store.setFault(func(_ context.Context, asked request) error {
+		r.store.setFault(func(_ context.Context, asked requestKind) error {
 			if asked == toRenew {
 				return errDown
 			}
@@ -283,7 +283,7 @@ func TestRowsOfADeadWorkerWaitALease(t *testing.T) {
 		r.pass(7 * time.Second)
 		r.store.notify = nil
 		r.store.edit("a", nil)
-		if _, err := r.store.Claim(t.Context(), dead.worker.owner, Room{Slots: 1}, time.Minute); err != nil {
+		if _, err := r.store.ClaimRows(t.Context(), dead.worker.owner, ClaimLimits{Slots: 1}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		r.pass(time.Minute - time.Millisecond)

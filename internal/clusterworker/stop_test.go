@@ -32,7 +32,7 @@ func TestStopLetsCallsEnd(t *testing.T) {
 				t.Errorf("claimed for nothing: %+v", row)
 			}
 		}
-		if s := r.worker.Stats(); s.Synced != 160 || s.Unwritten != 0 || s.Released != 0 {
+		if s := r.worker.CollectStats(); s.Synced != 160 || s.Unwritten != 0 || s.Released != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -80,16 +80,16 @@ func TestStopWhileCallsHeedNoDeadline(t *testing.T) {
 }
 
 func TestStopInEveryState(t *testing.T) {
-	hang := func(kind request) func(context.Context, request) error {
-		return func(ctx context.Context, asked request) error {
+	hang := func(kind requestKind) func(context.Context, requestKind) error {
+		return func(ctx context.Context, asked requestKind) error {
 			if asked == kind {
 				<-ctx.Done()
 			}
 			return context.Cause(ctx)
 		}
 	}
-	fail := func(kinds ...request) func(context.Context, request) error {
-		return func(_ context.Context, asked request) error {
+	fail := func(kinds ...requestKind) func(context.Context, requestKind) error {
+		return func(_ context.Context, asked requestKind) error {
 			if slices.Contains(kinds, asked) {
 				return errDown
 			}
@@ -138,7 +138,7 @@ func TestStopInEveryState(t *testing.T) {
 						t.Errorf("%s: still claimed: %+v", tc.reason, row)
 					}
 				}
-				if err := r.worker.Live(); err != nil {
+				if err := r.worker.CheckLive(); err != nil {
 					t.Errorf("not live once it is over: %v", err)
 				}
 				// Another worker finishes the work.
@@ -159,7 +159,7 @@ func TestStopInEveryState(t *testing.T) {
 func TestStopDuringClaim(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		ids := r.add(5)
-		r.store.setFault(func(_ context.Context, asked request) error {
+		r.store.setFault(func(_ context.Context, asked requestKind) error {
 			if asked == toClaim {
 				hang(time.Second)
 			}
@@ -179,7 +179,7 @@ func TestStopDuringClaim(t *testing.T) {
 func TestStopWritesWhenTheDatabaseComesBack(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.add(50)
-		r.store.setFault(func(_ context.Context, asked request) error {
+		r.store.setFault(func(_ context.Context, asked requestKind) error {
 			if asked == toComplete {
 				return errDown
 			}

@@ -16,31 +16,31 @@ const (
 	tallyTimeout = 5 * time.Second
 )
 
-// A Tallier counts the rows.
-type Tallier interface {
-	Tally(ctx context.Context) (Tally, error)
+// A ClusterCounter counts the rows.
+type ClusterCounter interface {
+	CountClusters(ctx context.Context) (ClusterCounts, error)
 }
 
-// A tallyCollector exports metrics of the rows. It exports none while the rows cannot
+// A clusterCountCollector exports metrics of the rows. It exports none while the rows cannot
 // be counted: old numbers would hide the failure.
-type tallyCollector struct {
-	tallier Tallier
+type clusterCountCollector struct {
+	tallier ClusterCounter
 	failed  prometheus.Counter
 
 	rows, oldestDue, deadRows, oldestTransaction *prometheus.Desc
 
 	mu   sync.Mutex
-	last Tally
+	last ClusterCounts
 	ok   bool
 	at   time.Time // zero before the first tally
 }
 
-func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
+func newClusterCountCollector(counter ClusterCounter, failures prometheus.Counter) *clusterCountCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(metricsPrefix+name, help, labels, nil)
 	}
-	return &tallyCollector{
-		tallier: t, failed: failed,
+	return &clusterCountCollector{
+		tallier: counter, failed: failures,
 		rows:              desc("clusters", "Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (1 to 7 failures in a row; waits for the retry), stuck (8 or more failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.", "state"),
 		oldestDue:         desc("oldest_pending_cluster_age_seconds", "Longest time that any cluster has been waiting for a sync to Gardener that is due, in seconds; 0 if no cluster is waiting."),
 		deadRows:          desc("sync_table_dead_rows", "Number of dead rows in the PostgreSQL table tenant.cluster_sync. Dead rows slow down the queries of the cluster-worker until PostgreSQL vacuums the table."),
@@ -49,15 +49,15 @@ func newTallyCollector(t Tallier, failed prometheus.Counter) *tallyCollector {
 }
 
 // Describe sends the descriptions of the metrics.
-func (c *tallyCollector) Describe(ch chan<- *prometheus.Desc) {
+func (c *clusterCountCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.rows, c.oldestDue, c.deadRows, c.oldestTransaction} {
 		ch <- d
 	}
 }
 
 // Collect sends the metrics.
-func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
-	t, ok := c.cachedOrNewTally()
+func (c *clusterCountCollector) Collect(ch chan<- prometheus.Metric) {
+	t, ok := c.cachedOrNewCounts()
 	if !ok {
 		return
 	}
@@ -74,9 +74,9 @@ func (c *tallyCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.oldestTransaction, t.OldestTransaction.Seconds())
 }
 
-// cachedOrNewTally returns the last tally, or a new one if the last is too old. Concurrent
+// cachedOrNewCounts returns the last tally, or a new one if the last is too old. Concurrent
 // callers wait for a count in progress.
-func (c *tallyCollector) cachedOrNewTally() (Tally, bool) {
+func (c *clusterCountCollector) cachedOrNewCounts() (counts ClusterCounts, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.at.IsZero() && time.Since(c.at) < tallyAge {
@@ -84,7 +84,7 @@ func (c *tallyCollector) cachedOrNewTally() (Tally, bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tallyTimeout)
 	defer cancel()
-	t, err := c.tallier.Tally(ctx)
+	t, err := c.tallier.CountClusters(ctx)
 	c.last, c.ok, c.at = t, err == nil, time.Now()
 	if err != nil {
 		c.failed.Inc()

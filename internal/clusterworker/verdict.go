@@ -34,8 +34,8 @@ type rowError struct {
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
-// classOf returns the class of an error, always one of the closed set.
-func classOf(err error) ErrorClass {
+// classifyError returns the class of an error, always one of the closed set.
+func classifyError(err error) ErrorClass {
 	if e, ok := errors.AsType[*rowError](err); ok {
 		return e.class
 	}
@@ -56,14 +56,14 @@ func classOf(err error) ErrorClass {
 	}
 }
 
-// gardenerAnswers reports whether Gardener answers, given the error of a probe. A
+// isAnswerFromGardener reports whether Gardener answers, given the error of a probe. A
 // refusal is an answer: otherwise a right that only the probe lacks would stop
 // everything.
-func gardenerAnswers(err error) bool {
-	if err == nil {
+func isAnswerFromGardener(probeErr error) bool {
+	if probeErr == nil {
 		return true
 	}
-	switch shoot.ClassOf(err) {
+	switch shoot.ClassOf(probeErr) {
 	case shoot.ClassInvalid, shoot.ClassForbidden, shoot.ClassApproval, shoot.ClassForeign, shoot.ClassConflict:
 		return true
 	case shoot.ClassThrottled, shoot.ClassUnavailable, shoot.ClassUnknown:
@@ -72,39 +72,39 @@ func gardenerAnswers(err error) bool {
 	return false
 }
 
-func newResult(c Claim) Result {
+func newSuccessResult(claim Claim) Result {
 	return Result{
-		ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration,
-		Deleting: c.Deleting,
+		ClusterID: claim.ClusterID, Token: claim.Token, Generation: claim.Generation, ClusterGeneration: claim.ClusterGeneration,
+		Deleting: claim.Deleting,
 	}
 }
 
-// classifyFailure builds the result of a failed try. Neither an outage nor throttling
+// newFailureResult builds the result of a failed try. Neither an outage nor throttling
 // counts as an attempt.
-func classifyFailure(c Claim, err error, outage bool) Result {
-	r := newResult(c)
-	r.Class = classOf(err)
-	r.Err = &plainError{text: sanitizeText(err.Error()), err: err}
+func newFailureResult(claim Claim, err error, gardenerDown bool) Result {
+	r := newSuccessResult(claim)
+	r.Class = classifyError(err)
+	r.Err = &plainError{text: sanitizeAndTruncateText(err.Error()), err: err}
 	switch {
 	case r.Class == ErrorClass(shoot.ClassThrottled):
-		r.Delay = throttleOf(err)
-	case outage:
+		r.Delay = retryAfterWithinLimits(err)
+	case gardenerDown:
 		r.Class = ErrorClass(shoot.ClassUnavailable) // a timeout would count against the row
 		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
 		r.Spend = true
-		r.Delay = RetryDelay(failureCount(c))
+		r.Delay = RetryDelay(countFailuresWithThis(claim))
 	}
 	return r
 }
 
-// throttleOf returns how long a server asked to wait, within limits.
-func throttleOf(err error) time.Duration {
+// retryAfterWithinLimits returns how long a server asked to wait, within limits.
+func retryAfterWithinLimits(err error) time.Duration {
 	return min(max(shoot.RetryAfter(err), minThrottle), backoff.MaxRetryAfter)
 }
 
-// failureCount returns the number of failed tries of a claim if this one fails.
-func failureCount(c Claim) int { return min(max(c.Attempts, 0), 1<<30) + 1 }
+// countFailuresWithThis returns the number of failed tries of a claim if this one fails.
+func countFailuresWithThis(claim Claim) int { return min(max(claim.Attempts, 0), 1<<30) + 1 }
 
 // A timeoutError is the cause of a context that ended by a timeout of the worker.
 type timeoutError string
@@ -125,8 +125,8 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.err }
 
-// sanitizeText returns text as valid UTF-8 without NUL and cut to maxMessage.
-func sanitizeText(text string) string {
+// sanitizeAndTruncateText returns text as valid UTF-8 without NUL and cut to maxMessage.
+func sanitizeAndTruncateText(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= maxMessage {
 		return text
@@ -138,7 +138,7 @@ func sanitizeText(text string) string {
 	return text[:end] + "…"
 }
 
-// errFault returns the error that a user sees after a panic; the log has more.
-func errFault(what string, value any) error {
-	return &rowError{class: ClassPanic, err: fmt.Errorf("internal error in cluster-worker: %s: %v", what, value)}
+// newPanicError returns the error that a user sees after a panic; the log has more.
+func newPanicError(action string, panicValue any) error {
+	return &rowError{class: ClassPanic, err: fmt.Errorf("internal error in cluster-worker: %s: %v", action, panicValue)}
 }

@@ -17,10 +17,10 @@ import (
 
 // A Waker signals when rows may have become due.
 type Waker interface {
-	// Wakes returns a channel that receives a value after each notification; several
+	// NotificationChannel returns a channel that receives a value after each notification; several
 	// may be merged. It also receives one whenever listening starts again, for missed
 	// notifications.
-	Wakes() <-chan struct{}
+	NotificationChannel() <-chan struct{}
 	// Ready returns why the worker does not listen at present. It does not block.
 	Ready() error
 }
@@ -45,7 +45,7 @@ type Deps struct {
 	// Recorder receives the changes.
 	Recorder Recorder
 	// Tallier counts the rows for the metrics.
-	Tallier Tallier
+	Tallier ClusterCounter
 	// Outages records an outage of Gardener for users.
 	Outages OutageStore
 
@@ -83,11 +83,11 @@ type Worker struct {
 	floor    *callLimiter
 	leases   *leaseKeeper
 	outages  *outageReporter
-	breaker  *breaker
+	breaker  *circuitBreaker
 	alarms   *alarms
 	throttle throttle
-	woken    lastWake
-	db       *dbWatch
+	woken    lastNotification
+	db       *databaseHealth
 	sampler  *telemetry.Sampler
 
 	// outcomes receives one outcome per claim. Its capacity covers every possible
@@ -104,7 +104,7 @@ type Worker struct {
 
 // New validates cfg and starts nothing.
 func New(cfg Config, deps Deps) (*Worker, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, fmt.Errorf("create cluster-worker: %w", err)
 	}
@@ -124,13 +124,13 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	w.outcomes = make(chan outcome, w.floor.limit)
 	w.leases = &leaseKeeper{worker: w, held: map[string]*heldLease{}}
 	w.outages = &outageReporter{worker: w, store: deps.Outages, changed: make(chan struct{}, 1)}
-	w.breaker = newBreaker(w.probeGardener, w.recordOutageChange)
-	if w.metrics, err = newMetrics(deps.Registerer, w); err != nil {
+	w.breaker = newCircuitBreaker(w.probeGardener, w.recordOutageChange)
+	if w.metrics, err = registerMetrics(deps.Registerer, w); err != nil {
 		return nil, err
 	}
-	w.db = &dbWatch{log: w.log, began: w.metrics.dbOutages.Inc}
+	w.db = &databaseHealth{log: w.log, began: w.metrics.dbOutages.Inc}
 	if deps.Tallier != nil {
-		if err := deps.Registerer.Register(newTallyCollector(deps.Tallier, w.metrics.tallyFails)); err != nil {
+		if err := deps.Registerer.Register(newClusterCountCollector(deps.Tallier, w.metrics.tallyFails)); err != nil {
 			return nil, fmt.Errorf("register cluster count metrics: %w", err)
 		}
 	}
@@ -169,18 +169,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Calls end first, then the wait for them, then writing.
 	hard, release := withGracePeriod(ctx, w.cfg.StopTimeout)
 	defer release()
-	calls, releaseCalls := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.writeReserve())
+	calls, releaseCalls := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.stopTimeReservedForWrites())
 	defer releaseCalls()
-	patience, releasePatience := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.writeReserve()/2)
+	patience, releasePatience := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.stopTimeReservedForWrites()/2)
 	defer releasePatience()
 
 	var loops sync.WaitGroup
-	loops.Go(func() { w.breaker.Run(ctx) })
-	loops.Go(func() { w.writeOutcomes(hard) })
-	loops.Go(func() { w.leases.renewUntilDone(hard) })
-	loops.Go(func() { w.outages.reportUntilDone(ctx) })
-	newClaimer(w).runClaims(ctx, calls, hard)
-	left := w.awaitCalls(patience)
+	loops.Go(func() { w.breaker.runProbesWhileOpen(ctx) })
+	loops.Go(func() { w.writeOutcomesUntilDone(hard) })
+	loops.Go(func() { w.leases.renewLeasesUntilDone(hard) })
+	loops.Go(func() { w.outages.writeOutageUntilDone(ctx) })
+	newClaimer(w).claimUntilDone(ctx, calls, hard)
+	left := w.waitForOutcomesOfAllCalls(patience)
 	close(w.ended)
 	loops.Wait()
 	w.log.InfoContext(ctx, "cluster-worker stopped", "released", w.counts.released.Load())
@@ -190,12 +190,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitCalls waits until the outcome of every claim is known, and returns how many are
+// waitForOutcomesOfAllCalls waits until the outcome of every claim is known, and returns how many are
 // unknown when ctx ends. Those keep their leases: another worker could call Gardener
 // for a released row at the same time.
-func (w *Worker) awaitCalls(ctx context.Context) (unfinished int) {
+func (w *Worker) waitForOutcomesOfAllCalls(ctx context.Context) (unfinished int) {
 	for {
-		_, under, _ := w.floor.currentLoad()
+		_, under, _ := w.floor.countCallsAndClaims()
 		if under == 0 {
 			return 0
 		}
@@ -217,7 +217,7 @@ func (w *Worker) wakeClaimer() {
 
 // withGracePeriod returns a context that ends the given time after ctx, and a function
 // that releases it.
-func withGracePeriod(ctx context.Context, grace time.Duration) (context.Context, func()) {
+func withGracePeriod(ctx context.Context, grace time.Duration) (graceCtx context.Context, release func()) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		_ = backoff.Sleep(longer, grace) // the holder may release it earlier
@@ -235,8 +235,8 @@ type throttle struct {
 	until time.Time
 }
 
-// extendUntil moves the end of the wait to until if that is later.
-func (t *throttle) extendUntil(until time.Time) {
+// extendWaitUntil moves the end of the wait to until if that is later.
+func (t *throttle) extendWaitUntil(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if until.After(t.until) {
@@ -244,24 +244,24 @@ func (t *throttle) extendUntil(until time.Time) {
 	}
 }
 
-func (t *throttle) notBefore() time.Time {
+func (t *throttle) waitEnd() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.until
 }
 
-// A lastWake is the time of the last notification.
-type lastWake struct{ at atomic.Pointer[time.Time] }
+// A lastNotification is the time of the last notification.
+type lastNotification struct{ at atomic.Pointer[time.Time] }
 
-func (l *lastWake) setTime(now time.Time) { l.at.Store(&now) }
+func (l *lastNotification) recordNotification(now time.Time) { l.at.Store(&now) }
 
 // wakeSlack is how long after a notification a change may come without one.
 const wakeSlack = 2 * burstInterval
 
-// missedNotification reports whether a row may have changed since its claim without a
+// mayHaveMissedNotification reports whether a row may have changed since its claim without a
 // later event that wakes the claimer. A claimed row that changes is due when its result
 // is written, and that sends no notification.
-func (l *lastWake) missedNotification(claimed, now time.Time) bool {
+func (l *lastNotification) mayHaveMissedNotification(claimedAt, now time.Time) bool {
 	at := l.at.Load()
-	return at != nil && at.Add(wakeSlack).After(claimed) && now.After(at.Add(burst-burstInterval))
+	return at != nil && at.Add(wakeSlack).After(claimedAt) && now.After(at.Add(burst-burstInterval))
 }

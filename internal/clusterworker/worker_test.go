@@ -52,7 +52,7 @@ func TestClusterLifecycle(t *testing.T) {
 		}
 		r.wantMetric("syncs_succeeded_total", 4)
 		r.wantMetric("sync_latency_seconds", 4)
-		if s := r.worker.Stats(); s.Claimed != 4 || s.Synced != 4 || s.InFlight != 0 || s.Unwritten != 0 || s.Slots != 32 {
+		if s := r.worker.CollectStats(); s.Claimed != 4 || s.Synced != 4 || s.InFlight != 0 || s.Unwritten != 0 || s.Slots != 32 {
 			t.Errorf("%+v", s)
 		}
 	})

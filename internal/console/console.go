@@ -95,7 +95,7 @@ type Console struct {
 	base    string   // base path, with a slash at both ends
 	public  *url.URL // nil: as the browser calls it
 	cookies cookies
-	signIns *limiter
+	signIns *signInLimiter
 	streams *streams
 	sources []*Source
 	// openStreams counts the streams of pages.
@@ -105,9 +105,9 @@ type Console struct {
 }
 
 // New checks the configuration. It sends no request.
-func New(cfg Config, d Deps) (*Console, error) {
-	c := &Console{cfg: cfg, deps: d, log: d.Log, base: "/", signIns: newLimiter(cfg.SignInsPerMinute), streams: newStreams()}
-	local := httpserver.IsLoopback(d.ListenAddr)
+func New(cfg Config, deps Deps) (*Console, error) {
+	c := &Console{cfg: cfg, deps: deps, log: deps.Log, base: "/", signIns: newSignInLimiter(cfg.SignInsPerMinute), streams: newStreams()}
+	local := httpserver.IsLoopback(deps.ListenAddr)
 	if cfg.PublicURL != "" {
 		u, err := url.Parse(cfg.PublicURL)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
@@ -118,41 +118,41 @@ func New(cfg Config, d Deps) (*Console, error) {
 			c.base = "/"
 		}
 	}
-	c.cookies = cookies{base: c.base, secure: d.TLS || c.public != nil && c.public.Scheme == "https"}
-	if err := c.checkMode(local); err != nil {
+	c.cookies = cookies{base: c.base, secure: deps.TLS || c.public != nil && c.public.Scheme == "https"}
+	if err := c.validateMode(local); err != nil {
 		return nil, err
 	}
 	target, err := url.Parse(strings.TrimRight(cfg.FleetAPI, "/"))
 	if err != nil || target.Host == "" {
 		return nil, errors.New("the URL of the fleet API must be http://host:port or https://host:port")
 	}
-	if c.page, err = newPage(c.base); err != nil {
+	if c.page, err = loadEmbeddedPage(c.base); err != nil {
 		return nil, err
 	}
-	if c.metrics, err = newMetrics(d.Metrics); err != nil {
+	if c.metrics, err = registerMetrics(deps.Metrics); err != nil {
 		return nil, err
 	}
 	if c.deps.RecordAction == nil {
 		c.deps.RecordAction = func(context.Context, Action) {}
 	}
-	c.addSources()
-	guard := requestGuard{cookies: c.cookies, public: c.public, mode: cfg.Mode, sessions: d.Sessions, metrics: c.metrics}
-	c.handler = guard.protect(c.newRoutes(target))
+	c.addStreamSources()
+	guard := requestGuard{cookies: c.cookies, public: c.public, mode: cfg.Mode, sessions: deps.Sessions, metrics: c.metrics}
+	c.handler = guard.guardRequests(c.newRouter(target))
 	return c, nil
 }
 
-// checkMode refuses modes that would let strangers in, or tokens travel in the clear.
-func (c *Console) checkMode(local bool) error {
+// validateMode refuses modes that would let strangers in, or tokens travel in the clear.
+func (c *Console) validateMode(listensOnLoopback bool) error {
 	switch c.cfg.Mode {
 	case ModeNone, ModeDemo:
-		if !local {
+		if !listensOnLoopback {
 			return fmt.Errorf("mode %q lets in everyone who can reach %q; listen on a loopback address, or set the mode to oidc or token", c.cfg.Mode, c.deps.ListenAddr)
 		}
 	case ModeToken, ModeOIDC:
-		if !local && !c.cookies.secure {
+		if !listensOnLoopback && !c.cookies.secure {
 			return errors.New("people would sign in without TLS; set the public URL to the https:// address of the console, or set a certificate")
 		}
-		if !local && c.public == nil {
+		if !listensOnLoopback && c.public == nil {
 			return errors.New("the public URL is not set; set it to the https:// address under which browsers reach the console")
 		}
 	default:
@@ -167,27 +167,27 @@ func (c *Console) Handler() http.Handler { return c.handler }
 // BasePath returns the path of the first page.
 func (c *Console) BasePath() string { return c.base }
 
-func (c *Console) newRoutes(fleetAPI *url.URL) http.Handler {
+func (c *Console) newRouter(fleetAPIURL *url.URL) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /console/session", c.serveSession)
-	mux.HandleFunc("POST /console/token", c.limitSignIns(c.signInByToken))
-	mux.HandleFunc("POST /console/demo", c.limitSignIns(c.signInAsDemoPerson))
-	atIssuer := issuerLogin{c}
-	mux.HandleFunc("GET /console/login", c.limitSignIns(atIssuer.begin))
-	mux.HandleFunc("GET /console/callback", c.limitSignIns(atIssuer.finish))
-	mux.HandleFunc("POST /console/logout", c.signOut)
+	mux.HandleFunc("GET /console/session", c.serveSessionInfo)
+	mux.HandleFunc("POST /console/token", c.limitSignInAttempts(c.signInByToken))
+	mux.HandleFunc("POST /console/demo", c.limitSignInAttempts(c.signInAsDemoPerson))
+	atIssuer := oidcLogin{c}
+	mux.HandleFunc("GET /console/login", c.limitSignInAttempts(atIssuer.redirectToIssuer))
+	mux.HandleFunc("GET /console/callback", c.limitSignInAttempts(atIssuer.handleCallback))
+	mux.HandleFunc("POST /console/logout", c.endSessionAndRemoveCookie)
 	mux.HandleFunc("/console/", func(w http.ResponseWriter, _ *http.Request) {
-		WriteProblem(w, http.StatusNotFound, "The console has no such path.", "")
+		WriteProblemJSON(w, http.StatusNotFound, "The console has no such path.", "")
 	})
-	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveStream)))
+	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveEventStream)))
 	if c.deps.Hosts != nil {
-		ofHosts := c.requireSession(c.endWithStreams(c.deps.Hosts))
+		ofHosts := c.requireSession(c.cancelFollowRequestsOnStreamsEnd(c.deps.Hosts))
 		mux.Handle("/console/hosts/", ofHosts)
 		mux.Handle("GET "+CoveragePath, ofHosts)
 	}
-	mux.Handle("/api/", c.requireSession(c.newForwarder(fleetAPI)))
+	mux.Handle("/api/", c.requireSession(c.newFleetAPIProxy(fleetAPIURL)))
 	mux.Handle("/assets/", c.page.assets)
-	mux.HandleFunc("/", c.page.serveIndex)
+	mux.HandleFunc("/", c.page.serveIndexPage)
 	if c.base == "/" {
 		return mux
 	}
@@ -209,13 +209,13 @@ type sessionAnswer struct {
 	Links     linksAnswer   `json:"links"`
 }
 
-// addSources adds the streams of the fleet API and of the host clusters.
-func (c *Console) addSources() {
+// addStreamSources adds the streams of the fleet API and of the host clusters.
+func (c *Console) addStreamSources() {
 	for _, s := range c.deps.Fleet {
 		c.sources = append(c.sources, &s)
 	}
 	if c.deps.Hosts != nil {
-		for _, s := range c.deps.Hosts.Sources() {
+		for _, s := range c.deps.Hosts.ListSources() {
 			c.sources = append(c.sources, &s)
 		}
 	}
@@ -232,8 +232,8 @@ type linksAnswer struct {
 
 const defaultDocs = "https://github.com/fleetloop/fleetloop/tree/main/docs"
 
-// serveSession tells the page who is signed in. It never fails for a missing session.
-func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
+// serveSessionInfo tells the page who is signed in. It never fails for a missing session.
+func (c *Console) serveSessionInfo(w http.ResponseWriter, r *http.Request) {
 	answer := sessionAnswer{
 		Mode: c.cfg.Mode, Version: version.Get().Version, Hosts: []HostState{},
 		Links: linksAnswer{Docs: cmp.Or(c.cfg.DocsURL, defaultDocs)},
@@ -241,20 +241,20 @@ func (c *Console) serveSession(w http.ResponseWriter, r *http.Request) {
 	for _, p := range c.deps.Demo {
 		answer.DemoUsers = append(answer.DemoUsers, demoAnswer{p.Name, p.Role})
 	}
-	p, err := c.currentPerson(r)
+	p, err := c.currentSession(r)
 	switch {
 	case err == nil:
 		answer.SignedIn, answer.User = true, &p.User
 		if c.deps.Hosts != nil {
-			answer.Hosts = c.deps.Hosts.States(r.Context(), newPerson(p))
+			answer.Hosts = c.deps.Hosts.ListHostStates(r.Context(), personOfSession(p))
 		}
 		if !p.Expires.IsZero() {
 			answer.Expires = p.Expires.UTC().Format(timeFormat)
 		}
 	case !errors.Is(err, session.ErrNone):
-		c.writeError(w, r, err)
+		c.writeErrorProblem(w, r, err)
 		return
 	}
-	answer.CSRF = c.deps.Sessions.CSRFToken(c.cookies.ensureCSRF(w, r), c.cookies.sessionID(r))
+	answer.CSRF = c.deps.Sessions.DeriveCSRFToken(c.cookies.readOrSetCSRFCookie(w, r), c.cookies.readSessionID(r))
 	WriteJSON(w, http.StatusOK, answer)
 }

@@ -84,7 +84,7 @@ func newFixture(t *testing.T, mode string, options ...option) *fixture {
 	cfg := console.Config{Mode: mode, FleetAPI: f.api.URL, SignInsPerMinute: 20, Session: session.Config{Idle: time.Hour, Lifetime: 12 * time.Hour}}
 	d := console.Deps{
 		ListenAddr: "127.0.0.1:0",
-		Sessions:   session.New(cfg.Session, session.NewKey(), session.NewMemory(), nil, log),
+		Sessions:   session.New(cfg.Session, session.NewRandomKey(), session.NewMemoryStore(), nil, log),
 		Identify: func(_ context.Context, token string) (session.User, error) {
 			if mode != console.ModeNone && token != goodToken {
 				return session.User{}, console.ErrToken

@@ -18,9 +18,9 @@ type cookies struct {
 	secure bool   // browsers use TLS
 }
 
-// nameOf returns the name of a cookie with the strictest prefix that its path and the connection
+// cookieNameWithPrefix returns the name of a cookie with the strictest prefix that its path and the connection
 // allow. A browser keeps cookies of such names from being set by other hosts or without TLS.
-func (c cookies) nameOf(name string) string {
+func (c cookies) cookieNameWithPrefix(name string) string {
 	switch {
 	case c.secure && c.base == "/":
 		return "__Host-" + name
@@ -30,10 +30,10 @@ func (c cookies) nameOf(name string) string {
 	return name
 }
 
-// set sets a cookie that ends with the browser; an empty value removes it. The session ends on the server.
-func (c cookies) set(w http.ResponseWriter, name, value string, site http.SameSite) {
+// setOrRemoveCookie sets a cookie that ends with the browser; an empty value removes it. The session ends on the server.
+func (c cookies) setOrRemoveCookie(w http.ResponseWriter, name, value string, sameSite http.SameSite) {
 	cookie := &http.Cookie{ //nolint:gosec // not Secure only on a loopback address without TLS
-		Name: c.nameOf(name), Value: value, Path: c.base, HttpOnly: true, Secure: c.secure, SameSite: site,
+		Name: c.cookieNameWithPrefix(name), Value: value, Path: c.base, HttpOnly: true, Secure: c.secure, SameSite: sameSite,
 	}
 	if value == "" {
 		cookie.MaxAge = -1
@@ -41,21 +41,21 @@ func (c cookies) set(w http.ResponseWriter, name, value string, site http.SameSi
 	http.SetCookie(w, cookie)
 }
 
-// sessionID returns the id of the session of the browser, or "".
-func (c cookies) sessionID(r *http.Request) string {
-	cookie, err := r.Cookie(c.nameOf(sessionCookie))
+// readSessionID returns the id of the session of the browser, or "".
+func (c cookies) readSessionID(r *http.Request) string {
+	cookie, err := r.Cookie(c.cookieNameWithPrefix(sessionCookie))
 	if err != nil {
 		return ""
 	}
 	return cookie.Value
 }
 
-// ensureCSRF returns the random value to which the CSRF token belongs.
-func (c cookies) ensureCSRF(w http.ResponseWriter, r *http.Request) string {
-	if cookie, err := r.Cookie(c.nameOf(csrfCookie)); err == nil && cookie.Value != "" {
+// readOrSetCSRFCookie returns the random value to which the CSRF token belongs.
+func (c cookies) readOrSetCSRFCookie(w http.ResponseWriter, r *http.Request) (value string) {
+	if cookie, err := r.Cookie(c.cookieNameWithPrefix(csrfCookie)); err == nil && cookie.Value != "" {
 		return cookie.Value
 	}
-	value := session.NewID()
-	c.set(w, csrfCookie, value, http.SameSiteStrictMode)
+	value = session.NewRandomID()
+	c.setOrRemoveCookie(w, csrfCookie, value, http.SameSiteStrictMode)
 	return value
 }

@@ -14,23 +14,23 @@ import (
 // writeTimeout limits how long a browser may take to accept a part of an answer.
 const writeTimeout = 30 * time.Second
 
-// newForwarder returns a handler that forwards requests to the fleet API with the token of the
+// newFleetAPIProxy returns a handler that forwards requests to the fleet API with the token of the
 // signed-in person. Cookies do not reach the fleet API, and nothing that the fleet API sets reaches
 // the browser's cookies.
-func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
+func (c *Console) newFleetAPIProxy(fleetAPIURL *url.URL) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Transport:     c.deps.Transport,
 		FlushInterval: -1, // streams are passed on event by event
 		ErrorLog:      slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host = fleetAPI.Scheme, fleetAPI.Host
-			p.Out.URL.Path, p.Out.URL.RawPath = fleetAPI.Path+p.In.URL.Path, ""
+			p.Out.URL.Scheme, p.Out.URL.Host = fleetAPIURL.Scheme, fleetAPIURL.Host
+			p.Out.URL.Path, p.Out.URL.RawPath = fleetAPIURL.Path+p.In.URL.Path, ""
 			if p.In.URL.RawPath != "" {
-				p.Out.URL.RawPath = fleetAPI.EscapedPath() + p.In.URL.RawPath
+				p.Out.URL.RawPath = fleetAPIURL.EscapedPath() + p.In.URL.RawPath
 			}
 			p.Out.Host = ""
-			keepForwardedHeaders(p.Out.Header)
-			if token := PersonFrom(p.In.Context()).Token; token != "" {
+			removeUnforwardedHeaders(p.Out.Header)
+			if token := PersonFromContext(p.In.Context()).Token; token != "" {
 				p.Out.Header.Set("Authorization", "Bearer "+token)
 			}
 		},
@@ -45,7 +45,7 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 				resp.Header.Del(own) // set by the console already
 			}
 			if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-				resp.Body = c.streams.trackBody(resp.Body)
+				resp.Body = c.streams.closeBodyOnStreamsEnd(resp.Body)
 			}
 			return nil
 		},
@@ -55,17 +55,17 @@ func (c *Console) newForwarder(fleetAPI *url.URL) http.Handler {
 				return
 			}
 			c.log.WarnContext(r.Context(), "fleet API not reached", "method", r.Method, "path", r.URL.Path, "err", err)
-			WriteProblem(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
+			WriteProblemJSON(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		proxy.ServeHTTP(&patientWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
+		proxy.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
 	})
 }
 
-// keepForwardedHeaders removes all headers of a browser that the fleet API does not need. Cookies and
+// removeUnforwardedHeaders removes all headers of a browser that the fleet API does not need. Cookies and
 // the browser's own Authorization are among them.
-func keepForwardedHeaders(h http.Header) {
+func removeUnforwardedHeaders(h http.Header) {
 	for name := range h {
 		switch name {
 		case "Accept", "Cache-Control", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "Prefer",
@@ -76,28 +76,28 @@ func keepForwardedHeaders(h http.Header) {
 	}
 }
 
-// patientWriter moves the deadline of an answer with each write, so that a stream may last.
-type patientWriter struct {
+// deadlineWriter moves the deadline of an answer with each write, so that a stream may last.
+type deadlineWriter struct {
 	http.ResponseWriter
 
 	control *http.ResponseController
 }
 
 // Write implements http.ResponseWriter.
-func (p *patientWriter) Write(b []byte) (int, error) {
-	p.extendDeadline()
+func (p *deadlineWriter) Write(b []byte) (int, error) {
+	p.extendWriteDeadline()
 	return p.ResponseWriter.Write(b)
 }
 
 // FlushError flushes what is written, as http.ResponseController does.
-func (p *patientWriter) FlushError() error {
-	p.extendDeadline()
+func (p *deadlineWriter) FlushError() error {
+	p.extendWriteDeadline()
 	return p.control.Flush()
 }
 
 // Unwrap lets http.ResponseController find the connection.
-func (p *patientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-func (p *patientWriter) extendDeadline() {
+func (p *deadlineWriter) extendWriteDeadline() {
 	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // connections of a server support it
 }

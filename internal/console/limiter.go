@@ -13,8 +13,8 @@ var errTooMany = errors.New("too many attempts to sign in")
 // maxAddresses limits the memory of a limiter. Beyond it, all further addresses share one limit.
 const maxAddresses = 4096
 
-// A limiter limits attempts by address.
-type limiter struct {
+// A signInLimiter limits attempts by address.
+type signInLimiter struct {
 	perMinute int
 
 	mu        sync.Mutex
@@ -22,12 +22,12 @@ type limiter struct {
 	cleared   time.Time
 }
 
-func newLimiter(perMinute int) *limiter {
-	return &limiter{perMinute: perMinute, addresses: map[string]*rate.Limiter{}}
+func newSignInLimiter(attemptsPerMinute int) *signInLimiter {
+	return &signInLimiter{perMinute: attemptsPerMinute, addresses: map[string]*rate.Limiter{}}
 }
 
-// allow takes one attempt of an address.
-func (l *limiter) allow(address string) bool {
+// takeAttempt takes one attempt of an address.
+func (l *signInLimiter) takeAttempt(address string) (allowed bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()

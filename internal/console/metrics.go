@@ -15,7 +15,7 @@ type metrics struct {
 	streams  prometheus.Gauge
 }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func registerMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_console_requests_total",
@@ -39,13 +39,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // RegisterMetrics registers the metrics of the console, for the metrics reference.
 func RegisterMetrics(reg prometheus.Registerer) error {
-	_, err := newMetrics(reg)
+	_, err := registerMetrics(reg)
 	return err
 }
 
-func (m *metrics) countRequest(r *http.Request, base string, status int) {
+func (m *metrics) countRequest(r *http.Request, basePath string, status int) {
 	area := "page"
-	switch path := "/" + strings.TrimPrefix(r.URL.Path, base); {
+	switch path := "/" + strings.TrimPrefix(r.URL.Path, basePath); {
 	case strings.HasPrefix(path, "/api/"):
 		area = "api"
 	case strings.HasPrefix(path, "/console/"):
@@ -57,7 +57,7 @@ func (m *metrics) countRequest(r *http.Request, base string, status int) {
 	m.requests.WithLabelValues(area, fmt.Sprintf("%dxx", status/100)).Inc()
 }
 
-func (m *metrics) countSignIn(mode string, err error) {
+func (m *metrics) countSignInResult(mode string, err error) {
 	result := "failed"
 	switch {
 	case err == nil:

@@ -18,8 +18,8 @@ type page struct {
 	assets http.Handler // its other files
 }
 
-// newPage returns the embedded page for a base path.
-func newPage(base string) (page, error) {
+// loadEmbeddedPage returns the embedded page for a base path.
+func loadEmbeddedPage(basePath string) (page, error) {
 	root, err := fs.Sub(dist, "dist")
 	if err != nil {
 		return page{}, fmt.Errorf("open the embedded page: %w", err)
@@ -37,25 +37,25 @@ func newPage(base string) (page, error) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable") // a name has the hash of its content
 		files.ServeHTTP(w, r)
 	})
-	return page{rebasePage(index, base), assets}, nil
+	return page{insertBasePath(index, basePath), assets}, nil
 }
 
-// rebasePage returns the page with the base path in its references, because a page of a deep path
+// insertBasePath returns the page with the base path in its references. A page of a deep path
 // cannot have relative ones.
-func rebasePage(index []byte, base string) []byte {
+func insertBasePath(index []byte, basePath string) []byte {
 	const meta = `<meta name="fleetloop-base" content="`
-	index = bytes.ReplaceAll(index, []byte(meta+`/"`), []byte(meta+base+`"`))
+	index = bytes.ReplaceAll(index, []byte(meta+`/"`), []byte(meta+basePath+`"`))
 	for _, reference := range []string{`"./`, `"/`} {
-		index = bytes.ReplaceAll(index, []byte(reference+`assets/`), []byte(`"`+base+`assets/`))
+		index = bytes.ReplaceAll(index, []byte(reference+`assets/`), []byte(`"`+basePath+`assets/`))
 	}
 	return index
 }
 
-// serveIndex serves the page for all paths that the page itself interprets.
-func (p page) serveIndex(w http.ResponseWriter, r *http.Request) {
+// serveIndexPage serves the page for all paths that the page itself interprets.
+func (p page) serveIndexPage(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		WriteProblem(w, http.StatusMethodNotAllowed, "This path has only a page.", "")
+		WriteProblemJSON(w, http.StatusMethodNotAllowed, "This path has only a page.", "")
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -28,27 +28,29 @@ const CoveragePath = "/console/coverage"
 
 // HostClusters are the host clusters of a console.
 type HostClusters interface {
-	// Handler serves CoveragePath and the paths below console/hosts for the person of PersonFrom.
+	// Handler serves CoveragePath and the paths below console/hosts for the person of PersonFromContext.
 	http.Handler
-	// States returns what a person can do on each host cluster.
-	States(ctx context.Context, who Person) []HostState
-	// Sources returns the streams of the host clusters.
-	Sources() []Source
+	// ListHostStates returns what a person can do on each host cluster.
+	ListHostStates(ctx context.Context, person Person) []HostState
+	// ListSources returns the streams of the host clusters.
+	ListSources() []Source
 }
 
 type personKey struct{}
 
-func withPerson(ctx context.Context, s session.Session) context.Context {
+func withSession(ctx context.Context, s session.Session) context.Context {
 	return context.WithValue(ctx, personKey{}, s)
 }
 
-// PersonFrom returns the signed-in person of a request.
-func PersonFrom(ctx context.Context) Person {
+// PersonFromContext returns the signed-in person of a request.
+func PersonFromContext(ctx context.Context) Person {
 	s, _ := ctx.Value(personKey{}).(session.Session)
-	return newPerson(s)
+	return personOfSession(s)
 }
 
-func newPerson(s session.Session) Person { return Person{Name: s.User.Name, Token: s.Tokens.Bearer} }
+func personOfSession(s session.Session) Person {
+	return Person{Name: s.User.Name, Token: s.Tokens.Bearer}
+}
 
 // An Action is what a person did through the console.
 type Action struct {
@@ -63,9 +65,9 @@ type Action struct {
 
 type recorderKey struct{}
 
-// RecordAction reports what a person did, to the timeline. It never blocks.
-func RecordAction(ctx context.Context, act Action) {
+// RecordActionFromContext reports what a person did, to the timeline. It never blocks.
+func RecordActionFromContext(ctx context.Context, action Action) {
 	if record, ok := ctx.Value(recorderKey{}).(func(context.Context, Action)); ok {
-		record(ctx, act)
+		record(ctx, action)
 	}
 }

@@ -18,19 +18,19 @@ type problem struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// WriteProblem answers with a problem. hint is what the person can do next.
-func WriteProblem(w http.ResponseWriter, status int, detail, hint string) {
+// WriteProblemJSON answers with a problem. hint is what the person can do next.
+func WriteProblemJSON(w http.ResponseWriter, status int, detail, hint string) {
 	w.Header().Set("Content-Type", "application/problem+json")
-	writeBody(w, status, problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Hint: hint})
+	writeJSONBody(w, status, problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Hint: hint})
 }
 
 // WriteJSON answers with a JSON body.
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	writeBody(w, status, body)
+	writeJSONBody(w, status, body)
 }
 
-func writeBody(w http.ResponseWriter, status int, body any) {
+func writeJSONBody(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
@@ -39,12 +39,12 @@ func writeBody(w http.ResponseWriter, status int, body any) {
 // maxBody limits the body of a request to the console itself.
 const maxBody = 64 << 10
 
-// ReadJSON reads the body of a request. It answers a bad one itself, and reports whether to go on.
-func ReadJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+// DecodeJSONOrWriteProblem reads the body of a request. It answers a bad one itself, and reports whether to go on.
+func DecodeJSONOrWriteProblem(w http.ResponseWriter, r *http.Request, dest any) (decoded bool) {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		WriteProblem(w, http.StatusBadRequest, "The body of the request is not the JSON that this path takes.", "")
+	if err := d.Decode(dest); err != nil {
+		WriteProblemJSON(w, http.StatusBadRequest, "The body of the request is not the JSON that this path takes.", "")
 		return false
 	}
 	return true

@@ -26,18 +26,18 @@ type requestGuard struct {
 	metrics  *metrics
 }
 
-// protect sets the security headers, and refuses what the guard does not let pass.
-func (g *requestGuard) protect(next http.Handler) http.Handler {
+// guardRequests sets the security headers, and refuses what the guard does not let pass.
+func (g *requestGuard) guardRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.setSecurityHeaders(w.Header())
 		seen := &statusWriter{ResponseWriter: w}
 		defer func() { g.metrics.countRequest(r, g.cookies.base, seen.status) }()
 		switch {
-		case !g.isOwnHost(r):
+		case !g.isConsoleHost(r):
 			// A name of another site may point to this address (DNS rebinding).
-			WriteProblem(seen, http.StatusMisdirectedRequest, "The console does not answer to this host name.", "Set the public URL of the console to the address that browsers use.")
-		case isWrite(r.Method) && !g.isFromOwnPage(r):
-			WriteProblem(seen, http.StatusForbidden, "The request does not come from a page of the console.", "Load the page again.")
+			WriteProblemJSON(seen, http.StatusMisdirectedRequest, "The console does not answer to this host name.", "Set the public URL of the console to the address that browsers use.")
+		case isWriteMethod(r.Method) && !g.isSameOriginWithCSRFToken(r):
+			WriteProblemJSON(seen, http.StatusForbidden, "The request does not come from a page of the console.", "Load the page again.")
 		default:
 			next.ServeHTTP(seen, r)
 		}
@@ -55,21 +55,21 @@ func (g *requestGuard) setSecurityHeaders(h http.Header) {
 	}
 }
 
-func isWrite(method string) bool {
+func isWriteMethod(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// isOwnHost reports whether the request names a host of the console. It matters where a request needs
+// isConsoleHost reports whether the request names a host of the console. It matters where a request needs
 // no cookie, and where the console has no public URL: it then listens on loopback, which has known
 // names. Otherwise a proxy may use another name.
-func (g *requestGuard) isOwnHost(r *http.Request) bool {
-	if isLoopbackHost(r.Host) || g.public != nil && strings.EqualFold(r.Host, g.public.Host) {
+func (g *requestGuard) isConsoleHost(r *http.Request) bool {
+	if isLoopbackHostPort(r.Host) || g.public != nil && strings.EqualFold(r.Host, g.public.Host) {
 		return true
 	}
 	return g.public != nil && g.mode != ModeNone && g.mode != ModeDemo
 }
 
-func isLoopbackHost(hostport string) bool {
+func isLoopbackHostPort(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.Trim(hostport, "[]")
@@ -78,24 +78,24 @@ func isLoopbackHost(hostport string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// isFromOwnPage reports whether a write comes from a page of the console: by the headers that every
-// current browser sets, and by a token that only such a page can read.
-func (g *requestGuard) isFromOwnPage(r *http.Request) bool {
+// isSameOriginWithCSRFToken reports whether a write comes from a page of the console. It checks the
+// headers that every current browser sets, and a token that only such a page can read.
+func (g *requestGuard) isSameOriginWithCSRFToken(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
 		return false
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && !g.isOwnOrigin(origin, r) {
+	if origin := r.Header.Get("Origin"); origin != "" && !g.isConsoleOrigin(origin, r) {
 		return false
 	}
-	cookie, err := r.Cookie(g.cookies.nameOf(csrfCookie))
+	cookie, err := r.Cookie(g.cookies.cookieNameWithPrefix(csrfCookie))
 	if err != nil {
 		return false
 	}
-	want := g.sessions.CSRFToken(cookie.Value, g.cookies.sessionID(r))
+	want := g.sessions.DeriveCSRFToken(cookie.Value, g.cookies.readSessionID(r))
 	return subtle.ConstantTimeCompare([]byte(want), []byte(r.Header.Get(csrfHeader))) == 1
 }
 
-func (g *requestGuard) isOwnOrigin(origin string, r *http.Request) bool {
+func (g *requestGuard) isConsoleOrigin(origin string, r *http.Request) bool {
 	u, err := url.Parse(origin)
 	if err != nil {
 		return false
@@ -103,7 +103,7 @@ func (g *requestGuard) isOwnOrigin(origin string, r *http.Request) bool {
 	if g.public != nil && strings.EqualFold(u.Host, g.public.Host) {
 		return u.Scheme == g.public.Scheme
 	}
-	return isLoopbackHost(u.Host) && u.Host == r.Host
+	return isLoopbackHostPort(u.Host) && u.Host == r.Host
 }
 
 // statusWriter remembers the status of an answer.

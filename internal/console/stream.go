@@ -50,8 +50,8 @@ type Subscription struct {
 	Cursor string
 }
 
-// Wants reports whether a subscription has a topic.
-func (s Subscription) Wants(topic string) bool { return slices.Contains(s.Topics, topic) }
+// HasTopic reports whether a subscription has a topic.
+func (s Subscription) HasTopic(topic string) bool { return slices.Contains(s.Topics, topic) }
 
 // A StreamEvent is an event of a source.
 type StreamEvent struct {
@@ -74,16 +74,16 @@ const (
 
 var errNoSession = errors.New("the session has ended")
 
-// serveStream serves one stream for a page.
+// serveEventStream serves one stream for a page.
 //
 // The id of an event has the cursors of all sources, so that a browser that reconnects, to this or
 // another replica, misses nothing. A reset means that the page must list a topic again: at the
 // start, and where a cursor has expired. It comes after the source has been connected, so that
 // nothing is lost between the list and the stream.
-func (c *Console) serveStream(w http.ResponseWriter, r *http.Request) {
+func (c *Console) serveEventStream(w http.ResponseWriter, r *http.Request) {
 	if c.openStreams.Add(1) > maxStreams {
 		c.openStreams.Add(-1)
-		WriteProblem(w, http.StatusServiceUnavailable, "The console has too many open streams.", "Try again later.")
+		WriteProblemJSON(w, http.StatusServiceUnavailable, "The console has too many open streams.", "Try again later.")
 		return
 	}
 	c.metrics.streams.Inc()
@@ -95,10 +95,10 @@ func (c *Console) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(c.streams.ended, cancel)() //nolint:contextcheck // either of the two ends it
 
-	m := &merger{
-		console: c, control: http.NewResponseController(w), w: w, sessionID: c.cookies.sessionID(r),
+	m := &streamMerger{
+		console: c, control: http.NewResponseController(w), w: w, sessionID: c.cookies.readSessionID(r),
 		topics:  strings.Split(r.URL.Query().Get("topics"), ","),
-		cursors: decodeCursors(r.Header.Get("Last-Event-ID")),
+		cursors: decodeCursorsOrEmpty(r.Header.Get("Last-Event-ID")),
 		events:  make(chan sourceEvent), live: map[string]bool{},
 	}
 	if r.URL.Query().Get("topics") == "" {
@@ -108,7 +108,7 @@ func (c *Console) serveStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
-	m.run(ctx, cancel)
+	m.followSourcesAndForward(ctx, cancel)
 }
 
 // A sourceEvent is an event with its source.
@@ -120,13 +120,13 @@ type sourceEvent struct {
 	lost   bool // the source is not connected
 }
 
-// A merger merges sources into one stream. Each source has a goroutine, follow, which sends its events to
+// A streamMerger merges sources into one stream. Each source has a goroutine, followSourceUntilDone, which sends its events to
 // run. Only run writes to the page:
 //
 //	reset     the page must list a topic again
 //	TOPIC     an object of a topic has changed
 //	bookmark  the cursors so far, and the topics of sources that are not connected ("behind")
-type merger struct {
+type streamMerger struct {
 	console   *Console
 	w         http.ResponseWriter
 	control   *http.ResponseController
@@ -141,7 +141,7 @@ type merger struct {
 	state session.Session // the current token
 }
 
-func (m *merger) run(ctx context.Context, cancel context.CancelFunc) {
+func (m *streamMerger) followSourcesAndForward(ctx context.Context, cancel context.CancelFunc) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	defer cancel()
@@ -152,33 +152,33 @@ func (m *merger) run(ctx context.Context, cancel context.CancelFunc) {
 		}
 		m.live[s.Name] = false
 		cursor := m.cursors[s.Name]
-		following.Go(func() { m.follow(ctx, s, wanted, cursor) })
+		following.Go(func() { m.followSourceUntilDone(ctx, s, wanted, cursor) })
 	}
 	ticker := time.NewTicker(bookmarkEvery)
 	defer ticker.Stop()
-	err := m.bookmark()
+	err := m.writeBookmark()
 	for err == nil {
 		select {
 		case <-ctx.Done():
-			_ = m.bookmark() // the last cursor; the client may be gone
+			_ = m.writeBookmark() // the last cursor; the client may be gone
 			return
 		case e := <-m.events:
-			err = m.forwardEvent(e)
+			err = m.writeSourceEvent(e)
 		case <-ticker.C:
-			if err = m.checkSession(ctx); err == nil {
-				err = m.bookmark()
+			if err = m.reloadSession(ctx); err == nil {
+				err = m.writeBookmark()
 			}
 		}
 	}
 }
 
-// checkSession ends the stream of a person who is no longer signed in. It does not count as a request
-// of the person.
-func (m *merger) checkSession(ctx context.Context) error {
+// reloadSession reads the session again. Its error ends the stream of a person who is no longer signed
+// in. It does not count as a request of the person.
+func (m *streamMerger) reloadSession(ctx context.Context) error {
 	if m.console.cfg.Mode == ModeNone {
 		return nil
 	}
-	state, err := m.console.deps.Sessions.Peek(ctx, m.sessionID)
+	state, err := m.console.deps.Sessions.GetWithoutRecordingUse(ctx, m.sessionID)
 	switch {
 	case errors.Is(err, session.ErrNone):
 		return errNoSession
@@ -191,24 +191,24 @@ func (m *merger) checkSession(ctx context.Context) error {
 	return nil
 }
 
-func (m *merger) person() Person {
+func (m *streamMerger) currentPerson() Person {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return newPerson(m.state)
+	return personOfSession(m.state)
 }
 
-// follow follows a source until ctx ends. It connects again after an error. The first event after a start
+// followSourceUntilDone follows a source until ctx ends. It connects again after an error. The first event after a start
 // without a cursor is a reset.
-func (m *merger) follow(ctx context.Context, s *Source, topics []string, cursor string) {
+func (m *streamMerger) followSourceUntilDone(ctx context.Context, source *Source, topics []string, cursor string) {
 	needsReset := cursor == ""
 	for {
-		err := s.Follow(ctx, Subscription{Who: m.person(), Topics: topics, Cursor: cursor}, func(e StreamEvent) error {
-			out := sourceEvent{StreamEvent: e, source: s}
+		err := source.Follow(ctx, Subscription{Who: m.currentPerson(), Topics: topics, Cursor: cursor}, func(e StreamEvent) error {
+			out := sourceEvent{StreamEvent: e, source: source}
 			if e.Cursor != "" {
 				cursor = e.Cursor
 				out.reset, needsReset = needsReset, false
 			}
-			return m.send(ctx, out)
+			return m.queueEvent(ctx, out)
 		})
 		if ctx.Err() != nil {
 			return
@@ -217,10 +217,10 @@ func (m *merger) follow(ctx context.Context, s *Source, topics []string, cursor 
 			cursor, needsReset = "", true
 			continue
 		}
-		if m.send(ctx, sourceEvent{source: s, lost: true}) != nil {
+		if m.queueEvent(ctx, sourceEvent{source: source, lost: true}) != nil {
 			return
 		}
-		m.console.log.DebugContext(ctx, "stream of a page interrupted, connecting again", "stream", s.Name, "err", err)
+		m.console.log.DebugContext(ctx, "stream of a page interrupted, connecting again", "stream", source.Name, "err", err)
 		timer := time.NewTimer(followAgain)
 		select {
 		case <-ctx.Done():
@@ -231,46 +231,46 @@ func (m *merger) follow(ctx context.Context, s *Source, topics []string, cursor 
 	}
 }
 
-func (m *merger) send(ctx context.Context, e sourceEvent) error {
+func (m *streamMerger) queueEvent(ctx context.Context, event sourceEvent) error {
 	select {
-	case m.events <- e:
+	case m.events <- event:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// forwardEvent writes an event of a source. A page learns at once that a source is lost or back.
-func (m *merger) forwardEvent(e sourceEvent) error {
-	wasConnected, isConnected := m.live[e.source.Name], !e.lost
-	m.live[e.source.Name] = isConnected
+// writeSourceEvent writes an event of a source. A page learns at once that a source is lost or back.
+func (m *streamMerger) writeSourceEvent(event sourceEvent) error {
+	wasConnected, isConnected := m.live[event.source.Name], !event.lost
+	m.live[event.source.Name] = isConnected
 	var out bytes.Buffer
-	if e.reset {
-		m.cursors[e.source.Name] = e.Cursor
-		for _, topic := range e.source.Topics {
+	if event.reset {
+		m.cursors[event.source.Name] = event.Cursor
+		for _, topic := range event.source.Topics {
 			if slices.Contains(m.topics, topic) {
-				if err := m.appendEvent(&out, "reset", map[string]string{"topic": topic}); err != nil {
+				if err := m.appendSSEEvent(&out, "reset", map[string]string{"topic": topic}); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	if e.Cursor != "" {
-		m.cursors[e.source.Name] = e.Cursor
+	if event.Cursor != "" {
+		m.cursors[event.source.Name] = event.Cursor
 	}
-	if e.Topic != "" {
-		if err := m.appendEvent(&out, e.Topic, e.StreamEvent); err != nil {
+	if event.Topic != "" {
+		if err := m.appendSSEEvent(&out, event.Topic, event.StreamEvent); err != nil {
 			return err
 		}
 	}
-	if err := m.write(out.Bytes()); err != nil || wasConnected == isConnected {
+	if err := m.writeAndFlush(out.Bytes()); err != nil || wasConnected == isConnected {
 		return err
 	}
-	return m.bookmark()
+	return m.writeBookmark()
 }
 
-// bookmark writes the current cursors. behind has the topics that are not up to date.
-func (m *merger) bookmark() error {
+// writeBookmark writes the current cursors. behind has the topics that are not up to date.
+func (m *streamMerger) writeBookmark() error {
 	body := struct {
 		AsOf   time.Time `json:"as_of"`
 		Behind []string  `json:"behind"`
@@ -285,22 +285,22 @@ func (m *merger) bookmark() error {
 		}
 	}
 	var out bytes.Buffer
-	if err := m.appendEvent(&out, "bookmark", body); err != nil {
+	if err := m.appendSSEEvent(&out, "bookmark", body); err != nil {
 		return err
 	}
-	return m.write(out.Bytes())
+	return m.writeAndFlush(out.Bytes())
 }
 
-func (m *merger) appendEvent(out *bytes.Buffer, event string, body any) error {
+func (m *streamMerger) appendSSEEvent(buf *bytes.Buffer, eventName string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
 	}
-	fmt.Fprintf(out, "id: %s\nevent: %s\ndata: %s\n\n", encodeCursors(m.cursors), event, data)
+	fmt.Fprintf(buf, "id: %s\nevent: %s\ndata: %s\n\n", encodeCursors(m.cursors), eventName, data)
 	return nil
 }
 
-func (m *merger) write(text []byte) error {
+func (m *streamMerger) writeAndFlush(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
@@ -320,10 +320,10 @@ func encodeCursors(cursors map[string]string) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// decodeCursors returns the cursors of a Last-Event-ID. An invalid one has none.
-func decodeCursors(id string) map[string]string {
+// decodeCursorsOrEmpty returns the cursors of a Last-Event-ID. An invalid one has none.
+func decodeCursorsOrEmpty(lastEventID string) map[string]string {
 	cursors := map[string]string{}
-	text, err := base64.RawURLEncoding.DecodeString(id)
+	text, err := base64.RawURLEncoding.DecodeString(lastEventID)
 	if err != nil || json.Unmarshal(text, &cursors) != nil {
 		return map[string]string{}
 	}

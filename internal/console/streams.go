@@ -21,8 +21,8 @@ func newStreams() *streams {
 // connect again.
 func (c *Console) EndStreams() { c.streams.end() }
 
-// endWithStreams ends requests that follow something with the streams.
-func (c *Console) endWithStreams(next http.Handler) http.Handler {
+// cancelFollowRequestsOnStreamsEnd ends requests that follow something with the streams.
+func (c *Console) cancelFollowRequestsOnStreamsEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") == "true" {
 			ctx, cancel := context.WithCancel(r.Context())
@@ -34,8 +34,8 @@ func (c *Console) endWithStreams(next http.Handler) http.Handler {
 	})
 }
 
-// trackBody returns a body that ends with the streams.
-func (s *streams) trackBody(body io.ReadCloser) io.ReadCloser {
+// closeBodyOnStreamsEnd returns a body that ends with the streams.
+func (s *streams) closeBodyOnStreamsEnd(body io.ReadCloser) io.ReadCloser {
 	t := &trackedBody{ReadCloser: body, streams: s}
 	t.stop = context.AfterFunc(s.ended, func() { _ = body.Close() })
 	return t

@@ -23,7 +23,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 			defer c.Close()
 			apply := func(n, generation int64, seen bool) {
-				m := gardentest.Manifest(fmt.Sprintf("s%05d", n), generation)
+				m := gardentest.NewManifest(fmt.Sprintf("s%05d", n), generation)
 				m.Spec.Provider.Workers[0].Maximum = int32(generation) + 3
 				if _, err := c.ApplyShoot(b.Context(), m, seen); err != nil {
 					b.Error(err)

@@ -42,73 +42,73 @@ type Finding struct {
 	Message string
 }
 
-// Check checks that Gardener is reachable and grants the required permissions. binding
+// CheckAccess checks that Gardener is reachable and grants the required permissions. bindingName
 // is the name of the credentials binding of the Shoots, empty for none.
-func (c *Client) Check(ctx context.Context, binding string) []Finding {
-	api := checkAPI(ctx, c.ns)
+func (c *Client) CheckAccess(ctx context.Context, bindingName string) []Finding {
+	api := checkAPIReachable(ctx, c.ns)
 	findings := []Finding{api}
 	if api.Level == Broken {
 		return findings // every other check would report the same error
 	}
-	findings = append(findings, c.checkNamespaceAccess(ctx), checkBinding(ctx, c.ns, binding))
-	for _, need := range neededPermissions() {
+	findings = append(findings, c.checkNamespaceAccess(ctx), checkCredentialsBinding(ctx, c.ns, bindingName))
+	for _, need := range listRequiredPermissions() {
 		findings = append(findings, checkPermission(ctx, c.ns, need))
 	}
 	return findings
 }
 
-func checkAPI(ctx context.Context, ns *namespace) Finding {
+func checkAPIReachable(ctx context.Context, ns *shootNamespace) Finding {
 	subject := "API " + shoot.APIVersion
-	if err := ns.api.send(ctx, request{method: http.MethodGet, path: shootsAPI, unlimited: true}, nil); err != nil {
-		return Finding{Broken, subject, wrapWithClass(err, "request to Gardener").Error()}
+	if err := ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: shootsAPI, unlimited: true}, nil); err != nil {
+		return Finding{Broken, subject, wrapWithErrorClass(err, "request to Gardener").Error()}
 	}
 	return Finding{Fine, subject, "reachable"}
 }
 
 func (c *Client) checkNamespaceAccess(ctx context.Context) Finding {
 	subject := "namespace " + c.ns.name
-	_, err := c.ns.readMeta(ctx, false)
-	if hasCode(err, http.StatusForbidden) {
+	_, err := c.ns.getNamespaceMeta(ctx, false)
+	if hasHTTPStatus(err, http.StatusForbidden) {
 		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
 	if err != nil {
-		return Finding{Broken, subject, wrapWithClass(err, "get").Error()}
+		return Finding{Broken, subject, wrapWithErrorClass(err, "get").Error()}
 	}
-	name, err := c.Project(ctx)
+	name, err := c.FindProjectName(ctx)
 	if err != nil {
 		return Finding{Worse, subject, err.Error()}
 	}
 	return Finding{Fine, subject, fmt.Sprintf("belongs to project %q", name)}
 }
 
-func checkBinding(ctx context.Context, ns *namespace, binding string) Finding {
-	if binding == "" {
+func checkCredentialsBinding(ctx context.Context, ns *shootNamespace, bindingName string) Finding {
+	if bindingName == "" {
 		return Finding{Worse, "credentials binding", "not configured; Gardener rejects Shoots with workers without one"}
 	}
-	subject := "credentials binding " + binding
-	path := bindingsAPI + "/namespaces/" + ns.name + "/credentialsbindings/" + url.PathEscape(binding)
-	err := ns.api.send(ctx, request{method: http.MethodGet, path: path, unlimited: true}, nil)
+	subject := "credentials binding " + bindingName
+	path := bindingsAPI + "/namespaces/" + ns.name + "/credentialsbindings/" + url.PathEscape(bindingName)
+	err := ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: path, unlimited: true}, nil)
 	switch {
 	case err == nil:
 		return Finding{Fine, subject, "found"}
-	case isAbsent(err, "credentialsbindings"):
+	case isObjectNotFound(err, "credentialsbindings"):
 		return Finding{Broken, subject, fmt.Sprintf("not found in namespace %q", ns.name)}
-	case hasCode(err, http.StatusForbidden):
+	case hasHTTPStatus(err, http.StatusForbidden):
 		return Finding{Worse, subject, "not permitted to get it"}
 	default:
-		return Finding{Broken, subject, wrapWithClass(err, "get").Error()}
+		return Finding{Broken, subject, wrapWithErrorClass(err, "get").Error()}
 	}
 }
 
-// A need is a required permission, and the effect of its absence.
-type need struct {
+// A requiredPermission is a required permission, and the effect of its absence.
+type requiredPermission struct {
 	verb    string
 	level   Level
 	without string
 }
 
-func neededPermissions() []need {
-	return []need{
+func listRequiredPermissions() []requiredPermission {
+	return []requiredPermission{
 		{"get", Broken, "Shoots cannot be updated or deleted"},
 		{"create", Broken, "Shoots cannot be created"},
 		{"patch", Broken, "Shoots cannot be created, updated or deleted"},
@@ -118,14 +118,14 @@ func neededPermissions() []need {
 	}
 }
 
-func checkPermission(ctx context.Context, ns *namespace, n need) Finding {
-	subject := "permission to " + n.verb + " shoots"
-	allowed, err := ns.mayDo(ctx, n.verb)
+func checkPermission(ctx context.Context, ns *shootNamespace, permission requiredPermission) Finding {
+	subject := "permission to " + permission.verb + " shoots"
+	allowed, err := ns.isShootVerbAllowed(ctx, permission.verb)
 	switch {
 	case err != nil:
-		return Finding{Worse, subject, wrapWithClass(err, "check permission").Error()}
+		return Finding{Worse, subject, wrapWithErrorClass(err, "check permission").Error()}
 	case !allowed:
-		return Finding{n.level, subject, "denied: " + n.without}
+		return Finding{permission.level, subject, "denied: " + permission.without}
 	default:
 		return Finding{Fine, subject, "granted"}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A refusal is a response with an error status.
-type refusal struct {
+// An apiError is a response with an error status.
+type apiError struct {
 	code   int
 	status metav1.Status // empty unless the API server answered
 	text   string        // message of the response
@@ -27,19 +27,19 @@ type refusal struct {
 }
 
 // Error returns the message of the response.
-func (r *refusal) Error() string { return r.text }
+func (r *apiError) Error() string { return r.text }
 
-// fromAPI reports whether the response comes from an API server, and not from a proxy
+// isFromAPIServer reports whether the response comes from an API server, and not from a proxy
 // in between.
-func (r *refusal) fromAPI() bool { return r.status.Kind == "Status" }
+func (r *apiError) isFromAPIServer() bool { return r.status.Kind == "Status" }
 
-func newRefusal(resp *http.Response, body []byte) *refusal {
-	r := &refusal{code: resp.StatusCode}
-	if err := json.Unmarshal(body, &r.status); err != nil || !r.fromAPI() {
+func newAPIError(resp *http.Response, body []byte) *apiError {
+	r := &apiError{code: resp.StatusCode}
+	if err := json.Unmarshal(body, &r.status); err != nil || !r.isFromAPIServer() {
 		r.status = metav1.Status{}
 		r.text = strings.TrimSpace(fmt.Sprintf("response %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 	} else {
-		r.text = statusText(r.status)
+		r.text = extractStatusMessage(r.status)
 	}
 	if d := r.status.Details; d != nil {
 		r.after = time.Duration(d.RetryAfterSeconds) * time.Second
@@ -50,22 +50,22 @@ func newRefusal(resp *http.Response, body []byte) *refusal {
 	return r
 }
 
-// isAbsent reports whether the API server knows the resource and has no such object. A
+// isObjectNotFound reports whether the API server knows the resource and has no such object. A
 // resource that is not served and an unknown path do not count.
-func isAbsent(err error, resource string) bool {
-	var r *refusal
-	return errors.As(err, &r) && r.code == http.StatusNotFound && r.fromAPI() &&
+func isObjectNotFound(err error, resource string) bool {
+	var r *apiError
+	return errors.As(err, &r) && r.code == http.StatusNotFound && r.isFromAPIServer() &&
 		r.status.Reason == metav1.StatusReasonNotFound && r.status.Details != nil && r.status.Details.Kind == resource && r.status.Details.Name != ""
 }
 
-func hasCode(err error, code int) bool {
-	var r *refusal
-	return errors.As(err, &r) && r.code == code
+func hasHTTPStatus(err error, status int) bool {
+	var r *apiError
+	return errors.As(err, &r) && r.code == status
 }
 
-// wrapWithClass adds the attempted action and the class to an error of a request. Nil
+// wrapWithErrorClass adds the attempted action and the class to an error of a request. Nil
 // stays nil.
-func wrapWithClass(err error, format string, args ...any) error {
+func wrapWithErrorClass(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
@@ -73,15 +73,15 @@ func wrapWithClass(err error, format string, args ...any) error {
 	if known, ok := errors.AsType[*shoot.Error](err); ok {
 		return &shoot.Error{Class: known.Class, RetryAfter: known.RetryAfter, Err: fmt.Errorf("%s: %w", did, known.Err)}
 	}
-	if r, ok := errors.AsType[*refusal](err); ok {
-		return &shoot.Error{Class: classifyRefusal(r), RetryAfter: r.after, Err: fmt.Errorf("%s: %w", did, err)}
+	if r, ok := errors.AsType[*apiError](err); ok {
+		return &shoot.Error{Class: classifyAPIError(r), RetryAfter: r.after, Err: fmt.Errorf("%s: %w", did, err)}
 	}
-	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, withoutAddresses(err))}
+	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, removeNetworkAddresses(err))}
 }
 
-// classifyRefusal returns the class of a refusal.
-func classifyRefusal(r *refusal) shoot.Class {
-	switch said := newPatternMatcher(r.text); {
+// classifyAPIError returns the class of a refusal.
+func classifyAPIError(r *apiError) shoot.Class {
+	switch said := newCaseInsensitiveMatcher(r.text); {
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
@@ -110,33 +110,33 @@ const broken = `dial tcp|connection refused|connection reset|i/o timeout|context
 
 // classifyForbidden returns the class of a 403, with which Gardener's admission plugins
 // reject all kinds of requests.
-func classifyForbidden(r *refusal, matches func(string) bool) shoot.Class {
+func classifyForbidden(r *apiError, matchesText func(string) bool) shoot.Class {
 	switch {
-	case !r.fromAPI(), matches(`User "[^"]*" cannot `), matches(`user "[^"]*" is not allowed to`), matches(`not allowed to read`):
+	case !r.isFromAPIServer(), matchesText(`User "[^"]*" cannot `), matchesText(`user "[^"]*" is not allowed to`), matchesText(`not allowed to read`):
 		return shoot.ClassForbidden
-	case matches(`not yet ready to handle request`), matches(broken):
+	case matchesText(`not yet ready to handle request`), matchesText(broken):
 		return shoot.ClassUnavailable
-	case matches(`not allowed to both confirm the deletion`):
+	case matchesText(`not allowed to both confirm the deletion`):
 		return shoot.ClassApproval
-	case matches(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
+	case matchesText(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
 		return shoot.ClassConflict // the annotation was removed again
-	case matches(`because it is being terminated`), matches(`already marked for deletion`):
+	case matchesText(`because it is being terminated`), matchesText(`already marked for deletion`):
 		return shoot.ClassForbidden // the whole project is being deleted
 	default:
 		return shoot.ClassInvalid
 	}
 }
 
-func newPatternMatcher(text string) func(pattern string) bool {
+func newCaseInsensitiveMatcher(text string) func(pattern string) bool {
 	return func(pattern string) bool {
 		found, err := regexp.MatchString("(?i)"+pattern, text)
 		return err == nil && found
 	}
 }
 
-// statusText returns the message of a status without the name of its Shoot, which is
+// extractStatusMessage returns the message of a status without the name of its Shoot, which is
 // known.
-func statusText(s metav1.Status) string {
+func extractStatusMessage(s metav1.Status) string {
 	const most = 2000
 	m := s.Message
 	for _, lead := range []string{" is forbidden: ", " is invalid: ", "Internal error occurred: "} {
@@ -145,7 +145,7 @@ func statusText(s metav1.Status) string {
 			m = rest
 		}
 	}
-	m = printable(m)
+	m = toPrintableLine(m)
 	m = strings.TrimPrefix(m, "1 error occurred: * ")
 	if m == "" {
 		m = string(s.Reason)
@@ -156,9 +156,9 @@ func statusText(s metav1.Status) string {
 	return m
 }
 
-// printable returns a text on one line without control characters, so that it can be
-// shown and stored: a database accepts no zero bytes.
-func printable(s string) string {
+// toPrintableLine returns a text on one line without control characters. It can be shown and
+// stored: a database accepts no zero bytes.
+func toPrintableLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -168,9 +168,9 @@ func printable(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// withoutAddresses returns a network error without the addresses in it, which owners of
+// removeNetworkAddresses returns a network error without the addresses in it, which owners of
 // clusters should not see.
-func withoutAddresses(err error) error {
+func removeNetworkAddresses(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}

@@ -132,7 +132,7 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := play(t, map[string]http.HandlerFunc{http.MethodPatch: always(test.code, test.body)})
-			_, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
+			_, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.NewManifest("a", 1), false)
 			if got := shoot.ClassOf(err); got != test.want {
 				t.Errorf("%s: got %s, want %s", test.reason, got, test.want)
 			}
@@ -163,7 +163,7 @@ func TestWhoIsAskedToWaitIsToldHowLong(t *testing.T) {
 		w.Header().Set("Retry-After", "7")
 		answer(w, http.StatusTooManyRequests, status("TooManyRequests", "the server has received too many requests"))
 	}})
-	_, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
+	_, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.NewManifest("a", 1), false)
 	if shoot.ClassOf(err) != shoot.ClassThrottled || shoot.RetryAfter(err) != 7*time.Second {
 		t.Errorf("got %v (%s), after %s", err, shoot.ClassOf(err), shoot.RetryAfter(err))
 	}
@@ -197,7 +197,7 @@ func TestAServerThatHangs(t *testing.T) {
 	}})
 	defer close(over)
 	c := p.client(gardener.Config{Timeout: 50 * time.Millisecond})
-	_, err := c.ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
+	_, err := c.ApplyShoot(t.Context(), gardentest.NewManifest("a", 1), false)
 	if shoot.ClassOf(err) != shoot.ClassUnavailable || !strings.Contains(err.Error(), "no data received for 50ms") {
 		t.Errorf("got %v (%s)", err, shoot.ClassOf(err))
 	}
@@ -207,7 +207,7 @@ func TestAServerThatHangs(t *testing.T) {
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stopped)
-	if _, err := c.ApplyShoot(ctx, gardentest.Manifest("a", 1), false); !errors.Is(err, stopped) {
+	if _, err := c.ApplyShoot(ctx, gardentest.NewManifest("a", 1), false); !errors.Is(err, stopped) {
 		t.Errorf("got %v, want that we stopped", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	p := play(t, nil)
 	c := p.client(gardener.Config{})
 	p.server.Close()
-	_, err := c.ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
+	_, err := c.ApplyShoot(t.Context(), gardentest.NewManifest("a", 1), false)
 	if shoot.ClassOf(err) != shoot.ClassUnavailable || strings.Contains(err.Error(), "127.0.0.1") {
 		t.Errorf("got %v (%s)", err, shoot.ClassOf(err))
 	}
@@ -264,7 +264,7 @@ func TestAShootThatAlwaysChangesIsAConflict(t *testing.T) {
 	live := `{"metadata":{"name":"a","uid":"u","resourceVersion":"7","labels":{"fleetloop.io/cluster-id":"cluster-of-a","fleetloop.io/installation":"` + gardentest.Installation + `"}},"spec":{}}`
 	conflict := always(409, status("Conflict", `Operation cannot be fulfilled on shoots.core.gardener.cloud "a": the object has been modified`))
 	p := play(t, map[string]http.HandlerFunc{http.MethodGet: always(200, live), http.MethodPatch: conflict})
-	_, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.Manifest("a", 1), true)
+	_, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.NewManifest("a", 1), true)
 	if shoot.ClassOf(err) != shoot.ClassConflict {
 		t.Errorf("got %v (%s)", err, shoot.ClassOf(err))
 	}
@@ -288,7 +288,7 @@ func TestAServerThatMakesNoObjectsWithVersions(t *testing.T) {
 			answer(w, 201, `{"metadata":{"name":"a","uid":"u","generation":1,"resourceVersion":"7"},"spec":{}}`)
 		},
 	})
-	got, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.Manifest("a", 1), false)
+	got, err := p.client(gardener.Config{}).ApplyShoot(t.Context(), gardentest.NewManifest("a", 1), false)
 	if diff := cmp.Diff(shoot.Applied{UID: "u", Generation: 1, Created: true, Changed: true}, got); diff != "" || err != nil {
 		t.Errorf("%s (-want +got), %v", diff, err)
 	}

@@ -43,15 +43,15 @@ const (
 // A Client is the access of one installation to the Shoots of a project. Create it with
 // New. It is safe for concurrent use.
 type Client struct {
-	ns           *namespace
+	ns           *shootNamespace
 	writer       shootWriter
 	installation string
 	silence      time.Duration
 }
 
-// New returns a client for a kubeconfig. It sends no request. installation is the id of
+// New returns a client for a kubeconfig. It sends no request. installationID is the id of
 // the database whose clusters the Shoots belong to.
-func New(cfg Config, installation string) (*Client, error) {
+func New(cfg Config, installationID string) (*Client, error) {
 	if cfg.Kubeconfig == "" {
 		return nil, errors.New("connect to Gardener: GARDENER_KUBECONFIG is not set")
 	}
@@ -61,42 +61,42 @@ func New(cfg Config, installation string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: read kubeconfig: %w", err)
 	}
-	return NewForConfig(rc, cfg, installation)
+	return NewForConfig(rc, cfg, installationID)
 }
 
 // NewForConfig returns a client for a REST config. It sends no request, and does not
-// change rc.
-func NewForConfig(rc *rest.Config, cfg Config, installation string) (*Client, error) {
-	if cfg.Namespace == "" || installation == "" {
+// change restConfig.
+func NewForConfig(restConfig *rest.Config, cfg Config, installationID string) (*Client, error) {
+	if cfg.Namespace == "" || installationID == "" {
 		return nil, errors.New("connect to Gardener: namespace and installation id are required")
 	}
-	rc = rest.CopyConfig(rc)
-	rc.UserAgent = cmp.Or(rc.UserAgent, userAgent)
-	hc, err := rest.HTTPClientFor(rc)
+	restConfig = rest.CopyConfig(restConfig)
+	restConfig.UserAgent = cmp.Or(restConfig.UserAgent, userAgent)
+	hc, err := rest.HTTPClientFor(restConfig)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: %w", err)
 	}
-	base, _, err := rest.DefaultServerUrlFor(rc)
+	base, _, err := rest.DefaultServerUrlFor(restConfig)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: %w", err)
 	}
 	hc.Timeout = 0 // a client timeout would end every watch; requests have their own
 	timeout := cmp.Or(cfg.Timeout, DefaultTimeout)
-	ns := &namespace{name: cfg.Namespace, api: &transport{
+	ns := &shootNamespace{name: cfg.Namespace, api: &transport{
 		http: hc, base: base,
 		limiter: rate.NewLimiter(rate.Limit(cmp.Or(cfg.QPS, DefaultQPS)), cmp.Or(cfg.Burst, DefaultBurst)),
-		timeout: timeout, slow: &slowError{timeout},
+		timeout: timeout, slow: &noDataError{timeout},
 	}}
 	return &Client{
-		ns: ns, writer: shootWriter{ns: ns, manager: fieldManager(installation)},
-		installation: installation, silence: cmp.Or(cfg.Silence, DefaultSilence),
+		ns: ns, writer: shootWriter{ns: ns, manager: fieldManagerName(installationID)},
+		installation: installationID, silence: cmp.Or(cfg.Silence, DefaultSilence),
 	}, nil
 }
 
-// fieldManager returns the field manager of the installation.
-func fieldManager(installation string) string {
+// fieldManagerName returns the field manager of the installation.
+func fieldManagerName(installationID string) string {
 	const most = 8 // characters of a uuid, enough to distinguish installations
-	return "fleetloop-" + installation[:min(most, len(installation))]
+	return "fleetloop-" + installationID[:min(most, len(installationID))]
 }
 
 // Close closes idle connections.
@@ -107,32 +107,32 @@ func (c *Client) Close() { c.ns.api.http.CloseIdleConnections() }
 // as long as ctx allows, as a late answer counts.
 func (c *Client) Probe(ctx context.Context) error {
 	const impossible = "no--shoot" // Gardener rejects such names
-	err := c.ns.api.send(ctx, request{method: http.MethodGet, path: c.ns.shootPath(impossible), unlimited: true, patient: true}, nil)
-	if isAbsent(err, "shoots") {
-		err = c.ns.checkExists(ctx, true)
+	err := c.ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: c.ns.shootPath(impossible), unlimited: true, patient: true}, nil)
+	if isObjectNotFound(err, "shoots") {
+		err = c.ns.checkNamespaceExists(ctx, true)
 	}
-	return wrapWithClass(err, "request to Gardener")
+	return wrapWithErrorClass(err, "request to Gardener")
 }
 
-// Project returns the name of the project of the namespace.
-func (c *Client) Project(ctx context.Context) (string, error) {
-	p, err := c.ns.findProject(ctx)
-	return p, wrapWithClass(err, "find project of namespace %q", c.ns.name)
+// FindProjectName returns the name of the project of the namespace.
+func (c *Client) FindProjectName(ctx context.Context) (projectName string, err error) {
+	p, err := c.ns.findProjectName(ctx)
+	return p, wrapWithErrorClass(err, "find project of namespace %q", c.ns.name)
 }
 
-// GardenIdentity returns the identity of the Shoots' location, by the namespace and its uid, so
-// that it does not depend on the server's address. If this client may not read the
-// namespace, the server's address identifies the location.
-func (c *Client) GardenIdentity(ctx context.Context) (string, error) {
-	ns, err := c.ns.readMeta(ctx, false)
+// GetGardenIdentity returns the identity of the Shoots' location: the namespace and its uid. So it
+// does not depend on the server's address. If this client may not read the namespace, the server's
+// address identifies the location.
+func (c *Client) GetGardenIdentity(ctx context.Context) (identity string, err error) {
+	ns, err := c.ns.getNamespaceMeta(ctx, false)
 	switch {
-	case hasCode(err, http.StatusForbidden):
-		if err := c.ns.confirmNoAccess(ctx, err); err != nil {
-			return "", wrapWithClass(err, "get the namespace of the Shoots")
+	case hasHTTPStatus(err, http.StatusForbidden):
+		if err := c.ns.confirmNamespaceReadForbidden(ctx, err); err != nil {
+			return "", wrapWithErrorClass(err, "get the namespace of the Shoots")
 		}
 		return c.ns.api.base.Host + "/" + c.ns.name, nil
 	case err != nil:
-		return "", wrapWithClass(err, "get the namespace of the Shoots")
+		return "", wrapWithErrorClass(err, "get the namespace of the Shoots")
 	}
 	return c.ns.name + " (" + ns.UID + ")", nil
 }

@@ -33,14 +33,14 @@ func TestWhateverIsAnsweredCanBeShown(t *testing.T) {
 			}
 			body = string(text)
 		}
-		r := newRefusal(&http.Response{StatusCode: code, Status: "n", Header: http.Header{}}, []byte(body))
-		if c := classifyRefusal(r); !slices.Contains(shoot.Classes(), c) {
+		r := newAPIError(&http.Response{StatusCode: code, Status: "n", Header: http.Header{}}, []byte(body))
+		if c := classifyAPIError(r); !slices.Contains(shoot.ListClasses(), c) {
 			t.Errorf("%q is no class", c)
 		}
 		if !utf8.ValidString(r.text) || len(r.text) > 2100 || strings.ContainsAny(r.text, "\n\x00") {
 			t.Errorf("not to be shown to a user: %q", r.text)
 		}
-		if isAbsent(r, "shoots") && code != http.StatusNotFound {
+		if isObjectNotFound(r, "shoots") && code != http.StatusNotFound {
 			t.Errorf("code %d is no missing Shoot", code)
 		}
 	})
@@ -49,7 +49,7 @@ func TestWhateverIsAnsweredCanBeShown(t *testing.T) {
 func TestWhateverAWatchSaysIsAnEventOrAnError(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.OneOf(rapid.SampledFrom([]string{"ADDED", "DELETED", "BOOKMARK", "ERROR"}), rapid.String()).Draw(t, "kind")
-		e, err := parseEvent(kind, []byte(garbled().Draw(t, "object")))
+		e, err := parseWatchEvent(kind, []byte(garbled().Draw(t, "object")))
 		if kind == "ERROR" && err == nil {
 			t.Errorf("an error became %+v", e)
 		}

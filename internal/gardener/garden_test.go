@@ -60,7 +60,7 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.SetFault("a", gardenbed.Error)
-	if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 1), false); err != nil {
+	if _, err := c.ApplyShoot(patient(t), gardentest.NewManifest("a", 1), false); err != nil {
 		t.Fatal(err)
 	}
 	failed := follow(t, c, l.ResourceVersion, func(e shoot.Event) bool {
@@ -98,7 +98,7 @@ func TestAProviderConfigurationIsReplaced(t *testing.T) {
 	_, ns := gardenbedtest.Project(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	o := newOthers(t, bed.Config(), ns)
-	m := gardentest.Manifest("a", 1)
+	m := gardentest.NewManifest("a", 1)
 	for i, config := range []string{
 		`{"apiVersion":"x/v1","kind":"InfrastructureConfig","networks":{"vpc":{"cidr":"10.0.0.0/16"},"zones":[{"name":"a"},{"name":"b"}]}}`,
 		`{"apiVersion":"x/v1","kind":"InfrastructureConfig","networks":{"zones":[{"more":1,"name":"b"}]}}`,
@@ -116,7 +116,7 @@ func TestAProviderConfigurationIsReplaced(t *testing.T) {
 
 func TestAnImageIsNoLongerWanted(t *testing.T) {
 	bed := open(t)
-	m := gardentest.Manifest("a", 1)
+	m := gardentest.NewManifest("a", 1)
 	m.Spec.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.0.0"}
 	for i, image := range []*shoot.Image{{Name: "local", Version: "1.0.0"}, nil, {Name: "local", Version: "1.1.0"}, nil} {
 		m.Spec.Provider.Workers[0].Machine.Image = image
@@ -139,8 +139,8 @@ func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
 	_, ns := gardenbedtest.Project(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	o := newOthers(t, bed.Config(), ns)
-	m := gardentest.Manifest("a", 1)
-	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, gardentest.Worker("more"))
+	m := gardentest.NewManifest("a", 1)
+	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, gardentest.NewWorker("more"))
 	if _, err := c.ApplyShoot(patient(t), m, false); err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
 	if _, err := o.shoots.Patch(t.Context(), "a", types.ApplyPatchType, part, metav1.PatchOptions{FieldManager: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
-	m = gardentest.Manifest("a", 2)
-	if err := c.PreflightShoot(patient(t), m); err != nil {
+	m = gardentest.NewManifest("a", 2)
+	if err := c.DryRunShoot(patient(t), m); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
 	got, err := c.ApplyShoot(patient(t), m, true)
@@ -178,7 +178,7 @@ func TestADeletionWaitsForSomebodyElse(t *testing.T) {
 	// The admission plugin receives the change of the project a moment later.
 	for try := 0; ; try++ {
 		name := fmt.Sprintf("a%d", try)
-		m := gardentest.Manifest(name, 1)
+		m := gardentest.NewManifest(name, 1)
 		if _, err := c.ApplyShoot(patient(t), m, false); err != nil {
 			t.Fatal(err)
 		}
@@ -209,14 +209,14 @@ func TestRights(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 
-	_, err = c.ApplyShoot(patient(t), gardentest.Manifest("a", 1), false)
+	_, err = c.ApplyShoot(patient(t), gardentest.NewManifest("a", 1), false)
 	wantForbidden(t, "apply", err)
 	_, err = c.DeleteShoot(patient(t), shoot.Ref{Name: "a"})
 	wantForbidden(t, "delete", err)
 	_, err = c.ListShoots(patient(t))
 	wantForbidden(t, "list", err)
 	wantForbidden(t, "watch", c.WatchShoots(patient(t), "1", func(shoot.Event) error { return nil }))
-	wantLevels(t, c.Check(patient(t), "local"), map[string]gardener.Level{
+	wantLevels(t, c.CheckAccess(patient(t), "local"), map[string]gardener.Level{
 		"API core.gardener.cloud/v1beta1": gardener.Fine, "namespace " + ns: gardener.Worse, "credentials binding local": gardener.Worse,
 		"permission to get shoots": gardener.Broken, "permission to create shoots": gardener.Broken, "permission to patch shoots": gardener.Broken,
 		"permission to delete shoots": gardener.Broken, "permission to list shoots": gardener.Worse, "permission to watch shoots": gardener.Worse,
@@ -241,16 +241,16 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitRights(t, c)
-	if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 1), false); err != nil {
+	if _, err := c.ApplyShoot(patient(t), gardentest.NewManifest("a", 1), false); err != nil {
 		t.Errorf("apply: %v", err)
 	}
-	if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 2), true); err != nil {
+	if _, err := c.ApplyShoot(patient(t), gardentest.NewManifest("a", 2), true); err != nil {
 		t.Errorf("apply again: %v", err)
 	}
-	if err := c.PreflightShoot(patient(t), gardentest.Manifest("b", 1)); err != nil {
+	if err := c.DryRunShoot(patient(t), gardentest.NewManifest("b", 1)); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
-	m := gardentest.Manifest("a", 1).Metadata.Labels
+	m := gardentest.NewManifest("a", 1).Metadata.Labels
 	if _, err := c.DeleteShoot(patient(t), shoot.Ref{Name: "a", Cluster: m[shoot.LabelCluster], Installation: gardentest.Installation}); err != nil {
 		t.Errorf("delete: %v", err)
 	}
@@ -309,12 +309,12 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 		return m
 	}
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
-	wantLevels(t, c.Check(patient(t), "local"), with("credentials binding local", gardener.Fine))
-	wantLevels(t, c.Check(patient(t), "none"), with("credentials binding none", gardener.Broken))
-	wantLevels(t, c.Check(patient(t), ""), with("credentials binding", gardener.Worse))
+	wantLevels(t, c.CheckAccess(patient(t), "local"), with("credentials binding local", gardener.Fine))
+	wantLevels(t, c.CheckAccess(patient(t), "none"), with("credentials binding none", gardener.Broken))
+	wantLevels(t, c.CheckAccess(patient(t), ""), with("credentials binding", gardener.Worse))
 
 	nowhere := newClient(t, bed.Config(), gardener.Config{Namespace: "garden-nowhere"})
-	findings := nowhere.Check(patient(t), "local")
+	findings := nowhere.CheckAccess(patient(t), "local")
 	at := slices.IndexFunc(findings, func(f gardener.Finding) bool { return f.Subject == "namespace garden-nowhere" })
 	if at < 0 || findings[at].Level != gardener.Broken {
 		t.Errorf("a namespace that is not there: %v", findings)
@@ -338,7 +338,7 @@ func TestGardenerIsAwayForAWhile(t *testing.T) {
 	go func() {
 		watching <- c.WatchShoots(patient(t), l.ResourceVersion, func(shoot.Event) error { told(); return nil })
 	}()
-	if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 1), false); err != nil {
+	if _, err := c.ApplyShoot(patient(t), gardentest.NewManifest("a", 1), false); err != nil {
 		t.Fatal(err)
 	}
 	<-begun
@@ -349,11 +349,11 @@ func TestGardenerIsAwayForAWhile(t *testing.T) {
 		if err := bed.StartAPIServer(context.WithoutCancel(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.ApplyShoot(patient(t), gardentest.Manifest("a", 2), true); err != nil {
+		if _, err := c.ApplyShoot(patient(t), gardentest.NewManifest("a", 2), true); err != nil {
 			t.Errorf("when it is back: %v", err)
 		}
 	}()
-	_, err = c.ApplyShoot(patient(t), gardentest.Manifest("a", 2), true)
+	_, err = c.ApplyShoot(patient(t), gardentest.NewManifest("a", 2), true)
 	if shoot.ClassOf(err) != shoot.ClassUnavailable || err == nil {
 		t.Errorf("apply: got %v", err)
 	}
@@ -366,7 +366,7 @@ func TestGardenerIsAwayForAWhile(t *testing.T) {
 	if err := <-watching; shoot.ClassOf(err) != shoot.ClassUnavailable {
 		t.Errorf("the watch ended with %v", err)
 	}
-	if got := c.Check(patient(t), "local"); len(got) != 1 || got[0].Level != gardener.Broken {
+	if got := c.CheckAccess(patient(t), "local"); len(got) != 1 || got[0].Level != gardener.Broken {
 		t.Errorf("check: %v", got)
 	}
 }

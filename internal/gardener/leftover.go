@@ -9,29 +9,29 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// leftovers returns the live pools that are not in the manifest and that an apply would
+// poolsOwnedByOtherManagers returns the live pools that are not in the manifest and that an apply would
 // leave. Another manager created or also applied those.
-func leftovers(manager string, m shoot.Manifest, live *found) []shoot.Worker {
-	return slices.DeleteFunc(unwantedPools(m, live), func(w shoot.Worker) bool { return !isPoolHeldByOthers(manager, live, w.Name) })
+func poolsOwnedByOtherManagers(manager string, manifest shoot.Manifest, live *storedShoot) []shoot.Worker {
+	return slices.DeleteFunc(poolsNotInManifest(manifest, live), func(w shoot.Worker) bool { return !isPoolOwnedByOtherManager(manager, live, w.Name) })
 }
 
-// unwantedPools returns the live pools that are not in the manifest.
-func unwantedPools(m shoot.Manifest, live *found) []shoot.Worker {
+// poolsNotInManifest returns the live pools that are not in the manifest.
+func poolsNotInManifest(manifest shoot.Manifest, live *storedShoot) []shoot.Worker {
 	return slices.DeleteFunc(slices.Clone(live.spec.Provider.Workers), func(w shoot.Worker) bool {
-		return slices.ContainsFunc(m.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
+		return slices.ContainsFunc(manifest.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
 	})
 }
 
-// isPoolHeldByOthers reports whether a manager other than the applies of this one owns a whole pool,
-// and not only some of its fields.
-func isPoolHeldByOthers(manager string, live *found, pool string) bool {
+// isPoolOwnedByOtherManager reports whether another manager owns a whole pool, and not only some of
+// its fields. The applies of this manager do not count.
+func isPoolOwnedByOtherManager(manager string, live *storedShoot, poolName string) bool {
 	type level map[string]json.RawMessage
 	for _, m := range live.Metadata.Managers {
 		if m.Manager == manager && m.Operation == "Apply" {
 			continue
 		}
 		fields := m.Fields
-		for _, step := range []string{"f:spec", "f:provider", "f:workers", fmt.Sprintf(`k:{"name":%q}`, pool), "."} {
+		for _, step := range []string{"f:spec", "f:provider", "f:workers", fmt.Sprintf(`k:{"name":%q}`, poolName), "."} {
 			var l level
 			if json.Unmarshal(fields, &l) != nil {
 				l = nil // without fields, the manager owns nothing of the pool
@@ -46,7 +46,7 @@ func isPoolHeldByOthers(manager string, live *found, pool string) bool {
 }
 
 // removePools removes pools by a separate request.
-func (w *shootWriter) removePools(ctx context.Context, live *found, pools []shoot.Worker) (*found, error) {
+func (w *shootWriter) removePools(ctx context.Context, live *storedShoot, pools []shoot.Worker) (*storedShoot, error) {
 	type op struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`

@@ -19,55 +19,57 @@ const (
 	projects    = shootsAPI + "/projects"
 )
 
-// A namespace is the namespace of the project's Shoots.
-type namespace struct {
+// A shootNamespace is the namespace of the project's Shoots.
+type shootNamespace struct {
 	api    *transport
 	name   string
 	exists atomic.Bool // set once the namespace is known to exist
 }
 
-func (n *namespace) shootsPath() string { return shootsAPI + "/namespaces/" + n.name + "/shoots" }
-
-func (n *namespace) shootPath(shootName string) string {
-	return n.shootsPath() + "/" + url.PathEscape(shootName)
+func (n *shootNamespace) shootListPath() string {
+	return shootsAPI + "/namespaces/" + n.name + "/shoots"
 }
 
-// getShoot reads the current Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
-func (n *namespace) getShoot(ctx context.Context, shootName string, into any) error {
-	err := n.api.send(ctx, request{method: http.MethodGet, path: n.shootPath(shootName)}, into)
-	if !isAbsent(err, "shoots") {
+func (n *shootNamespace) shootPath(shootName string) string {
+	return n.shootListPath() + "/" + url.PathEscape(shootName)
+}
+
+// decodeShootInto reads the current Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
+func (n *shootNamespace) decodeShootInto(ctx context.Context, shootName string, into any) error {
+	err := n.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: n.shootPath(shootName)}, into)
+	if !isObjectNotFound(err, "shoots") {
 		return err
 	}
 	// A missing namespace has no Shoots either. Taking that for a completed deletion
 	// would mean to forget running clusters.
-	if err := n.checkExists(ctx, false); err != nil {
+	if err := n.checkNamespaceExists(ctx, false); err != nil {
 		return err
 	}
 	return shoot.ErrNotFound
 }
 
-// checkExists returns an error if the namespace does not exist. It asks until it knows, or
+// checkNamespaceExists returns an error if the namespace does not exist. It asks until it knows, or
 // until the read is forbidden.
-func (n *namespace) checkExists(ctx context.Context, patient bool) error {
+func (n *shootNamespace) checkNamespaceExists(ctx context.Context, withoutTimeout bool) error {
 	if n.exists.Load() {
 		return nil
 	}
-	_, err := n.readMeta(ctx, patient)
-	if err != nil && !hasCode(err, http.StatusForbidden) {
+	_, err := n.getNamespaceMeta(ctx, withoutTimeout)
+	if err != nil && !hasHTTPStatus(err, http.StatusForbidden) {
 		return err
 	}
 	n.exists.Store(true)
 	return nil
 }
 
-// readMeta reads the metadata of the namespace.
-func (n *namespace) readMeta(ctx context.Context, patient bool) (meta, error) {
+// getNamespaceMeta reads the metadata of the namespace.
+func (n *shootNamespace) getNamespaceMeta(ctx context.Context, withoutTimeout bool) (objectMeta, error) {
 	var ns struct {
-		Metadata meta `json:"metadata"`
+		Metadata objectMeta `json:"metadata"`
 	}
-	err := n.api.send(ctx, request{method: http.MethodGet, path: "/api/v1/namespaces/" + n.name, unlimited: true, patient: patient}, &ns)
-	if isAbsent(err, "namespaces") {
-		err = shoot.Errorf(shoot.ClassUnavailable, "namespace %q not found", n.name)
+	err := n.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: "/api/v1/namespaces/" + n.name, unlimited: true, patient: withoutTimeout}, &ns)
+	if isObjectNotFound(err, "namespaces") {
+		err = shoot.NewClassErrorf(shoot.ClassUnavailable, "namespace %q not found", n.name)
 	}
 	return ns.Metadata, err
 }
@@ -75,11 +77,11 @@ func (n *namespace) readMeta(ctx context.Context, patient bool) (meta, error) {
 // labelProject is the label of the namespace of a project.
 const labelProject = "project.gardener.cloud/name"
 
-// findProject reads the project's name from the namespace, then from the projects. It
+// findProjectName reads the project's name from the namespace, then from the projects. It
 // guesses the name if neither is permitted.
-func (n *namespace) findProject(ctx context.Context) (string, error) {
-	ns, err := n.readMeta(ctx, false)
-	if err != nil && !hasCode(err, http.StatusForbidden) {
+func (n *shootNamespace) findProjectName(ctx context.Context) (projectName string, err error) {
+	ns, err := n.getNamespaceMeta(ctx, false)
+	if err != nil && !hasHTTPStatus(err, http.StatusForbidden) {
 		return "", err
 	}
 	if name := ns.Labels[labelProject]; name != "" {
@@ -87,14 +89,14 @@ func (n *namespace) findProject(ctx context.Context) (string, error) {
 	}
 	var all struct {
 		Items []struct {
-			Metadata meta `json:"metadata"`
+			Metadata objectMeta `json:"metadata"`
 			Spec     struct {
 				Namespace string `json:"namespace"`
 			} `json:"spec"`
 		} `json:"items"`
 	}
-	err = n.api.send(ctx, request{method: http.MethodGet, path: projects, unlimited: true}, &all)
-	if err != nil && shoot.ClassOf(wrapWithClass(err, "")) == shoot.ClassUnavailable && !hasCode(err, http.StatusNotFound) {
+	err = n.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: projects, unlimited: true}, &all)
+	if err != nil && shoot.ClassOf(wrapWithErrorClass(err, "")) == shoot.ClassUnavailable && !hasHTTPStatus(err, http.StatusNotFound) {
 		return "", err
 	}
 	for _, p := range all.Items {
@@ -105,40 +107,40 @@ func (n *namespace) findProject(ctx context.Context) (string, error) {
 	return cmp.Or(strings.TrimPrefix(n.name, "garden-"), n.name), nil
 }
 
-// confirmNoAccess returns nil if this client has the permission to read Shoots, but not
+// confirmNamespaceReadForbidden returns nil if this client has the permission to read Shoots, but not
 // their namespace. Otherwise the refusal may end: an API server that has just started
 // refuses requests until it has read its roles. Two processes must not record the same
 // location under two identities.
-func (n *namespace) confirmNoAccess(ctx context.Context, refusal error) error {
-	mayReadNamespace, err := n.reviewAccess(ctx, map[string]string{"namespace": n.name, "verb": "get", "version": "v1", "resource": "namespaces", "name": n.name})
+func (n *shootNamespace) confirmNamespaceReadForbidden(ctx context.Context, forbiddenErr error) error {
+	mayReadNamespace, err := n.reviewSelfAccess(ctx, map[string]string{"namespace": n.name, "verb": "get", "version": "v1", "resource": "namespaces", "name": n.name})
 	if err != nil {
 		return err
 	}
-	mayReadShoots, err := n.mayDo(ctx, "get")
+	mayReadShoots, err := n.isShootVerbAllowed(ctx, "get")
 	if err != nil {
 		return err
 	}
 	if mayReadNamespace || !mayReadShoots {
-		return refusal
+		return forbiddenErr
 	}
 	return nil
 }
 
-// mayDo asks the API server whether this client has a permission for Shoots.
-func (n *namespace) mayDo(ctx context.Context, verb string) (allowed bool, err error) {
-	return n.reviewAccess(ctx, map[string]string{
+// isShootVerbAllowed asks the API server whether this client has a permission for Shoots.
+func (n *shootNamespace) isShootVerbAllowed(ctx context.Context, verb string) (allowed bool, err error) {
+	return n.reviewSelfAccess(ctx, map[string]string{
 		"namespace": n.name, "verb": verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
 	})
 }
 
-// reviewAccess asks the API server whether this client has a permission.
-func (n *namespace) reviewAccess(ctx context.Context, attributes map[string]string) (allowed bool, err error) {
+// reviewSelfAccess asks the API server whether this client has a permission.
+func (n *shootNamespace) reviewSelfAccess(ctx context.Context, attributes map[string]string) (allowed bool, err error) {
 	var review struct {
 		Status struct {
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	err = n.api.send(ctx, request{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
+	err = n.api.sendAndDecode(ctx, apiRequest{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
 		"spec": map[string]any{"resourceAttributes": attributes},
 	}}, &review)

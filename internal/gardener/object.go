@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// meta is the part of an object's metadata that the client reads.
-type meta struct {
+// objectMeta is the part of an object's metadata that the client reads.
+type objectMeta struct {
 	Name            string            `json:"name"`
 	UID             string            `json:"uid"`
 	ResourceVersion string            `json:"resourceVersion"`
@@ -20,9 +20,9 @@ type meta struct {
 	Annotations     map[string]string `json:"annotations"`
 }
 
-// seen is the part of a Shoot with its status.
-type seen struct {
-	Metadata meta `json:"metadata"`
+// observedShoot is the part of a Shoot with its status.
+type observedShoot struct {
+	Metadata objectMeta `json:"metadata"`
 	Spec     struct {
 		Kubernetes struct {
 			Version string `json:"version"`
@@ -55,12 +55,12 @@ type operation struct {
 	Updated     time.Time `json:"lastUpdateTime"`
 }
 
-// toObserved returns the state of the Shoot.
-func (s *seen) toObserved() shoot.Observed {
+// toObservedShoot returns the state of the Shoot.
+func (s *observedShoot) toObservedShoot() shoot.Observed {
 	m := s.Metadata
 	o := shoot.Observed{
 		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Created: m.Created,
-		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: shoot.ManifestGeneration(m.Annotations),
+		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: shoot.ParseSentGeneration(m.Annotations),
 		Generation: m.Generation, ObservedGeneration: s.Status.ObservedGeneration,
 		Deleting: m.Deleted != nil, Hibernated: s.Status.Hibernated, Version: s.Spec.Kubernetes.Version,
 	}
@@ -76,10 +76,10 @@ func (s *seen) toObserved() shoot.Observed {
 	return o
 }
 
-// found is a live Shoot that is about to be written.
-type found struct {
+// storedShoot is a live Shoot that is about to be written.
+type storedShoot struct {
 	Metadata struct {
-		meta
+		objectMeta
 		Managers []struct {
 			Manager   string          `json:"manager"`
 			Operation string          `json:"operation"`
@@ -93,22 +93,22 @@ type found struct {
 }
 
 // UnmarshalJSON decodes the Shoot, and its spec a second time.
-func (f *found) UnmarshalJSON(text []byte) error {
-	type plain found
+func (f *storedShoot) UnmarshalJSON(text []byte) error {
+	type plain storedShoot
 	if err := json.Unmarshal(text, (*plain)(f)); err != nil {
 		return err
 	}
 	return json.Unmarshal(f.Raw, &f.spec)
 }
 
-// toLive returns the Shoot in the form that plans use.
-func (f *found) toLive() shoot.LiveShoot {
+// toLiveShoot returns the Shoot in the form that plans use.
+func (f *storedShoot) toLiveShoot() shoot.LiveShoot {
 	m := f.Metadata
 	return shoot.LiveShoot{Labels: m.Labels, Annotations: m.Annotations, Deleting: m.Deleted != nil, Spec: f.spec}
 }
 
-// decodeObject decodes a response that must be an object.
-func decodeObject(body []byte, into any) error {
+// unmarshalResponse decodes a response that must be an object.
+func unmarshalResponse(body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("invalid response: %w", err)}
 	}

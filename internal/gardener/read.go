@@ -13,19 +13,19 @@ import (
 // GetShoot returns the current Shoot of a name. It returns shoot.ErrNotFound for an
 // absent Shoot.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
-	var s seen
-	err := c.ns.getShoot(ctx, name, &s)
+	var s observedShoot
+	err := c.ns.decodeShootInto(ctx, name, &s)
 	if errors.Is(err, shoot.ErrNotFound) {
 		return shoot.Observed{}, err
 	}
 	if err != nil {
-		return shoot.Observed{}, wrapWithClass(err, "get Shoot %q", name)
+		return shoot.Observed{}, wrapWithErrorClass(err, "get Shoot %q", name)
 	}
-	return s.toObserved(), nil
+	return s.toObservedShoot(), nil
 }
 
-// ownSelector returns the selector of the installation's Shoots.
-func (c *Client) ownSelector() url.Values {
+// installationSelector returns the selector of the installation's Shoots.
+func (c *Client) installationSelector() url.Values {
 	return url.Values{"labelSelector": {shoot.LabelInstallation + "=" + c.installation}}
 }
 
@@ -34,24 +34,24 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	var err error
 	for range tries {
 		var l shoot.List
-		l, err = c.listShoots(ctx)
+		l, err = c.listAllPages(ctx)
 		if err == nil {
 			return l, nil
 		}
 		// The list took so long that its continue token expired.
-		if !hasCode(err, http.StatusGone) {
+		if !hasHTTPStatus(err, http.StatusGone) {
 			break
 		}
 	}
-	return shoot.List{}, wrapWithClass(err, "list Shoots")
+	return shoot.List{}, wrapWithErrorClass(err, "list Shoots")
 }
 
-func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
+func (c *Client) listAllPages(ctx context.Context) (shoot.List, error) {
 	l := shoot.List{Shoots: []shoot.Observed{}}
-	query := c.ownSelector()
+	query := c.installationSelector()
 	query.Set("limit", strconv.Itoa(pageSize))
 	for {
-		next, err := c.appendPage(ctx, query, &l)
+		next, err := c.fetchAndAppendPage(ctx, query, &l)
 		if err != nil || next == "" {
 			return l, err
 		}
@@ -59,24 +59,24 @@ func (c *Client) listShoots(ctx context.Context) (shoot.List, error) {
 	}
 }
 
-// appendPage appends one page to a list.
-func (c *Client) appendPage(ctx context.Context, query url.Values, l *shoot.List) (next string, err error) {
+// fetchAndAppendPage appends one page to a list.
+func (c *Client) fetchAndAppendPage(ctx context.Context, query url.Values, list *shoot.List) (continueToken string, err error) {
 	var page struct {
 		Metadata struct {
 			ResourceVersion string `json:"resourceVersion"`
 			Continue        string `json:"continue"`
 		} `json:"metadata"`
-		Items []seen `json:"items"`
+		Items []observedShoot `json:"items"`
 	}
-	if err := c.ns.api.send(ctx, request{method: http.MethodGet, path: c.ns.shootsPath(), query: query}, &page); err != nil {
+	if err := c.ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: c.ns.shootListPath(), query: query}, &page); err != nil {
 		return "", err
 	}
 	if page.Metadata.ResourceVersion == "" {
-		return "", shoot.Errorf(shoot.ClassUnavailable, "invalid response: list without a resource version")
+		return "", shoot.NewClassErrorf(shoot.ClassUnavailable, "invalid response: list without a resource version")
 	}
 	for i := range page.Items {
-		l.Shoots = append(l.Shoots, page.Items[i].toObserved())
+		list.Shoots = append(list.Shoots, page.Items[i].toObservedShoot())
 	}
-	l.ResourceVersion = page.Metadata.ResourceVersion // the same on all pages
+	list.ResourceVersion = page.Metadata.ResourceVersion // the same on all pages
 	return page.Metadata.Continue, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-func TestSuite(t *testing.T) { gardentest.Run(t, open) }
+func TestSuite(t *testing.T) { gardentest.RunSuite(t, open) }
 
 // others are the other clients with rights in a project.
 type others struct {

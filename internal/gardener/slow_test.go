@@ -42,7 +42,7 @@ func (g lateGarden) RoundTrip(r *http.Request) (*http.Response, error) {
 // has only that of its caller, since a server that answers late is not down.
 func TestEachRequestHasItsOwnLimit(t *testing.T) {
 	const limit = 15 * time.Second
-	m := gardentest.Manifest("a", 1)
+	m := gardentest.NewManifest("a", 1)
 	m.Metadata.Namespace = namespace
 	live, err := json.Marshal(m)
 	if err != nil {

@@ -33,17 +33,17 @@ type transport struct {
 	slow    error // cause of a request that times out
 }
 
-// A slowError is the cause of a request that timed out.
-type slowError struct{ timeout time.Duration }
+// A noDataError is the cause of a request that timed out.
+type noDataError struct{ timeout time.Duration }
 
 // Error returns a message with the timeout.
-func (e *slowError) Error() string { return fmt.Sprintf("no data received for %s", e.timeout) }
+func (e *noDataError) Error() string { return fmt.Sprintf("no data received for %s", e.timeout) }
 
 // Is reports whether target is context.DeadlineExceeded, which a cause hides.
-func (e *slowError) Is(target error) bool { return target == context.DeadlineExceeded }
+func (e *noDataError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// A request is a request to the API server.
-type request struct {
+// An apiRequest is a request to the API server.
+type apiRequest struct {
 	method, path string
 	query        url.Values
 	content      string // media type of the body
@@ -52,43 +52,43 @@ type request struct {
 	patient      bool   // waits as long as the context allows
 }
 
-// send sends a request within the request timeout, and decodes the response into a value, nil for
+// sendAndDecode sends a request within the request timeout, and decodes the response into a value, nil for
 // none.
-func (t *transport) send(ctx context.Context, r request, into any) error {
-	if !r.patient {
+func (t *transport) sendAndDecode(ctx context.Context, request apiRequest, into any) error {
+	if !request.patient {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t.timeout, t.slow)
 		defer cancel()
 	}
-	resp, err := t.openResponse(ctx, r)
+	resp, err := t.sendAndOpenBody(ctx, request)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return withCause(ctx, err)
+		return contextCauseOr(ctx, err)
 	}
 	if into == nil {
 		return nil
 	}
-	return decodeObject(body, into)
+	return unmarshalResponse(body, into)
 }
 
-// openResponse sends a request, and leaves the body of the response to the caller.
-func (t *transport) openResponse(ctx context.Context, r request) (*http.Response, error) {
-	if !r.unlimited {
+// sendAndOpenBody sends a request, and leaves the body of the response to the caller.
+func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*http.Response, error) {
+	if !request.unlimited {
 		if err := t.waitForRateLimit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	req, err := t.newRequest(ctx, r)
+	req, err := t.newHTTPRequest(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := t.http.Do(req)
 	if err != nil {
-		return nil, withCause(ctx, err)
+		return nil, contextCauseOr(ctx, err)
 	}
 	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
@@ -96,36 +96,36 @@ func (t *transport) openResponse(ctx context.Context, r request) (*http.Response
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
 	if err != nil {
-		return nil, withCause(ctx, err)
+		return nil, contextCauseOr(ctx, err)
 	}
-	return nil, newRefusal(resp, text)
+	return nil, newAPIError(resp, text)
 }
 
-func (t *transport) newRequest(ctx context.Context, r request) (*http.Request, error) {
+func (t *transport) newHTTPRequest(ctx context.Context, request apiRequest) (*http.Request, error) {
 	u := *t.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + r.path
-	u.RawQuery = r.query.Encode()
+	u.Path = strings.TrimSuffix(u.Path, "/") + request.path
+	u.RawQuery = request.query.Encode()
 	var body io.Reader = http.NoBody
-	if r.body != nil {
-		text, err := json.Marshal(r.body)
+	if request.body != nil {
+		text, err := json.Marshal(request.body)
 		if err != nil {
 			return nil, &shoot.Error{Class: shoot.ClassInvalid, Err: fmt.Errorf("encode: %w", err)}
 		}
 		body = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
+	req, err := http.NewRequestWithContext(ctx, request.method, u.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("create request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
-	if r.body != nil {
-		req.Header.Set("Content-Type", cmp.Or(r.content, "application/json"))
+	if request.body != nil {
+		req.Header.Set("Content-Type", cmp.Or(request.content, "application/json"))
 	}
 	return req, nil
 }
 
-// withCause returns the cause of ctx if it has ended, and err otherwise.
-func withCause(ctx context.Context, err error) error {
+// contextCauseOr returns the cause of ctx if it has ended, and err otherwise.
+func contextCauseOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -33,7 +33,7 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 	for {
 		begun := time.Now()
 		handled := error(nil)
-		err := c.watchOnce(ctx, at, func(e shoot.Event) error {
+		err := c.watchUntilServerEnds(ctx, at, func(e shoot.Event) error {
 			if handled = handle(e); handled == nil {
 				at = e.Shoot.ResourceVersion
 			}
@@ -47,7 +47,7 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 		case errors.Is(err, shoot.ErrExpired):
 			return err
 		case err != nil:
-			return wrapWithClass(err, "watch Shoots")
+			return wrapWithErrorClass(err, "watch Shoots")
 		}
 		// The server has ended the watch. The pause protects a server that does so at
 		// once.
@@ -57,20 +57,20 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 	}
 }
 
-// watchOnce watches once. It returns no error when the server ends the watch.
-func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
+// watchUntilServerEnds watches once. It returns no error when the server ends the watch.
+func (c *Client) watchUntilServerEnds(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	dead := time.AfterFunc(c.ns.api.timeout, func() { cancel(errSilent) })
 	defer dead.Stop()
 
-	query := c.ownSelector()
+	query := c.installationSelector()
 	query.Set("watch", "true")
 	query.Set("allowWatchBookmarks", "true")
 	query.Set("resourceVersion", resourceVersion)
 	query.Set("timeoutSeconds", strconv.Itoa(int((watchTime + rand.N(watchTime)).Seconds()))) //nolint:gosec // to spread load
-	resp, err := c.ns.api.openResponse(ctx, request{method: http.MethodGet, path: c.ns.shootsPath(), query: query})
-	if hasCode(err, http.StatusGone) {
+	resp, err := c.ns.api.sendAndOpenBody(ctx, apiRequest{method: http.MethodGet, path: c.ns.shootListPath(), query: query})
+	if hasHTTPStatus(err, http.StatusGone) {
 		return shoot.ErrExpired
 	}
 	if err != nil {
@@ -87,10 +87,10 @@ func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle f
 		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return withCause(ctx, err)
+			return contextCauseOr(ctx, err)
 		}
 		dead.Stop() // the time of the handler is no silence of the server
-		e, err := parseEvent(line.Type, line.Object)
+		e, err := parseWatchEvent(line.Type, line.Object)
 		if err != nil {
 			return err
 		}
@@ -100,33 +100,33 @@ func (c *Client) watchOnce(ctx context.Context, resourceVersion string, handle f
 	}
 }
 
-// parseEvent decodes one message of a watch.
-func parseEvent(kind string, object json.RawMessage) (shoot.Event, error) {
-	if kind == "ERROR" {
+// parseWatchEvent decodes one message of a watch.
+func parseWatchEvent(eventType string, object json.RawMessage) (shoot.Event, error) {
+	if eventType == "ERROR" {
 		return shoot.Event{}, parseWatchError(object)
 	}
 	types := map[string]shoot.EventType{"ADDED": shoot.Seen, "MODIFIED": shoot.Seen, "DELETED": shoot.Gone, "BOOKMARK": shoot.Mark}
-	t, ok := types[kind]
+	t, ok := types[eventType]
 	if !ok {
-		return shoot.Event{}, fmt.Errorf("unknown watch event type %q", kind)
+		return shoot.Event{}, fmt.Errorf("unknown watch event type %q", eventType)
 	}
-	var s seen
-	if err := decodeObject(object, &s); err != nil {
+	var s observedShoot
+	if err := unmarshalResponse(object, &s); err != nil {
 		return shoot.Event{}, err
 	}
 	if t == shoot.Mark {
 		return shoot.Event{Type: t, Shoot: shoot.Observed{ResourceVersion: s.Metadata.ResourceVersion}}, nil
 	}
-	return shoot.Event{Type: t, Shoot: s.toObserved()}, nil
+	return shoot.Event{Type: t, Shoot: s.toObservedShoot()}, nil
 }
 
 func parseWatchError(object json.RawMessage) error {
 	var s metav1.Status
-	if err := decodeObject(object, &s); err != nil {
+	if err := unmarshalResponse(object, &s); err != nil {
 		return err
 	}
 	if s.Code == http.StatusGone || s.Reason == metav1.StatusReasonExpired || s.Reason == metav1.StatusReasonGone {
 		return shoot.ErrExpired
 	}
-	return &refusal{code: int(s.Code), status: s, text: statusText(s)}
+	return &apiError{code: int(s.Code), status: s, text: extractStatusMessage(s)}
 }

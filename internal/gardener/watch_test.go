@@ -195,7 +195,7 @@ func TestTheProjectOfANamespace(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := play(t, map[string]http.HandlerFunc{"GET /api/v1/namespaces/" + namespace: test.namespace, "GET /apis/core.gardener.cloud/v1beta1/projects": test.projects})
-			got, err := p.client(gardener.Config{}).Project(t.Context())
+			got, err := p.client(gardener.Config{}).FindProjectName(t.Context())
 			if got != test.want || (err == nil) != (test.want != "") {
 				t.Errorf("%s: got %q, %v", test.reason, got, err)
 			}
@@ -240,7 +240,7 @@ func TestTheNameOfAGarden(t *testing.T) {
 			if test.review != nil {
 				handlers["POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"] = test.review
 			}
-			got, err := play(t, handlers).client(gardener.Config{}).GardenIdentity(t.Context())
+			got, err := play(t, handlers).client(gardener.Config{}).GetGardenIdentity(t.Context())
 			if !strings.HasSuffix(got, test.want) || (err == nil) != (test.want != "") {
 				t.Errorf("%s: got %q, %v", test.reason, got, err)
 			}

@@ -32,8 +32,8 @@ const (
 	ClassUnknown Class = "unknown"
 )
 
-// Classes returns all classes, in the order of their declaration.
-func Classes() []Class {
+// ListClasses returns all classes, in the order of their declaration.
+func ListClasses() []Class {
 	return []Class{ClassInvalid, ClassForbidden, ClassApproval, ClassForeign, ClassConflict, ClassThrottled, ClassUnavailable, ClassUnknown}
 }
 
@@ -59,13 +59,13 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf returns an error of a class.
-func Errorf(c Class, format string, args ...any) error {
-	return &Error{Class: c, Err: fmt.Errorf(format, args...)}
+// NewClassErrorf returns an error of a class.
+func NewClassErrorf(class Class, format string, args ...any) error {
+	return &Error{Class: class, Err: fmt.Errorf(format, args...)}
 }
 
 // ClassOf returns the class of an error, ClassUnknown if it has none.
-func ClassOf(err error) Class {
+func ClassOf(err error) (class Class) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Class
 	}
@@ -73,7 +73,7 @@ func ClassOf(err error) Class {
 }
 
 // RetryAfter returns how long the server asked to wait, 0 if it did not.
-func RetryAfter(err error) time.Duration {
+func RetryAfter(err error) (delay time.Duration) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.RetryAfter
 	}

@@ -13,35 +13,35 @@ type LiveShoot struct {
 	Spec        Spec
 }
 
-// PlanManifest returns the manifest to send for the live Shoot. Its error is why no manifest
-// may be sent.
-func PlanManifest(m Manifest, live LiveShoot) (Manifest, error) {
-	ref := Ref{Name: m.Metadata.Name, Cluster: m.Metadata.Labels[LabelCluster], Installation: m.Metadata.Labels[LabelInstallation]}
-	if err := CheckOwner(ref, live.Labels); err != nil {
-		return m, err
+// PrepareManifestForUpdate returns the wanted manifest with the versions and images of the live
+// Shoot that are newer. Its error is why no manifest may be sent.
+func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifest, err error) {
+	ref := Ref{Name: wanted.Metadata.Name, Cluster: wanted.Metadata.Labels[LabelCluster], Installation: wanted.Metadata.Labels[LabelInstallation]}
+	if err := CheckOwnedByRef(ref, live.Labels); err != nil {
+		return wanted, err
 	}
-	if sent, ours := ManifestGeneration(live.Annotations), ManifestGeneration(m.Metadata.Annotations); sent > ours {
-		return m, Errorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
+	if sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations); sent > ours {
+		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
 	}
 	if live.Deleting {
-		return m, Errorf(ClassConflict, "the Shoot is being deleted and can be created again afterwards")
+		return wanted, NewClassErrorf(ClassConflict, "the Shoot is being deleted and can be created again afterwards")
 	}
-	m.Spec.Kubernetes.Version = higherVersion(m.Spec.Kubernetes.Version, live.Spec.Kubernetes.Version)
-	m.Spec.Provider.Workers = planWorkers(m.Spec.Provider.Workers, live.Spec.Provider.Workers)
-	return m, nil
+	wanted.Spec.Kubernetes.Version = wantedOrNewerLiveVersion(wanted.Spec.Kubernetes.Version, live.Spec.Kubernetes.Version)
+	wanted.Spec.Provider.Workers = keepNewerLiveImages(wanted.Spec.Provider.Workers, live.Spec.Provider.Workers)
+	return wanted, nil
 }
 
-// CheckOwner returns an error if the labels are not those of the given Shoot, but those of
-// another cluster, another installation, or none. A ref without a cluster owns nothing.
-func CheckOwner(ref Ref, labels map[string]string) error {
+// CheckOwnedByRef returns an error if the labels are not those of the given Shoot. They are those
+// of another cluster, another installation, or none. A ref without a cluster owns nothing.
+func CheckOwnedByRef(ref Ref, labels map[string]string) error {
 	if ref.Cluster != "" && labels[LabelCluster] == ref.Cluster && labels[LabelInstallation] == ref.Installation {
 		return nil
 	}
-	return Errorf(ClassForeign, "a Shoot with this name exists and belongs to another cluster")
+	return NewClassErrorf(ClassForeign, "a Shoot with this name exists and belongs to another cluster")
 }
 
-// ManifestGeneration returns the sent generation in the annotations, 0 without a valid one.
-func ManifestGeneration(annotations map[string]string) int64 {
+// ParseSentGeneration returns the sent generation in the annotations, 0 without a valid one.
+func ParseSentGeneration(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations[AnnotationGeneration], 10, 64)
 	if err != nil {
 		return 0 // written by another client: every request is newer
@@ -49,11 +49,11 @@ func ManifestGeneration(annotations map[string]string) int64 {
 	return n
 }
 
-// planWorkers returns the wanted workers with the live image where no newer one is
+// keepNewerLiveImages returns the wanted workers with the live image where no newer one is
 // wanted. The live image is sent even if none is wanted: Gardener raises its version,
 // and would keep an incomplete image if the fields that an earlier apply set were
 // withdrawn.
-func planWorkers(wanted, live []Worker) []Worker {
+func keepNewerLiveImages(wanted, live []Worker) []Worker {
 	wanted = slices.Clone(wanted)
 	for i, w := range wanted {
 		at := slices.IndexFunc(live, func(l Worker) bool { return l.Name == w.Name })

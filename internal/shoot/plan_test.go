@@ -123,7 +123,7 @@ func TestWhatIsSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, want := manifest(), manifest()
 			test.want(&want.Spec)
-			got, err := shoot.PlanManifest(m, live(test.live))
+			got, err := shoot.PrepareManifestForUpdate(m, live(test.live))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,13 +161,13 @@ func TestWhatIsNotSent(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := shoot.PlanManifest(manifest(), live(test.live))
+			_, err := shoot.PrepareManifestForUpdate(manifest(), live(test.live))
 			if (err == nil) != (test.want == "") || err != nil && shoot.ClassOf(err) != test.want {
 				t.Errorf("%s: got %v (%s)", test.reason, err, shoot.ClassOf(err))
 			}
 		})
 	}
-	if err := shoot.CheckOwner(shoot.Ref{Name: "a"}, nil); shoot.ClassOf(err) != shoot.ClassForeign {
+	if err := shoot.CheckOwnedByRef(shoot.Ref{Name: "a"}, nil); shoot.ClassOf(err) != shoot.ClassForeign {
 		t.Errorf("who names no cluster owns nothing, but: %v", err)
 	}
 }

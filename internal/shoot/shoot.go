@@ -1,7 +1,7 @@
 // Package shoot has the parts of a Gardener Shoot that Fleetloop writes and reads, and
 // the results of requests.
 //
-// PlanManifest decides the manifest to send for a Shoot, given the live Shoot. It is the
+// PrepareManifestForUpdate decides the manifest to send for a Shoot, given the live Shoot. It is the
 // same for every kind of garden.
 //
 // A Manifest marshals to the JSON of Gardener's API. Unset fields are omitted, so that

@@ -99,9 +99,9 @@ func TestErrors(t *testing.T) {
 		"Own":     {reason: "the class is the error's, the text is the cause's alone", err: throttled, class: shoot.ClassThrottled, after: 7 * time.Second, text: "slow down"},
 		"Wrapped": {reason: "whoever adds words does not hide the class", err: fmt.Errorf("apply: %w", throttled), class: shoot.ClassThrottled, after: 7 * time.Second, text: "apply: slow down"},
 		"Joined":  {reason: "nor does whoever adds another error", err: errors.Join(io.EOF, throttled), class: shoot.ClassThrottled, after: 7 * time.Second, text: "EOF\nslow down"},
-		"Errorf":  {reason: "the class comes with the words", err: shoot.Errorf(shoot.ClassInvalid, "shoot %q: %w", "a", io.EOF), class: shoot.ClassInvalid, text: `shoot "a": EOF`},
+		"Errorf":  {reason: "the class comes with the words", err: shoot.NewClassErrorf(shoot.ClassInvalid, "shoot %q: %w", "a", io.EOF), class: shoot.ClassInvalid, text: `shoot "a": EOF`},
 		"Outermost": {
-			reason: "whoever classified last knew most", err: shoot.Errorf(shoot.ClassForeign, "not ours: %w", throttled), class: shoot.ClassForeign, text: "not ours: slow down",
+			reason: "whoever classified last knew most", err: shoot.NewClassErrorf(shoot.ClassForeign, "not ours: %w", throttled), class: shoot.ClassForeign, text: "not ours: slow down",
 		},
 	}
 	for name, c := range cases {
@@ -117,7 +117,7 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := shoot.Errorf(shoot.ClassInvalid, "read: %w", io.EOF); !errors.Is(err, io.EOF) {
+	if err := shoot.NewClassErrorf(shoot.ClassInvalid, "read: %w", io.EOF); !errors.Is(err, io.EOF) {
 		t.Error("the cause is lost")
 	}
 	if shoot.ClassOf(nil) != shoot.ClassUnknown || shoot.RetryAfter(nil) != 0 {
@@ -127,7 +127,7 @@ func TestErrors(t *testing.T) {
 
 // TestClasses: the classes are labels of a metric, each of them once.
 func TestClasses(t *testing.T) {
-	list := shoot.Classes()
+	list := shoot.ListClasses()
 	if sorted := slices.Sorted(slices.Values(list)); len(slices.Compact(sorted)) != len(list) || slices.Contains(list, "") {
 		t.Errorf("classes twice or empty: %v", list)
 	}

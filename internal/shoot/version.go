@@ -5,31 +5,31 @@ import (
 	"strings"
 )
 
-// IsNewerVersion reports whether version a is above version b. A less precise version is below
+// IsNewerVersion reports whether version is above than. A less precise version is below
 // the other, such as 1.34 below 1.34.2; the empty one is below all. An invalid version
 // is above none, so that Gardener reports the fault.
-func IsNewerVersion(a, b string) bool {
-	return isVersion(a) && (b == "" || isVersion(b)) && compareVersions(a, b) > 0
+func IsNewerVersion(version, than string) bool {
+	return startsLikeVersion(version) && (than == "" || startsLikeVersion(than)) && compareVersions(version, than) > 0
 }
 
-// higherVersion returns the wanted version, or the live one if that is above it.
-func higherVersion(wanted, live string) string {
+// wantedOrNewerLiveVersion returns the wanted version, or the live one if that is above it.
+func wantedOrNewerLiveVersion(wanted, live string) string {
 	if IsNewerVersion(live, wanted) {
 		return live
 	}
 	return wanted
 }
 
-// isVersion reports whether v begins like a version: a digit, optionally after a v.
-func isVersion(v string) bool {
-	v = strings.TrimPrefix(v, "v")
-	return v != "" && v[0] >= '0' && v[0] <= '9'
+// startsLikeVersion reports whether v begins like a version: a digit, optionally after a v.
+func startsLikeVersion(version string) bool {
+	version = strings.TrimPrefix(version, "v")
+	return version != "" && version[0] >= '0' && version[0] <= '9'
 }
 
 func compareVersions(a, b string) int {
-	a, preA := splitVersion(a)
-	b, preB := splitVersion(b)
-	if c := compareDotted(a, b); c != 0 {
+	a, preA := splitPreRelease(a)
+	b, preB := splitPreRelease(b)
+	if c := compareDottedParts(a, b); c != 0 {
 		return c
 	}
 	switch {
@@ -40,34 +40,34 @@ func compareVersions(a, b string) int {
 	case preB == "":
 		return -1
 	default:
-		return compareDotted(preA, preB)
+		return compareDottedParts(preA, preB)
 	}
 }
 
-// splitVersion splits a version into its numbers and its pre-release part. It drops the
+// splitPreRelease splits a version into its numbers and its pre-release part. It drops the
 // build metadata.
-func splitVersion(v string) (numbers, pre string) {
-	v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "+")
-	numbers, pre, _ = strings.Cut(v, "-")
-	return numbers, pre
+func splitPreRelease(version string) (numbers, preRelease string) {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "+")
+	numbers, preRelease, _ = strings.Cut(version, "-")
+	return numbers, preRelease
 }
 
-// compareDotted compares versions part by part. Numbers of any length are compared as
+// compareDottedParts compares versions part by part. Numbers of any length are compared as
 // numbers, and are below words.
-func compareDotted(a, b string) int {
+func compareDottedParts(a, b string) int {
 	for a != "" || b != "" {
 		var x, y string
 		x, a, _ = strings.Cut(a, ".")
 		y, b, _ = strings.Cut(b, ".")
-		if c := comparePart(x, y); c != 0 {
+		if c := compareVersionPart(x, y); c != 0 {
 			return c
 		}
 	}
 	return 0
 }
 
-func comparePart(x, y string) int {
-	nx, ny := isNumber(x), isNumber(y)
+func compareVersionPart(x, y string) int {
+	nx, ny := isAllDigits(x), isAllDigits(y)
 	switch {
 	case nx && ny:
 		x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
@@ -81,6 +81,6 @@ func comparePart(x, y string) int {
 	}
 }
 
-func isNumber(s string) bool {
+func isAllDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }

@@ -40,7 +40,7 @@ func testIssuer(r run) {
 	p.wantPath(link)
 	p.sees(shortAttack, "Nothing matches the filter")
 	p.wantUnharmed()
-	p.wantNoToken(issuer.Issued())
+	p.wantNoToken(issuer.ListIssuedTokens())
 	session := p.wantHiddenCookie()
 
 	p.click("button", "Sign out")

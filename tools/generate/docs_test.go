@@ -28,11 +28,11 @@ func TestDocsCommands(t *testing.T) {
 		"fleetloop":             fleetloop(),
 		"fleet-api":             apiapp.Command(nil, nil, noEnv),
 		"sentinel":              sentinelapp.NewCommand(nil, nil, noEnv),
-		"cluster-worker":        clusterworkerapp.Command(nil, nil, noEnv),
+		"cluster-worker":        clusterworkerapp.NewCommand(nil, nil, noEnv),
 		"execution-controller":  executionapp.Command(nil, nil, noEnv),
 		"node-fault-controller": nodefaultapp.Command(nil, nil, noEnv),
 		"adapter-runner":        adapterapp.Command(nil, nil, noEnv),
-		"console":               consoleapp.Command(nil, nil, noEnv),
+		"console":               consoleapp.NewCommand(nil, nil, noEnv),
 	}
 	for _, program := range programs {
 		program.InitDefaultHelpCmd()

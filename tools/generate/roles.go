@@ -28,7 +28,7 @@ func writeRoles() error {
 	secrets := operator.SentinelRoles{Secrets: []string{"hyperfleet-sentinel-api", "hyperfleet-sentinel-broker"}}.ListObjects()
 	sharding := operator.SentinelRoles{Sharding: true}.ListObjects()
 	for _, f := range []file{
-		{"console.yaml", "ServiceAccount and permissions of the console in a host cluster: read what it shows, and ask what a\n# person may read. Writes use the person's own permissions.", hosts.Objects("fleetloop-system")},
+		{"console.yaml", "ServiceAccount and permissions of the console in a host cluster: read what it shows, and ask what a\n# person may read. Writes use the person's own permissions.", hosts.NewAccountObjects("fleetloop-system")},
 		{"sentinel.yaml", "ServiceAccount and Role to run SentinelConfigs.", base},
 		{"sentinel-secrets.yaml", "Apply with sentinel.yaml if SentinelConfigs reference Secrets. Replace the\n# resourceNames with the names of your Secrets; no other Secret can be read.", secrets[len(base):]},
 		{"sentinel-sharding.yaml", "Apply with sentinel.yaml if spec.sharding.mode is auto.", sharding[len(base):]},

@@ -67,7 +67,7 @@ const hostName = "demo"
 
 // newConsoleAccount creates the read-only account of the console.
 func (h *hostCluster) newConsoleAccount(ctx context.Context) (*rest.Config, error) {
-	for _, o := range []client.Object{hosts.Role(), hosts.Binding(roles.Namespace)} {
+	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(roles.Namespace)} {
 		if err := h.createIfMissing(ctx, o); err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) e
 		}
 		overrides.HostConfig = hosts.Config{Name: hostName, ExecutionNamespace: guard.DefaultNamespace, AuditDatabaseURL: settings.Secret(l.audit)}
 	}
-	parts, url, err := consoleapp.Parts(ctx, p, own, overrides)
+	parts, url, err := consoleapp.BuildParts(ctx, p, own, overrides)
 	if err != nil {
 		return fmt.Errorf("start console (--console-listen-address): %w", err)
 	}

@@ -53,7 +53,7 @@ func newClusterWorkerParts(ctx context.Context, p *process.Process, cfg Config, 
 		o.Versions = part.Mock.Versions
 		overrides.Garden = memory.New(o)
 	}
-	return clusterworkerapp.Parts(ctx, p, part, cfg.StopTimeout, overrides)
+	return clusterworkerapp.BuildParts(ctx, p, part, cfg.StopTimeout, overrides)
 }
 
 func (c GardenConfig) memoryOptions(demo bool) memory.Options {

@@ -147,7 +147,7 @@ func renewTokens(ctx context.Context, l credentials.Login) (credentials.Tokens, 
 	if err != nil {
 		return credentials.Tokens{}, err
 	}
-	return i.Refresh(ctx, l.Tokens.Refresh)
+	return i.RefreshTokens(ctx, l.Tokens.Refresh)
 }
 
 // newIssuer returns the client of an issuer.

@@ -148,12 +148,12 @@ func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l 
 }
 
 func (s *session) signInWithDevice(ctx context.Context, i *issuer.Issuer) (credentials.Tokens, error) {
-	d, err := i.StartDevice(ctx)
+	d, err := i.RequestDeviceCode(ctx)
 	if err != nil {
 		return credentials.Tokens{}, err
 	}
 	s.printNote("Open %s and enter the code %s.", terminal.Clean(d.URL), terminal.Clean(d.UserCode))
-	return i.AwaitDevice(ctx, d)
+	return i.WaitForDeviceSignIn(ctx, d)
 }
 
 // signInWithBrowser runs the authorization code flow with PKCE. The browser returns to a server on loopback, as
@@ -180,7 +180,7 @@ func (s *session) signInWithBrowser(ctx context.Context, i *issuer.Issuer, port 
 		}
 		<-served
 	}()
-	url, err := i.AuthURL(ctx, redirect, state, nonce, verifier)
+	url, err := i.BuildAuthURL(ctx, redirect, state, nonce, verifier)
 	if err != nil {
 		return credentials.Tokens{}, err
 	}
@@ -197,7 +197,7 @@ func (s *session) signInWithBrowser(ctx context.Context, i *issuer.Issuer, port 
 		if c.err != nil {
 			return credentials.Tokens{}, c.err
 		}
-		return i.Exchange(ctx, redirect, c.code, nonce, verifier)
+		return i.ExchangeCode(ctx, redirect, c.code, nonce, verifier)
 	}
 }
 

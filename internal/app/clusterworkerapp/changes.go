@@ -24,16 +24,18 @@ func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
 	l.nudge()
 }
 
-// newOutbox builds the outbox that sends changes to the sinks.
-func newOutbox(store clusterworker.OutboxStore, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer) (*clusterworker.Outbox, error) {
+// newChangeOutbox builds the outbox that sends changes to the sinks.
+func newChangeOutbox(
+	store clusterworker.OutboxStore, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer,
+) (*clusterworker.Outbox, error) {
 	return clusterworker.NewOutbox(clusterworker.OutboxDeps{
-		Store: store, Sinks: eventSinksOf(sinks), Closing: sinks.CloseTimeout(), Log: log, Registerer: reg,
+		Store: store, Sinks: toEventSinks(sinks), Closing: sinks.CloseTimeout(), Log: log, Registerer: reg,
 	})
 }
 
-// eventSinksOf returns the sinks for which changes are kept. It includes sinks with invalid
+// toEventSinks returns the sinks for which changes are kept. It includes sinks with invalid
 // settings, so that they receive missed changes after a fix.
-func eventSinksOf(sinks *changes.Sinks) []clusterworker.EventSink {
+func toEventSinks(sinks *changes.Sinks) []clusterworker.EventSink {
 	var list []clusterworker.EventSink
 	for _, s := range sinks.List() {
 		list = append(list, clusterworker.EventSink{Name: s.Name, Type: string(s.Format), Client: s.Client})

@@ -33,57 +33,59 @@ type Overrides struct {
 	Sinks *changes.Sinks
 }
 
-// Parts returns the parts of the cluster-worker in order of dependency. live reports why it makes
+// BuildParts returns the parts of the cluster-worker in order of dependency. checkLive reports why it makes
 // no progress.
-func Parts(ctx context.Context, p *process.Process, cfg Part, stopTimeout time.Duration, overrides Overrides) (parts []lifecycle.Part, live func() error, err error) {
-	if err := cfg.validateSettings(); err != nil {
+func BuildParts(
+	ctx context.Context, p *process.Process, cfg Part, stopTimeout time.Duration, overrides Overrides,
+) (parts []lifecycle.Part, checkLive func() error, err error) {
+	if err := cfg.validateWithTrialWorker(); err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, lifecycle.Discard(parts...))
-			parts, live = nil, nil
+			parts, checkLive = nil, nil
 		}
 	}()
 	e := &engine{cfg: cfg, stop: stopTimeout, log: p.Log, metrics: p.Metrics}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.sinksConfigWithDefaults(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, nil, err
 		}
 		parts = append(parts, sinks.Part())
 	}
-	if e.open, err = overrides.gardenOpener(cfg); err != nil {
+	if e.open, err = overrides.gardenOpenerOrConfigured(cfg); err != nil {
 		return parts, nil, err
 	}
-	if e.fleet, err = overrides.fleetClient(cfg.API); err != nil {
+	if e.fleet, err = overrides.fleetClientOrNil(cfg.API); err != nil {
 		return parts, nil, err
 	}
 	if cfg.Mode == Mock && overrides.Garden == nil {
 		p.Log.WarnContext(ctx, "gardener mode is mock, no real clusters are created", "hint", "set GARDENER_MODE=real")
 	}
-	database, err := e.newDatabaseParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
+	database, err := e.buildDatabaseParts(cfg, p, sinks) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
 		return parts, nil, err
 	}
 	parts = append(parts, database...)
-	tells, err := newOutbox(&e.store.Outbox, sinks, p.Log, p.Metrics)
+	tells, err := newChangeOutbox(&e.store.Outbox, sinks, p.Log, p.Metrics)
 	if err != nil {
 		return parts, nil, err
 	}
-	e.recorder = changeLogger{p.Log, tells.Nudge}
+	e.recorder = changeLogger{p.Log, tells.WakeRun}
 	parts = append(parts, lifecycle.Part{Name: "cluster-worker change events", Run: tells.Run})
-	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.Warning}), e.Live, nil
+	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.DescribeOutageOrEmpty}), e.CheckLive, nil
 }
 
-// newDatabaseParts returns the parts that access the database.
-func (e *engine) newDatabaseParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
+// buildDatabaseParts returns the parts that access the database.
+func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
 		return nil, err
 	}
-	e.store = pgstore.New(pool, eventSinksOf(sinks)...)
+	e.store = pgstore.New(pool, toEventSinks(sinks)...)
 	tables := postgres.NewAwaitedSchema(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
@@ -99,15 +101,15 @@ func (e *engine) newDatabaseParts(cfg Part, p *process.Process, sinks *changes.S
 	return append(parts, lifecycle.Part{Name: "cluster-worker listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
 }
 
-func (l Overrides) gardenOpener(cfg Part) (opener, error) {
+func (l Overrides) gardenOpenerOrConfigured(cfg Part) (gardenOpenFunc, error) {
 	if l.Garden != nil {
 		return func(string) (Garden, error) { return l.Garden, nil }, nil
 	}
-	return cfg.gardenOpener()
+	return cfg.newGardenOpener()
 }
 
-// fleetClient returns the client for reports, or nil without a fleet API.
-func (l Overrides) fleetClient(cfg APIConfig) (fleetAPI, error) {
+// fleetClientOrNil returns the client for reports, or nil without a fleet API.
+func (l Overrides) fleetClientOrNil(cfg APIConfig) (fleetAPI, error) {
 	if l.Fleet != nil {
 		return l.Fleet.Reporter(), nil
 	}

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func start(t *testing.T, env map[string]string, args ...string) *apptest.Call {
 	t.Helper()
-	return apptest.Start(t, clusterworkerapp.Command, env, args...)
+	return apptest.Start(t, clusterworkerapp.NewCommand, env, args...)
 }
 
 func connectDB(t *testing.T, url string) *pgx.Conn {

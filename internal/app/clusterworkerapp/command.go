@@ -15,13 +15,13 @@ import (
 
 const binary = "cluster-worker"
 
-// Command returns the command line of cluster-worker.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// NewCommand returns the command line of cluster-worker.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		report, err := settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
-		cfg.applyHealthPort()
+		cfg.applyHealthPortToDefaults()
 		return report, err
 	}
 
@@ -41,7 +41,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return runWorker(cmd.Context(), cfg, stderr)
+			return runWorkerUntilDone(cmd.Context(), cfg, stderr)
 		},
 	}
 	root.SetOut(stdout)
@@ -49,25 +49,25 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &cfg)
 	root.AddCommand(
-		preflightCommand(stdout, func(cmd *cobra.Command) (Config, error) {
+		newPreflightCommand(stdout, func(cmd *cobra.Command) (Config, error) {
 			_, err := load(cmd)
 			return cfg, err
 		}),
-		unregisterCommand(stdout, func(cmd *cobra.Command) (Config, error) {
+		newUnregisterCommand(stdout, func(cmd *cobra.Command) (Config, error) {
 			_, err := load(cmd)
 			return cfg, err
 		}),
 		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
+		}, &cfg, func() error { return cfg.validateWithTrialWorker() }, func() error { return cfg.sinksConfigWithDefaults().Check() }),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
 
-// applyHealthPort applies HEALTH_PORT to an address that is not set otherwise.
-func (c *Config) applyHealthPort() {
+// applyHealthPortToDefaults applies HEALTH_PORT to an address that is not set otherwise.
+func (c *Config) applyHealthPortToDefaults() {
 	if c.HealthPort == 0 {
 		return
 	}
@@ -80,13 +80,13 @@ func (c *Config) applyHealthPort() {
 	}
 }
 
-// runWorker runs a worker until ctx ends.
-func runWorker(ctx context.Context, cfg Config, stderr io.Writer) error {
+// runWorkerUntilDone runs a worker until ctx ends.
+func runWorkerUntilDone(ctx context.Context, cfg Config, stderr io.Writer) error {
 	p, err := process.New(ctx, binary, cfg.Process, stderr)
 	if err != nil {
 		return err
 	}
-	parts, live, err := Parts(ctx, p, cfg.Part, cfg.StopTimeout, Overrides{})
+	parts, live, err := BuildParts(ctx, p, cfg.Part, cfg.StopTimeout, Overrides{})
 	if err != nil {
 		return err
 	}

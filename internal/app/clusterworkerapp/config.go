@@ -111,20 +111,20 @@ var (
 // cluster and carries the name of that cluster.
 const fleetName = "fleet"
 
-// sinksConfig returns the configuration of the sinks.
-func (c Part) sinksConfig() changes.Config {
+// sinksConfigWithDefaults returns the configuration of the sinks.
+func (c Part) sinksConfigWithDefaults() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, fleetName)
 	return cfg
 }
 
-// validateSettings rejects conflicting settings.
-func (c Part) validateSettings() error {
+// validateWithTrialWorker rejects conflicting settings.
+func (c Part) validateWithTrialWorker() error {
 	switch {
 	case c.Database.URL == "":
 		return errNoDatabase
 	case c.Mode == Real && c.Gardener.Kubeconfig == "":
 		return errNoKubeconfig
 	}
-	return c.buildTrialWorker(prometheus.NewRegistry())
+	return c.buildAndDiscardTrialWorker(prometheus.NewRegistry())
 }

@@ -131,7 +131,7 @@ func startWorker(t *testing.T, url string, garden *memory.Garden) (stop func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts, live, err := clusterworkerapp.Parts(t.Context(), p, cfg.Part, cfg.StopTimeout, clusterworkerapp.Overrides{Garden: garden})
+	parts, live, err := clusterworkerapp.BuildParts(t.Context(), p, cfg.Part, cfg.StopTimeout, clusterworkerapp.Overrides{Garden: garden})
 	if err != nil {
 		t.Fatal(err)
 	}

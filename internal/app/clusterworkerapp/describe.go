@@ -19,18 +19,18 @@ import (
 
 // RegisterMetrics registers the metrics of the worker for the metrics reference. It runs nothing.
 func RegisterMetrics(reg prometheus.Registerer) error {
-	return errors.Join(Part{}.buildTrialWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
+	return errors.Join(Part{}.buildAndDiscardTrialWorker(reg), registerListenerMetrics(pgstore.NewListener(postgres.Config{}, slog.New(slog.DiscardHandler)), reg))
 }
 
-// buildTrialWorker builds a worker without dependencies, so that invalid settings fail before a database
+// buildAndDiscardTrialWorker builds a worker without dependencies, so that invalid settings fail before a database
 // or a Gardener is needed.
-func (c Part) buildTrialWorker(reg prometheus.Registerer) error {
+func (c Part) buildAndDiscardTrialWorker(reg prometheus.Registerer) error {
 	const name, longest = "trial", 21
 	store, garden := pgstore.New(nil), memory.New(memory.Options{})
 	c.MaxShootNameLen = cmp.Or(c.MaxShootNameLen, longest)
-	maker, makerErr := c.newMaker(name, name)
+	maker, makerErr := c.newManifestMaker(name, name)
 	_, workerErr := clusterworker.New(c.Worker, clusterworker.Deps{
-		Store: store, Garden: garden, Maker: maker, Installation: store.Installation, Owner: name, Tallier: store, Registerer: reg,
+		Store: store, Garden: garden, Maker: maker, Installation: store.GetInstallationID, Owner: name, Tallier: store, Registerer: reg,
 	})
 	status := c.Status
 	status.Owner = name
@@ -38,7 +38,7 @@ func (c Part) buildTrialWorker(reg prometheus.Registerer) error {
 	if err := errors.Join(makerErr, workerErr, pollerErr); err != nil {
 		return err
 	}
-	if _, err := newOutbox(&store.Outbox, nil, slog.New(slog.DiscardHandler), reg); err != nil {
+	if _, err := newChangeOutbox(&store.Outbox, nil, slog.New(slog.DiscardHandler), reg); err != nil {
 		return err
 	}
 	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg})

@@ -36,7 +36,7 @@ type engine struct {
 	stop     time.Duration // limit for its shutdown
 	store    *pgstore.Store
 	listener *pgstore.Listener // nil with listen=off
-	open     opener
+	open     gardenOpenFunc
 	fleet    fleetAPI // nil without reports
 	recorder clusterworker.Recorder
 	log      *slog.Logger
@@ -64,25 +64,25 @@ func (e *engine) Ready() error {
 	return nil
 }
 
-// Warning returns why clusters wait although the process works, or an empty text.
-func (e *engine) Warning() string {
+// DescribeOutageOrEmpty returns why clusters wait although the process works, or an empty text.
+func (e *engine) DescribeOutageOrEmpty() string {
 	if w := e.running.Load(); w != nil {
-		return w.Warning()
+		return w.DescribeOutageOrEmpty()
 	}
 	return ""
 }
 
-// Live reports why the process makes no progress, or nil.
-func (e *engine) Live() error {
+// CheckLive reports why the process makes no progress, or nil.
+func (e *engine) CheckLive() error {
 	if w := e.running.Load(); w != nil {
-		return w.Live()
+		return w.CheckLive()
 	}
 	return nil
 }
 
 // Run builds the parts and runs them until ctx ends.
 func (e *engine) Run(ctx context.Context) error {
-	parts, err := e.prepareAndBuildParts(ctx)
+	parts, err := e.registerAndBuildParts(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // it was told to stop before it could begin
@@ -92,15 +92,15 @@ func (e *engine) Run(ctx context.Context) error {
 	return lifecycle.Run(ctx, lifecycle.Options{StopTimeout: e.stop}, parts...)
 }
 
-// retryUntilReady retries ask until it succeeds. It logs each distinct failure once.
-func retryUntilReady[T any](ctx context.Context, e *engine, what string, ask func(context.Context) (T, error)) (answer T, err error) {
+// retryUntilSuccess retries attempt until it succeeds. It logs each distinct failure once.
+func retryUntilSuccess[T any](ctx context.Context, e *engine, step string, attempt func(context.Context) (T, error)) (answer T, err error) {
 	var said string
 	err = backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}, func(ctx context.Context) error {
-		a, err := ask(ctx)
+		a, err := attempt(ctx)
 		if err != nil {
 			if err.Error() != said && ctx.Err() == nil {
 				said = err.Error()
-				e.log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", what, "err", err)
+				e.log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", step, "err", err)
 			}
 			return err
 		}
@@ -110,39 +110,39 @@ func retryUntilReady[T any](ctx context.Context, e *engine, what string, ask fun
 	return answer, err
 }
 
-// prepareAndBuildParts builds the parts that the engine runs.
-func (e *engine) prepareAndBuildParts(ctx context.Context) ([]lifecycle.Part, error) {
+// registerAndBuildParts builds the parts that the engine runs.
+func (e *engine) registerAndBuildParts(ctx context.Context) ([]lifecycle.Part, error) {
 	e.waits.Store(&errWaits)
-	installation, err := retryUntilReady(ctx, e, "read installation id", e.store.Installation)
+	installation, err := retryUntilSuccess(ctx, e, "read installation id", e.store.GetInstallationID)
 	if err != nil {
 		return nil, err
 	}
 	// Register before the first request to Gardener: clusters are also deleted while it is unavailable.
-	if _, err := retryUntilReady(ctx, e, "register cluster-worker", e.registerWorker); err != nil {
+	if _, err := retryUntilSuccess(ctx, e, "register cluster-worker", e.registerClusterWorker); err != nil {
 		return nil, err
 	}
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := retryUntilReady(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.claimOrVerifyGarden(ctx, garden) }); err != nil {
+	if _, err := retryUntilSuccess(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.recordOrVerifyGarden(ctx, garden) }); err != nil {
 		return nil, err
 	}
 	e.waits.Store(nil)
-	project, err := retryUntilReady(ctx, e, "read Gardener project name", garden.Project)
+	project, err := retryUntilSuccess(ctx, e, "read Gardener project name", garden.FindProjectName)
 	if err != nil {
 		return nil, err
 	}
-	maker, err := e.cfg.newMaker(installation, project)
+	maker, err := e.cfg.newManifestMaker(installation, project)
 	if err != nil {
 		return nil, err
 	}
-	owner := newOwnerName()
-	observer, reports, err := e.newPollerAndBridge(garden, owner)
+	owner := newUniqueOwnerName()
+	observer, reports, err := e.buildPollerAndReporter(garden, owner)
 	if err != nil {
 		return nil, err
 	}
-	worker, err := e.newWorker(garden, maker, owner, reports)
+	worker, err := e.buildWorker(garden, maker, owner, reports)
 	if err != nil {
 		return nil, err
 	}
@@ -156,23 +156,23 @@ func (e *engine) prepareAndBuildParts(ctx context.Context) ([]lifecycle.Part, er
 	return parts, nil
 }
 
-// registerWorker records that this installation has a cluster-worker.
-func (e *engine) registerWorker(ctx context.Context) (struct{}, error) {
+// registerClusterWorker records that this installation has a cluster-worker.
+func (e *engine) registerClusterWorker(ctx context.Context) (struct{}, error) {
 	return struct{}{}, e.store.RegisterClusterWorker(ctx)
 }
 
-// claimOrVerifyGarden verifies that the garden of this worker is the one that holds the Shoots of the
+// recordOrVerifyGarden verifies that the garden of this worker is the one that holds the Shoots of the
 // database. In another garden all Shoots would be missing: the worker would create them again and
 // count deletions as complete.
-func (e *engine) claimOrVerifyGarden(ctx context.Context, garden Garden) (recorded string, err error) {
-	ours, err := gardenIdentity(ctx, garden)
+func (e *engine) recordOrVerifyGarden(ctx context.Context, garden Garden) (recorded string, err error) {
+	ours, err := identifyGarden(ctx, garden)
 	if err != nil {
 		e.waits.Store(nil) // Gardener is unavailable
 		return "", err
 	}
 	holds, err := e.store.RecordGardenIfNone(ctx, ours, e.cfg.MoveToGarden)
 	if err == nil && holds != ours {
-		err = elsewhere(holds, ours)
+		err = newGardenMismatchError(holds, ours)
 	}
 	if err != nil {
 		e.waits.Store(&err)
@@ -180,58 +180,58 @@ func (e *engine) claimOrVerifyGarden(ctx context.Context, garden Garden) (record
 	return holds, err
 }
 
-func elsewhere(holds, ours string) error {
-	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", holds, ours)
+func newGardenMismatchError(recorded, configured string) error {
+	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", recorded, configured)
 }
 
-// newMaker returns the builder of Shoot manifests.
-func (c Part) newMaker(installation, project string) (*manifest.Maker, error) {
+// newManifestMaker returns the builder of Shoot manifests.
+func (c Part) newManifestMaker(installationID, project string) (*manifest.Maker, error) {
 	shoots := c.Shoots
 	shoots.Namespace = c.Gardener.Namespace
-	return manifest.New(shoots, installation, project, c.MaxShootNameLen)
+	return manifest.New(shoots, installationID, project, c.MaxShootNameLen)
 }
 
-// newWorker builds the sync.
-func (e *engine) newWorker(garden Garden, maker *manifest.Maker, owner string, reports *bridge.Bridge) (*clusterworker.Worker, error) {
+// buildWorker builds the sync.
+func (e *engine) buildWorker(garden Garden, maker *manifest.Maker, owner string, reporter *bridge.Reporter) (*clusterworker.Worker, error) {
 	cfg := e.cfg.Worker
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for the parts that stop before and after
 	deps := clusterworker.Deps{
-		Store: e.store, Garden: garden, Maker: maker, Installation: e.store.Installation, Owner: owner,
+		Store: e.store, Garden: garden, Maker: maker, Installation: e.store.GetInstallationID, Owner: owner,
 		Recorder: e.recorder, Tallier: e.store, Outages: e.store, Log: e.log, Registerer: e.metrics,
 	}
 	if e.listener != nil {
 		deps.Waker = e.listener
 	}
-	if reports != nil {
-		deps.Store = eventEmitter{e.store, reports}
+	if reporter != nil {
+		deps.Store = reportingStore{e.store, reporter}
 	}
 	return clusterworker.New(cfg, deps)
 }
 
-// eventEmitter is a store that wakes the bridge after results are written.
-type eventEmitter struct {
+// reportingStore is a store that wakes the bridge after results are written.
+type reportingStore struct {
 	*pgstore.Store
-	reports *bridge.Bridge
+	reports *bridge.Reporter
 }
 
-// Complete writes results.
-func (t eventEmitter) Complete(ctx context.Context, results []clusterworker.Result) ([]string, error) {
-	lost, err := t.Store.Complete(ctx, results)
-	t.reports.Nudge()
+// WriteResults writes results.
+func (t reportingStore) WriteResults(ctx context.Context, results []clusterworker.Result) ([]string, error) {
+	lost, err := t.Store.WriteResults(ctx, results)
+	t.reports.WakeRun()
 	return lost, err
 }
 
-// newPollerAndBridge builds the poller that reads the Shoots, and the bridge that reports them if there
+// buildPollerAndReporter builds the poller that reads the Shoots, and the bridge that reports them if there
 // is a fleet API.
-func (e *engine) newPollerAndBridge(garden Garden, owner string) (*poller.Poller, *bridge.Bridge, error) {
+func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Poller, *bridge.Reporter, error) {
 	cfg := e.cfg.Status
 	cfg.Owner = owner
 	deps := poller.Deps{
 		Store: &e.store.Observations, Viewer: garden, Remover: garden, Recorder: e.recorder, Log: e.log, Registerer: e.metrics,
 	}
-	var reports *bridge.Bridge
+	var reports *bridge.Reporter
 	if e.fleet != nil {
-		deps.Wrote = func() { reports.Nudge() }
+		deps.Wrote = func() { reports.WakeRun() }
 	}
 	observer, err := poller.New(cfg, deps)
 	if err != nil || e.fleet == nil {
@@ -241,8 +241,8 @@ func (e *engine) newPollerAndBridge(garden Garden, owner string) (*poller.Poller
 	return observer, reports, err
 }
 
-// newOwnerName returns a name that is unique among all processes that use the database.
-func newOwnerName() string {
+// newUniqueOwnerName returns a name that is unique among all processes that use the database.
+func newUniqueOwnerName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = ""

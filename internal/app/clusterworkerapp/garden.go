@@ -14,26 +14,26 @@ import (
 type Garden interface {
 	clusterworker.Garden
 	poller.Viewer
-	// Project returns the name of the project that holds the Shoots.
-	Project(ctx context.Context) (string, error)
-	// PreflightShoot validates a manifest with a dry-run apply.
-	PreflightShoot(ctx context.Context, m shoot.Manifest) error
+	// FindProjectName returns the name of the project that holds the Shoots.
+	FindProjectName(ctx context.Context) (projectName string, err error)
+	// DryRunShoot validates a manifest with a dry-run apply.
+	DryRunShoot(ctx context.Context, manifest shoot.Manifest) error
 }
 
-// gardenIdentity returns the identity of the place where a garden keeps its Shoots.
-func gardenIdentity(ctx context.Context, g Garden) (string, error) {
-	if client, ok := g.(*gardener.Client); ok {
-		return client.GardenIdentity(ctx)
+// identifyGarden returns the identity of the place where a garden keeps its Shoots.
+func identifyGarden(ctx context.Context, garden Garden) (identity string, err error) {
+	if client, ok := garden.(*gardener.Client); ok {
+		return client.GetGardenIdentity(ctx)
 	}
 	return "the memory of a worker (" + string(Mock) + ")", nil
 }
 
-// opener opens the garden for an installation. Its ID is known once the database has returned it.
-type opener func(installation string) (Garden, error)
+// gardenOpenFunc opens the garden for an installation. Its ID is known once the database has returned it.
+type gardenOpenFunc func(installation string) (Garden, error)
 
-// gardenOpener returns the opener of the configured garden. It fails at once if the kubeconfig
+// newGardenOpener returns the opener of the configured garden. It fails at once if the kubeconfig
 // cannot be read.
-func (c Part) gardenOpener() (opener, error) {
+func (c Part) newGardenOpener() (gardenOpenFunc, error) {
 	if c.Mode == Mock {
 		m := memory.New(memory.Options{
 			CreateTime: c.Mock.CreateTime, UpdateTime: c.Mock.UpdateTime, DeleteTime: c.Mock.DeleteTime,

@@ -25,7 +25,7 @@ const (
 	preflightCalls = 8 // concurrent calls
 )
 
-func preflightCommand(out io.Writer, load func(*cobra.Command) (Config, error)) *cobra.Command {
+func newPreflightCommand(out io.Writer, loadConfig func(*cobra.Command) (Config, error)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "preflight [CLUSTER...]",
 		Short: "Check with Gardener whether clusters would be accepted (dry run)",
@@ -37,11 +37,11 @@ The exit code is 1 if any check fails.`,
 		Example: `  cluster-worker preflight
   cluster-worker preflight eu-west-07`,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			cfg, err := load(cmd)
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			return runPreflight(cmd.Context(), cfg.Part, out, names)
+			return checkAccessAndDryRunClusters(cmd.Context(), cfg.Part, out, names)
 		},
 	}
 }
@@ -49,8 +49,8 @@ The exit code is 1 if any check fails.`,
 // errPreflight makes preflight exit with code 1.
 var errPreflight = errors.New("preflight failed: see the errors above")
 
-func runPreflight(ctx context.Context, cfg Part, out io.Writer, names []string) error {
-	if err := errors.Join(cfg.validateSettings(), cfg.sinksConfig().Check()); err != nil {
+func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, clusterNames []string) error {
+	if err := errors.Join(cfg.validateWithTrialWorker(), cfg.sinksConfigWithDefaults().Check()); err != nil {
 		return err
 	}
 	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections
@@ -62,11 +62,11 @@ func runPreflight(ctx context.Context, cfg Part, out io.Writer, names []string) 
 		return err
 	}
 	store := pgstore.New(pool)
-	installation, err := store.Installation(ctx)
+	installation, err := store.GetInstallationID(ctx)
 	if err != nil {
 		return err
 	}
-	open, err := cfg.gardenOpener()
+	open, err := cfg.newGardenOpener()
 	if err != nil {
 		return err
 	}
@@ -76,43 +76,43 @@ func runPreflight(ctx context.Context, cfg Part, out io.Writer, names []string) 
 	}
 	if client, ok := garden.(*gardener.Client); ok {
 		defer client.Close()
-		if !printFindings(out, client.Check(ctx, cfg.Shoots.CredentialsBindingName)) {
+		if !printAccessFindings(out, client.CheckAccess(ctx, cfg.Shoots.CredentialsBindingName)) {
 			return errPreflight
 		}
 	}
-	if err := cfg.checkSameGarden(ctx, store, garden); err != nil {
+	if err := cfg.checkRecordedGardenMatches(ctx, store, garden); err != nil {
 		return err
 	}
-	project, err := garden.Project(ctx)
+	project, err := garden.FindProjectName(ctx)
 	if err != nil {
 		return err
 	}
-	maker, err := cfg.newMaker(installation, project)
+	maker, err := cfg.newManifestMaker(installation, project)
 	if err != nil {
 		return err
 	}
-	check := &checker{garden: garden, maker: maker, out: out, names: names}
-	if err := check.checkAllClusters(ctx, store); err != nil {
+	check := &preflightChecker{garden: garden, maker: maker, out: out, names: clusterNames}
+	if err := check.dryRunAllClusters(ctx, store); err != nil {
 		return err
 	}
-	return check.reportMissingAndSummarize()
+	return check.printMissingAndTotals()
 }
 
-// checkSameGarden rejects a garden other than the one with the Shoots.
-func (c Part) checkSameGarden(ctx context.Context, store *pgstore.Store, garden Garden) error {
-	holds, err := store.Garden(ctx)
+// checkRecordedGardenMatches rejects a garden other than the one with the Shoots.
+func (c Part) checkRecordedGardenMatches(ctx context.Context, store *pgstore.Store, garden Garden) error {
+	holds, err := store.GetRecordedGarden(ctx)
 	if err != nil {
 		return err
 	}
-	ours, err := gardenIdentity(ctx, garden)
+	ours, err := identifyGarden(ctx, garden)
 	if err == nil && holds != "" && holds != ours && !c.MoveToGarden {
-		err = elsewhere(holds, ours)
+		err = newGardenMismatchError(holds, ours)
 	}
 	return err
 }
 
-// printFindings prints the findings and reports whether a worker could run.
-func printFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
+// printAccessFindings prints the findings and reports whether a worker could run.
+func printAccessFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fine := true
 	for _, f := range findings {
@@ -123,8 +123,8 @@ func printFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool)
 	return fine
 }
 
-// checker validates clusters against Gardener.
-type checker struct {
+// preflightChecker validates clusters against Gardener.
+type preflightChecker struct {
 	garden Garden
 	maker  *manifest.Maker
 	out    io.Writer
@@ -134,10 +134,10 @@ type checker struct {
 	found            []string
 }
 
-// checkAllClusters checks the clusters of the database, page by page.
-func (c *checker) checkAllClusters(ctx context.Context, store *pgstore.Store) error {
+// dryRunAllClusters checks the clusters of the database, page by page.
+func (c *preflightChecker) dryRunAllClusters(ctx context.Context, store *pgstore.Store) error {
 	for after := ""; ; {
-		page, err := store.Clusters(ctx, after, preflightPage)
+		page, err := store.ListClusters(ctx, after, preflightPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -145,14 +145,14 @@ func (c *checker) checkAllClusters(ctx context.Context, store *pgstore.Store) er
 		page = slices.DeleteFunc(page, func(cl clusterworker.Claim) bool {
 			return cl.Deleting || len(c.names) > 0 && !slices.Contains(c.names, cl.Name) && !slices.Contains(c.names, cl.ClusterID)
 		})
-		if err := c.checkPage(ctx, page); err != nil {
+		if err := c.dryRunAndPrintPage(ctx, page); err != nil {
 			return err
 		}
 	}
 }
 
-// checkPage checks the clusters of a page in parallel and prints the results in order.
-func (c *checker) checkPage(ctx context.Context, page []clusterworker.Claim) error {
+// dryRunAndPrintPage checks the clusters of a page in parallel and prints the results in order.
+func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []clusterworker.Claim) error {
 	answers := make([]error, len(page))
 	slots := make(chan struct{}, preflightCalls)
 	var calls sync.WaitGroup
@@ -160,7 +160,7 @@ func (c *checker) checkPage(ctx context.Context, page []clusterworker.Claim) err
 		slots <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-slots }()
-			answers[i] = c.checkCluster(ctx, cl)
+			answers[i] = c.dryRunCluster(ctx, cl)
 		})
 	}
 	calls.Wait()
@@ -178,19 +178,19 @@ func (c *checker) checkPage(ctx context.Context, page []clusterworker.Claim) err
 	return nil
 }
 
-func (c *checker) checkCluster(ctx context.Context, cl clusterworker.Claim) error {
-	if cl.ShootName == "" {
-		cl.ShootName = c.maker.Name(cl, 0)
+func (c *preflightChecker) dryRunCluster(ctx context.Context, cluster clusterworker.Claim) error {
+	if cluster.ShootName == "" {
+		cluster.ShootName = c.maker.DeriveShootName(cluster, 0)
 	}
-	m, err := c.maker.Make(cl)
+	m, err := c.maker.BuildManifest(cluster)
 	if err != nil {
 		return err
 	}
-	return c.garden.PreflightShoot(ctx, m)
+	return c.garden.DryRunShoot(ctx, m)
 }
 
-// reportMissingAndSummarize prints the named clusters that were not found and the totals; it returns errPreflight if any was rejected.
-func (c *checker) reportMissingAndSummarize() error {
+// printMissingAndTotals prints the named clusters that were not found and the totals; it returns errPreflight if any was rejected.
+func (c *preflightChecker) printMissingAndTotals() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {
 			c.refused++

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-func unregisterCommand(out io.Writer, load func(*cobra.Command) (Config, error)) *cobra.Command {
+func newUnregisterCommand(out io.Writer, loadConfig func(*cobra.Command) (Config, error)) *cobra.Command {
 	abandon := false
 	cmd := &cobra.Command{
 		Use:   "unregister",
@@ -29,18 +29,18 @@ keep running, and Fleetloop no longer tracks them.`,
   cluster-worker unregister --abandon-shoots`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := load(cmd)
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			return runUnregister(cmd.Context(), cfg.Database, out, abandon)
+			return unregisterClusterWorker(cmd.Context(), cfg.Database, out, abandon)
 		},
 	}
 	cmd.Flags().BoolVar(&abandon, "abandon-shoots", false, "unregister although clusters have Shoots; the Shoots keep running")
 	return cmd
 }
 
-func runUnregister(ctx context.Context, database postgres.Config, out io.Writer, abandonShoots bool) error {
+func unregisterClusterWorker(ctx context.Context, database postgres.Config, out io.Writer, abandonShoots bool) error {
 	if database.URL == "" {
 		return errNoDatabase
 	}
@@ -60,18 +60,18 @@ func runUnregister(ctx context.Context, database postgres.Config, out io.Writer,
 		return fmt.Errorf("unregister cluster-worker: %q is still running: stop all cluster-workers, wait one minute and retry", terminal.Clean(u.Running))
 	case !u.Removed:
 		return fmt.Errorf("unregister cluster-worker: %s a Shoot whose deletion is not confirmed: delete the clusters and wait for a cluster-worker to finish, or use --abandon-shoots to leave the Shoots running",
-			clustersHave(u.Guarded))
+			formatClustersHave(u.Guarded))
 	}
 	_, _ = fmt.Fprintln(out, "No cluster-worker is registered. Clusters are deleted without one.")
 	if u.Guarded > 0 {
-		_, _ = fmt.Fprintf(out, "%s a Shoot that may still be running: delete those Shoots in Gardener.\n", clustersHave(u.Guarded))
+		_, _ = fmt.Fprintf(out, "%s a Shoot that may still be running: delete those Shoots in Gardener.\n", formatClustersHave(u.Guarded))
 	}
 	return nil
 }
 
-func clustersHave(n int64) string {
-	if n == 1 {
+func formatClustersHave(count int64) string {
+	if count == 1 {
 		return "1 cluster has"
 	}
-	return fmt.Sprintf("%d clusters have", n)
+	return fmt.Sprintf("%d clusters have", count)
 }

@@ -48,10 +48,10 @@ func TestAuditOfAHostCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &process.Process{Log: log, Metrics: prometheus.NewRegistry()}
-	if _, _, err := newAuditReader(hosts.Config{Name: "a", AuditDatabaseURL: settings.Secret(url), AuditDatabaseURLFile: file}, p); err == nil {
+	if _, _, err := newAuditReaderIfConfigured(hosts.Config{Name: "a", AuditDatabaseURL: settings.Secret(url), AuditDatabaseURLFile: file}, p); err == nil {
 		t.Error("it took two URLs")
 	}
-	read, parts, err := newAuditReader(hosts.Config{Name: "a", AuditDatabaseURLFile: file}, p)
+	read, parts, err := newAuditReaderIfConfigured(hosts.Config{Name: "a", AuditDatabaseURLFile: file}, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 
 const binary = "console"
 
-// Command returns the command line of console.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// NewCommand returns the command line of console.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
@@ -32,7 +32,7 @@ with their own tokens, which stay on the server.`,
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return runConsole(cmd.Context(), cfg, stderr)
+			return runConsoleUntilDone(cmd.Context(), cfg, stderr)
 		},
 	}
 	root.SetOut(stdout)
@@ -47,12 +47,12 @@ with their own tokens, which stay on the server.`,
 	return root
 }
 
-func runConsole(ctx context.Context, cfg Config, stderr io.Writer) error {
+func runConsoleUntilDone(ctx context.Context, cfg Config, stderr io.Writer) error {
 	p, err := process.New(ctx, binary, cfg.Process, stderr)
 	if err != nil {
 		return err
 	}
-	parts, url, err := Parts(ctx, p, cfg.Part, Overrides{})
+	parts, url, err := BuildParts(ctx, p, cfg.Part, Overrides{})
 	if err != nil {
 		return err
 	}

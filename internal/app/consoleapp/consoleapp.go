@@ -84,13 +84,13 @@ func OverriddenDefaults() Config {
 	return cfg
 }
 
-// Parts returns the parts of the console in order of dependency, and the URL of its page.
-func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (parts []lifecycle.Part, url string, err error) {
-	fleet, err := newFleet(cfg)
+// BuildParts returns the parts of the console in order of dependency, and the URL of its page.
+func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, url string, err error) {
+	fleet, err := newFleetClient(cfg)
 	if err != nil {
 		return nil, "", err
 	}
-	if len(o.Demo) > 0 {
+	if len(overrides.Demo) > 0 {
 		cfg.Mode = console.ModeDemo
 	}
 	defer func() {
@@ -99,22 +99,22 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 			parts = nil
 		}
 	}()
-	clusters, parts, err := newHosts(cfg, o, fleet, p) //nolint:contextcheck // the pools outlive the call
+	clusters, parts, err := newHostClustersAndParts(cfg, overrides, fleet, p) //nolint:contextcheck // the pools outlive the call
 	if err != nil {
 		return parts, "", err
 	}
-	sinks := o.Sinks
+	sinks := overrides.Sinks
 	if sinks == nil {
 		if sinks, err = changes.New(cfg.Changes, eventSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return parts, "", err
 		}
 		parts = append(parts, sinks.Part())
 	}
-	signIn, refresh, err := newIssuer(cfg)
+	signIn, refresh, err := newIssuerIfOIDC(cfg)
 	if err != nil {
 		return parts, "", err
 	}
-	sessions, stores, err := newSessions(cfg, refresh, p) //nolint:contextcheck // the pool outlives the call
+	sessions, stores, err := newSessionsAndDatabaseParts(cfg, refresh, p) //nolint:contextcheck // the pool outlives the call
 	parts = append(parts, stores...)
 	if err != nil {
 		return parts, "", err
@@ -122,8 +122,8 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 	c, err := console.New(cfg.Console, console.Deps{ //nolint:contextcheck // the console outlives the call
 		Issuer:     signIn,
 		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
-		Sessions: sessions, Identify: fleet.identify, Transport: fleet.transport, Demo: o.Demo,
-		Fleet: fleet.sources(), Hosts: clusters, RecordAction: newActionRecorder(sinks),
+		Sessions: sessions, Identify: fleet.lookUpTokenUser, Transport: fleet.transport, Demo: overrides.Demo,
+		Fleet: fleet.listStreamSources(), Hosts: clusters, RecordAction: newActionEventSender(sinks),
 		Log: p.Log, Metrics: p.Metrics,
 	})
 	if err != nil {
@@ -139,14 +139,14 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, o Overrides) (part
 		scheme = "https://"
 	}
 	parts = append(parts,
-		lifecycle.Part{Name: "console sessions", Run: sessions.Run},
+		lifecycle.Part{Name: "console sessions", Run: sessions.RunCleanup},
 		lifecycle.Part{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	)
 	return parts, scheme + server.Addr() + c.BasePath(), nil
 }
 
-// newIssuer returns the issuer in mode oidc.
-func newIssuer(cfg Part) (console.Issuer, session.RefreshFunc, error) {
+// newIssuerIfOIDC returns the issuer in mode oidc.
+func newIssuerIfOIDC(cfg Part) (oidcIssuer console.Issuer, refresh session.RefreshFunc, err error) {
 	if cfg.Mode != console.ModeOIDC {
 		return nil, nil, nil
 	}
@@ -154,26 +154,27 @@ func newIssuer(cfg Part) (console.Issuer, session.RefreshFunc, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return i, i.Refresh, nil
+	return i, i.RefreshTokens, nil
 }
 
 var errNoSessionKey = errors.New("the session key is not set; replicas that share a database need the same key: set CONSOLE_SESSION_KEY to the output of: openssl rand -base64 32")
 
-// newSessions returns the sessions in the database, or in memory without one, and the parts of the
+// newSessionsAndDatabaseParts returns the sessions in the database, or in memory without one, and the parts of the
 // database.
-func newSessions(cfg Part, refresh session.RefreshFunc, p *process.Process) (*session.Sessions, []lifecycle.Part, error) {
-	key := session.NewKey()
-	var err error
+func newSessionsAndDatabaseParts(
+	cfg Part, refresh session.RefreshFunc, p *process.Process,
+) (sessions *session.Sessions, parts []lifecycle.Part, err error) {
+	key := session.NewRandomKey()
 	switch {
 	case cfg.SessionKey != "":
-		if key, err = session.ParseKey(cfg.SessionKey.Reveal()); err != nil {
+		if key, err = session.ParseBase64Key(cfg.SessionKey.Reveal()); err != nil {
 			return nil, nil, err
 		}
 	case cfg.Database.URL != "":
 		return nil, nil, errNoSessionKey
 	}
 	if cfg.Database.URL == "" {
-		return session.New(cfg.Session, key, session.NewMemory(), refresh, p.Log), nil, nil
+		return session.New(cfg.Session, key, session.NewMemoryStore(), refresh, p.Log), nil, nil
 	}
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
@@ -186,8 +187,8 @@ func newSessions(cfg Part, refresh session.RefreshFunc, p *process.Process) (*se
 	}, nil
 }
 
-// newActionRecorder returns the function that records in change events what persons do on host clusters.
-func newActionRecorder(sinks *changes.Sinks) func(context.Context, console.Action) {
+// newActionEventSender returns the function that records in change events what persons do on host clusters.
+func newActionEventSender(sinks *changes.Sinks) func(context.Context, console.Action) {
 	return func(ctx context.Context, act console.Action) {
 		details := map[string]string{changeevent.DetailActor: act.By}
 		if act.View != "" {
@@ -202,23 +203,24 @@ func newActionRecorder(sinks *changes.Sinks) func(context.Context, console.Actio
 // eventSource is the source of the change events of the console.
 const eventSource = "fleetloop/console"
 
-// newHosts returns the host clusters and their parts.
-func newHosts(cfg Part, o Overrides, f *fleet, p *process.Process) (*hosts.Clusters, []lifecycle.Part, error) {
+// newHostClustersAndParts returns the host clusters and their parts.
+func newHostClustersAndParts(
+	cfg Part, overrides Overrides, fleet *fleetAPIClient, p *process.Process,
+) (clusters *hosts.Clusters, parts []lifecycle.Part, err error) {
 	var list []*hosts.Host
-	var parts []lifecycle.Part
 	add := func(c hosts.Config, host *rest.Config) error {
-		readAudit, auditParts, err := newAuditReader(c, p)
+		readAudit, auditParts, err := newAuditReaderIfConfigured(c, p)
 		if err != nil {
 			return err
 		}
 		parts = append(parts, auditParts...)
-		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, Decide: f.decide, ReadAudit: readAudit, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
+		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, Decide: fleet.explainDecisions, ReadAudit: readAudit, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
 			return quarantine.Release(n, now, reason, true)
 		}})
 		if err != nil {
 			return err
 		}
-		list, parts = append(list, h), append(parts, h.Part())
+		list, parts = append(list, h), append(parts, h.NewCachePart())
 		return nil
 	}
 	for _, c := range cfg.Hosts {
@@ -226,29 +228,31 @@ func newHosts(cfg Part, o Overrides, f *fleet, p *process.Process) (*hosts.Clust
 			return nil, parts, err
 		}
 	}
-	if o.Host != nil {
-		if err := add(o.HostConfig, o.Host); err != nil {
+	if overrides.Host != nil {
+		if err := add(overrides.HostConfig, overrides.Host); err != nil {
 			return nil, parts, err
 		}
 	}
-	clusters, err := hosts.NewClusters(f.checkCoverage, list...)
+	clusters, err = hosts.NewClusters(fleet.fetchAndCompareCoverage, list...)
 	return clusters, parts, err
 }
 
 // auditConns is the number of database connections for the audit of a host cluster.
 const auditConns = 2
 
-// newAuditReader returns the reader of the audit of a host cluster, nil if none is configured. An
+// newAuditReaderIfConfigured returns the reader of the audit of a host cluster, nil if none is configured. An
 // unavailable audit is a warning: the console works without it.
-func newAuditReader(c hosts.Config, p *process.Process) (hosts.ReadAuditFunc, []lifecycle.Part, error) {
-	url := c.AuditDatabaseURL
+func newAuditReaderIfConfigured(
+	config hosts.Config, p *process.Process,
+) (readAudit hosts.ReadAuditFunc, parts []lifecycle.Part, err error) {
+	url := config.AuditDatabaseURL
 	switch {
-	case url != "" && c.AuditDatabaseURLFile != "":
-		return nil, nil, fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", c.Name)
-	case c.AuditDatabaseURLFile != "":
-		text, err := os.ReadFile(c.AuditDatabaseURLFile)
+	case url != "" && config.AuditDatabaseURLFile != "":
+		return nil, nil, fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", config.Name)
+	case config.AuditDatabaseURLFile != "":
+		text, err := os.ReadFile(config.AuditDatabaseURLFile)
 		if err != nil {
-			return nil, nil, fmt.Errorf("read audit_database_url_file of host cluster %q: %w", c.Name, err)
+			return nil, nil, fmt.Errorf("read audit_database_url_file of host cluster %q: %w", config.Name, err)
 		}
 		url = settings.Secret(strings.TrimSpace(string(text)))
 	}
@@ -257,7 +261,7 @@ func newAuditReader(c hosts.Config, p *process.Process) (hosts.ReadAuditFunc, []
 	}
 	pool, err := postgres.New(postgres.Config{URL: url, Role: postgres.RoleExecutionAuditor, MaxConns: auditConns, ApplicationName: binary}, p.Log)
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect the audit of host cluster %q: %w", c.Name, err)
+		return nil, nil, fmt.Errorf("connect the audit of host cluster %q: %w", config.Name, err)
 	}
 	store := audit.NewPostgresStore(pool)
 	read := func(ctx context.Context, executionUID string) (events []hosts.AuditEvent, err error) {
@@ -274,7 +278,7 @@ func newAuditReader(c hosts.Config, p *process.Process) (hosts.ReadAuditFunc, []
 		return events, err
 	}
 	return read, []lifecycle.Part{{
-		Name: "audit of host cluster " + c.Name, Run: pool.Run, Close: func() error { pool.Close(); return nil },
+		Name: "audit of host cluster " + config.Name, Run: pool.Run, Close: func() error { pool.Close(); return nil },
 		Warning: func() string {
 			if err := pool.Ready(); err != nil {
 				return err.Error()

@@ -26,7 +26,7 @@ const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 // startConsole runs the console and returns the URL of its page.
 func startConsole(t *testing.T, env map[string]string) (c *apptest.Call, url string) {
 	t.Helper()
-	c = apptest.Start(t, consoleapp.Command, env)
+	c = apptest.Start(t, consoleapp.NewCommand, env)
 	apptest.Eventually(t, func() error {
 		select {
 		case <-c.Done:
@@ -197,7 +197,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := apptest.Start(t, consoleapp.Command, tc.env)
+			c := apptest.Start(t, consoleapp.NewCommand, tc.env)
 			if err := c.Wait(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %v, want an error that says %q", err, tc.want)
 			}

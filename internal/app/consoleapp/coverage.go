@@ -18,19 +18,21 @@ import (
 // maxExamples limits the examples whose names are read.
 const maxExamples = 20
 
-// checkCoverage reads the resources of the console's fleet API with the token of the person, and
-// compares them with what SentinelConfigs watch. Collections that none watches are read too, as far as
-// the page shows them.
-func (f *fleet) checkCoverage(ctx context.Context, who console.Person, list []hosts.NamedSentinel) (hosts.Coverage, error) {
-	client, err := f.as(who.Token)
+// fetchAndCompareCoverage compares the resources of the fleet API with what SentinelConfigs watch.
+// It reads the resources with the token of the person. Collections that none watches are read too,
+// as far as the page shows them.
+func (f *fleetAPIClient) fetchAndCompareCoverage(
+	ctx context.Context, person console.Person, sentinels []hosts.NamedSentinel,
+) (hosts.Coverage, error) {
+	client, err := f.clientWithToken(person.Token)
 	if err != nil {
 		return hosts.Coverage{}, err
 	}
 	var watches []*inspect.Watch
 	apis := map[string]bool{}
 	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
-	for _, s := range list {
-		w, _, err := newWatch(s.Name, s.Config, client.Raw())
+	for _, s := range sentinels {
+		w, _, err := newWatchAndConfig(s.Name, s.Config, client.Raw())
 		if err != nil {
 			return hosts.Coverage{}, fmt.Errorf("%w %s: %w", hosts.ErrInvalidSentinel, s.Name, err)
 		}
@@ -59,15 +61,15 @@ func (f *fleet) checkCoverage(ctx context.Context, who console.Person, list []ho
 		coverage.Collections = append(coverage.Collections, hosts.CollectionCoverage{
 			Collection: c.Collection, Resources: c.Resources, Unwatched: c.Unwatched, Overlapping: c.Overlapping, Invalid: c.Unreadable, Inexact: c.WalkOnly,
 		})
-		coverage.Gaps = append(coverage.Gaps, groupsOf(c.Collection, c.Gaps)...)
-		coverage.Overlaps = append(coverage.Overlaps, groupsOf(c.Collection, c.Overlaps)...)
+		coverage.Gaps = append(coverage.Gaps, toCoverageGroups(c.Collection, c.Gaps)...)
+		coverage.Overlaps = append(coverage.Overlaps, toCoverageGroups(c.Collection, c.Overlaps)...)
 	}
-	nameExamples(ctx, client, coverage.Gaps)
-	nameExamples(ctx, client, coverage.Overlaps)
+	fetchExampleNames(ctx, client, coverage.Gaps)
+	fetchExampleNames(ctx, client, coverage.Overlaps)
 	return coverage, nil
 }
 
-func groupsOf(collection string, groups []inspect.Group) []hosts.CoverageGroup {
+func toCoverageGroups(collection string, groups []inspect.Group) []hosts.CoverageGroup {
 	list := make([]hosts.CoverageGroup, len(groups))
 	for i, g := range groups {
 		var labels []string
@@ -85,8 +87,8 @@ func groupsOf(collection string, groups []inspect.Group) []hosts.CoverageGroup {
 	return list
 }
 
-// nameExamples reads the names of examples. The page shows the id of one that cannot be read.
-func nameExamples(ctx context.Context, client *fleetclient.Client, groups []hosts.CoverageGroup) {
+// fetchExampleNames reads the names of examples. The page shows the id of one that cannot be read.
+func fetchExampleNames(ctx context.Context, client *fleetclient.Client, groups []hosts.CoverageGroup) {
 	for i := range groups[:min(len(groups), maxExamples)] {
 		g := &groups[i]
 		if r, err := client.Collection(g.Collection).Get(ctx, g.ExampleID); err == nil {

@@ -18,17 +18,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// decide applies the rules of SentinelConfigs to a resource of the console's fleet API, read with the
-// token of the person.
-func (f *fleet) decide(ctx context.Context, who console.Person, list []*v1alpha1.SentinelConfig, id string) ([]hosts.Decision, error) {
-	client, err := f.as(who.Token)
+// explainDecisions applies the rules of SentinelConfigs to a resource of the fleet API. It reads
+// the resource with the token of the person.
+func (f *fleetAPIClient) explainDecisions(
+	ctx context.Context, person console.Person, configs []*v1alpha1.SentinelConfig, resourceID string,
+) ([]hosts.Decision, error) {
+	client, err := f.clientWithToken(person.Token)
 	if err != nil {
 		return nil, err
 	}
-	api := &oneReader{Raw: client.Raw()}
-	decisions := make([]hosts.Decision, len(list))
-	for i, s := range list {
-		d, err := decideBy(ctx, api, s, id)
+	api := &cachingPageReader{Raw: client.Raw()}
+	decisions := make([]hosts.Decision, len(configs))
+	for i, s := range configs {
+		d, err := explainDecisionOfConfig(ctx, api, s, resourceID)
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
@@ -40,8 +42,8 @@ func (f *fleet) decide(ctx context.Context, who console.Person, list []*v1alpha1
 	return decisions, nil
 }
 
-// oneReader reads each resource once.
-type oneReader struct {
+// cachingPageReader reads each resource once.
+type cachingPageReader struct {
 	*fleetclient.Raw
 
 	asked string // the path and query of the last request
@@ -50,7 +52,7 @@ type oneReader struct {
 }
 
 // ListPage implements source.Lister.
-func (r *oneReader) ListPage(ctx context.Context, path string, q url.Values, _ []byte) ([]byte, error) {
+func (r *cachingPageReader) ListPage(ctx context.Context, path string, q url.Values, _ []byte) ([]byte, error) {
 	if asked := path + "?" + q.Encode(); asked != r.asked {
 		r.asked = asked
 		r.body, r.err = r.Raw.ListPage(ctx, path, q, nil)
@@ -58,29 +60,31 @@ func (r *oneReader) ListPage(ctx context.Context, path string, q url.Values, _ [
 	return r.body, r.err
 }
 
-// decideBy applies the rules of a SentinelConfig.
-func decideBy(ctx context.Context, api *oneReader, s *v1alpha1.SentinelConfig, id string) (hosts.Decision, error) {
-	w, cfg, err := newWatch(s.Namespace+"/"+s.Name, s, api)
+// explainDecisionOfConfig applies the rules of a SentinelConfig.
+func explainDecisionOfConfig(
+	ctx context.Context, api *cachingPageReader, config *v1alpha1.SentinelConfig, resourceID string,
+) (hosts.Decision, error) {
+	w, cfg, err := newWatchAndConfig(config.Namespace+"/"+config.Name, config, api)
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	report, err := inspect.ExplainDecision(ctx, w, id, noRecord{})
+	report, err := inspect.ExplainDecision(ctx, w, resourceID, noRecord{})
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	d := hosts.Decision{Endpoint: cfg.HyperfleetAPI.Endpoint, State: string(report.State), Message: report.Rule, Next: timeOrNil(report.Next)}
+	d := hosts.Decision{Endpoint: cfg.HyperfleetAPI.Endpoint, State: string(report.State), Message: report.Rule, Next: nonZeroTimeOrNil(report.Next)}
 	if in := report.Inputs; in != nil {
 		d.Inputs = &hosts.DecisionInputs{
 			Generation: in.Generation, ObservedGeneration: in.ObservedGeneration, Phase: in.Phase, Ready: in.Ready,
-			LastUpdated: timeOrNil(in.LastUpdatedTime), MaxAgeSeconds: in.MaxAgeSeconds,
+			LastUpdated: nonZeroTimeOrNil(in.LastUpdatedTime), MaxAgeSeconds: in.MaxAgeSeconds,
 		}
 	}
 	return d, nil
 }
 
-// newWatch returns what a SentinelConfig watches of the console's fleet API.
-func newWatch(name string, s *v1alpha1.SentinelConfig, api watchedAPI) (*inspect.Watch, sentinel.Config, error) {
-	translated, err := sentinelconfig.TranslateSpec(&s.Spec)
+// newWatchAndConfig returns what a SentinelConfig watches of the console's fleet API.
+func newWatchAndConfig(name string, config *v1alpha1.SentinelConfig, api watchedAPI) (*inspect.Watch, sentinel.Config, error) {
+	translated, err := sentinelconfig.TranslateSpec(&config.Spec)
 	if err != nil {
 		return nil, sentinel.Config{}, err
 	}
@@ -102,7 +106,7 @@ type watchedAPI interface {
 	Endpoint() string
 }
 
-func timeOrNil(t time.Time) *time.Time {
+func nonZeroTimeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

@@ -28,11 +28,11 @@ func TestDecide(t *testing.T) {
 			`"status":{"phase":"Ready","observed_generation":1,"last_updated_time":%[1]q,"last_transition_time":%[1]q,"conditions":[]}}`, old.Format(time.RFC3339))
 	}))
 	defer api.Close()
-	f, err := newFleet(Part{Console: console.Config{FleetAPI: api.URL}})
+	f, err := newFleetClient(Part{Console: console.Config{FleetAPI: api.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := f.as("")
+	client, err := f.clientWithToken("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 
 	broken := config("eu")
 	broken.Spec.Broker.URL = ""
-	all, err := f.decide(t.Context(), alice, []*v1alpha1.SentinelConfig{config("eu"), config("us"), broken}, "c-1")
+	all, err := f.explainDecisions(t.Context(), alice, []*v1alpha1.SentinelConfig{config("eu"), config("us"), broken}, "c-1")
 	if err != nil || len(all) != 3 {
 		t.Fatalf("decided %+v, %v", all, err)
 	}
@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 	for i := range int32(2) {
 		part := config("eu")
 		part.Spec.Sharding = &v1alpha1.Sharding{Count: new(int32(2)), Index: &i}
-		d, err := f.decide(t.Context(), alice, []*v1alpha1.SentinelConfig{part}, "c-1")
+		d, err := f.explainDecisions(t.Context(), alice, []*v1alpha1.SentinelConfig{part}, "c-1")
 		if err == nil && d[0].State == "not_watched" && strings.Contains(d[0].Message, "its id is not in part ") {
 			elsewhere++
 		} else if err != nil || d[0].State != "due" {
@@ -81,7 +81,7 @@ func TestDecide(t *testing.T) {
 	if n := requests.Load(); n != 3 {
 		t.Errorf("%d requests for three decisions, want one each", n)
 	}
-	if all, err := f.decide(t.Context(), console.Person{}, []*v1alpha1.SentinelConfig{config("eu")}, "c-1"); err != nil || all[0].State != "error" {
+	if all, err := f.explainDecisions(t.Context(), console.Person{}, []*v1alpha1.SentinelConfig{config("eu")}, "c-1"); err != nil || all[0].State != "error" {
 		t.Errorf("without a token: %+v, %v", all, err)
 	}
 }

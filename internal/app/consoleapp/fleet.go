@@ -15,14 +15,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
-// A fleet calls the fleet API for the console.
-type fleet struct {
+// A fleetAPIClient calls the fleet API for the console.
+type fleetAPIClient struct {
 	anonymous *fleetclient.Client
 	transport http.RoundTripper // of all requests to the fleet API
 }
 
-func newFleet(cfg Part) (*fleet, error) {
-	f := &fleet{}
+func newFleetClient(cfg Part) (*fleetAPIClient, error) {
+	f := &fleetAPIClient{}
 	client, err := apiclient.New(apiclient.Config{
 		Endpoint: cfg.FleetAPI, CAFile: cfg.FleetAPICAFile, UserAgent: "fleetloop-console",
 		Wrap: func(rt http.RoundTripper) http.RoundTripper {
@@ -37,14 +37,14 @@ func newFleet(cfg Part) (*fleet, error) {
 	return f, nil
 }
 
-// as returns a client with the token of a person. All persons share the connections.
-func (f *fleet) as(token string) (*fleetclient.Client, error) {
+// clientWithToken returns a client with the token of a person. All persons share the connections.
+func (f *fleetAPIClient) clientWithToken(token string) (*fleetclient.Client, error) {
 	return f.anonymous.WithToken(fleetclient.StaticToken(token))
 }
 
-// identify returns the person to whom the fleet API attributes a token.
-func (f *fleet) identify(ctx context.Context, token string) (session.User, error) {
-	client, err := f.as(token)
+// lookUpTokenUser returns the person to whom the fleet API attributes a token.
+func (f *fleetAPIClient) lookUpTokenUser(ctx context.Context, token string) (session.User, error) {
+	client, err := f.clientWithToken(token)
 	if err != nil {
 		return session.User{}, errors.Join(console.ErrToken, err)
 	}
@@ -58,20 +58,20 @@ func (f *fleet) identify(ctx context.Context, token string) (session.User, error
 	return session.User{Name: who.Subject, Tenant: who.Tenant, Roles: who.Roles}, nil
 }
 
-// sources returns the streams of the fleet API.
-func (f *fleet) sources() []console.Source {
+// listStreamSources returns the streams of the fleet API.
+func (f *fleetAPIClient) listStreamSources() []console.Source {
 	return []console.Source{
-		{Name: "clusters", Topics: []string{console.TopicClusters}, Follow: f.followCollection(v1.CollectionClusters, console.TopicClusters)},
-		{Name: "nodepools", Topics: []string{console.TopicNodePools}, Follow: f.followCollection(v1.CollectionNodePools, console.TopicNodePools)},
-		{Name: "changes", Topics: []string{console.TopicChanges}, Follow: f.followTimeline},
+		{Name: "clusters", Topics: []string{console.TopicClusters}, Follow: f.newCollectionFollower(v1.CollectionClusters, console.TopicClusters)},
+		{Name: "nodepools", Topics: []string{console.TopicNodePools}, Follow: f.newCollectionFollower(v1.CollectionNodePools, console.TopicNodePools)},
+		{Name: "changes", Topics: []string{console.TopicChanges}, Follow: f.followChangeEvents},
 	}
 }
 
 type followFunc = func(context.Context, console.Subscription, func(console.StreamEvent) error) error
 
-func (f *fleet) followCollection(collection, topic string) followFunc {
+func (f *fleetAPIClient) newCollectionFollower(collection, topic string) followFunc {
 	return func(ctx context.Context, s console.Subscription, emit func(console.StreamEvent) error) error {
-		client, err := f.as(s.Who.Token)
+		client, err := f.clientWithToken(s.Who.Token)
 		if err != nil {
 			return err
 		}
@@ -79,23 +79,25 @@ func (f *fleet) followCollection(collection, topic string) followFunc {
 		if s.Cursor != "" {
 			q.Set("changed_since", s.Cursor)
 		}
-		return explainExpiry(client.Raw().Watch(ctx, collection, q, func(e v1.WatchEvent) error { return emit(newStreamEvent(topic, e)) }))
+		return translateExpiredCursor(client.Raw().Watch(ctx, collection, q, func(e v1.WatchEvent) error { return emit(toStreamEvent(topic, e)) }))
 	}
 }
 
-func (f *fleet) followTimeline(ctx context.Context, s console.Subscription, emit func(console.StreamEvent) error) error {
-	client, err := f.as(s.Who.Token)
+func (f *fleetAPIClient) followChangeEvents(
+	ctx context.Context, subscription console.Subscription, emit func(console.StreamEvent) error,
+) error {
+	client, err := f.clientWithToken(subscription.Who.Token)
 	if err != nil {
 		return err
 	}
-	return explainExpiry(client.Raw().WatchChangeEvents(ctx, fleetclient.ChangeEventOptions{}, s.Cursor, func(e v1.WatchEvent) error {
-		return emit(newStreamEvent(console.TopicChanges, e))
+	return translateExpiredCursor(client.Raw().WatchChangeEvents(ctx, fleetclient.ChangeEventOptions{}, subscription.Cursor, func(e v1.WatchEvent) error {
+		return emit(toStreamEvent(console.TopicChanges, e))
 	}))
 }
 
-func newStreamEvent(topic string, e v1.WatchEvent) console.StreamEvent {
-	out := console.StreamEvent{Cursor: e.Cursor}
-	switch e.Type { //nolint:exhaustive // any other has only a cursor
+func toStreamEvent(topic string, event v1.WatchEvent) console.StreamEvent {
+	out := console.StreamEvent{Cursor: event.Cursor}
+	switch event.Type { //nolint:exhaustive // any other has only a cursor
 	case v1.WatchRemoved:
 		out.Topic, out.Op = topic, console.OpRemoved
 	case v1.WatchBookmark:
@@ -103,12 +105,12 @@ func newStreamEvent(topic string, e v1.WatchEvent) console.StreamEvent {
 	default:
 		out.Topic, out.Op = topic, console.OpChanged
 	}
-	out.Item = json.RawMessage(bytes.Clone(e.Data)) // the data are valid only until the next event
+	out.Item = json.RawMessage(bytes.Clone(event.Data)) // the data are valid only until the next event
 	return out
 }
 
-// explainExpiry returns console.ErrExpired if the fleet API no longer has the changes since a cursor.
-func explainExpiry(err error) error {
+// translateExpiredCursor returns console.ErrExpired if the fleet API no longer has the changes since a cursor.
+func translateExpiredCursor(err error) error {
 	if e, ok := errors.AsType[*fleetclient.Error](err); ok && (e.Status == http.StatusGone || e.Status == http.StatusBadRequest) {
 		return errors.Join(console.ErrExpired, err) // a bad cursor is one of another database
 	}

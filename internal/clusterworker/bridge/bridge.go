@@ -32,7 +32,7 @@ type Config struct {
 	InFlight int           `key:"max_concurrent_reports" env:"CLUSTER_WORKER_MAX_CONCURRENT_REPORTS" default:"8" validate:"gte=1,lte=100" doc:"Maximum number of reports sent to the fleet API concurrently."`
 }
 
-func (c Config) withDefaults() (Config, error) {
+func (c Config) withDefaultsValidated() (Config, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
@@ -55,8 +55,8 @@ type Fleet interface {
 
 // An Observer observes the Shoots in this process.
 type Observer interface {
-	// Leads reports whether this process is the leader.
-	Leads() bool
+	// IsLeader reports whether this process is the leader.
+	IsLeader() bool
 	// IsStatusCurrent reports whether a row's status is about the Shoot as it was last sent.
 	// known is false if this process has not observed the Shoot yet.
 	IsStatusCurrent(row *clusterworker.Row) (current, known bool)
@@ -108,8 +108,8 @@ const (
 	queryTimeout = 10 * time.Second
 )
 
-// A Bridge reports to the fleet API. Its methods are safe for concurrent use.
-type Bridge struct {
+// A Reporter reports to the fleet API. Its methods are safe for concurrent use.
+type Reporter struct {
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger
@@ -119,9 +119,9 @@ type Bridge struct {
 	leadsSince time.Time // zero while this process is not the leader
 }
 
-// New returns a bridge. It starts nothing.
-func New(cfg Config, deps Deps) (*Bridge, error) {
-	cfg, err := cfg.withDefaults()
+// New returns a reporter. It starts nothing.
+func New(cfg Config, deps Deps) (*Reporter, error) {
+	cfg, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, err
 	}
@@ -131,15 +131,15 @@ func New(cfg Config, deps Deps) (*Bridge, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	m, err := newMetrics(deps.Registerer)
+	m, err := registerMetrics(deps.Registerer)
 	if err != nil {
 		return nil, err
 	}
-	return &Bridge{cfg: cfg, deps: deps, log: deps.Log, metrics: m, nudged: make(chan struct{}, 1)}, nil
+	return &Reporter{cfg: cfg, deps: deps, log: deps.Log, metrics: m, nudged: make(chan struct{}, 1)}, nil
 }
 
-// Nudge wakes Run, as reports may be due. It never blocks; several nudges are merged.
-func (b *Bridge) Nudge() {
+// WakeRun wakes Run, as reports may be due. It never blocks; several calls are merged.
+func (b *Reporter) WakeRun() {
 	select {
 	case b.nudged <- struct{}{}:
 	default:
@@ -148,14 +148,14 @@ func (b *Bridge) Nudge() {
 
 // Run reports whenever this process is the leader, until ctx ends. It retries while the
 // fleet API or the database is unavailable.
-func (b *Bridge) Run(ctx context.Context) error {
+func (b *Reporter) Run(ctx context.Context) error {
 	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
-		if !b.noteLeadership() {
-			b.waitForWake(ctx, idle)
+		if !b.updateLeadership() {
+			b.waitForWakeOrTimeout(ctx, idle)
 			continue
 		}
-		more, answered, err := b.reportDueRows(ctx)
+		more, answered, err := b.sendAndRecordDueReports(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -169,15 +169,15 @@ func (b *Bridge) Run(ctx context.Context) error {
 			b.log.InfoContext(ctx, "fleet API accepts reports again", "failures", failures)
 			failures = 0
 		case !more:
-			b.waitForWake(ctx, idle)
+			b.waitForWakeOrTimeout(ctx, idle)
 		}
 	}
 	return nil
 }
 
-// noteLeadership reports whether this process is the leader, and records since when.
-func (b *Bridge) noteLeadership() (isLeader bool) {
-	switch leads := b.deps.Observer.Leads(); {
+// updateLeadership reports whether this process is the leader, and records since when.
+func (b *Reporter) updateLeadership() (isLeader bool) {
+	switch leads := b.deps.Observer.IsLeader(); {
 	case !leads:
 		b.leadsSince = time.Time{}
 	case b.leadsSince.IsZero():
@@ -186,9 +186,9 @@ func (b *Bridge) noteLeadership() (isLeader bool) {
 	return !b.leadsSince.IsZero()
 }
 
-// waitForWake waits for a nudge, at most for the given time.
-func (b *Bridge) waitForWake(ctx context.Context, most time.Duration) {
-	timer := time.NewTimer(most)
+// waitForWakeOrTimeout waits for WakeRun, at most for the given time.
+func (b *Reporter) waitForWakeOrTimeout(ctx context.Context, timeout time.Duration) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -25,7 +25,7 @@ func TestReports(t *testing.T) {
 		b, _ := s.start(t)
 		after(time.Minute)
 		s.change("a", synced(is(v1.ShootProgressing, "")))
-		b.Nudge()
+		b.WakeRun()
 		after(100 * time.Millisecond)
 		want(t, "after a nudge", s.last(), "-Available(ShootProgressing) +Applied(Synced) +Health(NoErrors)")
 		s.change("a", synced())
@@ -58,7 +58,7 @@ func TestIdle(t *testing.T) {
 		s.set(func(s *side) { s.follower = true })
 		s.change("a", synced())
 		before := s.asked()
-		b.Nudge()
+		b.WakeRun()
 		after(time.Minute)
 		want(t, "queries of another", s.asked()-before, 0)
 		s.set(func(s *side) { s.follower = false })
@@ -75,7 +75,7 @@ func TestManyNudges(t *testing.T) {
 		after(time.Second)
 		before := s.asked()
 		for range 1000 {
-			b.Nudge()
+			b.WakeRun()
 			time.Sleep(time.Millisecond)
 		}
 		after(time.Second)

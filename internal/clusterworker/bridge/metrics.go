@@ -6,32 +6,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A result is the result of a due report.
-type result string
+// A reportResult is the result of a due report.
+type reportResult string
 
 const (
-	resultStored  result = "stored"
-	resultIgnored result = "ignored"
-	resultRefused result = "rejected"
-	resultGone    result = "not_found"
-	resultFailed  result = "failed"
-	resultUnseen  result = "awaiting_status"
-	resultUntried result = "never_synced"
+	resultStored  reportResult = "stored"
+	resultIgnored reportResult = "ignored"
+	resultRefused reportResult = "rejected"
+	resultGone    reportResult = "not_found"
+	resultFailed  reportResult = "failed"
+	resultUnseen  reportResult = "awaiting_status"
+	resultUntried reportResult = "never_synced"
 )
 
-// hasAnswer reports whether the fleet API gave a meaningful answer.
-func (r result) hasAnswer() bool {
+// isFleetAPIAnswer reports whether the fleet API gave a meaningful answer.
+func (r reportResult) isFleetAPIAnswer() bool {
 	return r == resultStored || r == resultIgnored || r == resultRefused || r == resultGone
 }
 
 type metrics struct{ reports *prometheus.CounterVec }
 
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+func registerMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
 		Help: "Total number of times that a status report about a cluster was due, by result. Sent to the fleet API: stored, ignored (for example, the API has a newer report), not_found (the API has no such cluster), rejected (the API refused the report, for example as invalid) or failed (a temporary error; retried). Not sent: awaiting_status (a new leader has not read the Shoot yet) or never_synced (no sync of the cluster was tried yet).",
 	}, []string{"result"})}
-	for _, r := range []result{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
+	for _, r := range []reportResult{resultStored, resultIgnored, resultRefused, resultGone, resultFailed, resultUnseen, resultUntried} {
 		m.reports.WithLabelValues(string(r))
 	}
 	if reg == nil {
@@ -43,9 +43,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// countResult counts a result. It is empty for a report that was not made because of
+// countReport counts a result. It is empty for a report that was not made because of
 // the shutdown.
-func (m *metrics) countResult(r result) {
+func (m *metrics) countReport(r reportResult) {
 	if r != "" {
 		m.reports.WithLabelValues(string(r)).Inc()
 	}

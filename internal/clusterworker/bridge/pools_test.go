@@ -17,7 +17,7 @@ import (
 // pools are the node pools of every cluster.
 type pools []clusterworker.PoolSent
 
-func (p pools) PoolsSent(context.Context, *clusterworker.Row) ([]clusterworker.PoolSent, error) {
+func (p pools) ListSentPools(context.Context, *clusterworker.Row) ([]clusterworker.PoolSent, error) {
 	return p, nil
 }
 
@@ -51,7 +51,7 @@ func TestPoolReport(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := bridge.PoolReport(&tc.row, clusterworker.PoolSent{ID: "p", Generation: 7, Deleting: tc.deleting}, time.Now())
+			r := bridge.BuildPoolReport(&tc.row, clusterworker.PoolSent{ID: "p", Generation: 7, Deleting: tc.deleting}, time.Now())
 			got := map[string]v1.ConditionStatus{}
 			for _, c := range r.Conditions {
 				got[c.Type] = c.Status

@@ -16,7 +16,7 @@ const Adapter = "gardener"
 // messages, and far below the limit of the fleet API.
 const maxMessage = 4096
 
-// Report returns the report on a cluster, given its row. ok is false while nothing was
+// BuildClusterReport returns the report on a cluster, given its row. hasReport is false while nothing was
 // tried for the cluster, as there is no generation yet to report on. It is a pure
 // function.
 //
@@ -28,55 +28,57 @@ const maxMessage = 4096
 //   - Finalized, for a cluster in deletion, is whether its Shoot is confirmed gone.
 //
 // Availability is never reported as unknown: the fleet API would not store that.
-func Report(row clusterworker.Row, now time.Time) (v1.Report, bool) {
+func BuildClusterReport(row clusterworker.Row, now time.Time) (report v1.Report, hasReport bool) {
 	if row.ClusterGeneration < 1 {
 		return v1.Report{}, false
 	}
 	now = now.UTC()
 	r := v1.Report{
 		Adapter: Adapter, ObservedGeneration: row.ClusterGeneration, ObservedTime: &now,
-		Conditions: []v1.ReportCondition{availableCondition(&row), appliedCondition(&row), healthCondition(&row)},
-		Data:       reportData(&row),
+		Conditions: []v1.ReportCondition{buildAvailableCondition(&row), buildAppliedCondition(&row), buildHealthCondition(&row)},
+		Data:       encodeShootDetails(&row),
 	}
 	if row.Deleting {
-		r.Conditions = append(r.Conditions, finalizedCondition(&row))
+		r.Conditions = append(r.Conditions, buildFinalizedCondition(&row))
 	}
 	return r, true
 }
 
-func isGone(row *clusterworker.Row) bool { return row.Deleting && row.Status == v1.ShootDeleted }
+func isShootDeleted(row *clusterworker.Row) bool {
+	return row.Deleting && row.Status == v1.ShootDeleted
+}
 
-// isApplied reports whether Gardener accepted the last tried spec. A spec that was
+// isSpecApplied reports whether Gardener accepted the last tried spec. A spec that was
 // accepted before counts even if sending it again, to repair a drift, failed.
-func isApplied(row *clusterworker.Row) bool {
+func isSpecApplied(row *clusterworker.Row) bool {
 	return row.SyncedGeneration > 0 && (row.SyncError == "" || row.SyncedGeneration == row.Generation)
 }
 
-func isReady(row *clusterworker.Row) bool {
-	return row.Status == v1.ShootReady && isApplied(row) && !row.Deleting
+func isShootReady(row *clusterworker.Row) bool {
+	return row.Status == v1.ShootReady && isSpecApplied(row) && !row.Deleting
 }
 
-func newCondition(kind string, isTrue bool, reason, message string) v1.ReportCondition {
-	c := v1.ReportCondition{Type: kind, Status: v1.ConditionFalse, Reason: reason, Message: truncateMessage(message)}
+func newReportCondition(conditionType string, isTrue bool, reason, message string) v1.ReportCondition {
+	c := v1.ReportCondition{Type: conditionType, Status: v1.ConditionFalse, Reason: reason, Message: sanitizeAndTruncateMessage(message)}
 	if isTrue {
 		c.Status = v1.ConditionTrue
 	}
 	return c
 }
 
-func availableCondition(row *clusterworker.Row) v1.ReportCondition {
-	if !isApplied(row) && !row.Deleting {
-		return newCondition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
+func buildAvailableCondition(row *clusterworker.Row) v1.ReportCondition {
+	if !isSpecApplied(row) && !row.Deleting {
+		return newReportCondition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
 	}
-	reason, message := describeStatus(row.Status)
+	reason, message := describeStatusCondition(row.Status)
 	if row.StatusMessage != "" {
 		message = row.StatusMessage
 	}
-	return newCondition(v1.ConditionAvailable, isReady(row), reason, message)
+	return newReportCondition(v1.ConditionAvailable, isShootReady(row), reason, message)
 }
 
-// describeStatus returns the reason and message of a condition for a status.
-func describeStatus(status v1.ShootStatus) (reason, message string) {
+// describeStatusCondition returns the reason and message of a condition for a status.
+func describeStatusCondition(status v1.ShootStatus) (reason, message string) {
 	switch status {
 	case v1.ShootPending:
 		return "ShootPending", "The Shoot is not visible in Gardener yet"
@@ -94,42 +96,42 @@ func describeStatus(status v1.ShootStatus) (reason, message string) {
 	return "ShootUnknown", "The status of the Shoot is not known yet"
 }
 
-func appliedCondition(row *clusterworker.Row) v1.ReportCondition {
+func buildAppliedCondition(row *clusterworker.Row) v1.ReportCondition {
 	switch {
-	case isGone(row):
-		return newCondition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
-	case isApplied(row):
-		return newCondition(v1.ConditionApplied, true, "Synced", "Gardener has the current cluster spec")
+	case isShootDeleted(row):
+		return newReportCondition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
+	case isSpecApplied(row):
+		return newReportCondition(v1.ConditionApplied, true, "Synced", "Gardener has the current cluster spec")
 	case row.SyncError != "":
-		return newCondition(v1.ConditionApplied, false, reasonOfClass(row.ErrorClass), row.SyncError)
+		return newReportCondition(v1.ConditionApplied, false, toConditionReason(row.ErrorClass), row.SyncError)
 	}
-	return newCondition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
+	return newReportCondition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
 }
 
-func healthCondition(row *clusterworker.Row) v1.ReportCondition {
+func buildHealthCondition(row *clusterworker.Row) v1.ReportCondition {
 	switch {
 	case row.SyncError != "" && row.Attempts > 0:
-		return newCondition(v1.ConditionHealth, false, reasonOfClass(row.ErrorClass), row.SyncError)
+		return newReportCondition(v1.ConditionHealth, false, toConditionReason(row.ErrorClass), row.SyncError)
 	case row.Status == v1.ShootError:
-		return newCondition(v1.ConditionHealth, false, "ShootFailed", row.StatusMessage)
+		return newReportCondition(v1.ConditionHealth, false, "ShootFailed", row.StatusMessage)
 	}
-	return newCondition(v1.ConditionHealth, true, "NoErrors", "No errors")
+	return newReportCondition(v1.ConditionHealth, true, "NoErrors", "No errors")
 }
 
-func finalizedCondition(row *clusterworker.Row) v1.ReportCondition {
-	if isGone(row) {
-		return newCondition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
+func buildFinalizedCondition(row *clusterworker.Row) v1.ReportCondition {
+	if isShootDeleted(row) {
+		return newReportCondition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
 	}
-	return newCondition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
+	return newReportCondition(v1.ConditionFinalized, false, "ShootExists", "The deletion of the Shoot is not confirmed yet")
 }
 
-// reasonOfClass returns the condition reason for an error class, such as WaitingForApproval.
-func reasonOfClass(class clusterworker.ErrorClass) string {
-	if class == "" {
+// toConditionReason returns the condition reason for an error class, such as WaitingForApproval.
+func toConditionReason(errorClass clusterworker.ErrorClass) string {
+	if errorClass == "" {
 		return "SyncFailed"
 	}
 	var b strings.Builder
-	for word := range strings.SplitSeq(string(class), "_") {
+	for word := range strings.SplitSeq(string(errorClass), "_") {
 		if word != "" {
 			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 		}
@@ -137,8 +139,8 @@ func reasonOfClass(class clusterworker.ErrorClass) string {
 	return b.String()
 }
 
-// reportData returns the details that the conditions lack.
-func reportData(row *clusterworker.Row) json.RawMessage {
+// encodeShootDetails returns the details that the conditions lack.
+func encodeShootDetails(row *clusterworker.Row) json.RawMessage {
 	if row.ShootName == "" {
 		return nil
 	}
@@ -153,8 +155,8 @@ func reportData(row *clusterworker.Row) json.RawMessage {
 	return text
 }
 
-// truncateMessage shortens a message that the fleet API would reject.
-func truncateMessage(message string) string {
+// sanitizeAndTruncateMessage shortens a message that the fleet API would reject.
+func sanitizeAndTruncateMessage(message string) string {
 	message = strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", "")
 	if len(message) <= maxMessage {
 		return message

@@ -123,7 +123,7 @@ func TestReport(t *testing.T) {
 	now := time.Now()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r, ok := bridge.Report(tc.row, now)
+			r, ok := bridge.BuildClusterReport(tc.row, now)
 			if ok != (tc.want != "") {
 				t.Fatalf("%s: there is a report: %t", tc.reason, ok)
 			}
@@ -137,7 +137,7 @@ func TestReport(t *testing.T) {
 // TestReportTells: a report has the time of the read and the content of the row.
 func TestReportTells(t *testing.T) {
 	now := time.Now()
-	r, _ := bridge.Report(synced(is(v1.ShootError, "no quota")), now)
+	r, _ := bridge.BuildClusterReport(synced(is(v1.ShootError, "no quota")), now)
 	if r.Adapter != "gardener" || r.ObservedGeneration != 3 || !r.ObservedTime.Equal(now) {
 		t.Errorf("got %+v", r)
 	}
@@ -157,7 +157,7 @@ func TestReportsAreAccepted(t *testing.T) {
 		var last *v1.AdapterStatus
 		for range 2 {
 			now = now.Add(time.Second)
-			r, ok := bridge.Report(anyRow(t), now)
+			r, ok := bridge.BuildClusterReport(anyRow(t), now)
 			if !ok {
 				continue
 			}
@@ -210,7 +210,7 @@ func TestPhases(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			r, _ := bridge.Report(tc.row, now)
+			r, _ := bridge.BuildClusterReport(tc.row, now)
 			status, verdict := fleetapi.DecideReport(r, nil, 3, now)
 			facts := fleetapi.StatusFacts{
 				Generation: 3, Deleting: tc.row.Deleting, Required: []string{bridge.Adapter},

@@ -13,37 +13,37 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// An outcome is the result of one report with its consequences.
-type outcome struct {
-	result result
+// A reportOutcome is the result of one report with its consequences.
+type reportOutcome struct {
+	result reportResult
 	// next is the delay of the row's next report; 0 leaves the report due.
 	next time.Duration
 	// away is the error of the fleet API, if it may concern all reports.
 	away error
 }
 
-// reportDueRows sends the reports that are due. more is whether others may be due, and
-// answered whether the fleet API answered. The error is one of the database, or of a
+// sendAndRecordDueReports sends the reports that are due. mayHaveMore is whether others may be due, and
+// apiAnswered whether the fleet API answered. The error is one of the database, or of a
 // fleet API that accepts no report at all.
-func (b *Bridge) reportDueRows(ctx context.Context) (more, answered bool, err error) {
+func (b *Reporter) sendAndRecordDueReports(ctx context.Context) (mayHaveMore, apiAnswered bool, err error) {
 	now := time.Now()
-	rows, err := b.listDue(ctx)
+	rows, err := b.listRowsDueForReport(ctx)
 	if err != nil || len(rows) == 0 {
 		return false, false, err
 	}
-	outcomes := make([]outcome, len(rows))
+	outcomes := make([]reportOutcome, len(rows))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, b.cfg.InFlight)
 	for i := range rows {
 		slots <- struct{}{}
-		if ctx.Err() != nil || !b.deps.Observer.Leads() {
+		if ctx.Err() != nil || !b.deps.Observer.IsLeader() {
 			<-slots
 			break
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			outcomes[i] = b.reportRow(ctx, rows[i], now)
-			b.metrics.countResult(outcomes[i].result)
+			outcomes[i] = b.sendClusterAndPoolReports(ctx, rows[i], now)
+			b.metrics.countReport(outcomes[i].result)
 		})
 	}
 	wg.Wait()
@@ -54,47 +54,47 @@ func (b *Bridge) reportDueRows(ctx context.Context) (more, answered bool, err er
 		if o.next > 0 {
 			notes = append(notes, clusterworker.Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: o.next})
 		}
-		answered = answered || o.result.hasAnswer()
+		apiAnswered = apiAnswered || o.result.isFleetAPIAnswer()
 		if o.away != nil {
 			away = o.away
 		}
 	}
-	if err := b.saveReported(ctx, notes); err != nil {
+	if err := b.recordSentReports(ctx, notes); err != nil {
 		return false, false, err
 	}
-	if away != nil && !answered {
+	if away != nil && !apiAnswered {
 		return false, false, away
 	}
-	return len(rows) == batch, answered, nil
+	return len(rows) == batch, apiAnswered, nil
 }
 
-func (b *Bridge) listDue(ctx context.Context) ([]clusterworker.Row, error) {
+func (b *Reporter) listRowsDueForReport(ctx context.Context) ([]clusterworker.Row, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, errors.New("database request timed out"))
 	defer cancel()
-	rows, err := b.deps.Store.DueReports(ctx, batch)
+	rows, err := b.deps.Store.ListDueReports(ctx, batch)
 	if err != nil {
 		return nil, fmt.Errorf("read due reports: %w", err)
 	}
 	return rows, nil
 }
 
-// saveReported records reports even during shutdown, as they would be repeated
+// recordSentReports records reports even during shutdown, as they would be repeated
 // otherwise.
-func (b *Bridge) saveReported(ctx context.Context, notes []clusterworker.Reported) error {
-	if len(notes) == 0 {
+func (b *Reporter) recordSentReports(ctx context.Context, sent []clusterworker.Reported) error {
+	if len(sent) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, errors.New("database request timed out"))
 	defer cancel()
-	if err := b.deps.Store.RecordReports(ctx, notes); err != nil {
-		return fmt.Errorf("record %d reports: %w", len(notes), err)
+	if err := b.deps.Store.RecordReports(ctx, sent); err != nil {
+		return fmt.Errorf("record %d reports: %w", len(sent), err)
 	}
 	return nil
 }
 
-// reportRow reports on one row that was read at the given time.
-func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.Time) outcome {
-	next, ready := nextOthers, isReady(&row)
+// sendClusterAndPoolReports reports on one row that was read at the given time.
+func (b *Reporter) sendClusterAndPoolReports(ctx context.Context, row clusterworker.Row, readAt time.Time) reportOutcome {
+	next, ready := nextOthers, isShootReady(&row)
 	if ready {
 		next = nextReady
 	}
@@ -103,52 +103,52 @@ func (b *Bridge) reportRow(ctx context.Context, row clusterworker.Row, now time.
 	case !ready && row.Status != v1.ShootError:
 		// A change of the Shoot does not invalidate such a status.
 	case ready && !known && time.Since(b.leadsSince) < patience:
-		return outcome{result: resultUnseen, next: nextUnseen}
+		return reportOutcome{result: resultUnseen, next: nextUnseen}
 	case known && !current:
 		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
 		next = nextUnseen
 	}
-	report, ok := Report(row, now)
+	report, ok := BuildClusterReport(row, readAt)
 	if !ok {
-		return outcome{result: resultUntried, next: next}
+		return reportOutcome{result: resultUntried, next: next}
 	}
 	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("fleet API request timed out"))
 	defer cancel()
 	stored, err := b.deps.Fleet.Report(tctx, collection, row.ClusterID, report)
 	if err == nil {
-		err = b.reportPools(tctx, row, known && current, now)
+		err = b.sendPoolReports(tctx, row, known && current, readAt)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return outcome{}
+		return reportOutcome{}
 	case err != nil:
-		return b.classifyReportError(ctx, &row, err)
+		return b.logAndClassifyReportError(ctx, &row, err)
 	case !stored:
-		return outcome{result: resultIgnored, next: nextOthers}
+		return reportOutcome{result: resultIgnored, next: nextOthers}
 	case next == nextReady:
 		// The jitter spreads out clusters that were created together.
 		next -= time.Duration(rand.Int64N(int64(nextReady / 10))) //nolint:gosec // when a report is repeated is no secret
 	}
-	return outcome{result: resultStored, next: next}
+	return reportOutcome{result: resultStored, next: next}
 }
 
-// classifyReportError returns the outcome of a report that failed.
-func (b *Bridge) classifyReportError(ctx context.Context, row *clusterworker.Row, err error) outcome {
-	switch code := httpStatusOf(err); {
+// logAndClassifyReportError returns the outcome of a report that failed.
+func (b *Reporter) logAndClassifyReportError(ctx context.Context, row *clusterworker.Row, err error) reportOutcome {
+	switch code := httpStatusOrZero(err); {
 	case code == http.StatusNotFound:
 		b.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)
-		return outcome{result: resultGone, next: nextReady}
+		return reportOutcome{result: resultGone, next: nextReady}
 	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
 	case code >= 400 && code < 500:
 		b.log.WarnContext(ctx, "fleet API rejected report", "cluster_id", row.ClusterID, "err", err)
-		return outcome{result: resultRefused, next: nextReady}
+		return reportOutcome{result: resultRefused, next: nextReady}
 	}
 	// Other reports go first, so that one that always fails does not block them.
-	return outcome{result: resultFailed, next: nextFailed, away: err}
+	return reportOutcome{result: resultFailed, next: nextFailed, away: err}
 }
 
-// httpStatusOf returns the HTTP status of an error, 0 if it has none.
-func httpStatusOf(err error) int {
+// httpStatusOrZero returns the HTTP status of an error, 0 if it has none.
+func httpStatusOrZero(err error) int {
 	type coder interface {
 		error
 		StatusCode() int

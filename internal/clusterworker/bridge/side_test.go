@@ -72,7 +72,7 @@ func (s *side) change(id string, row clusterworker.Row) {
 	s.rows[id], s.due[id] = row, time.Now()
 }
 
-func (s *side) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+func (s *side) ListDueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries++
@@ -138,7 +138,7 @@ func (s *side) Report(ctx context.Context, collection, id string, r v1.Report) (
 	return true, nil
 }
 
-func (s *side) Leads() bool {
+func (s *side) IsLeader() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.follower
@@ -184,13 +184,13 @@ func (s *side) last() string {
 }
 
 // start starts a bridge. It is stopped at the end of the test.
-func (s *side) start(t *testing.T) (*bridge.Bridge, *logtest.Buffer) {
+func (s *side) start(t *testing.T) (*bridge.Reporter, *logtest.Buffer) {
 	t.Helper()
 	b, logs, _ := s.startUntil(t)
 	return b, logs
 }
 
-func (s *side) startUntil(t *testing.T) (b *bridge.Bridge, logs *logtest.Buffer, stop func()) {
+func (s *side) startUntil(t *testing.T) (b *bridge.Reporter, logs *logtest.Buffer, stop func()) {
 	t.Helper()
 	logs = &logtest.Buffer{}
 	b, err := bridge.New(bridge.Config{}, bridge.Deps{

@@ -47,33 +47,33 @@ type Config struct {
 	Annotations map[string]string `key:"annotations" env:"GARDENER_ANNOTATIONS" doc:"Annotations of every Shoot, such as cluster.metal-stack.io/tenant=fleet (for the provider metal, that annotation defaults to the cluster's tenant)."`
 }
 
-// settled is a Config with defaults, parsed and validated.
-type settled struct {
+// resolvedConfig is a Config with defaults, parsed and validated.
+type resolvedConfig struct {
 	Config
-	needs                        needs
+	needs                        requiredFields
 	infrastructure, controlPlane json.RawMessage
 }
 
-func (c Config) resolveConfig() (settled, error) {
-	s := settled{Config: c}
-	orDefault(&s.Namespace, "garden-fundament")
-	orDefault(&s.ProviderType, providerLocal)
-	orDefault(&s.CloudProfile, "local")
-	orDefault(&s.CloudProfileKind, "CloudProfile")
-	orDefault(&s.NetworkingType, "calico")
+func (c Config) resolveAndValidate() (resolvedConfig, error) {
+	s := resolvedConfig{Config: c}
+	setIfEmpty(&s.Namespace, "garden-fundament")
+	setIfEmpty(&s.ProviderType, providerLocal)
+	setIfEmpty(&s.CloudProfile, "local")
+	setIfEmpty(&s.CloudProfileKind, "CloudProfile")
+	setIfEmpty(&s.NetworkingType, "calico")
 	if s.ProviderType == providerLocal {
-		orDefault(&s.Region, "local")
-		orDefault(&s.MachineType, "local")
-		orDefault(&s.NodeCIDR, "10.0.0.0/16")
+		setIfEmpty(&s.Region, "local")
+		setIfEmpty(&s.MachineType, "local")
+		setIfEmpty(&s.NodeCIDR, "10.0.0.0/16")
 	}
-	s.needs = needsOf(s.ProviderType)
+	s.needs = requiredFieldsOf(s.ProviderType)
 	s.KubernetesVersion = strings.TrimPrefix(s.KubernetesVersion, "v")
 
 	var errs []error
 	if s.CloudProfileKind != "CloudProfile" && s.CloudProfileKind != "NamespacedCloudProfile" {
 		errs = append(errs, fmt.Errorf("invalid cloud_profile_kind %q: must be CloudProfile or NamespacedCloudProfile", s.CloudProfileKind))
 	}
-	if s.KubernetesVersion != "" && !isValidVersion(s.KubernetesVersion) {
+	if s.KubernetesVersion != "" && !isValidKubernetesVersion(s.KubernetesVersion) {
 		errs = append(errs, fmt.Errorf("invalid kubernetes_version %q: use the form 1.34 or 1.34.1", s.KubernetesVersion))
 	}
 	for _, cidr := range []string{s.NodeCIDR, s.PodCIDR, s.ServiceCIDR} {
@@ -82,10 +82,10 @@ func (c Config) resolveConfig() (settled, error) {
 		}
 	}
 	var err error
-	if s.infrastructure, err = parseProviderConfig("infrastructure config", c.InfrastructureConfig); err != nil {
+	if s.infrastructure, err = parseJSONObjectOrNil("infrastructure config", c.InfrastructureConfig); err != nil {
 		errs = append(errs, err)
 	}
-	if s.controlPlane, err = parseProviderConfig("control plane config", c.ControlPlaneConfig); err != nil {
+	if s.controlPlane, err = parseJSONObjectOrNil("control plane config", c.ControlPlaneConfig); err != nil {
 		errs = append(errs, err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
@@ -96,7 +96,7 @@ func (c Config) resolveConfig() (settled, error) {
 	return s, errors.Join(errs...)
 }
 
-func orDefault(field *string, value string) { *field = cmp.Or(*field, value) }
+func setIfEmpty(field *string, defaultValue string) { *field = cmp.Or(*field, defaultValue) }
 
 // isReservedAnnotation reports whether an annotation would interfere with those of the worker.
 func isReservedAnnotation(key string) bool {
@@ -106,24 +106,24 @@ func isReservedAnnotation(key string) bool {
 	return domain == own || domain == confirmation || domain == "gardener.cloud" && name == "operation"
 }
 
-// parseProviderConfig parses a provider's config, nil if empty.
-func parseProviderConfig(what, text string) (json.RawMessage, error) {
+// parseJSONObjectOrNil parses a provider's config, nil if empty.
+func parseJSONObjectOrNil(description, text string) (json.RawMessage, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
-	raw, err := canonicalJSON(json.RawMessage(text))
+	raw, err := canonicalizeJSON(json.RawMessage(text))
 	if err != nil {
-		return nil, fmt.Errorf("the %s is not valid JSON: %w", what, err)
+		return nil, fmt.Errorf("the %s is not valid JSON: %w", description, err)
 	}
-	if k := kindOf(raw); k != anObject {
-		return nil, fmt.Errorf("the %s must be a JSON object, not %s", what, k)
+	if k := detectJSONType(raw); k != anObject {
+		return nil, fmt.Errorf("the %s must be a JSON object, not %s", description, k)
 	}
 	return raw, nil
 }
 
-// canonicalJSON returns the canonical encoding of a value: sorted unique keys and no
+// canonicalizeJSON returns the canonical encoding of a value: sorted unique keys and no
 // spaces.
-func canonicalJSON(raw json.RawMessage) (json.RawMessage, error) {
+func canonicalizeJSON(raw json.RawMessage) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber() // a float64 would change large numbers
 	var v any

@@ -35,96 +35,96 @@ import (
 
 // A Maker builds manifests for one worker. It is safe for concurrent use.
 type Maker struct {
-	settled
+	resolvedConfig
 
 	installation string
 	limit        int // longest name
 }
 
-// New validates the configuration of all Shoots. installation is the id of the
-// database, project the name of the Gardener project, and maxNameLength the configured limit
-// of Shoot names.
-func New(cfg Config, installation, project string, maxNameLength int) (*Maker, error) {
-	s, err := cfg.resolveConfig()
-	limit, errLimit := NameLimit(maxNameLength, project)
-	if installation == "" {
+// New validates the configuration of all Shoots. installationID is the id of the
+// database, projectName the name of the Gardener project, and configuredNameLimit the
+// configured limit of Shoot names.
+func New(cfg Config, installationID, projectName string, configuredNameLimit int) (*Maker, error) {
+	s, err := cfg.resolveAndValidate()
+	limit, errLimit := ResolveNameLimit(configuredNameLimit, projectName)
+	if installationID == "" {
 		err = errors.Join(err, errors.New("installation id is empty"))
 	}
 	if err := errors.Join(err, errLimit); err != nil {
 		return nil, err
 	}
-	return &Maker{settled: s, installation: installation, limit: limit}, nil
+	return &Maker{resolvedConfig: s, installation: installationID, limit: limit}, nil
 }
 
-// Name returns the nth choice for the name of a cluster's Shoot, from 0.
-func (m *Maker) Name(c clusterworker.Claim, n int) string {
-	return ShootName(c.Name, c.ClusterID, n, m.limit)
+// DeriveShootName returns the nth choice for the name of a cluster's Shoot, from 0.
+func (m *Maker) DeriveShootName(claim clusterworker.Claim, choiceIndex int) string {
+	return DeriveShootName(claim.Name, claim.ClusterID, choiceIndex, m.limit)
 }
 
-// Make builds the manifest of a cluster that has a name for its Shoot. The error is for
+// BuildManifest builds the manifest of a cluster that has a name for its Shoot. The error is for
 // the cluster's owner.
-func (m *Maker) Make(c clusterworker.Claim) (shoot.Manifest, error) {
-	if c.ShootName == "" {
+func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error) {
+	if claim.ShootName == "" {
 		return shoot.Manifest{}, errors.New("name of the Shoot is empty")
 	}
-	p := &problems{}
-	spec := openObject(p, "spec", c.Spec)
-	region := cmp.Or(spec.readText("region"), m.Region)
+	p := &specProblems{}
+	spec := decodeObject(p, "spec", claim.Spec)
+	region := cmp.Or(spec.readString("region"), m.Region)
 	if region == "" {
-		spec.addMissing("region", "no default region is configured")
+		spec.addMissingProblem("region", "no default region is configured")
 	}
 	made := shoot.Manifest{
 		APIVersion: shoot.APIVersion,
 		Kind:       shoot.Kind,
 		Metadata: shoot.Metadata{
-			Name:        c.ShootName,
+			Name:        claim.ShootName,
 			Namespace:   m.Namespace,
-			Labels:      map[string]string{shoot.LabelCluster: c.ClusterID, shoot.LabelInstallation: m.installation},
-			Annotations: m.newAnnotations(c),
+			Labels:      map[string]string{shoot.LabelCluster: claim.ClusterID, shoot.LabelInstallation: m.installation},
+			Annotations: m.newAnnotations(claim),
 		},
 		Spec: shoot.Spec{
 			CloudProfile:           shoot.CloudProfile{Name: m.CloudProfile, Kind: m.CloudProfileKind},
 			CredentialsBindingName: m.CredentialsBindingName,
 			Region:                 region,
-			Kubernetes:             shoot.Kubernetes{Version: m.kubernetesVersion(spec)},
-			Networking:             m.newNetworking(spec),
-			Provider:               m.newProvider(spec),
+			Kubernetes:             shoot.Kubernetes{Version: m.readKubernetesVersion(spec)},
+			Networking:             m.buildNetworking(spec),
+			Provider:               m.buildProvider(spec),
 		},
 	}
-	made.Spec.Provider.Workers = m.newWorkers(p, c.Pools, region)
+	made.Spec.Provider.Workers = m.buildWorkers(p, claim.Pools, region)
 	if err := p.joinErrors(); err != nil {
 		return shoot.Manifest{}, err
 	}
 	return made, nil
 }
 
-func (m *Maker) newAnnotations(c clusterworker.Claim) map[string]string {
+func (m *Maker) newAnnotations(claim clusterworker.Claim) map[string]string {
 	out := map[string]string{}
-	if m.ProviderType == providerMetal && c.Tenant != "" {
-		out[annotationMetalTenant] = c.Tenant
+	if m.ProviderType == providerMetal && claim.Tenant != "" {
+		out[annotationMetalTenant] = claim.Tenant
 	}
 	maps.Copy(out, m.Annotations)
-	out[shoot.AnnotationGeneration] = strconv.FormatInt(c.Generation, 10)
-	out[shoot.AnnotationName] = c.Name
+	out[shoot.AnnotationGeneration] = strconv.FormatInt(claim.Generation, 10)
+	out[shoot.AnnotationName] = claim.Name
 	return out
 }
 
-// kubernetesVersion returns the version, empty if Gardener chooses it.
-func (m *Maker) kubernetesVersion(spec object) string {
-	v, nested := spec.readText("version"), spec.readObject("kubernetes").readText("version")
+// readKubernetesVersion returns the version, empty if Gardener chooses it.
+func (m *Maker) readKubernetesVersion(spec specObject) string {
+	v, nested := spec.readString("version"), spec.readObject("kubernetes").readString("version")
 	if v != "" && nested != "" && v != nested {
-		spec.p.addf("%s and %s have different values; set only one of them", spec.pathOf("version"), spec.pathOf("kubernetes.version"))
+		spec.p.addProblemf("%s and %s have different values; set only one of them", spec.childPath("version"), spec.childPath("kubernetes.version"))
 	}
 	v = strings.TrimPrefix(cmp.Or(v, nested, m.KubernetesVersion), "v")
-	if v != "" && !isValidVersion(v) {
-		spec.p.addf("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.pathOf("version"), v)
+	if v != "" && !isValidKubernetesVersion(v) {
+		spec.p.addProblemf("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.childPath("version"), v)
 	}
 	return v
 }
 
-// isValidVersion reports whether a version has two or three numbers and optionally a
-// suffix, so that it can be compared with others.
-func isValidVersion(v string) bool {
+// isValidKubernetesVersion reports whether a version has two or three numbers and optionally a
+// suffix. It can then be compared with others.
+func isValidKubernetesVersion(v string) bool {
 	if i := strings.IndexAny(v, "-+"); i > 0 {
 		v = v[:i]
 	}
@@ -137,23 +137,23 @@ func isValidVersion(v string) bool {
 	return len(parts) == 2 || len(parts) == 3
 }
 
-func (m *Maker) newNetworking(spec object) *shoot.Networking {
+func (m *Maker) buildNetworking(spec specObject) *shoot.Networking {
 	network := spec.readObject("network")
 	cidr := func(otherwise string, spellings ...string) string {
-		given := network.readText(spellings...)
+		given := network.readString(spellings...)
 		if what := describeCIDRFault(given); what != "" {
-			network.p.addf("%s is %q, which %s", network.pathOf(spellings[0]), given, what)
+			network.p.addProblemf("%s is %q, which %s", network.childPath(spellings[0]), given, what)
 		}
 		return cmp.Or(given, otherwise)
 	}
 	n := &shoot.Networking{
-		Type:     cmp.Or(network.readText("type"), m.NetworkingType),
+		Type:     cmp.Or(network.readString("type"), m.NetworkingType),
 		Nodes:    cidr(m.NodeCIDR, "nodeCIDR", "node_cidr"),
 		Pods:     cidr(m.PodCIDR, "podCIDR", "pod_cidr"),
 		Services: cidr(m.ServiceCIDR, "serviceCIDR", "service_cidr"),
 	}
 	if n.Nodes == "" && m.needs.nodes {
-		network.addMissing("nodeCIDR", m.requiredReason())
+		network.addMissingProblem("nodeCIDR", m.describeMissingDefault())
 	}
 	return n
 }
@@ -173,12 +173,12 @@ func describeCIDRFault(cidr string) string {
 	}
 }
 
-func (m *Maker) newProvider(spec object) shoot.Provider {
+func (m *Maker) buildProvider(spec specObject) shoot.Provider {
 	config := spec.readObject("provider")
 	out := shoot.Provider{
 		Type:                 m.ProviderType,
-		InfrastructureConfig: config.readOpaque("infrastructureConfig", "infrastructure_config"),
-		ControlPlaneConfig:   config.readOpaque("controlPlaneConfig", "control_plane_config"),
+		InfrastructureConfig: config.readRawObject("infrastructureConfig", "infrastructure_config"),
+		ControlPlaneConfig:   config.readRawObject("controlPlaneConfig", "control_plane_config"),
 	}
 	if out.InfrastructureConfig == nil {
 		out.InfrastructureConfig = slices.Clone(m.infrastructure)
@@ -187,12 +187,12 @@ func (m *Maker) newProvider(spec object) shoot.Provider {
 		out.ControlPlaneConfig = slices.Clone(m.controlPlane)
 	}
 	if out.InfrastructureConfig == nil && m.needs.infrastructure {
-		config.addMissing("infrastructureConfig", m.requiredReason())
+		config.addMissingProblem("infrastructureConfig", m.describeMissingDefault())
 	}
 	return out
 }
 
-// requiredReason returns why a value is required.
-func (m *Maker) requiredReason() string {
+// describeMissingDefault returns why a value is required.
+func (m *Maker) describeMissingDefault() string {
 	return fmt.Sprintf("the provider %s requires it and no default is configured", m.ProviderType)
 }

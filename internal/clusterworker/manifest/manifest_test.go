@@ -67,7 +67,7 @@ func newMaker(t *testing.T, cfg manifest.Config) *manifest.Maker {
 // made returns the sent manifest in readable form.
 func made(t *testing.T, cfg manifest.Config, c clusterworker.Claim) string {
 	t.Helper()
-	m, err := newMaker(t, cfg).Make(c)
+	m, err := newMaker(t, cfg).BuildManifest(c)
 	if err != nil {
 		t.Fatalf("Make: %v", err)
 	}
@@ -275,14 +275,14 @@ func TestNewRefuses(t *testing.T) {
 
 func TestName(t *testing.T) {
 	m, c := newMaker(t, local()), claim(`{}`)
-	if got := m.Name(c, 0); got != "eu-we-oyldub" {
+	if got := m.DeriveShootName(c, 0); got != "eu-we-oyldub" {
 		t.Errorf("the name is %q; the project leaves twelve characters", got)
 	}
-	if m.Name(c, 0) == m.Name(c, 1) {
+	if m.DeriveShootName(c, 0) == m.DeriveShootName(c, 1) {
 		t.Error("the second choice is the first one")
 	}
 	c.ShootName = ""
-	if _, err := m.Make(c); err == nil {
+	if _, err := m.BuildManifest(c); err == nil {
 		t.Error("a Shoot without a name was made, which nobody would find again")
 	}
 }
@@ -305,7 +305,7 @@ func TestZonesOfAnotherRegion(t *testing.T) {
 	if got := made(t, aws(), claim(`{}`)); !strings.Contains(got, `"eu-central-1a"`) {
 		t.Errorf("the default zone is not in %s", got)
 	}
-	_, err := newMaker(t, aws()).Make(claim(`{"region":"us-east-1"}`))
+	_, err := newMaker(t, aws()).BuildManifest(claim(`{"region":"us-east-1"}`))
 	if err == nil || !strings.Contains(err.Error(), "spec.zones is missing") {
 		t.Errorf("the zone of another region was used: %v", err)
 	}

@@ -28,9 +28,9 @@ const (
 	longHashLimit = 16
 )
 
-// NameLimit returns the longest name of a Shoot in a project: the configured length, or
+// ResolveNameLimit returns the longest name of a Shoot in a project: the configured length, or
 // less if Gardener allows less.
-func NameLimit(configuredLength int, projectName string) (int, error) {
+func ResolveNameLimit(configuredLength int, projectName string) (limit int, err error) {
 	switch left := MaxCombinedLength - len(projectName); {
 	case configuredLength < 1 || configuredLength > MaxNameLength:
 		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxNameLength, configuredLength)
@@ -44,7 +44,7 @@ func NameLimit(configuredLength int, projectName string) (int, error) {
 	}
 }
 
-// ShootName returns the nth choice, from 0, for the name of a cluster's Shoot. It has
+// DeriveShootName returns the nth choice, from 0, for the name of a cluster's Shoot. It has
 // at most maxLength characters, where maxLength must be at least MinNameLimit. It is a DNS
 // label that begins with a letter and has no two consecutive hyphens.
 //
@@ -54,44 +54,44 @@ func NameLimit(configuredLength int, projectName string) (int, error) {
 // be short. The same cluster always gets the same name. If two clusters have the same
 // name in spite of their hashes, the next choice of either differs. The store of the
 // names detects such conflicts.
-func ShootName(clusterName, clusterID string, choice, maxLength int) string {
+func DeriveShootName(clusterName, clusterID string, choiceIndex, maxLength int) string {
 	if maxLength < MinNameLimit {
-		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", maxLength)) // NameLimit returns this error first
+		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", maxLength)) // ResolveNameLimit returns this error first
 	}
 	length := shortHashLength
 	if maxLength >= longHashLimit {
 		length = longHashLength
 	}
-	h := hashName(clusterID, choice)
+	h := hashClusterID(clusterID, choiceIndex)
 	room := min(maxLength, MaxNameLength) - length - len("-")
 	if room < 1 {
-		return letterFirst(h)[:length]
+		return replaceLeadingDigit(h)[:length]
 	}
-	r := readablePart(clusterName)
+	r := sanitizeClusterName(clusterName)
 	if r = strings.TrimRight(r[:min(room, len(r))], "-"); r == "" {
-		return letterFirst(h)[:length]
+		return replaceLeadingDigit(h)[:length]
 	}
 	return r + "-" + h[:length]
 }
 
-// hashName returns 52 characters, of which every leading one is equally random.
-func hashName(id string, n int) string {
-	sum := sha256.Sum256([]byte(strconv.Itoa(n) + "/" + id))
+// hashClusterID returns 52 characters, of which every leading one is equally random.
+func hashClusterID(clusterID string, choiceIndex int) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(choiceIndex) + "/" + clusterID))
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))
 }
 
-// letterFirst returns the hash with a letter as its first character.
-func letterFirst(h string) string {
-	if h[0] <= '9' {
-		return string(rune('a'+h[0]-'2')) + h[1:]
+// replaceLeadingDigit returns the hash with a letter as its first character.
+func replaceLeadingDigit(hash string) string {
+	if hash[0] <= '9' {
+		return string(rune('a'+hash[0]-'2')) + hash[1:]
 	}
-	return h
+	return hash
 }
 
-// readablePart returns the usable part of a cluster's name. The API already ensures a
+// sanitizeClusterName returns the usable part of a cluster's name. The API already ensures a
 // valid name except for a leading digit and consecutive hyphens; this function does not
 // rely on that.
-func readablePart(clusterName string) string {
+func sanitizeClusterName(clusterName string) string {
 	var b strings.Builder
 	for _, c := range []byte(strings.ToLower(clusterName)) {
 		letter, digit := 'a' <= c && c <= 'z', '0' <= c && c <= '9'

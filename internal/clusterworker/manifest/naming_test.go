@@ -39,7 +39,7 @@ func TestNameLimit(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := manifest.NameLimit(c.configured, c.project)
+			got, err := manifest.ResolveNameLimit(c.configured, c.project)
 			if got != c.want || (err == nil) != (c.says == "") {
 				t.Fatalf("%s: Limit is %d, %v; want %d", c.reason, got, err, c.want)
 			}
@@ -75,7 +75,7 @@ func TestShootName(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := manifest.ShootName(c.cluster, namedClusterID, c.n, c.limit)
+			got := manifest.DeriveShootName(c.cluster, namedClusterID, c.n, c.limit)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
@@ -103,9 +103,9 @@ func TestNamesAreValidAndStable(t *testing.T) {
 		cluster := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?`)).Draw(t, "cluster")
 		clusterID, n := rapid.String().Draw(t, "id"), rapid.IntRange(0, 1000).Draw(t, "n")
 		limit := rapid.IntRange(manifest.MinNameLimit, 80).Draw(t, "limit")
-		name := manifest.ShootName(cluster, clusterID, n, limit)
+		name := manifest.DeriveShootName(cluster, clusterID, n, limit)
 		wantValidName(t, name, limit)
-		if again := manifest.ShootName(cluster, clusterID, n, limit); again != name {
+		if again := manifest.DeriveShootName(cluster, clusterID, n, limit); again != name {
 			t.Fatalf("%q is called %q the second time", name, again)
 		}
 	})
@@ -121,7 +121,7 @@ func TestNamesAreDistinct(t *testing.T) {
 				for n := range 2 {
 					whose := fmt.Sprintf("choice %d of %s of cluster %d", n, cluster, i)
 					// The ids are fixed and known not to collide.
-					name := manifest.ShootName(cluster, fmt.Sprintf("%08x-0000-4000-8000-%s", i, cluster), n, limit)
+					name := manifest.DeriveShootName(cluster, fmt.Sprintf("%08x-0000-4000-8000-%s", i, cluster), n, limit)
 					wantValidName(t, name, limit)
 					if other, ok := seen[name]; ok {
 						t.Fatalf("with %d characters %q is %s and %s", limit, name, whose, other)
@@ -133,14 +133,14 @@ func TestNamesAreDistinct(t *testing.T) {
 	}
 }
 
-// TestNameLimitTooShort: a limit that NameLimit rejects is a programming error.
+// TestNameLimitTooShort: a limit that ResolveNameLimit rejects is a programming error.
 func TestNameLimitTooShort(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a name of five characters was made")
 		}
 	}()
-	manifest.ShootName("eu-west-03", namedClusterID, 0, manifest.MinNameLimit-1)
+	manifest.DeriveShootName("eu-west-03", namedClusterID, 0, manifest.MinNameLimit-1)
 }
 
 func FuzzShootName(f *testing.F) {
@@ -151,6 +151,6 @@ func FuzzShootName(f *testing.F) {
 		if limit < manifest.MinNameLimit {
 			t.Skip("Limit refuses that")
 		}
-		wantValidName(t, manifest.ShootName(cluster, clusterID, n, limit), limit)
+		wantValidName(t, manifest.DeriveShootName(cluster, clusterID, n, limit), limit)
 	})
 }

@@ -17,18 +17,18 @@ const maxProblems = 8
 // maxText is the longest text of the problems.
 const maxText = 2000
 
-// problems are the faults in the specs of one cluster.
-type problems struct {
+// specProblems are the faults in the specs of one cluster.
+type specProblems struct {
 	where string // prefix of the problems that follow: names the spec being read
 	list  []string
 }
 
-func (p *problems) addf(format string, args ...any) {
+func (p *specProblems) addProblemf(format string, args ...any) {
 	p.list = append(p.list, p.where+fmt.Sprintf(format, args...))
 }
 
 // joinErrors returns all problems as one error, nil if there are none.
-func (p *problems) joinErrors() error {
+func (p *specProblems) joinErrors() error {
 	if len(p.list) == 0 {
 		return nil
 	}
@@ -43,20 +43,20 @@ func (p *problems) joinErrors() error {
 	return errors.New(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")) // the database accepts nothing else
 }
 
-// A kind is the type of a JSON value, as worded in messages.
-type kind string
+// A jsonType is the type of a JSON value, as worded in messages.
+type jsonType string
 
 const (
-	anObject kind = "an object"
-	aList    kind = "a list"
-	aString  kind = "a string"
-	aNumber  kind = "a number"
-	aBoolean kind = "true or false"
-	nothing  kind = "null"
+	anObject jsonType = "an object"
+	aList    jsonType = "a list"
+	aString  jsonType = "a string"
+	aNumber  jsonType = "a number"
+	aBoolean jsonType = "true or false"
+	nothing  jsonType = "null"
 )
 
-// kindOf returns the kind of a valid value.
-func kindOf(raw json.RawMessage) kind {
+// detectJSONType returns the kind of a valid value.
+func detectJSONType(raw json.RawMessage) jsonType {
 	switch text := strings.TrimLeft(string(raw), " \t\r\n"); {
 	case text == "" || text[0] == 'n':
 		return nothing
@@ -73,104 +73,106 @@ func kindOf(raw json.RawMessage) kind {
 	}
 }
 
-// An object is a JSON object that is read key by key. Absent and null values are empty.
+// A specObject is a JSON object that is read key by key. Absent and null values are empty.
 // A value of a wrong type is a problem and then empty as well. Keys that are not read
 // are ignored: other adapters read the same specs.
-type object struct {
+type specObject struct {
 	path string
 	keys map[string]json.RawMessage // by exact name
-	p    *problems
+	p    *specProblems
 }
 
-// openObject reads an object; an absent one has no keys.
-func openObject(p *problems, path string, raw json.RawMessage) object {
-	o := object{path: path, p: p}
+// decodeObject reads an object; an absent one has no keys.
+func decodeObject(problems *specProblems, path string, raw json.RawMessage) specObject {
+	o := specObject{path: path, p: problems}
 	if len(raw) == 0 {
 		return o
 	}
 	if !json.Valid(raw) {
-		p.addf("%s is not valid JSON", path)
+		problems.addProblemf("%s is not valid JSON", path)
 		return o
 	}
-	if k := kindOf(raw); k != anObject && k != nothing {
-		p.addf("%s must be an object, not %s", path, k)
+	if k := detectJSONType(raw); k != anObject && k != nothing {
+		problems.addProblemf("%s must be an object, not %s", path, k)
 		return o
 	}
 	if err := json.Unmarshal(raw, &o.keys); err != nil {
-		p.addf("%s cannot be read: %v", path, err)
+		problems.addProblemf("%s cannot be read: %v", path, err)
 	}
 	return o
 }
 
-// pathOf returns the path of a key.
-func (o object) pathOf(key string) string { return o.path + "." + key }
+// childPath returns the path of a key.
+func (o specObject) childPath(key string) string { return o.path + "." + key }
 
-// findValue returns the value of a key under any of its spellings. Two different values
+// findValueByAnySpelling returns the value of a key under any of its spellings. Two different values
 // are a problem, as the intended one is unknown.
-func (o object) findValue(spellings []string) (key string, raw json.RawMessage) {
-	key = spellings[0]
-	for _, s := range spellings {
+func (o specObject) findValueByAnySpelling(keySpellings []string) (key string, raw json.RawMessage) {
+	key = keySpellings[0]
+	for _, s := range keySpellings {
 		v, ok := o.keys[s]
 		switch {
-		case !ok || kindOf(v) == nothing:
+		case !ok || detectJSONType(v) == nothing:
 		case raw == nil:
 			key, raw = s, v
 		case !equalJSON(raw, v):
-			o.p.addf("%s and %s have different values; set only one of them", o.pathOf(key), o.pathOf(s))
+			o.p.addProblemf("%s and %s have different values; set only one of them", o.childPath(key), o.childPath(s))
 		}
 	}
 	return key, raw
 }
 
 func equalJSON(a, b json.RawMessage) bool {
-	x, errX := canonicalJSON(a)
-	y, errY := canonicalJSON(b)
+	x, errX := canonicalizeJSON(a)
+	y, errY := canonicalizeJSON(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// addWrongType records a value of the wrong type.
-func (o object) addWrongType(key string, want, got kind) {
+// addWrongTypeProblem records a value of the wrong type.
+func (o specObject) addWrongTypeProblem(key string, want, got jsonType) {
 	hint := ""
 	if want == aString && got == aNumber {
 		hint = "; put it in quotes" // 1.30 would become 1.3
 	}
-	o.p.addf("%s must be %s, not %s%s", o.pathOf(key), want, got, hint)
+	o.p.addProblemf("%s must be %s, not %s%s", o.childPath(key), want, got, hint)
 }
 
-// addMissing records that a required value is missing.
-func (o object) addMissing(key, why string) { o.p.addf("%s is missing: %s", o.pathOf(key), why) }
+// addMissingProblem records that a required value is missing.
+func (o specObject) addMissingProblem(key, reason string) {
+	o.p.addProblemf("%s is missing: %s", o.childPath(key), reason)
+}
 
-// readText reads a string.
-func (o object) readText(spellings ...string) string {
-	key, raw := o.findValue(spellings)
+// readString reads a string.
+func (o specObject) readString(keySpellings ...string) string {
+	key, raw := o.findValueByAnySpelling(keySpellings)
 	if raw == nil {
 		return ""
 	}
 	var s string
-	if k := kindOf(raw); k != aString || json.Unmarshal(raw, &s) != nil {
-		o.addWrongType(key, aString, k)
+	if k := detectJSONType(raw); k != aString || json.Unmarshal(raw, &s) != nil {
+		o.addWrongTypeProblem(key, aString, k)
 	}
 	return s
 }
 
-// readCount reads a number. ok is false for an absent one.
-func (o object) readCount(spellings ...string) (n int32, ok bool) {
-	key, raw := o.findValue(spellings)
+// readNonNegativeInt reads a number. ok is false for an absent one.
+func (o specObject) readNonNegativeInt(keySpellings ...string) (n int32, ok bool) {
+	key, raw := o.findValueByAnySpelling(keySpellings)
 	if raw == nil {
 		return 0, false
 	}
-	if k := kindOf(raw); k != aNumber {
-		o.addWrongType(key, aNumber, k)
+	if k := detectJSONType(raw); k != aNumber {
+		o.addWrongTypeProblem(key, aNumber, k)
 		return 0, false
 	}
 	i, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 32)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && i > 0:
-		o.p.addf("%s is too large", o.pathOf(key))
+		o.p.addProblemf("%s is too large", o.childPath(key))
 	case i < 0:
-		o.p.addf("%s must not be negative", o.pathOf(key))
+		o.p.addProblemf("%s must not be negative", o.childPath(key))
 	case err != nil:
-		o.p.addf("%s must be a whole number", o.pathOf(key))
+		o.p.addProblemf("%s must be a whole number", o.childPath(key))
 	default:
 		return int32(i), true
 	}
@@ -178,72 +180,72 @@ func (o object) readCount(spellings ...string) (n int32, ok bool) {
 }
 
 // readObject reads an object.
-func (o object) readObject(spellings ...string) object {
-	key, raw := o.findValue(spellings)
-	return openObject(o.p, o.pathOf(key), raw)
+func (o specObject) readObject(keySpellings ...string) specObject {
+	key, raw := o.findValueByAnySpelling(keySpellings)
+	return decodeObject(o.p, o.childPath(key), raw)
 }
 
-// readOpaque reads an object that is passed on unchanged.
-func (o object) readOpaque(spellings ...string) json.RawMessage {
-	key, raw := o.findValue(spellings)
+// readRawObject reads an object that is passed on unchanged.
+func (o specObject) readRawObject(keySpellings ...string) json.RawMessage {
+	key, raw := o.findValueByAnySpelling(keySpellings)
 	if raw == nil {
 		return nil
 	}
-	if k := kindOf(raw); k != anObject {
-		o.addWrongType(key, anObject, k)
+	if k := detectJSONType(raw); k != anObject {
+		o.addWrongTypeProblem(key, anObject, k)
 		return nil
 	}
-	out, err := canonicalJSON(raw)
+	out, err := canonicalizeJSON(raw)
 	if err != nil {
-		o.p.addf("%s cannot be read: %v", o.pathOf(key), err)
+		o.p.addProblemf("%s cannot be read: %v", o.childPath(key), err)
 	}
 	return out
 }
 
 // readList reads a list.
-func (o object) readList(key string) []json.RawMessage {
-	key, raw := o.findValue([]string{key})
+func (o specObject) readList(key string) []json.RawMessage {
+	key, raw := o.findValueByAnySpelling([]string{key})
 	if raw == nil {
 		return nil
 	}
 	var values []json.RawMessage
-	if k := kindOf(raw); k != aList || json.Unmarshal(raw, &values) != nil {
-		o.addWrongType(key, aList, k)
+	if k := detectJSONType(raw); k != aList || json.Unmarshal(raw, &values) != nil {
+		o.addWrongTypeProblem(key, aList, k)
 	}
 	return values
 }
 
-// readTexts reads a list of strings.
-func (o object) readTexts(key string) []string {
+// readStringList reads a list of strings.
+func (o specObject) readStringList(key string) []string {
 	var out []string
 	for i, v := range o.readList(key) {
 		var s string
-		if k := kindOf(v); k != aString || json.Unmarshal(v, &s) != nil {
-			o.addWrongType(fmt.Sprintf("%s[%d]", key, i), aString, k)
+		if k := detectJSONType(v); k != aString || json.Unmarshal(v, &s) != nil {
+			o.addWrongTypeProblem(fmt.Sprintf("%s[%d]", key, i), aString, k)
 		}
 		out = append(out, s)
 	}
 	return out
 }
 
-// readObjects reads a list of objects.
-func (o object) readObjects(key string) []object {
-	var out []object
+// readObjectList reads a list of objects.
+func (o specObject) readObjectList(key string) []specObject {
+	var out []specObject
 	for i, v := range o.readList(key) {
-		out = append(out, openObject(o.p, fmt.Sprintf("%s[%d]", o.pathOf(key), i), v))
+		out = append(out, decodeObject(o.p, fmt.Sprintf("%s[%d]", o.childPath(key), i), v))
 	}
 	return out
 }
 
-// readTextMap reads an object with string values.
-func (o object) readTextMap(key string) map[string]string {
+// readStringMap reads an object with string values.
+func (o specObject) readStringMap(key string) map[string]string {
 	in := o.readObject(key)
 	if len(in.keys) == 0 {
 		return nil
 	}
 	out := make(map[string]string, len(in.keys))
 	for _, k := range slices.Sorted(maps.Keys(in.keys)) {
-		out[k] = in.readText(k)
+		out[k] = in.readString(k)
 	}
 	return out
 }

@@ -22,9 +22,9 @@ const (
 	defaultMinimum, defaultMaximum = 1, 3
 )
 
-// newWorkers builds the worker groups, in the order of their names, as the order of the
+// buildWorkers builds the worker groups, in the order of their names, as the order of the
 // pools has no meaning.
-func (m *Maker) newWorkers(p *problems, pools []clusterworker.Pool, region string) []shoot.Worker {
+func (m *Maker) buildWorkers(problems *specProblems, pools []clusterworker.Pool, region string) []shoot.Worker {
 	if len(pools) == 0 {
 		pools = []clusterworker.Pool{{Name: defaultPool}}
 	}
@@ -34,25 +34,25 @@ func (m *Maker) newWorkers(p *problems, pools []clusterworker.Pool, region strin
 	var machines int64
 	out := make([]shoot.Worker, len(pools))
 	for i, pool := range pools {
-		p.where = fmt.Sprintf("node pool %q: ", pool.Name)
+		problems.where = fmt.Sprintf("node pool %q: ", pool.Name)
 		if i > 0 && pool.Name == pools[i-1].Name {
-			p.addf("the name is used twice")
+			problems.addProblemf("the name is used twice")
 		}
-		if !isValidWorkerName(pool.Name) {
-			p.addf("the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", maxWorkerName)
+		if !isValidDNSLabel(pool.Name) {
+			problems.addProblemf("the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", maxWorkerName)
 		}
-		out[i] = m.newWorker(openObject(p, "spec", pool.Spec), pool.Name, region)
+		out[i] = m.buildWorker(decodeObject(problems, "spec", pool.Spec), pool.Name, region)
 		machines += int64(out[i].Maximum)
 	}
-	p.where = ""
-	if machines == 0 && len(p.list) == 0 {
-		p.addf("no node pool allows a machine, and Gardener requires at least one: set the maximum of a node pool to 1 or more")
+	problems.where = ""
+	if machines == 0 && len(problems.list) == 0 {
+		problems.addProblemf("no node pool allows a machine, and Gardener requires at least one: set the maximum of a node pool to 1 or more")
 	}
 	return out
 }
 
-// isValidWorkerName reports whether a name is a DNS label within the limit.
-func isValidWorkerName(name string) bool {
+// isValidDNSLabel reports whether a name is a DNS label within the limit.
+func isValidDNSLabel(name string) bool {
 	edge := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 	for _, c := range []byte(name) {
 		if c != '-' && !edge(c) {
@@ -62,49 +62,49 @@ func isValidWorkerName(name string) bool {
 	return name != "" && len(name) <= maxWorkerName && edge(name[0]) && edge(name[len(name)-1])
 }
 
-func (m *Maker) newWorker(spec object, name, region string) shoot.Worker {
+func (m *Maker) buildWorker(spec specObject, name, region string) shoot.Worker {
 	w := shoot.Worker{
 		Name:    name,
-		Machine: shoot.Machine{Type: cmp.Or(spec.readText("machineType", "machine_type"), m.MachineType), Image: readImage(spec)},
-		Volume:  m.newVolume(spec),
-		Zones:   m.workerZones(spec, region),
-		Labels:  spec.readTextMap("labels"),
+		Machine: shoot.Machine{Type: cmp.Or(spec.readString("machineType", "machine_type"), m.MachineType), Image: readImageOrNil(spec)},
+		Volume:  m.buildVolumeOrNil(spec),
+		Zones:   m.readZonesOrDefault(spec, region),
+		Labels:  spec.readStringMap("labels"),
 		Taints:  readTaints(spec),
 	}
 	if w.Machine.Type == "" {
-		spec.addMissing("machineType", "no default machine type is configured")
+		spec.addMissingProblem("machineType", "no default machine type is configured")
 	}
 	w.Minimum, w.Maximum = readMachineCounts(spec)
 	return w
 }
 
 // readMachineCounts returns the minimum and maximum number of machines.
-func readMachineCounts(spec object) (minimum, maximum int32) {
+func readMachineCounts(spec specObject) (minimum, maximum int32) {
 	autoscaling := spec.readObject("autoscaling")
-	replicas, fixed := spec.readCount("replicas")
-	minimum, hasMinimum := readEither(spec, "minimum", autoscaling, "min")
-	maximum, hasMaximum := readEither(spec, "maximum", autoscaling, "max")
+	replicas, fixed := spec.readNonNegativeInt("replicas")
+	minimum, hasMinimum := readIntFromEither(spec, "minimum", autoscaling, "min")
+	maximum, hasMaximum := readIntFromEither(spec, "maximum", autoscaling, "max")
 	switch {
 	case fixed && (hasMinimum || hasMaximum):
-		spec.p.addf("%s sets a fixed number of machines; remove it, or remove minimum and maximum", spec.pathOf("replicas"))
+		spec.p.addProblemf("%s sets a fixed number of machines; remove it, or remove minimum and maximum", spec.childPath("replicas"))
 	case fixed:
 		return replicas, replicas
 	case hasMinimum != hasMaximum:
-		spec.p.addf("only one of minimum and maximum is set; set both, or set %s", spec.pathOf("replicas"))
+		spec.p.addProblemf("only one of minimum and maximum is set; set both, or set %s", spec.childPath("replicas"))
 	case !hasMinimum:
 		return defaultMinimum, defaultMaximum
 	case maximum < minimum:
-		spec.p.addf("maximum %d is less than minimum %d", maximum, minimum)
+		spec.p.addProblemf("maximum %d is less than minimum %d", maximum, minimum)
 	}
 	return minimum, maximum
 }
 
-// readEither reads a number that can be in one of two places.
-func readEither(a object, keyA string, b object, keyB string) (int32, bool) {
-	x, okX := a.readCount(keyA)
-	y, okY := b.readCount(keyB)
+// readIntFromEither reads a number that can be in one of two places.
+func readIntFromEither(a specObject, keyA string, b specObject, keyB string) (n int32, ok bool) {
+	x, okX := a.readNonNegativeInt(keyA)
+	y, okY := b.readNonNegativeInt(keyB)
 	if okX && okY && x != y {
-		a.p.addf("%s and %s have different values; set only one of them", a.pathOf(keyA), b.pathOf(keyB))
+		a.p.addProblemf("%s and %s have different values; set only one of them", a.childPath(keyA), b.childPath(keyB))
 	}
 	if okX {
 		return x, true
@@ -112,59 +112,59 @@ func readEither(a object, keyA string, b object, keyB string) (int32, bool) {
 	return y, okY
 }
 
-// readImage returns nil if Gardener chooses the image and keeps it up to date.
-func readImage(spec object) *shoot.Image {
+// readImageOrNil returns nil if Gardener chooses the image and keeps it up to date.
+func readImageOrNil(spec specObject) *shoot.Image {
 	o := spec.readObject("image")
-	i := shoot.Image{Name: o.readText("name"), Version: o.readText("version")}
+	i := shoot.Image{Name: o.readString("name"), Version: o.readString("version")}
 	if i.Name != "" {
 		return &i
 	}
 	if i.Version != "" {
-		o.addMissing("name", "the image name is required with a version")
+		o.addMissingProblem("name", "the image name is required with a version")
 	}
 	return nil
 }
 
-func (m *Maker) newVolume(spec object) *shoot.Volume {
+func (m *Maker) buildVolumeOrNil(spec specObject) *shoot.Volume {
 	o := spec.readObject("volume")
-	v := shoot.Volume{Type: cmp.Or(o.readText("type"), m.VolumeType), Size: cmp.Or(o.readText("size"), m.VolumeSize)}
+	v := shoot.Volume{Type: cmp.Or(o.readString("type"), m.VolumeType), Size: cmp.Or(o.readString("size"), m.VolumeSize)}
 	switch {
 	case m.needs.volume && v.Type == "":
-		o.addMissing("type", m.requiredReason())
+		o.addMissingProblem("type", m.describeMissingDefault())
 	case m.needs.volume && v.Size == "":
-		o.addMissing("size", m.requiredReason())
+		o.addMissingProblem("size", m.describeMissingDefault())
 	case v.Size == "" && v.Type != "":
-		o.addMissing("size", "a volume requires a size and no default is configured")
+		o.addMissingProblem("size", "a volume requires a size and no default is configured")
 	case v.Size == "":
 		return nil
 	}
 	return &v
 }
 
-// workerZones returns the zones of the pool, or the default ones, which are valid only
+// readZonesOrDefault returns the zones of the pool, or the default ones, which are valid only
 // in the default region.
-func (m *Maker) workerZones(spec object, region string) []string {
-	zones := spec.readTexts("zones")
+func (m *Maker) readZonesOrDefault(spec specObject, region string) []string {
+	zones := spec.readStringList("zones")
 	if len(zones) == 0 && region == m.Region {
 		zones = slices.Clone(m.Zones)
 	}
 	if len(zones) == 0 && m.needs.zones {
-		spec.addMissing("zones", m.requiredReason()+" for the region")
+		spec.addMissingProblem("zones", m.describeMissingDefault()+" for the region")
 	}
 	return zones
 }
 
-func readTaints(spec object) []shoot.Taint {
+func readTaints(spec specObject) []shoot.Taint {
 	var out []shoot.Taint
-	for _, o := range spec.readObjects("taints") {
-		t := shoot.Taint{Key: o.readText("key"), Value: o.readText("value"), Effect: o.readText("effect")}
+	for _, o := range spec.readObjectList("taints") {
+		t := shoot.Taint{Key: o.readString("key"), Value: o.readString("value"), Effect: o.readString("effect")}
 		if t.Key == "" {
-			o.addMissing("key", "a taint requires a key")
+			o.addMissingProblem("key", "a taint requires a key")
 		}
 		switch t.Effect {
 		case "NoSchedule", "PreferNoSchedule", "NoExecute":
 		default:
-			o.p.addf("%s is %q; must be NoSchedule, PreferNoSchedule or NoExecute", o.pathOf("effect"), t.Effect)
+			o.p.addProblemf("%s is %q; must be NoSchedule, PreferNoSchedule or NoExecute", o.childPath("effect"), t.Effect)
 		}
 		out = append(out, t)
 	}

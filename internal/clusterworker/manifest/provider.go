@@ -12,19 +12,19 @@ const (
 // requires.
 const annotationMetalTenant = "cluster.metal-stack.io/tenant"
 
-// needs are the required values of a provider's Shoots. They are checked here because
+// requiredFields are the required values of a provider's Shoots. They are checked here because
 // the extensions report them late or in other terms.
-type needs struct {
+type requiredFields struct {
 	infrastructure, nodes, volume, zones bool
 }
 
-func needsOf(provider string) needs {
+func requiredFieldsOf(provider string) requiredFields {
 	switch provider {
 	case providerAWS:
-		return needs{infrastructure: true, nodes: true, volume: true, zones: true}
+		return requiredFields{infrastructure: true, nodes: true, volume: true, zones: true}
 	case providerMetal:
-		return needs{infrastructure: true}
+		return requiredFields{infrastructure: true}
 	default:
-		return needs{}
+		return requiredFields{}
 	}
 }

@@ -73,7 +73,7 @@ func TestRefusals(t *testing.T) {
 			if cfg.ProviderType == "" {
 				cfg = local()
 			}
-			got, err := newMaker(t, cfg).Make(c.claim)
+			got, err := newMaker(t, cfg).BuildManifest(c.claim)
 			if err == nil {
 				t.Fatalf("%s, but %+v was made", c.reason, got)
 			}
@@ -87,11 +87,11 @@ func TestRefusals(t *testing.T) {
 // TestManyProblems: a message stays readable and can be stored for any spec.
 func TestManyProblems(t *testing.T) {
 	many := `{"labels":{"x":1},"zones":[1` + strings.Repeat(",1", 19) + `]}`
-	_, err := newMaker(t, local()).Make(claim(`{}`, "a", many))
+	_, err := newMaker(t, local()).BuildManifest(claim(`{}`, "a", many))
 	if err == nil || !strings.HasSuffix(err.Error(), "; and 13 more") {
 		t.Errorf("21 problems are told as %v", err)
 	}
-	_, err = newMaker(t, local()).Make(claim(`{}`, "a", `{"labels":{"`+strings.Repeat(`é\u0000`, 5000)+`":1}}`))
+	_, err = newMaker(t, local()).BuildManifest(claim(`{}`, "a", `{"labels":{"`+strings.Repeat(`é\u0000`, 5000)+`":1}}`))
 	if err == nil || len(err.Error()) > 2100 || !utf8.ValidString(err.Error()) || strings.Contains(err.Error(), "\x00") {
 		t.Errorf("the database would not take %q", err)
 	}
@@ -109,7 +109,7 @@ func FuzzMake(f *testing.F) {
 		for _, cfg := range []manifest.Config{local(), aws()} {
 			m := newMaker(t, cfg)
 			c := claim(spec, pool, poolSpec)
-			got, err := m.Make(c)
+			got, err := m.BuildManifest(c)
 			if err != nil {
 				if text := err.Error(); text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 					t.Fatalf("the message %q can not be stored", text)
@@ -120,7 +120,7 @@ func FuzzMake(f *testing.F) {
 			if err != nil || !json.Valid(text) {
 				t.Fatalf("%+v marshals to %s, %v", got, text, err)
 			}
-			again, err := m.Make(c)
+			again, err := m.BuildManifest(c)
 			if err != nil {
 				t.Fatalf("the second time it is refused: %v", err)
 			}

@@ -17,28 +17,28 @@ var _ clusterworker.OutboxStore = (*Outbox)(nil)
 // An Outbox stores the change events that are not delivered yet.
 type Outbox struct{ db database }
 
-// encodeChange returns a change in its stored form, empty for nil.
-func encodeChange(c *clusterworker.Change) (string, error) {
-	if c == nil {
+// marshalChangeOrEmpty returns a change in its stored form, empty for nil.
+func marshalChangeOrEmpty(change *clusterworker.Change) (string, error) {
+	if change == nil {
 		return "", nil
 	}
-	bounded := *c
-	bounded.Message = sanitizeText(c.Message)
-	bounded.ID = bounded.Event().ID
+	bounded := *change
+	bounded.Message = sanitizeAndTruncateText(change.Message)
+	bounded.ID = bounded.ToChangeEvent().ID
 	data, err := json.Marshal(bounded)
 	if err != nil {
-		return "", fmt.Errorf("encode change event of cluster %q: %w", c.ClusterID, err)
+		return "", fmt.Errorf("encode change event of cluster %q: %w", change.ClusterID, err)
 	}
 	return string(data), nil
 }
 
-// ClaimChanges leases due changes of a sink. It skips a change that it cannot read,
+// LeaseDueChanges leases due changes of a sink. It skips a change that it cannot read,
 // which a newer version wrote and will deliver.
-func (o *Outbox) ClaimChanges(ctx context.Context, sink string, most int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
+func (o *Outbox) LeaseDueChanges(ctx context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
 	var rows []db.ClaimChangesRow
-	err := o.db.sendBatch(ctx, fmt.Sprintf("claim change events of sink %q", sink), func(b *pgx.Batch) {
+	err := o.db.runBatch(ctx, fmt.Sprintf("claim change events of sink %q", sink), func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collectRows(b.Queue(db.ClaimChanges, lease, sink, int64(most)), &rows)
+		scanRowsInto(b.Queue(db.ClaimChanges, lease, sink, int64(limit)), &rows)
 	})
 	if err != nil {
 		return nil, err
@@ -54,22 +54,22 @@ func (o *Outbox) ClaimChanges(ctx context.Context, sink string, most int, lease 
 	return pending, nil
 }
 
-// RenewChanges extends leases to the given time from now.
-func (o *Outbox) RenewChanges(ctx context.Context, seqs []int64, lease time.Duration) error {
-	return o.db.exec(ctx, "renew leases of change events", db.RenewChanges, lease, seqs)
+// RenewChangeLeases extends leases to the given time from now.
+func (o *Outbox) RenewChangeLeases(ctx context.Context, changeSeqs []int64, lease time.Duration) error {
+	return o.db.execStatement(ctx, "renew leases of change events", db.RenewChanges, lease, changeSeqs)
 }
 
-// FinishChanges removes changes and records their deliveries, in one statement.
-func (o *Outbox) FinishChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
-	r := columnsOf(results)
-	return o.db.exec(ctx, "finish change events", db.FinishChanges, r.seqs, r.states, r.attempts, r.errors, r.statuses)
+// DeleteChangesAndRecordDeliveries removes changes and records their deliveries, in one statement.
+func (o *Outbox) DeleteChangesAndRecordDeliveries(ctx context.Context, results []clusterworker.DeliveryResult) error {
+	r := toResultColumns(results)
+	return o.db.execStatement(ctx, "finish change events", db.FinishChanges, r.seqs, r.states, r.attempts, r.errors, r.statuses)
 }
 
-// PutOffChanges records a failure of each change, and makes it due again after its
+// RecordFailuresAndRescheduleChanges records a failure of each change, and makes it due again after its
 // delay.
-func (o *Outbox) PutOffChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
-	r := columnsOf(results)
-	return o.db.exec(ctx, "reschedule change events", db.PutOffChanges, r.seqs, r.delays, r.attempts, r.errors, r.statuses)
+func (o *Outbox) RecordFailuresAndRescheduleChanges(ctx context.Context, results []clusterworker.DeliveryResult) error {
+	r := toResultColumns(results)
+	return o.db.execStatement(ctx, "reschedule change events", db.PutOffChanges, r.seqs, r.delays, r.attempts, r.errors, r.statuses)
 }
 
 // resultColumns holds delivery results in columns.
@@ -79,21 +79,21 @@ type resultColumns struct {
 	attempts, statuses []int32
 }
 
-func columnsOf(results []clusterworker.DeliveryResult) (c resultColumns) {
+func toResultColumns(results []clusterworker.DeliveryResult) (columns resultColumns) {
 	for _, r := range results {
-		c.seqs, c.delays = append(c.seqs, r.Seq), append(c.delays, r.Delay.Microseconds())
-		c.states, c.errors = append(c.states, string(r.State)), append(c.errors, string(r.Class))
-		c.attempts, c.statuses = append(c.attempts, int32(r.Attempts)), append(c.statuses, int32(r.Status)) //nolint:gosec // 0 or 1, and an HTTP status
+		columns.seqs, columns.delays = append(columns.seqs, r.Seq), append(columns.delays, r.Delay.Microseconds())
+		columns.states, columns.errors = append(columns.states, string(r.State)), append(columns.errors, string(r.Class))
+		columns.attempts, columns.statuses = append(columns.attempts, int32(r.Attempts)), append(columns.statuses, int32(r.Status)) //nolint:gosec // 0 or 1, and an HTTP status
 	}
-	return c
+	return columns
 }
 
-// ExpireChanges removes up to most unleased changes that are older than age, records
+// DeleteExpiredChanges removes up to limit unleased changes that are older than maxAge, records
 // that they expired, and returns their number.
-func (o *Outbox) ExpireChanges(ctx context.Context, age time.Duration, most int) (n int, err error) {
-	err = o.db.queryRow(ctx, "delete expired change events", []any{&n}, db.ExpireChanges, age, int64(most))
+func (o *Outbox) DeleteExpiredChanges(ctx context.Context, maxAge time.Duration, limit int) (deleted int, err error) {
+	err = o.db.queryRow(ctx, "delete expired change events", []any{&deleted}, db.ExpireChanges, maxAge, int64(limit))
 	if err != nil {
 		return 0, err // the count may be read before the request fails
 	}
-	return n, nil
+	return deleted, nil
 }

@@ -41,7 +41,7 @@ func TestChangesAreKept(t *testing.T) {
 	lost, kept := done(c), done(c)
 	lost.Token++
 	lost.Change, kept.Change = change(clusterworker.ShootFailed), change(clusterworker.ShootCreated)
-	if ids, err := b.store.Complete(t.Context(), []clusterworker.Result{lost}); err != nil || len(ids) != 1 {
+	if ids, err := b.store.WriteResults(t.Context(), []clusterworker.Result{lost}); err != nil || len(ids) != 1 {
 		t.Fatalf("a claim that was lost: %v, %v", ids, err)
 	}
 	b.complete(kept)
@@ -52,7 +52,7 @@ func TestChangesAreKept(t *testing.T) {
 		t.Helper()
 		var pending []clusterworker.PendingEvent
 		for _, sink := range sinks {
-			claimed, err := b.store.Outbox.ClaimChanges(t.Context(), sink, 10, lease)
+			claimed, err := b.store.Outbox.LeaseDueChanges(t.Context(), sink, 10, lease)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestChangesAreKept(t *testing.T) {
 		t.Errorf("%v is claimed while what comes before it is being sent", got)
 	}
 	b.finish(seqs[0])
-	if err := b.store.Outbox.PutOffChanges(t.Context(), []clusterworker.DeliveryResult{{Seq: seqs[1]}}); err != nil {
+	if err := b.store.Outbox.RecordFailuresAndRescheduleChanges(t.Context(), []clusterworker.DeliveryResult{{Seq: seqs[1]}}); err != nil {
 		t.Fatal(err)
 	}
 	got, _ = claim()
@@ -89,7 +89,7 @@ func TestChangesAreKept(t *testing.T) {
 	}
 	expire := func(want, most int, why string) {
 		t.Helper()
-		if n, err := b.store.Outbox.ExpireChanges(t.Context(), time.Hour, most); err != nil || n != want {
+		if n, err := b.store.Outbox.DeleteExpiredChanges(t.Context(), time.Hour, most); err != nil || n != want {
 			t.Errorf("%s: %d have expired, %v; want %d", why, n, err, want)
 		}
 	}
@@ -108,7 +108,7 @@ func (b *bed) finish(seqs ...int64) {
 	for _, seq := range seqs {
 		results = append(results, clusterworker.DeliveryResult{Seq: seq, State: v1.DeliveryDelivered, Attempts: 1})
 	}
-	if err := b.store.Outbox.FinishChanges(b.Context(), results); err != nil {
+	if err := b.store.Outbox.DeleteChangesAndRecordDeliveries(b.Context(), results); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -157,18 +157,18 @@ func TestDeliveriesAreRecorded(t *testing.T) {
 
 	seqs := map[string]int64{}
 	for _, sink := range sinks {
-		pending, err := b.store.Outbox.ClaimChanges(t.Context(), sink.Name, 10, lease)
+		pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), sink.Name, 10, lease)
 		if err != nil || len(pending) != 1 {
 			t.Fatalf("claimed %v, %v", pending, err)
 		}
-		if got, want := pending[0].Change.Event().ID, change.Event().ID; got != want || pending[0].Change.ID != want {
+		if got, want := pending[0].Change.ToChangeEvent().ID, change.ToChangeEvent().ID; got != want || pending[0].Change.ID != want {
 			t.Errorf("the claimed change has the event id %q and the stored id %q, want %q", got, pending[0].Change.ID, want)
 		}
 		seqs[sink.Name] = pending[0].Seq
 	}
 	putOff := func(results ...clusterworker.DeliveryResult) {
 		t.Helper()
-		if err := b.store.Outbox.PutOffChanges(t.Context(), results); err != nil {
+		if err := b.store.Outbox.RecordFailuresAndRescheduleChanges(t.Context(), results); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,12 +185,12 @@ func TestDeliveriesAreRecorded(t *testing.T) {
 		{Seq: seqs["skips"], State: v1.DeliverySkipped},
 	}
 	for range 2 { // the answer of the first write may be lost
-		if err := b.store.Outbox.FinishChanges(t.Context(), results); err != nil {
+		if err := b.store.Outbox.DeleteChangesAndRecordDeliveries(t.Context(), results); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.exec(`update tenant.cluster_change_events set created_at = created_at - interval '2 hours', due_at = now()`)
-	if n, err := b.store.Outbox.ExpireChanges(t.Context(), time.Hour, 10); err != nil || n != 1 {
+	if n, err := b.store.Outbox.DeleteExpiredChanges(t.Context(), time.Hour, 10); err != nil || n != 1 {
 		t.Fatalf("%d have expired, %v; want 1", n, err)
 	}
 	want := []recordedDelivery{
@@ -200,7 +200,7 @@ func TestDeliveriesAreRecorded(t *testing.T) {
 		{"rejects", "slack", "rejected", 1, true, "client_error", 400},
 		{"skips", "slack", "skipped", 0, false, "", 0},
 	}
-	if diff := cmp.Diff(want, b.deliveries(change.Event().ID)); diff != "" {
+	if diff := cmp.Diff(want, b.deliveries(change.ToChangeEvent().ID)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -223,7 +223,7 @@ func TestRepeatedChanges(t *testing.T) {
 		t.Errorf("finished (-want +got)\n%s", diff)
 	}
 	repeat()
-	if n, err := b.store.Outbox.ExpireChanges(t.Context(), time.Hour, 10); err != nil || n != 2 {
+	if n, err := b.store.Outbox.DeleteExpiredChanges(t.Context(), time.Hour, 10); err != nil || n != 2 {
 		t.Fatalf("%d have expired, %v; want 2", n, err)
 	}
 	if diff := cmp.Diff([]recordedDelivery{{"one", "", "expired", 5, false, "", 0}}, b.deliveries("x"), ignoreTried); diff != "" {
@@ -240,7 +240,7 @@ func TestRowsOfOlderWorkers(t *testing.T) {
 	b.changes("one", 2, 1)
 	b.finish(1)
 	b.exec(`update tenant.cluster_change_events set created_at = created_at - interval '2 hours'`)
-	if n, err := b.store.Outbox.ExpireChanges(t.Context(), time.Hour, 10); err != nil || n != 1 {
+	if n, err := b.store.Outbox.DeleteExpiredChanges(t.Context(), time.Hour, 10); err != nil || n != 1 {
 		t.Fatalf("%d have expired, %v; want 1", n, err)
 	}
 	var left, recorded int
@@ -270,7 +270,7 @@ func TestClaimsOneAtATime(t *testing.T) {
 		for range workers {
 			g.Go(func() error {
 				for {
-					pending, err := b.store.Outbox.ClaimChanges(t.Context(), "one", 7, lease)
+					pending, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", 7, lease)
 					if err != nil || len(pending) == 0 {
 						return err
 					}
@@ -312,7 +312,7 @@ func TestClaimVisitsTheOldestAlone(t *testing.T) {
 		if most := 3 * clusters; n > most {
 			t.Errorf("%s: a claim read %d rows of %d clusters, want at most %d", how, n, clusters, most)
 		}
-		if _, err := b.store.Outbox.ClaimChanges(t.Context(), "one", clusters, lease); err != nil {
+		if _, err := b.store.Outbox.LeaseDueChanges(t.Context(), "one", clusters, lease); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -79,7 +79,7 @@ func TestManyWorkersClaimEachRowOnce(t *testing.T) {
 		store := pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker))
 		wg.Go(func() {
 			for {
-				claims, err := store.Claim(t.Context(), fmt.Sprint("worker-", i), room(7), lease)
+				claims, err := store.ClaimRows(t.Context(), fmt.Sprint("worker-", i), room(7), lease)
 				if err != nil {
 					t.Error(err)
 					return
@@ -142,21 +142,21 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 	second := b.claimOne()
 
 	tx = lock()
-	lost, err := b.store.Complete(t.Context(), []clusterworker.Result{done(second), done(first)})
+	lost, err := b.store.WriteResults(t.Context(), []clusterworker.Result{done(second), done(first)})
 	if err != nil || !slices.Equal(lost, []string{held}) {
 		t.Errorf("complete lost %v, want the locked one: %v", lost, err)
 	}
 	if !b.row(free).Synced {
 		t.Error("the other row was not completed")
 	}
-	if err := b.store.Release(t.Context(), []clusterworker.Claim{second}); err != nil {
+	if err := b.store.ReleaseClaims(t.Context(), []clusterworker.Claim{second}); err != nil {
 		t.Error(err)
 	}
-	taken, err := b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: held, Token: second.Token, ShootName: "s"}})
+	taken, err := b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: held, Token: second.Token, ShootName: "s"}})
 	if err != nil || len(taken) != 1 {
 		t.Errorf("name gives %v, %v", taken, err)
 	}
-	term, err := b.store.Observations.Lead(t.Context(), "me", lease)
+	term, err := b.store.Observations.AcquireOrExtendTerm(t.Context(), "me", lease)
 	if err != nil || !term.Held {
 		t.Fatal(term, err)
 	}
@@ -167,10 +167,10 @@ func TestALockedRowHoldsUpNobody(t *testing.T) {
 			t.Errorf("saved %v, %v", saved, err)
 		}
 	}
-	if err := b.store.Observations.Touch(t.Context(), term.Fence, []string{held, free}); err != nil {
+	if err := b.store.Observations.RecordObservationTime(t.Context(), term.Fence, []string{held, free}); err != nil {
 		t.Error(err)
 	}
-	if got, err := b.store.Observations.Requeue(t.Context(), term.Fence, []string{held, free}); err != nil || !slices.Equal(got, []string{free}) {
+	if got, err := b.store.Observations.RequeueSynced(t.Context(), term.Fence, []string{held, free}); err != nil || !slices.Equal(got, []string{free}) {
 		t.Errorf("requeued %v, %v", got, err)
 	}
 	if err := b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: held}, {ClusterID: free}}); err != nil {
@@ -195,7 +195,7 @@ func TestACompletionOutwaitsALock(t *testing.T) {
 	}
 	completed := make(chan []string)
 	go func() {
-		lost, err := b.store.Complete(t.Context(), []clusterworker.Result{done(c)})
+		lost, err := b.store.WriteResults(t.Context(), []clusterworker.Result{done(c)})
 		if err != nil {
 			t.Error(err)
 		}
@@ -231,21 +231,21 @@ func TestALeaseThatEnds(t *testing.T) {
 	}
 	// The late result changes nothing.
 	before := b.row(id)
-	lost, err := b.store.Complete(t.Context(), []clusterworker.Result{failed(late, "late", true, 0)})
+	lost, err := b.store.WriteResults(t.Context(), []clusterworker.Result{failed(late, "late", true, 0)})
 	if err != nil || !slices.Equal(lost, []string{id}) {
 		t.Errorf("lost %v, %v", lost, err)
 	}
-	if err := b.store.Release(t.Context(), []clusterworker.Claim{late}); err != nil {
+	if err := b.store.ReleaseClaims(t.Context(), []clusterworker.Claim{late}); err != nil {
 		t.Error(err)
 	}
-	if taken, err := b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: id, Token: late.Token, ShootName: "late"}}); err != nil || len(taken) != 1 {
+	if taken, err := b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: id, Token: late.Token, ShootName: "late"}}); err != nil || len(taken) != 1 {
 		t.Errorf("named: %v, %v", taken, err)
 	}
 	if diff := cmp.Diff(before, b.row(id)); diff != "" {
 		t.Errorf("it changed the row (-before +after):\n%s", diff)
 	}
 	// Both results are in one batch, as when a worker claims a lost row again.
-	lost, err = b.store.Complete(t.Context(), []clusterworker.Result{failed(late, "late", true, 0), done(c)})
+	lost, err = b.store.WriteResults(t.Context(), []clusterworker.Result{failed(late, "late", true, 0), done(c)})
 	if err != nil || !slices.Equal(lost, []string{id}) || !b.row(id).Synced {
 		t.Errorf("lost %v, %v", lost, err)
 	}
@@ -269,7 +269,7 @@ func TestAReleasedRowIsDueAsItWas(t *testing.T) {
 	id := b.cluster("one")
 	b.exec(`update tenant.cluster_sync set sync_attempts = 3, sync_error = 'as before', due_at = now()`)
 	c := b.claimOne()
-	if err := b.store.Release(t.Context(), []clusterworker.Claim{c}); err != nil {
+	if err := b.store.ReleaseClaims(t.Context(), []clusterworker.Claim{c}); err != nil {
 		t.Fatal(err)
 	}
 	if r := b.row(id); r.Attempts != 3 || r.SyncError != "as before" {

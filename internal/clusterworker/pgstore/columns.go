@@ -12,28 +12,28 @@ import (
 
 // Claims, rows and results are converted to and from columns here, apart from the statements.
 
-// claimOf converts a row to the type of the worker. It parses nothing, so every row can
+// toClaim converts a row to the type of the worker. It parses nothing, so every row can
 // be read.
-func claimOf(r *db.ReadClaimedRow) clusterworker.Claim {
+func toClaim(row *db.ReadClaimedRow) clusterworker.Claim {
 	c := clusterworker.Claim{
-		ClusterID:         r.ClusterID,
-		Token:             r.Token,
-		Generation:        r.Generation,
-		ClusterGeneration: r.ClusterGeneration,
-		Attempts:          int(r.SyncAttempts),
-		LastClass:         clusterworker.ErrorClass(r.ErrorClass),
-		UnsyncedSince:     r.UnsyncedSince.Time.UTC(),
-		Tenant:            r.Tenant,
-		Name:              r.Name,
-		Spec:              r.Spec,
-		Deleting:          r.Deleting,
-		ShootName:         r.ShootName,
-		ShootUID:          r.ShootUID,
+		ClusterID:         row.ClusterID,
+		Token:             row.Token,
+		Generation:        row.Generation,
+		ClusterGeneration: row.ClusterGeneration,
+		Attempts:          int(row.SyncAttempts),
+		LastClass:         clusterworker.ErrorClass(row.ErrorClass),
+		UnsyncedSince:     row.UnsyncedSince.Time.UTC(),
+		Tenant:            row.Tenant,
+		Name:              row.Name,
+		Spec:              row.Spec,
+		Deleting:          row.Deleting,
+		ShootName:         row.ShootName,
+		ShootUID:          row.ShootUID,
 	}
-	if n := len(r.PoolIDs); n > 0 {
+	if n := len(row.PoolIDs); n > 0 {
 		c.Pools = make([]clusterworker.Pool, n)
-		for i, id := range r.PoolIDs {
-			c.Pools[i] = clusterworker.Pool{ID: id, Name: r.PoolNames[i], Spec: json.RawMessage(r.PoolSpecs[i])}
+		for i, id := range row.PoolIDs {
+			c.Pools[i] = clusterworker.Pool{ID: id, Name: row.PoolNames[i], Spec: json.RawMessage(row.PoolSpecs[i])}
 		}
 	}
 	return c
@@ -51,23 +51,23 @@ func (r *syncRow) toRow() clusterworker.Row {
 		Synced:            r.Synced.Valid,
 		Deleting:          r.Deleting,
 		DeletionSent:      r.DeletionSent,
-		SyncError:         orEmpty(r.SyncError),
-		ErrorClass:        clusterworker.ErrorClass(orEmpty(r.ErrorClass)),
+		SyncError:         derefOrEmpty(r.SyncError),
+		ErrorClass:        clusterworker.ErrorClass(derefOrEmpty(r.ErrorClass)),
 		Attempts:          int(r.SyncAttempts),
-		ShootName:         orEmpty(r.ShootName),
-		ShootUID:          orEmpty(r.ShootUID),
+		ShootName:         derefOrEmpty(r.ShootName),
+		ShootUID:          derefOrEmpty(r.ShootUID),
 		ShootGeneration:   r.ShootGeneration,
 		ReadyOnce:         r.ReadyOnce,
-		Status:            v1.ShootStatus(orEmpty(r.ShootStatus)),
-		StatusMessage:     orEmpty(r.ShootStatusMessage),
-		StatusUpdated:     orNil(r.ShootStatusUpdated),
+		Status:            v1.ShootStatus(derefOrEmpty(r.ShootStatus)),
+		StatusMessage:     derefOrEmpty(r.ShootStatusMessage),
+		StatusUpdated:     finiteTimeOrNil(r.ShootStatusUpdated),
 		ReportVersion:     r.ReportVersion,
 	}
 }
 
-// CompleteArgs returns the arguments of db.Complete for results. It sorts the results by their ids,
+// SortResultsAndBuildArgs returns the arguments of db.Complete for results. It sorts the results by their ids,
 // so that concurrent batches lock rows in the same order.
-func CompleteArgs(results []clusterworker.Result, sinks, sinkTypes []string) (args []any, err error) {
+func SortResultsAndBuildArgs(results []clusterworker.Result, sinkNames, sinkTypes []string) (args []any, err error) {
 	slices.SortFunc(results, func(a, b clusterworker.Result) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	n := len(results)
 	a := db.CompleteParams{
@@ -80,17 +80,17 @@ func CompleteArgs(results []clusterworker.Result, sinks, sinkTypes []string) (ar
 		r := &results[i]
 		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
 		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
-		a.ShootUIDs[i], a.ShootGenerations[i] = sanitizeText(r.Applied.UID), r.Applied.Generation
-		if a.Changes[i], err = encodeChange(r.Change); err != nil {
+		a.ShootUIDs[i], a.ShootGenerations[i] = sanitizeAndTruncateText(r.Applied.UID), r.Applied.Generation
+		if a.Changes[i], err = marshalChangeOrEmpty(r.Change); err != nil {
 			return nil, err
 		}
 		if r.Err != nil {
-			a.Failed[i], a.Errors[i], a.Classes[i] = true, sanitizeText(r.Err.Error()), sanitizeText(string(r.Class))
+			a.Failed[i], a.Errors[i], a.Classes[i] = true, sanitizeAndTruncateText(r.Err.Error()), sanitizeAndTruncateText(string(r.Class))
 			a.Delays[i] = min(max(r.Delay, 0), maxDelay).Microseconds()
 		}
 	}
 	return []any{
 		a.IDs, a.Tokens, a.Generations, a.ClusterGenerations, a.Failed, a.Errors, a.Classes, a.Spend,
-		a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, sinks, sinkTypes,
+		a.Delays, a.Deleting, a.Absent, a.ShootUIDs, a.ShootGenerations, a.Changes, sinkNames, sinkTypes,
 	}, nil
 }

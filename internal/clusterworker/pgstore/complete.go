@@ -20,22 +20,22 @@ const (
 	maxDelay = 24 * time.Hour
 )
 
-// Complete writes results. A row that stays locked by another transaction counts as
+// WriteResults writes results. A row that stays locked by another transaction counts as
 // lost: it is claimed again after its lease.
-func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (lost []string, err error) {
+func (s *Store) WriteResults(ctx context.Context, results []clusterworker.Result) (lostClusterIDs []string, err error) {
 	left := slices.Clone(results)
 	if len(left) == 0 {
 		return nil, nil
 	}
-	err = retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
-		args, err := CompleteArgs(left, s.sinks.names, s.sinks.types)
+	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (int, error) {
+		args, err := SortResultsAndBuildArgs(left, s.sinks.names, s.sinks.types)
 		if err != nil {
 			return 0, err
 		}
 		var written []int64
-		err = s.db.sendBatch(ctx, "complete claims", func(b *pgx.Batch) {
+		err = s.db.runBatch(ctx, "complete claims", func(b *pgx.Batch) {
 			b.Queue(byIndex)
-			collectScalars(b.Queue(db.Complete, args...), &written)
+			scanScalarsInto(b.Queue(db.Complete, args...), &written)
 		})
 		if err != nil || len(written) == len(left) {
 			left = left[:0]
@@ -52,32 +52,32 @@ func (s *Store) Complete(ctx context.Context, results []clusterworker.Result) (l
 		return nil, err
 	}
 	for i := range left {
-		lost = append(lost, left[i].ClusterID)
+		lostClusterIDs = append(lostClusterIDs, left[i].ClusterID)
 	}
-	return lost, nil
+	return lostClusterIDs, nil
 }
 
 // countStillClaimed counts the claims that are valid although their results were not
 // written.
-func countStillClaimed(ctx context.Context, d database, results []clusterworker.Result) (standing int, err error) {
+func countStillClaimed(ctx context.Context, conn database, results []clusterworker.Result) (claimed int, err error) {
 	ids, tokens := make([]string, len(results)), make([]int64, len(results))
 	for i := range results {
 		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
 	}
-	err = d.queryRow(ctx, "complete claims", []any{&standing}, db.CountClaimed, ids, tokens)
-	return standing, err
+	err = conn.queryRow(ctx, "complete claims", []any{&claimed}, db.CountClaimed, ids, tokens)
+	return claimed, err
 }
 
-// sanitizeText returns s in a form that PostgreSQL accepts, cut to maxText. A rejected
+// sanitizeAndTruncateText returns s in a form that PostgreSQL accepts, cut to maxText. A rejected
 // text would block everything in the same write.
-func sanitizeText(s string) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD")
-	if len(s) <= maxText {
-		return s
+func sanitizeAndTruncateText(text string) string {
+	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "\uFFFD")
+	if len(text) <= maxText {
+		return text
 	}
 	end := maxText
-	for !utf8.RuneStart(s[end]) {
+	for !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return s[:end]
+	return text[:end]
 }

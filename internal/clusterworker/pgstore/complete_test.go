@@ -205,13 +205,13 @@ func TestAnOddErrorIsWritten(t *testing.T) {
 
 func TestNothingToWrite(t *testing.T) {
 	b := newBed(t)
-	if lost, err := b.store.Complete(t.Context(), nil); err != nil || lost != nil {
+	if lost, err := b.store.WriteResults(t.Context(), nil); err != nil || lost != nil {
 		t.Error(lost, err)
 	}
 	if taken, err := b.store.StoreNames(t.Context(), nil); err != nil || len(taken) != 0 {
 		t.Error(taken, err)
 	}
-	if err := b.store.Release(t.Context(), nil); err != nil {
+	if err := b.store.ReleaseClaims(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -222,7 +222,7 @@ func TestAClusterThatGoesDuringItsCall(t *testing.T) {
 	gone, stays := b.cluster("gone"), b.cluster("stays")
 	claims := b.claim(10)
 	b.exec(`delete from tenant.resources where id = $1`, gone)
-	lost, err := b.store.Complete(t.Context(), []clusterworker.Result{done(claims[0]), done(claims[1])})
+	lost, err := b.store.WriteResults(t.Context(), []clusterworker.Result{done(claims[0]), done(claims[1])})
 	if err != nil || len(lost) != 1 || lost[0] != gone || !b.row(stays).Synced {
 		t.Errorf("lost %v, %v", lost, err)
 	}
@@ -235,10 +235,10 @@ func TestNames(t *testing.T) {
 	for _, c := range b.claim(10) {
 		claims[c.ClusterID] = c
 	}
-	naming := func(i int, name string) clusterworker.Naming {
-		return clusterworker.Naming{ClusterID: ids[i], Token: claims[ids[i]].Token, ShootName: name}
+	naming := func(i int, name string) clusterworker.ProposedName {
+		return clusterworker.ProposedName{ClusterID: ids[i], Token: claims[ids[i]].Token, ShootName: name}
 	}
-	give := func(want []clusterworker.Naming, names ...clusterworker.Naming) {
+	give := func(want []clusterworker.ProposedName, names ...clusterworker.ProposedName) {
 		t.Helper()
 		taken, err := b.store.StoreNames(t.Context(), names)
 		if err != nil {
@@ -250,8 +250,8 @@ func TestNames(t *testing.T) {
 	}
 	give(nil, naming(0, "a"), naming(1, "b"))
 	give(nil, naming(0, "a")) // as after a lost answer
-	give([]clusterworker.Naming{naming(2, "a")}, naming(2, "a"), naming(3, "c"))
-	give([]clusterworker.Naming{naming(0, "other")}, naming(0, "other")) // a name is stored once
+	give([]clusterworker.ProposedName{naming(2, "a")}, naming(2, "a"), naming(3, "c"))
+	give([]clusterworker.ProposedName{naming(0, "other")}, naming(0, "other")) // a name is stored once
 	for i, want := range []string{"a", "b", "", "c"} {
 		if got := b.row(ids[i]).ShootName; got != want {
 			t.Errorf("row %d is named %q, want %q", i, got, want)
@@ -259,9 +259,9 @@ func TestNames(t *testing.T) {
 	}
 	// Two of a batch propose the same name.
 	more := []string{b.cluster("x"), b.cluster("y")}
-	var names []clusterworker.Naming
+	var names []clusterworker.ProposedName
 	for _, c := range b.claim(10) {
-		names = append(names, clusterworker.Naming{ClusterID: c.ClusterID, Token: c.Token, ShootName: "same"})
+		names = append(names, clusterworker.ProposedName{ClusterID: c.ClusterID, Token: c.Token, ShootName: "same"})
 	}
 	taken, err := b.store.StoreNames(t.Context(), names)
 	if err != nil || len(taken) != 1 || (b.row(more[0]).ShootName == "same") == (b.row(more[1]).ShootName == "same") {
@@ -289,11 +289,11 @@ func TestANameThatIsTakenMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := make(chan struct{})
-	var taken []clusterworker.Naming
+	var taken []clusterworker.ProposedName
 	go func() {
 		defer close(named)
 		var err error
-		if taken, err = b.store.StoreNames(t.Context(), []clusterworker.Naming{{ClusterID: mine, Token: c.Token, ShootName: "name"}}); err != nil {
+		if taken, err = b.store.StoreNames(t.Context(), []clusterworker.ProposedName{{ClusterID: mine, Token: c.Token, ShootName: "name"}}); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -13,31 +13,31 @@ import (
 // A database runs statements. what is the action as errors name it.
 type database struct{ pool *postgres.Pool }
 
-// sendBatch runs statements in one round trip and one transaction. The scope is empty
+// runBatch runs statements in one round trip and one transaction. The scope is empty
 // because the policies of the role ignore tenants.
-func (d database) sendBatch(ctx context.Context, what string, fill func(*pgx.Batch)) error {
-	if err := d.pool.RunBatch(ctx, postgres.Scope{}, fill); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+func (d database) runBatch(ctx context.Context, action string, queueStatements func(*pgx.Batch)) error {
+	if err := d.pool.RunBatch(ctx, postgres.Scope{}, queueStatements); err != nil {
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
 
-// exec runs a statement.
-func (d database) exec(ctx context.Context, what, statement string, args ...any) error {
-	return d.sendBatch(ctx, what, func(b *pgx.Batch) { b.Queue(statement, args...) })
+// execStatement runs a statement.
+func (d database) execStatement(ctx context.Context, action, statement string, args ...any) error {
+	return d.runBatch(ctx, action, func(b *pgx.Batch) { b.Queue(statement, args...) })
 }
 
 // queryRow runs a statement that returns one row, and scans the row.
-func (d database) queryRow(ctx context.Context, what string, into []any, statement string, args ...any) error {
-	return d.sendBatch(ctx, what, func(b *pgx.Batch) {
-		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
+func (d database) queryRow(ctx context.Context, action string, dest []any, statement string, args ...any) error {
+	return d.runBatch(ctx, action, func(b *pgx.Batch) {
+		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
 	})
 }
 
-// queryRows runs a statement that returns syncRows.
-func (d database) queryRows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
+// querySyncRows runs a statement that returns syncRows.
+func (d database) querySyncRows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
 	var found []syncRow
-	if err := d.sendBatch(ctx, "read sync rows", func(b *pgx.Batch) { collectRows(b.Queue(statement, args...), &found) }); err != nil {
+	if err := d.runBatch(ctx, "read sync rows", func(b *pgx.Batch) { scanRowsInto(b.Queue(statement, args...), &found) }); err != nil {
 		return nil, err
 	}
 	list := make([]clusterworker.Row, len(found))
@@ -47,25 +47,25 @@ func (d database) queryRows(ctx context.Context, statement string, args ...any) 
 	return list, nil
 }
 
-// collectRows appends the rows of a queued statement to a list.
-func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
-	q.Query(func(rows pgx.Rows) error {
+// scanRowsInto makes a queued statement replace the list with its rows.
+func scanRowsInto[T any](query *pgx.QueuedQuery, dest *[]T) {
+	query.Query(func(rows pgx.Rows) error {
 		var err error
-		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowToStructByPos[T])
+		*dest, err = pgx.AppendRows((*dest)[:0], rows, pgx.RowToStructByPos[T])
 		return err
 	})
 }
 
-// collectScalars is collectRows for rows of one column.
-func collectScalars[T any](q *pgx.QueuedQuery, list *[]T) {
-	q.Query(func(rows pgx.Rows) error {
+// scanScalarsInto is scanRowsInto for rows of one column.
+func scanScalarsInto[T any](query *pgx.QueuedQuery, dest *[]T) {
+	query.Query(func(rows pgx.Rows) error {
 		var err error
-		*list, err = pgx.AppendRows((*list)[:0], rows, pgx.RowTo[T])
+		*dest, err = pgx.AppendRows((*dest)[:0], rows, pgx.RowTo[T])
 		return err
 	})
 }
 
-// readCount reads the single value of a queued statement.
-func readCount(q *pgx.QueuedQuery, n *int) {
-	q.QueryRow(func(row pgx.Row) error { return row.Scan(n) })
+// scanIntInto reads the single value of a queued statement.
+func scanIntInto(query *pgx.QueuedQuery, dest *int) {
+	query.QueryRow(func(row pgx.Row) error { return row.Scan(dest) })
 }

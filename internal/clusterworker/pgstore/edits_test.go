@@ -81,7 +81,7 @@ func TestAnEditDuringAClaimIsNotLost(t *testing.T) {
 		var claims []clusterworker.Claim
 		b.through(func() {
 			var err error
-			if claims, err = b.store.Claim(t.Context(), "test", room(10), lease); err != nil {
+			if claims, err = b.store.ClaimRows(t.Context(), "test", room(10), lease); err != nil {
 				t.Error(err)
 			}
 		}, func() { b.edit(id) })
@@ -96,7 +96,7 @@ func TestAnEditDuringAClaimIsNotLost(t *testing.T) {
 		var claims []clusterworker.Claim
 		b.through(func() {
 			var err error
-			if claims, err = b.store.Claim(t.Context(), "test", room(10), lease); err != nil {
+			if claims, err = b.store.ClaimRows(t.Context(), "test", room(10), lease); err != nil {
 				t.Error(err)
 			}
 		}, func() { b.pool(id, "pool") })
@@ -149,7 +149,7 @@ func TestAClaimIsOfOneMoment(t *testing.T) {
 			if got := strings.TrimSpace(string(c.Spec)); got != fmt.Sprintf(`{"v" : %d}`, c.Generation) && got != `{"v": 1}` {
 				t.Errorf("generation %d with spec %s", c.Generation, got)
 			}
-			if err := b.store.Release(t.Context(), []clusterworker.Claim{c}); err != nil {
+			if err := b.store.ReleaseClaims(t.Context(), []clusterworker.Claim{c}); err != nil {
 				t.Fatal(err)
 			}
 		}

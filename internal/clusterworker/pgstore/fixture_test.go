@@ -112,7 +112,9 @@ func (b *bed) edit(id string) {
 }
 
 // room returns room for rows, timed-out ones included.
-func room(slots int) clusterworker.Room { return clusterworker.Room{Slots: slots, TimedOut: slots} }
+func room(slots int) clusterworker.ClaimLimits {
+	return clusterworker.ClaimLimits{Slots: slots, TimedOut: slots}
+}
 
 func (b *bed) claim(slots int) []clusterworker.Claim {
 	b.Helper()
@@ -121,7 +123,7 @@ func (b *bed) claim(slots int) []clusterworker.Claim {
 
 func (b *bed) claimFor(slots int, d time.Duration) []clusterworker.Claim {
 	b.Helper()
-	claims, err := b.store.Claim(b.Context(), "test", room(slots), d)
+	claims, err := b.store.ClaimRows(b.Context(), "test", room(slots), d)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -168,7 +170,7 @@ func failed(c clusterworker.Claim, why string, spend bool, delay time.Duration) 
 // complete writes results, and expects none to be lost.
 func (b *bed) complete(results ...clusterworker.Result) {
 	b.Helper()
-	lost, err := b.store.Complete(b.Context(), results)
+	lost, err := b.store.WriteResults(b.Context(), results)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -196,7 +198,7 @@ func (b *bed) await(what string, ok func() bool) {
 // row returns the row of one cluster.
 func (b *bed) row(id string) clusterworker.Row {
 	b.Helper()
-	rows, err := b.store.Observations.RowsOf(b.Context(), []string{id})
+	rows, err := b.store.Observations.ListRowsOfClusters(b.Context(), []string{id})
 	if err != nil {
 		b.Fatal(err)
 	}

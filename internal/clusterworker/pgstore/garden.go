@@ -16,7 +16,7 @@ const (
 // RegisterClusterWorker records that this installation has a cluster-worker. From then on the
 // database keeps the row of a cluster until its Shoot is confirmed gone.
 func (s *Store) RegisterClusterWorker(ctx context.Context) error {
-	return s.db.exec(ctx, "register cluster-worker", register)
+	return s.db.execStatement(ctx, "register cluster-worker", register)
 }
 
 // An Unregistration is the result of UnregisterClusterWorker.
@@ -37,25 +37,26 @@ func (s *Store) UnregisterClusterWorker(ctx context.Context, abandonShoots bool)
 	return u, err
 }
 
-// RecordGardenIfNone records the garden of this database's Shoots, if none is recorded or overwrite
-// is set to create the Shoots again there. It returns the garden that is now recorded.
-func (s *Store) RecordGardenIfNone(ctx context.Context, garden string, overwrite bool) (recorded string, err error) {
-	err = s.db.sendBatch(ctx, "record garden of the installation", func(b *pgx.Batch) {
-		b.Queue(takeGarden, garden, overwrite)
+// RecordGardenIfNone records the garden of this database's Shoots, if none is recorded. With
+// overwriteExisting it replaces the recorded one, so that the Shoots are created again there. It
+// returns the garden that is now recorded.
+func (s *Store) RecordGardenIfNone(ctx context.Context, gardenIdentity string, overwriteExisting bool) (recorded string, err error) {
+	err = s.db.runBatch(ctx, "record garden of the installation", func(b *pgx.Batch) {
+		b.Queue(takeGarden, gardenIdentity, overwriteExisting)
 		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&recorded) })
 	})
 	return recorded, err
 }
 
-// Garden returns the garden of this database's Shoots, empty if no worker has recorded
+// GetRecordedGarden returns the garden of this database's Shoots, empty if no worker has recorded
 // one.
-func (s *Store) Garden(ctx context.Context) (garden string, err error) {
-	err = s.db.queryRow(ctx, "read garden of the installation", []any{&garden}, readGarden)
-	return garden, err
+func (s *Store) GetRecordedGarden(ctx context.Context) (gardenIdentity string, err error) {
+	err = s.db.queryRow(ctx, "read garden of the installation", []any{&gardenIdentity}, readGarden)
+	return gardenIdentity, err
 }
 
-// Installation returns the id of this database. A copy of a database has the id of the
+// GetInstallationID returns the id of this database. A copy of a database has the id of the
 // original.
-func (s *Store) Installation(ctx context.Context) (id string, err error) {
-	return s.Observations.Installation(ctx)
+func (s *Store) GetInstallationID(ctx context.Context) (id string, err error) {
+	return s.Observations.GetInstallationID(ctx)
 }

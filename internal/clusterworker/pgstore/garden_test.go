@@ -7,7 +7,7 @@ import "testing"
 func TestTheFirstGardenStays(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	if got, err := b.store.Garden(t.Context()); err != nil || got != "" {
+	if got, err := b.store.GetRecordedGarden(t.Context()); err != nil || got != "" {
 		t.Errorf("at first: %q, %v", got, err)
 	}
 	for _, step := range []struct {
@@ -25,7 +25,7 @@ func TestTheFirstGardenStays(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", step.reason, got, err, step.want)
 		}
 	}
-	if got, err := b.store.Garden(t.Context()); err != nil || got != "garden-b" {
+	if got, err := b.store.GetRecordedGarden(t.Context()); err != nil || got != "garden-b" {
 		t.Errorf("in the end: %q, %v", got, err)
 	}
 }

@@ -29,7 +29,7 @@ func TestRowsThatTimedOutLeaveRoom(t *testing.T) {
 		b.complete(timedOut(c))
 	}
 	fresh := b.cluster("fresh")
-	claims, err := b.store.Claim(t.Context(), "test", clusterworker.Room{Slots: 4, TimedOut: 2}, lease)
+	claims, err := b.store.ClaimRows(t.Context(), "test", clusterworker.ClaimLimits{Slots: 4, TimedOut: 2}, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 	claims := b.claimFor(3, time.Minute)
 	lost := claims[2]
 	lost.Token--
-	renewed, err := b.store.Renew(t.Context(), []clusterworker.Claim{claims[0], claims[1], lost}, lease)
+	renewed, err := b.store.RenewLeases(t.Context(), []clusterworker.Claim{claims[0], claims[1], lost}, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `update tenant.resources set generation = generation + 1 where id = $1`, claims[0].ClusterID); err != nil {
 		t.Fatal(err)
 	}
-	if renewed, err = b.store.Renew(t.Context(), claims[:2], lease); err != nil || len(renewed) != 1 || renewed[0] != claims[1].ClusterID {
+	if renewed, err = b.store.RenewLeases(t.Context(), claims[:2], lease); err != nil || len(renewed) != 1 || renewed[0] != claims[1].ClusterID {
 		t.Errorf("beside an edit %v is renewed, %v", renewed, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -92,7 +92,7 @@ func TestNextLease(t *testing.T) {
 	b := newBed(t)
 	next := func(owner string, least, most time.Duration) {
 		t.Helper()
-		in, ok, err := b.store.NextLeaseEndOfOthers(t.Context(), owner)
+		in, ok, err := b.store.FindNextLeaseEndOfOthers(t.Context(), owner)
 		if err != nil || ok != (most > 0) || in < least || in > most {
 			t.Errorf("for %s the next lease ends in %s (%t, %v), want %s to %s", owner, in, ok, err, least, most)
 		}
@@ -203,7 +203,7 @@ func TestOutagesAreNoted(t *testing.T) {
 	b := newBed(t)
 	note := func(owner string, o clusterworker.Outage, ttl time.Duration) {
 		t.Helper()
-		if err := b.store.SetOutage(t.Context(), owner, o, ttl); err != nil {
+		if err := b.store.RecordOrClearOutage(t.Context(), owner, o, ttl); err != nil {
 			t.Fatal(err)
 		}
 	}

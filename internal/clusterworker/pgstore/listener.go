@@ -56,18 +56,18 @@ func NewListener(cfg postgres.Config, log *slog.Logger) *Listener {
 	return l
 }
 
-// Wakes returns a channel that receives one value for any number of notifications. It
+// NotificationChannel returns a channel that receives one value for any number of notifications. It
 // also receives one whenever listening starts, for missed notifications.
-func (l *Listener) Wakes() <-chan struct{} { return l.wakes }
+func (l *Listener) NotificationChannel() <-chan struct{} { return l.wakes }
 
 // Ready returns why the listener receives no notifications at present, or nil.
 func (l *Listener) Ready() error { return *l.err.Load() }
 
-// Notifications returns the number of notifications of changes.
-func (l *Listener) Notifications() uint64 { return l.notifications.Load() }
+// CountNotifications returns the number of notifications of changes.
+func (l *Listener) CountNotifications() uint64 { return l.notifications.Load() }
 
-// LastPing returns when the listener last received its ping, zero if never.
-func (l *Listener) LastPing() time.Time {
+// LastPingTime returns when the listener last received its ping, zero if never.
+func (l *Listener) LastPingTime() time.Time {
 	if at := l.lastPing.Load(); at != nil {
 		return *at
 	}
@@ -85,31 +85,31 @@ func (l *Listener) Run(ctx context.Context) error {
 	again := backoff.Policy{Initial: 100 * time.Millisecond, Max: 3 * time.Second}
 	for failed := 0; ctx.Err() == nil; failed++ {
 		before := l.Ready()
-		err := l.listenOnce(ctx, cc.Copy())
+		err := l.listenUntilError(ctx, cc.Copy())
 		if l.Ready() == nil {
 			failed = 0
 		}
 		if ctx.Err() == nil && (l.Ready() == nil || before.Error() != err.Error()) {
 			l.log.WarnContext(ctx, "LISTEN connection lost, reconnecting", "err", err)
 		}
-		l.noteError(err)
+		l.storeReadyError(err)
 		_ = backoff.Sleep(ctx, again.Delay(failed))
 	}
 	return nil
 }
 
-func (l *Listener) noteError(err error) { l.err.Store(&err) }
+func (l *Listener) storeReadyError(err error) { l.err.Store(&err) }
 
-func (l *Listener) wakeWorker() {
+func (l *Listener) notifyWorker() {
 	select {
 	case l.wakes <- struct{}{}:
 	default: // a value is already waiting
 	}
 }
 
-// listenOnce listens on one connection until it breaks.
-func (l *Listener) listenOnce(ctx context.Context, cc *pgx.ConnConfig) error {
-	conn, err := pgx.ConnectConfig(ctx, cc)
+// listenUntilError listens on one connection until it breaks.
+func (l *Listener) listenUntilError(ctx context.Context, config *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -121,37 +121,37 @@ func (l *Listener) listenOnce(ctx context.Context, cc *pgx.ConnConfig) error {
 	begin, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNoPing)
 	defer cancel()
 	if _, err := conn.Exec(begin, "listen "+Channel+"; listen "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("listen: %w", contextCause(begin, err))
+		return fmt.Errorf("listen: %w", contextCauseOr(begin, err))
 	}
 	// Earlier commits send no notification to this connection.
-	l.wakeWorker()
+	l.notifyWorker()
 	for {
-		if err := l.pingSelf(ctx, conn, cc.Copy()); err != nil {
+		if err := l.sendPingAndWaitForArrival(ctx, conn, config.Copy()); err != nil {
 			return err
 		}
 		if l.Ready() != nil {
 			l.log.InfoContext(ctx, "LISTEN connection established")
-			l.noteError(nil)
+			l.storeReadyError(nil)
 		}
 		next := time.Now().Add(l.pingEvery)
 		for time.Now().Before(next) {
-			if _, err := l.waitNotification(ctx, conn, next); err != nil {
+			if _, err := l.waitForNotification(ctx, conn, next); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// pingSelf sends a notification from another connection and waits until it arrives. On
+// sendPingAndWaitForArrival sends a notification from another connection and waits until it arrives. On
 // the same connection, a pooler would return a notification that it does not deliver
 // from other connections.
-func (l *Listener) pingSelf(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnConfig) error {
-	if err := l.notifySelf(ctx, cc); err != nil {
+func (l *Listener) sendPingAndWaitForArrival(ctx context.Context, conn *pgx.Conn, config *pgx.ConnConfig) error {
+	if err := l.sendPingOnNewConnection(ctx, config); err != nil {
 		return err
 	}
 	deadline := time.Now().Add(pingTimeout)
 	for time.Now().Before(deadline) {
-		channel, err := l.waitNotification(ctx, conn, deadline)
+		channel, err := l.waitForNotification(ctx, conn, deadline)
 		if err != nil {
 			return err
 		}
@@ -164,13 +164,13 @@ func (l *Listener) pingSelf(ctx context.Context, conn *pgx.Conn, cc *pgx.ConnCon
 	return errNoPing
 }
 
-// notifySelf sends a notification to this listener on a new connection, and closes it.
-func (l *Listener) notifySelf(ctx context.Context, cc *pgx.ConnConfig) error {
+// sendPingOnNewConnection sends a notification to this listener on a new connection, and closes it.
+func (l *Listener) sendPingOnNewConnection(ctx context.Context, config *pgx.ConnConfig) error {
 	within, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNotNotified)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(within, cc)
+	conn, err := pgx.ConnectConfig(within, config)
 	if err != nil {
-		return fmt.Errorf("connect to notify: %w", contextCause(within, err))
+		return fmt.Errorf("connect to notify: %w", contextCauseOr(within, err))
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -178,14 +178,14 @@ func (l *Listener) notifySelf(ctx context.Context, cc *pgx.ConnConfig) error {
 		_ = conn.Close(ctx) // the connection is no longer needed
 	}()
 	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("notify: %w", contextCause(within, err))
+		return fmt.Errorf("notify: %w", contextCauseOr(within, err))
 	}
 	return nil
 }
 
-// waitNotification waits for one notification, which may be long queued, and returns
+// waitForNotification waits for one notification, which may be long queued, and returns
 // its channel. It returns the empty string if none arrives until the given time.
-func (l *Listener) waitNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
+func (l *Listener) waitForNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
 	within, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := conn.WaitForNotification(within)
@@ -198,13 +198,13 @@ func (l *Listener) waitNotification(ctx context.Context, conn *pgx.Conn, until t
 	}
 	if n.Channel == Channel {
 		l.notifications.Add(1)
-		l.wakeWorker()
+		l.notifyWorker()
 	}
 	return n.Channel, nil
 }
 
-// contextCause returns the cause of ctx if it has ended, and err otherwise.
-func contextCause(ctx context.Context, err error) error {
+// contextCauseOr returns the cause of ctx if it has ended, and err otherwise.
+func contextCauseOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

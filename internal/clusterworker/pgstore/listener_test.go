@@ -59,7 +59,7 @@ func (b *bed) wantWake(l *pgstore.Listener, why string) {
 	b.Helper()
 	b.await("a wake: "+why, func() bool {
 		select {
-		case <-l.Wakes():
+		case <-l.NotificationChannel():
 			return true
 		default:
 			return false
@@ -71,7 +71,7 @@ func TestAListenerIsWoken(t *testing.T) {
 	b := newBed(t)
 	l := newListener(t, b.url)
 	b.await("it listens", func() bool { return l.Ready() == nil })
-	if l.LastPing().IsZero() {
+	if l.LastPingTime().IsZero() {
 		t.Error("it did not hear itself")
 	}
 	b.wantWake(l, "it has begun to listen")
@@ -81,15 +81,15 @@ func TestAListenerIsWoken(t *testing.T) {
 		b.wantWake(l, "there is a cluster")
 	}
 	// Several unread notifications are one wake.
-	before := l.Notifications()
+	before := l.CountNotifications()
 	for i := range 3 {
 		b.unthrottle()
 		b.cluster(string(rune('k' + i)))
 	}
-	b.await("all are heard", func() bool { return l.Notifications() == before+3 })
+	b.await("all are heard", func() bool { return l.CountNotifications() == before+3 })
 	b.wantWake(l, "there are clusters")
 	select {
-	case <-l.Wakes():
+	case <-l.NotificationChannel():
 		t.Error("another wake")
 	default:
 	}
@@ -103,9 +103,9 @@ func TestAListenerSurvivesTheLossOfItsConnection(t *testing.T) {
 	b.await("it listens", func() bool { return l.Ready() == nil })
 	b.wantWake(l, "it has begun to listen")
 	for range 3 {
-		ping := l.LastPing()
+		ping := l.LastPingTime()
 		b.exec(`select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'ear'`)
-		b.await("it listens again", func() bool { return l.LastPing().After(ping) && l.Ready() == nil })
+		b.await("it listens again", func() bool { return l.LastPingTime().After(ping) && l.Ready() == nil })
 		b.wantWake(l, "something may have been missed")
 		b.unthrottle()
 		id := b.cluster("one")
@@ -118,7 +118,7 @@ func TestAListenerSaysWhyItDoesNotListen(t *testing.T) {
 	b := newBed(t)
 	l := newListener(t, strings.Replace(b.url, "/clone", "/no_such_clone", 1))
 	b.await("it says why", func() bool { return strings.Contains(l.Ready().Error(), "does not exist") })
-	if !l.LastPing().IsZero() {
+	if !l.LastPingTime().IsZero() {
 		t.Error("it heard itself")
 	}
 }
@@ -258,10 +258,10 @@ func TestNoWorkIsLostByARestart(t *testing.T) {
 	b.await("it hears nothing", func() bool { return l.Ready() != nil })
 	// The notification of the second cluster may or may not have arrived.
 	select {
-	case <-l.Wakes():
+	case <-l.NotificationChannel():
 	default:
 	}
-	if _, err := b.store.Complete(t.Context(), []clusterworker.Result{done(c)}); err == nil {
+	if _, err := b.store.WriteResults(t.Context(), []clusterworker.Result{done(c)}); err == nil {
 		t.Error("completed without a database")
 	}
 	startServer(t, dir, server.Port())

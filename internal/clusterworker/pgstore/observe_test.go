@@ -16,7 +16,7 @@ import (
 // lead begins or extends a term.
 func (b *bed) lead(owner string) clusterworker.Term {
 	b.Helper()
-	term, err := b.store.Observations.Lead(b.Context(), owner, lease)
+	term, err := b.store.Observations.AcquireOrExtendTerm(b.Context(), owner, lease)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -56,13 +56,13 @@ func TestOneObservesAtATime(t *testing.T) {
 	if !third.Held || third.Fence <= second.Fence {
 		t.Errorf("the third term: %+v, after %d", third, second.Fence)
 	}
-	if err := b.store.Observations.Resign(t.Context(), second.Fence); err != nil {
+	if err := b.store.Observations.ReleaseTerm(t.Context(), second.Fence); err != nil {
 		t.Fatal(err)
 	}
 	if other := b.lead("one"); other.Held {
 		t.Error("an old fence ended the term")
 	}
-	if err := b.store.Observations.Resign(t.Context(), third.Fence); err != nil {
+	if err := b.store.Observations.ReleaseTerm(t.Context(), third.Fence); err != nil {
 		t.Fatal(err)
 	}
 	if next := b.lead("one"); !next.Held || next.Fence <= third.Fence {
@@ -81,9 +81,11 @@ func TestAnObserverWhoseTermIsOverWritesNothing(t *testing.T) {
 			_, err := b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{{ClusterID: id, WasStatus: v1.ShootPending, Status: v1.ShootReady}})
 			return err
 		},
-		"Touch": func(fence int64) error { return b.store.Observations.Touch(t.Context(), fence, []string{id}) },
+		"Touch": func(fence int64) error {
+			return b.store.Observations.RecordObservationTime(t.Context(), fence, []string{id})
+		},
 		"Requeue": func(fence int64) error {
-			_, err := b.store.Observations.Requeue(t.Context(), fence, []string{id})
+			_, err := b.store.Observations.RequeueSynced(t.Context(), fence, []string{id})
 			return err
 		},
 	}
@@ -184,7 +186,7 @@ func TestWhatIsObservedIsKept(t *testing.T) {
 	}
 	// An observation without a change updates the time.
 	touched := *b.row(id).StatusUpdated
-	if err := b.store.Observations.Touch(t.Context(), fence, []string{id, uuid.NewString()}); err != nil {
+	if err := b.store.Observations.RecordObservationTime(t.Context(), fence, []string{id, uuid.NewString()}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.row(id); !got.StatusUpdated.After(touched) || got.Status != v1.ShootError {
@@ -203,7 +205,7 @@ func TestRequeueing(t *testing.T) {
 		b.complete(failed(c, "no", true, lease))
 	}
 	before := b.row(unsynced)
-	got, err := b.store.Observations.Requeue(t.Context(), b.lead("me").Fence, []string{synced, unsynced, uuid.NewString()})
+	got, err := b.store.Observations.RequeueSynced(t.Context(), b.lead("me").Fence, []string{synced, unsynced, uuid.NewString()})
 	if err != nil || !slices.Equal(got, []string{synced}) {
 		t.Errorf("requeued %v, %v", got, err)
 	}
@@ -234,12 +236,12 @@ func TestWhichRowsAreRead(t *testing.T) {
 		return got
 	}
 	for what, tc := range map[string]struct{ want, got []string }{
-		"the first page":  {[]string{"cluster-0", "cluster-2"}, read(b.store.Observations.Rows(t.Context(), "", 2))},
-		"the second page": {[]string{"cluster-3", "cluster-4"}, read(b.store.Observations.Rows(t.Context(), ids[2], 2))},
-		"behind the end":  {nil, read(b.store.Observations.Rows(t.Context(), ids[4], 2))},
-		"some":            {[]string{"cluster-1", "cluster-3"}, read(b.store.Observations.RowsOf(t.Context(), []string{ids[3], ids[1], uuid.NewString()}))},
-		"none":            {nil, read(b.store.Observations.RowsOf(t.Context(), nil))},
-		"the stalest":     {[]string{"cluster-2", "cluster-3"}, read(b.store.Observations.StalestRows(t.Context(), 2))},
+		"the first page":  {[]string{"cluster-0", "cluster-2"}, read(b.store.Observations.ListRows(t.Context(), "", 2))},
+		"the second page": {[]string{"cluster-3", "cluster-4"}, read(b.store.Observations.ListRows(t.Context(), ids[2], 2))},
+		"behind the end":  {nil, read(b.store.Observations.ListRows(t.Context(), ids[4], 2))},
+		"some":            {[]string{"cluster-1", "cluster-3"}, read(b.store.Observations.ListRowsOfClusters(t.Context(), []string{ids[3], ids[1], uuid.NewString()}))},
+		"none":            {nil, read(b.store.Observations.ListRowsOfClusters(t.Context(), nil))},
+		"the stalest":     {[]string{"cluster-2", "cluster-3"}, read(b.store.Observations.ListStalestRows(t.Context(), 2))},
 	} {
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
@@ -247,18 +249,18 @@ func TestWhichRowsAreRead(t *testing.T) {
 	}
 	// A row that was never observed comes first.
 	b.exec(`update tenant.cluster_sync set shoot_status_updated = null where cluster_id = $1`, ids[0])
-	if got := read(b.store.Observations.StalestRows(t.Context(), 1)); !slices.Equal(got, []string{"cluster-0"}) {
+	if got := read(b.store.Observations.ListStalestRows(t.Context(), 1)); !slices.Equal(got, []string{"cluster-0"}) {
 		t.Errorf("the stalest is %v", got)
 	}
 }
 
 func TestInstallation(t *testing.T) {
 	b := newBed(t)
-	id, err := b.store.Installation(t.Context())
+	id, err := b.store.GetInstallationID(t.Context())
 	if err != nil || uuid.Validate(id) != nil {
 		t.Fatal(id, err)
 	}
-	if again, err := b.store.Installation(t.Context()); err != nil || again != id {
+	if again, err := b.store.GetInstallationID(t.Context()); err != nil || again != id {
 		t.Errorf("first %s, then %s: %v", id, again, err)
 	}
 }
@@ -268,7 +270,7 @@ func TestReports(t *testing.T) {
 	ids := b.clusters(3)
 	due := func() []string {
 		t.Helper()
-		rows, err := b.store.DueReports(t.Context(), 10)
+		rows, err := b.store.ListDueReports(t.Context(), 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +294,7 @@ func TestReports(t *testing.T) {
 	if diff := cmp.Diff(ids, due()); diff != "" {
 		t.Errorf("due (-want +got):\n%s", diff)
 	}
-	rows, err := b.store.DueReports(t.Context(), 2)
+	rows, err := b.store.ListDueReports(t.Context(), 2)
 	if err != nil || len(rows) != 2 {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
@@ -336,7 +338,7 @@ func TestTally(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	got, err := b.store.Tally(t.Context())
+	got, err := b.store.CountClusters(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +346,7 @@ func TestTally(t *testing.T) {
 		t.Errorf("the oldest is due for %s, the oldest transaction open for %s", got.OldestDue, got.OldestTransaction)
 	}
 	got.OldestDue, got.OldestTransaction, got.DeadRows = 0, 0, 0
-	if diff := cmp.Diff(clusterworker.Tally{Due: 3, Leased: 1, BackingOff: 1, Stuck: 1, Paused: 1, Synced: 1}, got); diff != "" {
+	if diff := cmp.Diff(clusterworker.ClusterCounts{Due: 3, Leased: 1, BackingOff: 1, Stuck: 1, Paused: 1, Synced: 1}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

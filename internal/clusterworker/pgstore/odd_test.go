@@ -50,10 +50,10 @@ func TestOddRowsAreClaimedLikeOthers(t *testing.T) {
 		}
 		b.complete(done(c))
 	}
-	if rows, err := b.store.Observations.Rows(t.Context(), "", 100); err != nil || len(rows) != n+1 {
+	if rows, err := b.store.Observations.ListRows(t.Context(), "", 100); err != nil || len(rows) != n+1 {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
-	if _, err := b.store.Tally(t.Context()); err != nil {
+	if _, err := b.store.CountClusters(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -63,25 +63,27 @@ func New(pool *postgres.Pool, sinks ...clusterworker.EventSink) *Store {
 // maxExpiredPauses limits the pauses that one claim ends.
 const maxExpiredPauses = 1000
 
-// Claim leases due rows, as many as there is room for. Before that it ends the pauses whose
+// ClaimRows leases due rows, as many as limits allow. Before that it ends the pauses whose
 // time is over.
-func (s *Store) Claim(ctx context.Context, owner string, room clusterworker.Room, lease time.Duration) ([]clusterworker.Claim, error) {
+func (s *Store) ClaimRows(
+	ctx context.Context, owner string, limits clusterworker.ClaimLimits, lease time.Duration,
+) (claims []clusterworker.Claim, err error) {
 	lease = lease.Truncate(time.Microsecond)
-	owner = sanitizeText(owner)
+	owner = sanitizeAndTruncateText(owner)
 	until := time.Now().Add(lease)
 	var rows []db.ReadClaimedRow
-	err := s.db.sendBatch(ctx, "claim clusters", func(b *pgx.Batch) {
+	err = s.db.runBatch(ctx, "claim clusters", func(b *pgx.Batch) {
 		b.Queue(byIndex)
 		b.Queue(db.EndExpiredPauses, maxExpiredPauses)
-		b.Queue(db.ClaimDue, lease, owner, int64(room.Slots), int64(room.TimedOut))
-		collectRows(b.Queue(db.ReadClaimed, lease, owner), &rows)
+		b.Queue(db.ClaimDue, lease, owner, int64(limits.Slots), int64(limits.TimedOut))
+		scanRowsInto(b.Queue(db.ReadClaimed, lease, owner), &rows)
 	})
 	if err != nil {
 		return nil, err
 	}
-	claims := make([]clusterworker.Claim, len(rows))
+	claims = make([]clusterworker.Claim, len(rows))
 	for i := range rows {
-		claims[i] = claimOf(&rows[i])
+		claims[i] = toClaim(&rows[i])
 		claims[i].Until = until
 	}
 	return claims, nil
@@ -96,16 +98,16 @@ const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config
 
 // StoreNames stores the names of Shoots for rows. A row whose claim is lost is returned as if
 // its name were taken; its new owner may choose another.
-func (s *Store) StoreNames(ctx context.Context, names []clusterworker.Naming) (taken []clusterworker.Naming, err error) {
+func (s *Store) StoreNames(ctx context.Context, names []clusterworker.ProposedName) (taken []clusterworker.ProposedName, err error) {
 	left := slices.Clone(names)
-	err = retryWhileLocked(ctx, func(ctx context.Context) (int, error) {
-		ids, tokens, shoots := splitNamings(left)
+	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (int, error) {
+		ids, tokens, shoots := splitNamesIntoColumns(left)
 		var named []string
 		var busy int
-		err := s.db.sendBatch(ctx, "name Shoots", func(b *pgx.Batch) {
+		err := s.db.runBatch(ctx, "name Shoots", func(b *pgx.Batch) {
 			b.Queue(byIndex)
-			collectScalars(b.Queue(db.Name, ids, tokens, shoots), &named)
-			readCount(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
+			scanScalarsInto(b.Queue(db.Name, ids, tokens, shoots), &named)
+			scanIntInto(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
 		})
 		switch {
 		case postgres.Code(err) == codeUniqueViolation:
@@ -113,7 +115,7 @@ func (s *Store) StoreNames(ctx context.Context, names []clusterworker.Naming) (t
 		case err != nil:
 			return 0, err
 		}
-		left = slices.DeleteFunc(left, func(n clusterworker.Naming) bool { return slices.Contains(named, n.ClusterID) })
+		left = slices.DeleteFunc(left, func(n clusterworker.ProposedName) bool { return slices.Contains(named, n.ClusterID) })
 		return busy, nil
 	})
 	if err != nil {
@@ -124,46 +126,48 @@ func (s *Store) StoreNames(ctx context.Context, names []clusterworker.Naming) (t
 
 const codeUniqueViolation = "23505"
 
-// Release releases rows. A row that stays locked by another transaction remains claimed
+// ReleaseClaims releases rows. A row that stays locked by another transaction remains claimed
 // until its lease ends.
-func (s *Store) Release(ctx context.Context, claims []clusterworker.Claim) error {
-	ids, tokens := splitClaims(claims)
-	return retryWhileLocked(ctx, func(ctx context.Context) (busy int, err error) {
-		err = s.db.sendBatch(ctx, "release claims", func(b *pgx.Batch) {
+func (s *Store) ReleaseClaims(ctx context.Context, claims []clusterworker.Claim) error {
+	ids, tokens := splitIntoColumns(claims)
+	return retryWhileRowsLocked(ctx, func(ctx context.Context) (busy int, err error) {
+		err = s.db.runBatch(ctx, "release claims", func(b *pgx.Batch) {
 			b.Queue(byIndex)
 			b.Queue(db.Release, ids, tokens)
-			readCount(b.Queue(db.CountClaimed, ids, tokens), &busy)
+			scanIntInto(b.Queue(db.CountClaimed, ids, tokens), &busy)
 		})
 		return busy, err
 	})
 }
 
-// splitClaims arranges claims in columns.
-func splitClaims(claims []clusterworker.Claim) (ids []string, tokens []int64) {
+// splitIntoColumns arranges claims in columns.
+func splitIntoColumns(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 	for i := range claims {
 		ids, tokens = append(ids, claims[i].ClusterID), append(tokens, claims[i].Token)
 	}
 	return ids, tokens
 }
 
-// Renew extends claims to a whole lease from now. A row that another transaction has
+// RenewLeases extends claims to a whole lease from now. A row that another transaction has
 // locked is not among the returned ones.
-func (s *Store) Renew(ctx context.Context, claims []clusterworker.Claim, lease time.Duration) (renewed []string, err error) {
-	ids, tokens := splitClaims(claims)
-	err = s.db.sendBatch(ctx, "renew leases", func(b *pgx.Batch) {
+func (s *Store) RenewLeases(
+	ctx context.Context, claims []clusterworker.Claim, lease time.Duration,
+) (renewedClusterIDs []string, err error) {
+	ids, tokens := splitIntoColumns(claims)
+	err = s.db.runBatch(ctx, "renew leases", func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collectScalars(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewed)
+		scanScalarsInto(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewedClusterIDs)
 	})
-	return renewed, err
+	return renewedClusterIDs, err
 }
 
-// NextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the first
+// FindNextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the first
 // pause.
-func (s *Store) NextLeaseEndOfOthers(ctx context.Context, self string) (in time.Duration, ok bool, err error) {
+func (s *Store) FindNextLeaseEndOfOthers(ctx context.Context, owner string) (untilEnd time.Duration, found bool, err error) {
 	var ends []time.Duration
-	err = s.db.sendBatch(ctx, "find next lease to expire", func(b *pgx.Batch) {
+	err = s.db.runBatch(ctx, "find next lease to expire", func(b *pgx.Batch) {
 		b.Queue(byIndex)
-		collectScalars(b.Queue(db.NextLease, sanitizeText(self)), &ends)
+		scanScalarsInto(b.Queue(db.NextLease, sanitizeAndTruncateText(owner)), &ends)
 	})
 	if err != nil || len(ends) == 0 {
 		return 0, false, err
@@ -171,22 +175,22 @@ func (s *Store) NextLeaseEndOfOthers(ctx context.Context, self string) (in time.
 	return ends[0], true, nil
 }
 
-// SetOutage records the outage that a worker sees, or removes the record.
-func (s *Store) SetOutage(ctx context.Context, owner string, o clusterworker.Outage, ttl time.Duration) error {
+// RecordOrClearOutage records the outage that a worker sees, or removes the record.
+func (s *Store) RecordOrClearOutage(ctx context.Context, owner string, outage clusterworker.Outage, ttl time.Duration) error {
 	const what = "record Gardener outage"
-	if o.Since.IsZero() {
-		return s.db.exec(ctx, what, db.EndOutage, sanitizeText(owner))
+	if outage.Since.IsZero() {
+		return s.db.execStatement(ctx, what, db.EndOutage, sanitizeAndTruncateText(owner))
 	}
-	return s.db.exec(ctx, what, db.SetOutage, sanitizeText(owner), time.Since(o.Since), sanitizeText(o.Reason), ttl)
+	return s.db.execStatement(ctx, what, db.SetOutage, sanitizeAndTruncateText(owner), time.Since(outage.Since), sanitizeAndTruncateText(outage.Reason), ttl)
 }
 
-// retryWhileLocked calls work, which returns how many rows another transaction has locked,
+// retryWhileRowsLocked calls attempt, which returns how many rows another transaction has locked,
 // until there are none or lockPatience has passed.
-func retryWhileLocked(ctx context.Context, work func(context.Context) (busy int, err error)) error {
+func retryWhileRowsLocked(ctx context.Context, attempt func(context.Context) (lockedRows int, err error)) error {
 	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
 	begin := time.Now()
 	for try := 0; ; try++ {
-		busy, err := work(ctx)
+		busy, err := attempt(ctx)
 		if err != nil || busy == 0 || time.Since(begin) > lockPatience {
 			return err
 		}
@@ -196,9 +200,9 @@ func retryWhileLocked(ctx context.Context, work func(context.Context) (busy int,
 	}
 }
 
-func splitNamings(names []clusterworker.Naming) (ids []string, tokens []int64, shoots []string) {
+func splitNamesIntoColumns(names []clusterworker.ProposedName) (ids []string, tokens []int64, shoots []string) {
 	for _, n := range names {
-		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, sanitizeText(n.ShootName))
+		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, sanitizeAndTruncateText(n.ShootName))
 	}
 	return ids, tokens, shoots
 }

@@ -137,21 +137,21 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	for i := range workers {
 		wg.Go(func() {
 			for synced.Load() < n {
-				claims, err := store.Claim(b.Context(), fmt.Sprint("worker-", i), room(4), lease)
+				claims, err := store.ClaimRows(b.Context(), fmt.Sprint("worker-", i), room(4), lease)
 				if err != nil {
 					b.Error(err)
 					return
 				}
 				var results []clusterworker.Result
 				for _, c := range claims {
-					taken, err := store.StoreNames(b.Context(), []clusterworker.Naming{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
+					taken, err := store.StoreNames(b.Context(), []clusterworker.ProposedName{{ClusterID: c.ClusterID, Token: c.Token, ShootName: c.Name}})
 					if err != nil || len(taken) != 0 {
 						b.Error(taken, err)
 						return
 					}
 					results = append(results, done(c))
 				}
-				if lost, err := store.Complete(b.Context(), results); err != nil || len(lost) != 0 {
+				if lost, err := store.WriteResults(b.Context(), results); err != nil || len(lost) != 0 {
 					b.Error(lost, err)
 					return
 				}
@@ -163,21 +163,21 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	want(b, n, `select count(*)::int from tenant.cluster_sync where synced is not null and shoot_name is not null`)
 
 	id := b.cluster("failing")
-	claims, err := store.Claim(b.Context(), "test", room(1), lease)
+	claims, err := store.ClaimRows(b.Context(), "test", room(1), lease)
 	if err != nil || len(claims) != 1 {
 		b.Fatal(claims, err)
 	}
-	if _, err := store.Complete(b.Context(), []clusterworker.Result{failed(claims[0], `it's "{no}"`, true, time.Minute)}); err != nil {
+	if _, err := store.WriteResults(b.Context(), []clusterworker.Result{failed(claims[0], `it's "{no}"`, true, time.Minute)}); err != nil {
 		b.Fatal(err)
 	}
 	if r := b.row(id); r.SyncError != `it's "{no}"` || r.Attempts != 1 {
 		b.Errorf("the row is %+v", r)
 	}
-	term, err := store.Observations.Lead(b.Context(), "me", lease)
+	term, err := store.Observations.AcquireOrExtendTerm(b.Context(), "me", lease)
 	if err != nil || !term.Held {
 		b.Fatal(term, err)
 	}
-	rows, err := store.Observations.Rows(b.Context(), "", 10)
+	rows, err := store.Observations.ListRows(b.Context(), "", 10)
 	if err != nil || len(rows) != 10 {
 		b.Fatal(rows, err)
 	}
@@ -185,25 +185,25 @@ func workThroughAPooler(b *bed, pool *postgres.Pool) {
 	if err != nil || len(saved) != 1 {
 		b.Errorf("saved %v, %v", saved, err)
 	}
-	if err := store.Observations.Touch(b.Context(), term.Fence, []string{id}); err != nil {
+	if err := store.Observations.RecordObservationTime(b.Context(), term.Fence, []string{id}); err != nil {
 		b.Error(err)
 	}
 	if err := store.RecordReports(b.Context(), []clusterworker.Reported{{ClusterID: id, Version: 1, Next: time.Hour}}); err != nil {
 		b.Error(err)
 	}
-	if _, err := store.DueReports(b.Context(), 10); err != nil {
+	if _, err := store.ListDueReports(b.Context(), 10); err != nil {
 		b.Error(err)
 	}
-	if _, err := store.Observations.StalestRows(b.Context(), 10); err != nil {
+	if _, err := store.Observations.ListStalestRows(b.Context(), 10); err != nil {
 		b.Error(err)
 	}
-	if _, err := store.Tally(b.Context()); err != nil {
+	if _, err := store.CountClusters(b.Context()); err != nil {
 		b.Error(err)
 	}
-	if _, err := store.Installation(b.Context()); err != nil {
+	if _, err := store.GetInstallationID(b.Context()); err != nil {
 		b.Error(err)
 	}
-	if err := store.Observations.Resign(b.Context(), term.Fence); err != nil {
+	if err := store.Observations.ReleaseTerm(b.Context(), term.Fence); err != nil {
 		b.Error(err)
 	}
 	// The settings of a transaction are gone in the next one on the same connection.
@@ -231,7 +231,7 @@ func TestAListenerThroughAPooler(t *testing.T) {
 	b.await("it says that it hears nothing", func() bool {
 		return strings.Contains(l.Ready().Error(), "set CLUSTER_WORKER_LISTEN=off or connect to the database directly")
 	})
-	if !l.LastPing().IsZero() {
+	if !l.LastPingTime().IsZero() {
 		t.Error("it heard itself")
 	}
 }

@@ -16,10 +16,10 @@ join tenant.nodepools n on n.owner_id = s.cluster_id
 where s.cluster_id = $1 and s.report_version = $2 and s.synced is not null
 order by n.id`
 
-// PoolsSent returns the node pools of a cluster. It returns none if Gardener has not
+// ListSentPools returns the node pools of a cluster. It returns none if Gardener has not
 // received their current state, or the row has changed since it was read.
-func (s *Store) PoolsSent(ctx context.Context, row *clusterworker.Row) ([]clusterworker.PoolSent, error) {
+func (s *Store) ListSentPools(ctx context.Context, row *clusterworker.Row) ([]clusterworker.PoolSent, error) {
 	var pools []clusterworker.PoolSent
-	err := s.db.sendBatch(ctx, "read node pools", func(b *pgx.Batch) { collectRows(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
+	err := s.db.runBatch(ctx, "read node pools", func(b *pgx.Batch) { scanRowsInto(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
 	return pools, err
 }

@@ -18,11 +18,11 @@ func TestPoolsSent(t *testing.T) {
 	b.exec(`update tenant.resources set deleted_time = now(), generation = 2 where id = $1`, goes)
 	sent := func(want ...clusterworker.PoolSent) {
 		t.Helper()
-		rows, err := b.store.Observations.RowsOf(t.Context(), []string{id})
+		rows, err := b.store.Observations.ListRowsOfClusters(t.Context(), []string{id})
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("RowsOf() = %v, %v", rows, err)
 		}
-		got, err := b.store.PoolsSent(t.Context(), &rows[0])
+		got, err := b.store.ListSentPools(t.Context(), &rows[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,7 +30,7 @@ func TestPoolsSent(t *testing.T) {
 			t.Errorf("pools (-want +got):\n%s", diff)
 		}
 		rows[0].ReportVersion--
-		if got, err := b.store.PoolsSent(t.Context(), &rows[0]); err != nil || len(got) > 0 {
+		if got, err := b.store.ListSentPools(t.Context(), &rows[0]); err != nil || len(got) > 0 {
 			t.Errorf("by an older row: %v, %v", got, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestPoolsSent(t *testing.T) {
 	}
 	c := claims[0]
 	result := clusterworker.Result{ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration}
-	if lost, err := b.store.Complete(t.Context(), []clusterworker.Result{result}); err != nil || len(lost) > 0 {
+	if lost, err := b.store.WriteResults(t.Context(), []clusterworker.Result{result}); err != nil || len(lost) > 0 {
 		t.Fatalf("Complete() = %v, %v", lost, err)
 	}
 	sent(clusterworker.PoolSent{ID: stays, Name: "stays", Generation: 1}, clusterworker.PoolSent{ID: goes, Name: "goes", Generation: 2, Deleting: true})

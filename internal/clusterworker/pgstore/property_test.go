@@ -72,7 +72,7 @@ func TestWhateverHappens(t *testing.T) {
 			},
 			"release": func(rt *rapid.T) {
 				c := w.oneClaim(rt)
-				if err := w.store.Release(w.Context(), []clusterworker.Claim{c}); err != nil {
+				if err := w.store.ReleaseClaims(w.Context(), []clusterworker.Claim{c}); err != nil {
 					rt.Fatal(err)
 				}
 				if w.live[c.ClusterID] == c.Token {
@@ -96,7 +96,7 @@ func TestWhateverHappens(t *testing.T) {
 				delete(w.paused, id)
 			},
 			"requeue": func(rt *rapid.T) {
-				if _, err := w.store.Observations.Requeue(w.Context(), fence, []string{w.one(rt)}); err != nil {
+				if _, err := w.store.Observations.RequeueSynced(w.Context(), fence, []string{w.one(rt)}); err != nil {
 					rt.Fatal(err)
 				}
 			},
@@ -128,7 +128,7 @@ func (w *world) end(id string) {
 }
 
 func (w *world) claimSome(rt *rapid.T) {
-	claims, err := w.store.Claim(w.Context(), "test", room(rapid.IntRange(1, 4).Draw(rt, "slots")), lease)
+	claims, err := w.store.ClaimRows(w.Context(), "test", room(rapid.IntRange(1, 4).Draw(rt, "slots")), lease)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func (w *world) finish(rt *rapid.T, result func(clusterworker.Claim) clusterwork
 		}
 		wantLost = append(wantLost, c.ClusterID)
 	}
-	lost, err := w.store.Complete(w.Context(), results)
+	lost, err := w.store.WriteResults(w.Context(), results)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func (w *world) finish(rt *rapid.T, result func(clusterworker.Claim) clusterwork
 
 // check compares the rows with their expected state.
 func (w *world) check(rt *rapid.T) {
-	rows, err := w.store.Observations.RowsOf(w.Context(), w.ids)
+	rows, err := w.store.Observations.ListRowsOfClusters(w.Context(), w.ids)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func (w *world) drain(rt *rapid.T) {
 	for _, c := range w.claim(len(w.ids)) {
 		w.complete(done(c))
 	}
-	rows, err := w.store.Observations.RowsOf(w.Context(), w.ids)
+	rows, err := w.store.Observations.ListRowsOfClusters(w.Context(), w.ids)
 	if err != nil {
 		rt.Fatal(err)
 	}

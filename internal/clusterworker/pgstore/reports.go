@@ -8,9 +8,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
 
-// DueReports returns rows whose report is due.
-func (s *Store) DueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
-	return s.db.queryRows(ctx, db.DueReports, int64(limit))
+// ListDueReports returns rows whose report is due.
+func (s *Store) ListDueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+	return s.db.querySyncRows(ctx, db.DueReports, int64(limit))
 }
 
 // RecordReports records reports. The report of a row that another transaction has locked is
@@ -21,12 +21,12 @@ func (s *Store) RecordReports(ctx context.Context, reports []clusterworker.Repor
 	for i, r := range reports {
 		ids[i], versions[i], nexts[i] = r.ClusterID, r.Version, min(max(r.Next, 0), maxDelay).Microseconds()
 	}
-	return s.db.exec(ctx, "record reports", db.Reported, ids, versions, nexts)
+	return s.db.execStatement(ctx, "record reports", db.Reported, ids, versions, nexts)
 }
 
-// Tally counts the rows by their state. It reads the whole table.
-func (s *Store) Tally(ctx context.Context) (clusterworker.Tally, error) {
-	var t clusterworker.Tally
+// CountClusters counts the rows by their state. It reads the whole table.
+func (s *Store) CountClusters(ctx context.Context) (clusterworker.ClusterCounts, error) {
+	var t clusterworker.ClusterCounts
 	into := []any{&t.Due, &t.Leased, &t.BackingOff, &t.Stuck, &t.Paused, &t.Synced, &t.OldestDue, &t.DeadRows, &t.OldestTransaction}
 	err := s.db.queryRow(ctx, "count clusters by sync state", into, db.Tally, int32(v1.StuckAttempts))
 	return t, err

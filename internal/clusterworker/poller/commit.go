@@ -13,16 +13,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A batch is a set of changes that are written together.
-type batch struct {
+// A pendingWrites is a set of changes that are written together.
+type pendingWrites struct {
 	changes []clusterworker.StatusChange
-	causes  []cause // one per change
+	causes  []changeCause // one per change
 	touch   []string
-	drifts  map[string]drifted // by cluster
+	drifts  map[string]driftedShoot // by cluster
 }
 
-// A cause is the observation behind a change.
-type cause struct {
+// A changeCause is the observation behind a change.
+type changeCause struct {
 	row  clusterworker.Row
 	seen *shoot.Observed // nil if the Shoot was absent
 	from observation
@@ -31,99 +31,99 @@ type cause struct {
 	began time.Time
 }
 
-type drifted struct {
+type driftedShoot struct {
 	drift Drift
 	shoot string
 	from  observation
 }
 
-func (b *batch) addRequeue(d Drift, row *clusterworker.Row, from observation) {
+func (b *pendingWrites) addDriftedRow(drift Drift, row *clusterworker.Row, observed observation) {
 	if b.drifts == nil {
-		b.drifts = map[string]drifted{}
+		b.drifts = map[string]driftedShoot{}
 	}
-	b.drifts[row.ClusterID] = drifted{d, row.ShootName, from}
+	b.drifts[row.ClusterID] = driftedShoot{drift, row.ShootName, observed}
 }
 
 // A statusWriter writes what observations mean for their rows.
 type statusWriter struct {
 	poller       *Poller
-	tenure       *leadership
+	tenure       *leaderTerm
 	inbox        *inbox
 	book         *statusCache
-	later        *delays
+	later        *delayedObservations
 	installation string
 }
 
-// cacheIfUnchanged reports whether an event changes nothing, compared with the cached row, and then
+// cacheShootIfUnchanged reports whether an event changes nothing, compared with the cached row, and then
 // caches its Shoot. The
 // absence of a Shoot always counts as a change, and so does any requested observation.
-func (w *statusWriter) cacheIfUnchanged(k key, n *observation) bool {
-	if !n.told || n.thorough || n.shoot == nil {
+func (w *statusWriter) cacheShootIfUnchanged(key shootKey, observed *observation) bool {
+	if !observed.told || observed.thorough || observed.shoot == nil {
 		return false
 	}
-	e, ok := w.book.getEntry(k.cluster)
-	if !ok || e.row.ShootName != k.name {
+	e, ok := w.book.getEntry(key.cluster)
+	if !ok || e.row.ShootName != key.name {
 		return false
 	}
-	j, ok := w.classifySafely(&e.row, n)
-	if !ok || j != (judgement{}) {
+	j, ok := w.classifyRowRecoveringPanic(&e.row, observed)
+	if !ok || j != (rowDecision{}) {
 		return false
 	}
-	w.book.putEntry(&e.row, n.shoot)
+	w.book.storeRowAndShoot(&e.row, observed.shoot)
 	return true
 }
 
-// classifySafely classifies a row, and recovers from a panic, so that a faulty Shoot
+// classifyRowRecoveringPanic classifies a row, and recovers from a panic, so that a faulty Shoot
 // does not affect the others.
-func (w *statusWriter) classifySafely(row *clusterworker.Row, n *observation) (j judgement, ok bool) {
+func (w *statusWriter) classifyRowRecoveringPanic(row *clusterworker.Row, observed *observation) (decision rowDecision, classified bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.poller.metrics.countFailure(classPanic)
 			w.poller.log.Error("panic recovered, shoot skipped", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
-			j, ok = judgement{}, false
+			decision, classified = rowDecision{}, false
 		}
 	}()
-	return classifyRow(row, w.installation, n), true
+	return decideRowAction(row, w.installation, observed), true
 }
 
-// addToBatch adds the consequences of an observation for a row to a batch. recordCheck is
+// addRowToBatch adds the consequences of an observation for a row to a batch. recordCheckTime is
 // whether to record the time of the observation even if nothing has changed.
-func (w *statusWriter) addToBatch(b *batch, row *clusterworker.Row, n observation, recordCheck bool) {
-	j, ok := w.classifySafely(row, &n)
+func (w *statusWriter) addRowToBatch(batch *pendingWrites, row *clusterworker.Row, observed observation, recordCheckTime bool) {
+	j, ok := w.classifyRowRecoveringPanic(row, &observed)
 	if !ok {
 		return
 	}
-	o := ownShoot(row, w.installation, n.shoot)
-	k := key{row.ClusterID, row.ShootName}
+	o := shootIfOwnedByRow(row, w.installation, observed.shoot)
+	k := shootKey{row.ClusterID, row.ShootName}
 	switch {
-	case j.look && n.tries > maxTries && !n.waited:
-		w.later.add(k, n, databasePolicy().Delay(n.tries))
+	case j.look && observed.tries > maxTries && !observed.waited:
+		w.later.delayObservation(k, observed, databaseRetryPolicy().Delay(observed.tries))
 	case j.look:
 		asked := *row
-		w.inbox.requestRead(liveRead{key: k, asked: &asked, thorough: n.thorough, polled: n.polled, tries: n.tries + 1})
+		w.inbox.queueLiveRead(liveRead{shootKey: k, asked: &asked, thorough: observed.thorough, polled: observed.polled, tries: observed.tries + 1})
 	}
 	if j.drift != DriftNone {
-		b.addRequeue(j.drift, row, n)
+		batch.addDriftedRow(j.drift, row, observed)
 	}
 	if j.change != nil {
-		b.changes = append(b.changes, *j.change)
-		c := cause{row: *row, seen: o, from: n}
-		if n.told && o != nil && o.LastOperation != nil && w.book.isNewOperation(row.ClusterID, o.LastOperation.Updated) {
+		batch.changes = append(batch.changes, *j.change)
+		c := changeCause{row: *row, seen: o, from: observed}
+		if observed.told && o != nil && o.LastOperation != nil && w.book.isNewerOperation(row.ClusterID, o.LastOperation.Updated) {
 			c.began = o.LastOperation.Updated
 		}
-		b.causes = append(b.causes, c)
+		batch.causes = append(batch.causes, c)
 		return
 	}
-	w.book.putEntry(row, o)
-	if recordCheck && !j.look && row.ShootName != "" {
-		b.touch = append(b.touch, row.ClusterID)
+	w.book.storeRowAndShoot(row, o)
+	if recordCheckTime && !j.look && row.ShootName != "" {
+		batch.touch = append(batch.touch, row.ClusterID)
 	}
 }
 
-// commit writes a batch.
-func (w *statusWriter) commit(ctx context.Context, b *batch) error {
-	if len(b.changes) > 0 {
-		n, err := w.saveChanges(ctx, b)
+// writeBatch writes a batch.
+func (w *statusWriter) writeBatch(ctx context.Context, batch *pendingWrites) error {
+	if len(batch.changes) > 0 {
+		n, err := w.saveStatusChanges(ctx, batch)
 		if err != nil {
 			return err
 		}
@@ -131,14 +131,14 @@ func (w *statusWriter) commit(ctx context.Context, b *batch) error {
 			w.poller.deps.Wrote()
 		}
 	}
-	if len(b.drifts) > 0 {
-		if err := w.requeueDrifted(ctx, b.drifts); err != nil {
+	if len(batch.drifts) > 0 {
+		if err := w.requeueDriftedClusters(ctx, batch.drifts); err != nil {
 			return err
 		}
 	}
-	for part := range slices.Chunk(b.touch, maxBatch) {
-		err := w.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) error {
-			return w.poller.deps.Store.Touch(ctx, fence, part)
+	for part := range slices.Chunk(batch.touch, maxBatch) {
+		err := w.tenure.writeWithinTerm(ctx, func(ctx context.Context, fence int64) error {
+			return w.poller.deps.Store.RecordObservationTime(ctx, fence, part)
 		})
 		if err != nil {
 			return fmt.Errorf("record check of %d clusters: %w", len(part), err)
@@ -147,93 +147,95 @@ func (w *statusWriter) commit(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// saveChanges writes the changes of a batch, and returns how many rows were written.
+// saveStatusChanges writes the changes of a batch, and returns how many rows were written.
 // The others have changed since they were read, or are being changed, and are checked
 // again.
-func (w *statusWriter) saveChanges(ctx context.Context, b *batch) (int, error) {
+func (w *statusWriter) saveStatusChanges(ctx context.Context, batch *pendingWrites) (savedRows int, err error) {
 	var saved []string
 	now := time.Now()
-	for i := range b.changes {
-		c := &b.changes[i]
+	for i := range batch.changes {
+		c := &batch.changes[i]
 		// The row is unknown until the result of the write is known.
 		w.book.removeEntry(c.ClusterID)
-		c.Change = changeEventOf(c, &b.causes[i].row, now)
+		c.Change = newStatusChangeEvent(c, &batch.causes[i].row, now)
 	}
-	err := w.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) (err error) {
-		saved, err = w.poller.deps.Store.SaveStatus(ctx, fence, b.changes)
+	err = w.tenure.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
+		saved, err = w.poller.deps.Store.SaveStatus(ctx, fence, batch.changes)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("save status of %d Shoots: %w", len(b.changes), err)
+		return 0, fmt.Errorf("save status of %d Shoots: %w", len(batch.changes), err)
 	}
 	now = time.Now()
-	written := setOf(saved)
-	for i := range b.changes {
-		c := &b.causes[i]
+	written := toSet(saved)
+	for i := range batch.changes {
+		c := &batch.causes[i]
 		if written[c.row.ClusterID] {
-			w.noteSaved(ctx, &b.changes[i], c, now)
+			w.cacheAndRecordSavedChange(ctx, &batch.changes[i], c, now)
 			continue
 		}
-		w.later.add(key{c.row.ClusterID, c.row.ShootName}, c.from, databasePolicy().Delay(c.from.tries))
+		w.later.delayObservation(shootKey{c.row.ClusterID, c.row.ShootName}, c.from, databaseRetryPolicy().Delay(c.from.tries))
 	}
 	return len(saved), nil
 }
 
-// noteSaved caches a written change and records its event.
-func (w *statusWriter) noteSaved(ctx context.Context, c *clusterworker.StatusChange, by *cause, now time.Time) {
-	was := by.row.Status
-	row := by.row
-	row.Status, row.StatusMessage, row.ReadyOnce = c.Status, c.Message, row.ReadyOnce || c.Status == v1.ShootReady
-	if c.ShootUID != "" {
-		row.ShootUID = c.ShootUID
+// cacheAndRecordSavedChange caches a written change and records its event.
+func (w *statusWriter) cacheAndRecordSavedChange(
+	ctx context.Context, change *clusterworker.StatusChange, cause *changeCause, now time.Time,
+) {
+	was := cause.row.Status
+	row := cause.row
+	row.Status, row.StatusMessage, row.ReadyOnce = change.Status, change.Message, row.ReadyOnce || change.Status == v1.ShootReady
+	if change.ShootUID != "" {
+		row.ShootUID = change.ShootUID
 	}
-	if !by.began.IsZero() {
-		w.poller.metrics.lag.Observe(max(0, now.Sub(by.began)).Seconds())
+	if !cause.began.IsZero() {
+		w.poller.metrics.lag.Observe(max(0, now.Sub(cause.began)).Seconds())
 	}
-	if c.Status == v1.ShootDeleted {
-		w.book.removeEntry(c.ClusterID)
+	if change.Status == v1.ShootDeleted {
+		w.book.removeEntry(change.ClusterID)
 	} else {
-		w.book.putEntry(&row, by.seen)
+		w.book.storeRowAndShoot(&row, cause.seen)
 	}
-	if c.Status == was {
+	if change.Status == was {
 		return
 	}
-	w.poller.metrics.countChange(c.Status)
-	w.poller.log.DebugContext(ctx, "shoot status changed", "cluster_id", c.ClusterID, "shoot", row.ShootName, "was", was, "is", c.Status, "message", c.Message)
-	if c.Change == nil {
+	w.poller.metrics.countStatusChange(change.Status)
+	w.poller.log.DebugContext(ctx, "shoot status changed", "cluster_id", change.ClusterID, "shoot", row.ShootName, "was", was, "is", change.Status, "message", change.Message)
+	if change.Change == nil {
 		return
 	}
-	if c.Status == v1.ShootError {
-		w.poller.log.WarnContext(ctx, "shoot failed", "cluster_id", c.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", c.Message)
+	if change.Status == v1.ShootError {
+		w.poller.log.WarnContext(ctx, "shoot failed", "cluster_id", change.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", change.Message)
 	}
-	w.poller.deps.Recorder.Record(ctx, *c.Change)
+	w.poller.deps.Recorder.Record(ctx, *change.Change)
 }
 
-// requeueDrifted requeues the clusters whose Shoots differ from their last applied
+// requeueDriftedClusters requeues the clusters whose Shoots differ from their last applied
 // spec. Rows that it does not requeue have changed or are being changed, for example by a
 // report to the API, and are checked again.
-func (w *statusWriter) requeueDrifted(ctx context.Context, all map[string]drifted) error {
-	ids := slices.Collect(maps.Keys(all))
+func (w *statusWriter) requeueDriftedClusters(ctx context.Context, driftedByCluster map[string]driftedShoot) error {
+	ids := slices.Collect(maps.Keys(driftedByCluster))
 	var requeued []string
-	err := w.tenure.writeFenced(ctx, func(ctx context.Context, fence int64) (err error) {
-		requeued, err = w.poller.deps.Store.Requeue(ctx, fence, ids)
+	err := w.tenure.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
+		requeued, err = w.poller.deps.Store.RequeueSynced(ctx, fence, ids)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("requeue %d clusters: %w", len(ids), err)
 	}
-	counts, done := map[Drift]int{}, setOf(requeued)
+	counts, done := map[Drift]int{}, toSet(requeued)
 	for id := range done {
-		d := all[id]
+		d := driftedByCluster[id]
 		counts[d.drift]++
 		w.poller.log.DebugContext(ctx, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
 	}
-	for id, d := range all {
+	for id, d := range driftedByCluster {
 		if !done[id] {
-			w.later.add(key{id, d.shoot}, d.from, databasePolicy().Delay(d.from.tries))
+			w.later.delayObservation(shootKey{id, d.shoot}, d.from, databaseRetryPolicy().Delay(d.from.tries))
 		}
 	}
-	for _, drift := range allDrifts() {
+	for _, drift := range listDriftKinds() {
 		if n := counts[drift]; n > 0 {
 			w.poller.metrics.drift.WithLabelValues(string(drift)).Add(float64(n))
 			w.poller.log.InfoContext(ctx, "shoots drifted, clusters requeued", "reason", drift, "shoots", n)
@@ -242,7 +244,7 @@ func (w *statusWriter) requeueDrifted(ctx context.Context, all map[string]drifte
 	return nil
 }
 
-func setOf(ids []string) map[string]bool {
+func toSet(ids []string) map[string]bool {
 	set := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		set[id] = true
@@ -250,22 +252,22 @@ func setOf(ids []string) map[string]bool {
 	return set
 }
 
-// changeEventOf returns the change event of a new status of a row, nil without an event.
-func changeEventOf(c *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
-	action, ok := actionOf(c.Status)
-	if !ok || c.Status == row.Status {
+// newStatusChangeEvent returns the change event of a new status of a row, nil without an event.
+func newStatusChangeEvent(change *clusterworker.StatusChange, row *clusterworker.Row, now time.Time) *clusterworker.Change {
+	action, ok := changeActionOfStatus(change.Status)
+	if !ok || change.Status == row.Status {
 		return nil
 	}
 	return &clusterworker.Change{
-		At: now, Action: action, ClusterID: c.ClusterID, Cluster: row.Name, Tenant: row.Tenant,
-		Shoot: row.ShootName, Generation: row.ClusterGeneration, Message: c.Message,
+		At: now, Action: action, ClusterID: change.ClusterID, Cluster: row.Name, Tenant: row.Tenant,
+		Shoot: row.ShootName, Generation: row.ClusterGeneration, Message: change.Message,
 	}
 }
 
-// actionOf returns the action of a change event for a new status, or false if the
+// changeActionOfStatus returns the action of a change event for a new status, or false if the
 // status has no event.
-func actionOf(st v1.ShootStatus) (clusterworker.Action, bool) {
-	switch st {
+func changeActionOfStatus(status v1.ShootStatus) (action clusterworker.Action, hasEvent bool) {
+	switch status {
 	case v1.ShootReady:
 		return clusterworker.ShootReady, true
 	case v1.ShootError:

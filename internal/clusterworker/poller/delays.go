@@ -2,10 +2,10 @@ package poller
 
 import "time"
 
-// delays holds observations to handle later.
-type delays struct {
+// delayedObservations holds observations to handle later.
+type delayedObservations struct {
 	timer *time.Timer // runs until the first is due
-	held  map[key]delayed
+	held  map[shootKey]delayed
 	next  time.Time // when the first is due; zero is never
 }
 
@@ -14,32 +14,34 @@ type delayed struct {
 	s  observation
 }
 
-func newDelays() *delays { return &delays{timer: stoppedTimer(), held: map[key]delayed{}} }
+func newDelayedObservations() *delayedObservations {
+	return &delayedObservations{timer: newStoppedTimer(), held: map[shootKey]delayed{}}
+}
 
-// add delays an observation, which is handled later unless a newer one arrives first. It
+// delayObservation delays an observation, which is handled later unless a newer one arrives first. It
 // confirms nothing by then.
-func (d *delays) add(k key, n observation, after time.Duration) {
-	n.tries++
-	n.waited = true
-	n.asked, n.err = nil, nil
-	at := time.Now().Add(after)
-	d.held[k] = delayed{at: at, s: n}
+func (d *delayedObservations) delayObservation(key shootKey, observed observation, delay time.Duration) {
+	observed.tries++
+	observed.waited = true
+	observed.asked, observed.err = nil, nil
+	at := time.Now().Add(delay)
+	d.held[key] = delayed{at: at, s: observed}
 	if d.next.IsZero() || at.Before(d.next) {
 		d.next = at
-		d.timer.Reset(after)
+		d.timer.Reset(delay)
 	}
 }
 
-// remove removes the delayed observation of a Shoot, if there is one.
-func (d *delays) remove(k key) (was observation, ok bool) {
-	e, ok := d.held[k]
-	delete(d.held, k)
-	return e.s, ok
+// removeObservation removes the delayed observation of a Shoot, if there is one.
+func (d *delayedObservations) removeObservation(key shootKey) (removed observation, found bool) {
+	e, found := d.held[key]
+	delete(d.held, key)
+	return e.s, found
 }
 
-// takeDue removes and returns the observations that are due.
-func (d *delays) takeDue() map[key]observation {
-	due, now := map[key]observation{}, time.Now()
+// takeDueObservations removes and returns the observations that are due.
+func (d *delayedObservations) takeDueObservations() map[shootKey]observation {
+	due, now := map[shootKey]observation{}, time.Now()
 	d.next = time.Time{}
 	for k, e := range d.held {
 		switch {

@@ -67,8 +67,8 @@ const (
 	ReasonStrange        StatusReason = "unknown_state"
 )
 
-// StatusReasons returns all reasons, in the order of the rules.
-func StatusReasons() []StatusReason {
+// ListStatusReasons returns all reasons, in the order of the rules.
+func ListStatusReasons() []StatusReason {
 	return []StatusReason{
 		ReasonGone, ReasonUnconfirmed, ReasonNotSeen, ReasonMissing,
 		ReasonDeletionFailed, ReasonDeleting, ReasonUnscheduled, ReasonOutdated, ReasonOperating, ReasonRetrying, ReasonFailed,
@@ -76,26 +76,26 @@ func StatusReasons() []StatusReason {
 	}
 }
 
-// DeriveStatus returns the status of a cluster whose Shoot is o, nil if absent, with a
+// DeriveStatus returns the status of a cluster whose Shoot was observed, nil if absent. It has a
 // message for the cluster's owner.
 //
 // It is a list of pure rules in the order of their priority; the first one that matches
 // decides, and one always does. A Shoot that has not picked up its last change is never
 // ready. A cluster is never deleted before its Shoot is confirmed gone.
-func DeriveStatus(o *shoot.Observed, k RowFacts) DerivedStatus {
-	if o == nil {
-		return firstMatchingRule(absentRules(), &shoot.Observed{}, k)
+func DeriveStatus(observed *shoot.Observed, facts RowFacts) DerivedStatus {
+	if observed == nil {
+		return applyFirstMatchingRule(listRulesForAbsentShoot(), &shoot.Observed{}, facts)
 	}
-	return firstMatchingRule(presentRules(), o, k)
+	return applyFirstMatchingRule(listRulesForExistingShoot(), observed, facts)
 }
 
 // A statusRule returns a status if it matches.
 type statusRule func(o *shoot.Observed, k RowFacts) (DerivedStatus, bool)
 
-func firstMatchingRule(rules []statusRule, o *shoot.Observed, k RowFacts) DerivedStatus {
+func applyFirstMatchingRule(rules []statusRule, observed *shoot.Observed, facts RowFacts) DerivedStatus {
 	for _, match := range rules {
-		if v, ok := match(o, k); ok {
-			v.Message = sanitizeMessage(v.Message)
+		if v, ok := match(observed, facts); ok {
+			v.Message = sanitizeAndTruncateMessage(v.Message)
 			return v
 		}
 	}

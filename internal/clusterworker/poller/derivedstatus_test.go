@@ -208,7 +208,7 @@ func TestDeriveStatus(t *testing.T) {
 			reasons = append(reasons, got.Reason)
 		})
 	}
-	for _, r := range poller.StatusReasons() {
+	for _, r := range poller.ListStatusReasons() {
 		if !slices.Contains(reasons, r) {
 			t.Errorf("no case has the reason %s", r)
 		}
@@ -280,7 +280,7 @@ func TestStatusProperties(t *testing.T) {
 		}
 		k := anyRowFacts().Draw(t, "known")
 		v := poller.DeriveStatus(o, k)
-		if !slices.Contains(poller.ShootStatuses()[1:], v.Status) || !slices.Contains(poller.StatusReasons(), v.Reason) {
+		if !slices.Contains(poller.ListShootStatuses()[1:], v.Status) || !slices.Contains(poller.ListStatusReasons(), v.Reason) {
 			t.Fatalf("no status or reason: %+v", v)
 		}
 		if again := poller.DeriveStatus(o, k); again != v {
@@ -360,12 +360,12 @@ func TestNextStatuses(t *testing.T) {
 		got = append(got, arrow)
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(formatTransitions(poller.ShootStatuses(), poller.NextStatuses), got); diff != "" {
+	if diff := cmp.Diff(formatTransitions(poller.ListShootStatuses(), poller.ListNextStatuses), got); diff != "" {
 		t.Errorf("(-table +looks):\n%s", diff)
 	}
-	for _, from := range poller.ShootStatuses() {
-		for _, to := range poller.ShootStatuses() {
-			if want := from == to || slices.Contains(poller.NextStatuses(from), to); poller.MayChangeStatus(from, to) != want {
+	for _, from := range poller.ListShootStatuses() {
+		for _, to := range poller.ListShootStatuses() {
+			if want := from == to || slices.Contains(poller.ListNextStatuses(from), to); poller.IsAllowedStatusChange(from, to) != want {
 				t.Errorf("%q after %q: %t", to, from, !want)
 			}
 		}

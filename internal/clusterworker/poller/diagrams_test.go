@@ -57,8 +57,8 @@ func formatTransitions[S ~string](states []S, next func(S) []S) []string {
 }
 
 func TestDiagrams(t *testing.T) {
-	shoots := append(formatTransitions(poller.ShootStatuses(), poller.NextStatuses), "deleted --> [*]")
-	syncs := append(formatTransitions(poller.SyncStates(), poller.NextSyncStates), "[*] --> pending")
+	shoots := append(formatTransitions(poller.ListShootStatuses(), poller.ListNextStatuses), "deleted --> [*]")
+	syncs := append(formatTransitions(poller.ListSyncStates(), poller.ListNextSyncStates), "[*] --> pending")
 	for file, want := range map[string][]string{"shoot-status.md": shoots, "cluster-sync.md": syncs} {
 		slices.Sort(want)
 		if diff := cmp.Diff(want, readDiagram(t, file)); diff != "" {
@@ -77,7 +77,7 @@ func TestRulesAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| \\d+ \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(string(text), -1) {
 		got = append(got, poller.StatusReason(m[1]))
 	}
-	if diff := cmp.Diff(poller.StatusReasons(), got); diff != "" {
+	if diff := cmp.Diff(poller.ListStatusReasons(), got); diff != "" {
 		t.Errorf("(-code +document):\n%s", diff)
 	}
 }

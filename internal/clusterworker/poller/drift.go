@@ -24,26 +24,28 @@ const (
 	DriftChanged Drift = "changed"
 )
 
-func allDrifts() []Drift { return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftChanged} }
+func listDriftKinds() []Drift {
+	return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftChanged}
+}
 
-// DriftOf returns how a Shoot, nil if absent, differs from the spec that the row
+// DetectDrift returns how a Shoot, nil if absent, differs from the spec that the row
 // records as sent. A row that is not synced does not drift, as it is about to be sent
 // anyway.
-func DriftOf(row *clusterworker.Row, o *shoot.Observed) Drift {
+func DetectDrift(row *clusterworker.Row, observed *shoot.Observed) Drift {
 	switch {
 	case !row.Synced || row.ShootName == "":
 		return DriftNone
-	case row.Deleting && o != nil && !o.Deleting:
+	case row.Deleting && observed != nil && !observed.Deleting:
 		return DriftUndeleted
 	case row.Deleting:
 		return DriftNone
-	case o == nil:
+	case observed == nil:
 		return DriftMissing
-	case o.Deleting:
+	case observed.Deleting:
 		return DriftNone // a Shoot in deletion accepts no changes
-	case o.SentGeneration < row.SyncedGeneration:
+	case observed.SentGeneration < row.SyncedGeneration:
 		return DriftBehind
-	case row.ShootGeneration != 0 && o.Generation != row.ShootGeneration:
+	case row.ShootGeneration != 0 && observed.Generation != row.ShootGeneration:
 		return DriftChanged
 	}
 	return DriftNone
@@ -54,8 +56,8 @@ func DriftOf(row *clusterworker.Row, o *shoot.Observed) Drift {
 // overwrite each other would do so as fast as they can.
 func (d Drift) isUrgent() bool { return d == DriftMissing || d == DriftUndeleted }
 
-// A judgement is the consequence of an observation for a row.
-type judgement struct {
+// A rowDecision is the consequence of an observation for a row.
+type rowDecision struct {
 	// change is the change to write, nil if the row is up to date.
 	change *clusterworker.StatusChange
 	drift  Drift
@@ -64,23 +66,23 @@ type judgement struct {
 	look bool
 }
 
-// classifyRow returns the consequence of an observation for a row that was read after
+// decideRowAction returns the consequence of an observation for a row that was read after
 // it. It is a pure function.
-func classifyRow(row *clusterworker.Row, installation string, s *observation) judgement {
-	o := ownShoot(row, installation, s.shoot)
-	if o == nil && neverAsked(row) {
-		return judgement{}
+func decideRowAction(row *clusterworker.Row, installationID string, observed *observation) rowDecision {
+	o := shootIfOwnedByRow(row, installationID, observed.shoot)
+	if o == nil && wasNeverApplied(row) {
+		return rowDecision{}
 	}
-	j := judgement{change: changeOf(row, o), drift: DriftOf(row, o)}
-	if !s.thorough && !j.drift.isUrgent() {
+	j := rowDecision{change: newStatusChangeOrNil(row, o), drift: DetectDrift(row, o)}
+	if !observed.thorough && !j.drift.isUrgent() {
 		j.drift = DriftNone
 	}
-	if isConfirmedBy(s, row) {
+	if isLiveReadStillValid(observed, row) {
 		return j
 	}
 	// An observed Shoot is trusted. Its absence or drift may be due to an observation
 	// that is older than the row.
-	doubtful := o == nil || s.doubtful
+	doubtful := o == nil || observed.doubtful
 	j.look = j.drift != DriftNone || doubtful && j.change != nil
 	j.drift = DriftNone
 	if doubtful {
@@ -89,19 +91,19 @@ func classifyRow(row *clusterworker.Row, installation string, s *observation) ju
 	return j
 }
 
-// changeOf returns how a Shoot, nil if confirmed absent, changes a row. It returns nil
+// newStatusChangeOrNil returns how a Shoot, nil if confirmed absent, changes a row. It returns nil
 // if nothing changes.
-func changeOf(row *clusterworker.Row, o *shoot.Observed) *clusterworker.StatusChange {
+func newStatusChangeOrNil(row *clusterworker.Row, observed *shoot.Observed) *clusterworker.StatusChange {
 	if row.Status == v1.ShootDeleted {
 		return nil // deleted is final; a Shoot that still exists is a drift
 	}
-	v := DeriveStatus(o, RowFacts{
+	v := DeriveStatus(observed, RowFacts{
 		DeletionWanted: row.Deleting, DeletionSent: row.DeletionSent,
-		EverSeen: everSeen(row), EverReady: row.ReadyOnce, Confirmed: o == nil,
+		EverSeen: wasShootEverSeen(row), EverReady: row.ReadyOnce, Confirmed: observed == nil,
 	})
 	uid := ""
-	if o != nil && o.UID != row.ShootUID {
-		uid = o.UID
+	if observed != nil && observed.UID != row.ShootUID {
+		uid = observed.UID
 	}
 	if v.Status == row.Status && v.Message == row.StatusMessage && uid == "" {
 		return nil
@@ -112,37 +114,37 @@ func changeOf(row *clusterworker.Row, o *shoot.Observed) *clusterworker.StatusCh
 	}
 }
 
-// everSeen reports whether the row's Shoot existed at some time.
-func everSeen(row *clusterworker.Row) bool {
+// wasShootEverSeen reports whether the row's Shoot existed at some time.
+func wasShootEverSeen(row *clusterworker.Row) bool {
 	return row.ShootUID != "" || row.ReadyOnce || row.Status != "" && row.Status != v1.ShootPending
 }
 
-// isConfirmedBy reports whether an observation is a live read that is valid for the
+// isLiveReadStillValid reports whether an observation is a live read that is valid for the
 // row. The row as read before the live read and the row as read after it must agree in
 // the fields below. Otherwise a Shoot that was created during the live read would be
 // missing. A Shoot that was deleted before its cluster was created again would be
 // deleted for good.
-func isConfirmedBy(s *observation, row *clusterworker.Row) bool {
-	a := s.asked
+func isLiveReadStillValid(observed *observation, row *clusterworker.Row) bool {
+	a := observed.asked
 	return a != nil && a.ShootName == row.ShootName && a.Generation == row.Generation && a.Synced == row.Synced &&
 		a.SyncedGeneration == row.SyncedGeneration && a.ShootGeneration == row.ShootGeneration &&
 		a.Deleting == row.Deleting && a.DeletionSent == row.DeletionSent
 }
 
-// ownShoot returns the Shoot if it belongs to the row, and nil if another one has its
+// shootIfOwnedByRow returns the Shoot if it belongs to the row, and nil if another one has its
 // name. A Shoot that was seen before keeps belonging to the row, whatever its labels.
-func ownShoot(row *clusterworker.Row, installation string, o *shoot.Observed) *shoot.Observed {
+func shootIfOwnedByRow(row *clusterworker.Row, installationID string, observed *shoot.Observed) *shoot.Observed {
 	switch {
-	case o == nil || o.Name != row.ShootName:
+	case observed == nil || observed.Name != row.ShootName:
 		return nil
-	case o.Cluster == row.ClusterID && o.Installation == installation, row.ShootUID != "" && o.UID == row.ShootUID:
-		return o
+	case observed.Cluster == row.ClusterID && observed.Installation == installationID, row.ShootUID != "" && observed.UID == row.ShootUID:
+		return observed
 	}
 	return nil
 }
 
-// neverAsked reports whether the row's Shoot was not yet sent to Gardener, or never
+// wasNeverApplied reports whether the row's Shoot was not yet sent to Gardener, or never
 // accepted. Its absence then means nothing.
-func neverAsked(row *clusterworker.Row) bool {
+func wasNeverApplied(row *clusterworker.Row) bool {
 	return row.ShootName == "" || row.SyncedGeneration == 0 && row.ShootUID == "" && row.Status == ""
 }

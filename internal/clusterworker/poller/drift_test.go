@@ -52,7 +52,7 @@ func TestDriftOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := poller.DriftOf(&tc.row, tc.shoot); got != tc.want {
+			if got := poller.DetectDrift(&tc.row, tc.shoot); got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})

@@ -43,7 +43,7 @@ func TestWatchEnds(t *testing.T) {
 				r.db.wantStatus(t, tc.reason, 1, v1.ShootReady)
 				want(t, "lists", r.garden.listed(), tc.lists)
 				want(t, "ends", w.metric(t, "shoot_watch_restarts_total"), 1)
-				want(t, "it watches again", w.Stats().Watching, true)
+				want(t, "it watches again", w.CollectStats().Watching, true)
 				r.garden.put(1, working(3))
 				after(soon)
 				r.db.wantStatus(t, "and is told", 1, v1.ShootProgressing)
@@ -102,20 +102,20 @@ func TestSlowGardener(t *testing.T) {
 		after(soon)
 		r.db.wantStatus(t, "the watch goes on", 1, v1.ShootReady)
 		r.db.wantStatus(t, "nothing was confirmed", 2, v1.ShootReady)
-		if w.Stats().GardenerErr == nil || w.metric(t, "shoot_watch_errors_total", "class", "unavailable") == 0 {
+		if w.CollectStats().GardenerErr == nil || w.metric(t, "shoot_watch_errors_total", "class", "unavailable") == 0 {
 			t.Error("nobody can see that Gardener does not answer")
 		}
 		r.garden.set(func(g *garden) { g.slow = 0 })
 		after(3 * time.Minute)
 		r.db.wantStatus(t, "it is found to be missing", 2, v1.ShootError)
-		want(t, "errors of Gardener", w.Stats().GardenerErr, nil)
+		want(t, "errors of Gardener", w.CollectStats().GardenerErr, nil)
 	})
 }
 
 // TestPolling: without a watch, each interval reads a batch of the Shoots that were
 // observed longest ago, so that all are read in time.
 func TestPolling(t *testing.T) {
-	forbidden := shoot.Errorf(shoot.ClassForbidden, "shoots is forbidden: cannot watch")
+	forbidden := shoot.NewClassErrorf(shoot.ClassForbidden, "shoots is forbidden: cannot watch")
 	cases := map[string]struct {
 		reason string
 		set    func(*garden, *poller.Config)
@@ -148,7 +148,7 @@ func TestPolling(t *testing.T) {
 						t.Errorf("%s: round %d: %d rows are up to date, %d before", tc.reason, round, got, changed)
 					}
 				}
-				if w.metric(t, "shoot_poll_rounds_total") < 5 || w.Stats().Watching {
+				if w.metric(t, "shoot_poll_rounds_total") < 5 || w.CollectStats().Watching {
 					t.Error("it does not seem to poll")
 				}
 

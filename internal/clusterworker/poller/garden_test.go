@@ -121,7 +121,7 @@ func (g *garden) begin(ctx context.Context, count *int, err func() error) error 
 		defer timer.Stop()
 		select {
 		case <-ctx.Done():
-			return shoot.Errorf(shoot.ClassUnavailable, "get: %w", context.Cause(ctx))
+			return shoot.NewClassErrorf(shoot.ClassUnavailable, "get: %w", context.Cause(ctx))
 		case <-timer.C:
 		}
 	}
@@ -212,7 +212,7 @@ func (g *garden) DeleteShoot(_ context.Context, ref shoot.Ref) (shoot.Deletion, 
 	defer g.mu.Unlock()
 	o := g.shoots[ref.Name]
 	if o == nil || o.UID != ref.UID || o.Cluster != ref.Cluster || o.Installation != ref.Installation {
-		return shoot.Deletion{}, shoot.Errorf(shoot.ClassForeign, "another Shoot")
+		return shoot.Deletion{}, shoot.NewClassErrorf(shoot.ClassForeign, "another Shoot")
 	}
 	g.deleted = append(g.deleted, ref)
 	delete(g.shoots, ref.Name)
@@ -252,4 +252,4 @@ func sent(generation int64) func(*shoot.Observed) {
 	return func(o *shoot.Observed) { o.SentGeneration = generation }
 }
 
-var errAway = shoot.Errorf(shoot.ClassUnavailable, "Gardener is away: %w", errors.New("connection refused"))
+var errAway = shoot.NewClassErrorf(shoot.ClassUnavailable, "Gardener is away: %w", errors.New("connection refused"))

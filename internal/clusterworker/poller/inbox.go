@@ -8,9 +8,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A key identifies a Shoot of a cluster. A cluster has one Shoot; another Shoot with
+// A shootKey identifies a Shoot of a cluster. A cluster has one Shoot; another Shoot with
 // its label must not be mistaken for it.
-type key struct{ cluster, name string }
+type shootKey struct{ cluster, name string }
 
 // An observation is the observed state of a Shoot.
 type observation struct {
@@ -38,7 +38,7 @@ type observation struct {
 
 // A liveRead is a requested live read of a Shoot.
 type liveRead struct {
-	key
+	shootKey
 	asked    *clusterworker.Row
 	thorough bool
 	polled   bool
@@ -54,32 +54,32 @@ type inbox struct {
 
 	mu      sync.Mutex
 	epoch   int // rises with every list; observations of earlier epochs are dropped
-	news    map[key]observation
+	news    map[shootKey]observation
 	queue   []liveRead
-	waiting *sync.Cond       // signals the queue
-	asked   map[key]liveRead // requested and unanswered reads
+	waiting *sync.Cond            // signals the queue
+	asked   map[shootKey]liveRead // requested and unanswered reads
 	tickets uint64
 	// during are the Shoots with an observation since the current list began. The list
 	// may be older than those observations.
-	during map[key]bool
+	during map[shootKey]bool
 }
 
 func newInbox() *inbox {
-	b := &inbox{wake: make(chan struct{}, 1), news: map[key]observation{}, asked: map[key]liveRead{}}
+	b := &inbox{wake: make(chan struct{}, 1), news: map[shootKey]observation{}, asked: map[shootKey]liveRead{}}
 	b.waiting = sync.NewCond(&b.mu)
 	return b
 }
 
-// noteListing records that a list begins.
-func (b *inbox) noteListing() {
+// startTrackingObservations records that a list begins.
+func (b *inbox) startTrackingObservations() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.during = map[key]bool{}
+	b.during = map[shootKey]bool{}
 }
 
-// resetEpoch clears the inbox after a list. It returns the new epoch and the Shoots for
+// clearForNewEpoch clears the inbox after a list. It returns the new epoch and the Shoots for
 // which the list may be older than an earlier observation.
-func (b *inbox) resetEpoch() (epoch int, observedDuringList map[key]bool) {
+func (b *inbox) clearForNewEpoch() (epoch int, observedDuringList map[shootKey]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
@@ -97,87 +97,87 @@ func (b *inbox) currentEpoch() int {
 	return b.epoch
 }
 
-// putWatched adds an observation of the watch of an epoch. It is newer than the result
+// putWatchObservation adds an observation of the watch of an epoch. It is newer than the result
 // of any live read that began before.
-func (b *inbox) putWatched(epoch int, k key, s observation) {
+func (b *inbox) putWatchObservation(epoch int, key shootKey, observed observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if epoch != b.epoch {
 		return
 	}
-	if l, ok := b.asked[k]; ok {
-		s.thorough = l.thorough
-		delete(b.asked, k)
+	if l, ok := b.asked[key]; ok {
+		observed.thorough = l.thorough
+		delete(b.asked, key)
 	}
-	b.noteShoot(k)
-	b.putObservation(k, s)
+	b.recordObservedDuringList(key)
+	b.mergeObservation(key, observed)
 }
 
-// putBack returns observations that could not be handled yet, unless newer ones have
+// putBackObservations returns observations that could not be handled yet, unless newer ones have
 // arrived. These then check for drift if the older ones had to.
-func (b *inbox) putBack(all map[key]observation) {
+func (b *inbox) putBackObservations(observations map[shootKey]observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for k, s := range all {
+	for k, s := range observations {
 		if n, ok := b.news[k]; ok {
 			n.thorough = n.thorough || s.thorough
 			b.news[k] = n
 			continue
 		}
-		b.putObservation(k, s)
+		b.mergeObservation(k, s)
 	}
 }
 
-// noteShoot records that a Shoot was observed while a list is in progress.
-func (b *inbox) noteShoot(k key) {
+// recordObservedDuringList records that a Shoot was observed while a list is in progress.
+func (b *inbox) recordObservedDuringList(key shootKey) {
 	if b.during != nil {
-		b.during[k] = true
+		b.during[key] = true
 	}
 }
 
-func (b *inbox) putObservation(k key, s observation) {
-	s.thorough = s.thorough || b.news[k].thorough
-	b.news[k] = s
+func (b *inbox) mergeObservation(key shootKey, observed observation) {
+	observed.thorough = observed.thorough || b.news[key].thorough
+	b.news[key] = observed
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-// takeAll returns all observations and empties the inbox.
-func (b *inbox) takeAll() map[key]observation {
+// takeAllObservations returns all observations and empties the inbox.
+func (b *inbox) takeAllObservations() map[shootKey]observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := b.news
-	b.news = map[key]observation{}
+	b.news = map[shootKey]observation{}
 	return all
 }
 
-// requestRead queues a live read, unless one is already requested. It reports whether
+// queueLiveRead queues a live read, unless one is already requested. It reports whether
 // it did.
-func (b *inbox) requestRead(l liveRead) bool {
+func (b *inbox) queueLiveRead(read liveRead) (queued bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.asked[l.key]; ok {
+	if _, ok := b.asked[read.shootKey]; ok {
 		return false
 	}
 	b.tickets++
-	l.ticket = b.tickets
-	b.asked[l.key] = l
-	b.queue = append(b.queue, l)
+	read.ticket = b.tickets
+	b.asked[read.shootKey] = read
+	b.queue = append(b.queue, read)
 	b.waiting.Signal()
 	return true
 }
 
-// outstanding returns the number of unanswered live reads.
-func (b *inbox) outstanding() int {
+// countUnansweredReads returns the number of unanswered live reads.
+func (b *inbox) countUnansweredReads() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.asked)
 }
 
-// nextRead waits for the next live read and returns it, or false after ctx ends.
-func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
+// waitForNextRead waits for the next live read and returns it, or false after ctx ends.
+func (b *inbox) waitForNextRead(ctx context.Context) (read liveRead, ok bool) {
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -190,7 +190,7 @@ func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 		for len(b.queue) > 0 {
 			l := b.queue[0]
 			b.queue = b.queue[1:]
-			if b.asked[l.key].ticket == l.ticket { // otherwise newer state is known
+			if b.asked[l.shootKey].ticket == l.ticket { // otherwise newer state is known
 				return l, true
 			}
 		}
@@ -199,14 +199,14 @@ func (b *inbox) nextRead(ctx context.Context) (liveRead, bool) {
 	return liveRead{}, false
 }
 
-// putRead adds the observation of a live read, unless newer state is known.
-func (b *inbox) putRead(l liveRead, s observation) {
+// putLiveReadResult adds the observation of a live read, unless newer state is known.
+func (b *inbox) putLiveReadResult(read liveRead, observed observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.asked[l.key].ticket != l.ticket {
+	if b.asked[read.shootKey].ticket != read.ticket {
 		return
 	}
-	delete(b.asked, l.key)
-	b.noteShoot(l.key)
-	b.putObservation(l.key, s)
+	delete(b.asked, read.shootKey)
+	b.recordObservedDuringList(read.shootKey)
+	b.mergeObservation(read.shootKey, observed)
 }

@@ -12,7 +12,7 @@ import (
 // versions returns the versions of the Shoots in an inbox.
 func (b *inbox) versions() map[string]string {
 	all := map[string]string{}
-	for k, s := range b.takeAll() {
+	for k, s := range b.takeAllObservations() {
 		all[k.name] = ""
 		if s.shoot != nil {
 			all[k.name] = s.shoot.ResourceVersion
@@ -27,51 +27,51 @@ func at(version string) observation {
 
 // TestInbox: the newest observation of each Shoot counts, regardless of its source.
 func TestInbox(t *testing.T) {
-	a := key{name: "a"}
+	a := shootKey{name: "a"}
 	cases := map[string]struct {
 		reason string
 		do     func(t *testing.T, b *inbox)
 		want   map[string]string
 	}{
 		"Newest": {"events come in order", func(_ *testing.T, b *inbox) {
-			b.putWatched(0, a, at("1"))
-			b.putWatched(0, a, at("2"))
+			b.putWatchObservation(0, a, at("1"))
+			b.putWatchObservation(0, a, at("2"))
 		}, map[string]string{"a": "2"}},
 		"LastEpoch": {"what an old watch tells late is older than the list", func(_ *testing.T, b *inbox) {
-			b.resetEpoch()
-			b.putWatched(0, a, at("1"))
+			b.clearForNewEpoch()
+			b.putWatchObservation(0, a, at("1"))
 		}, map[string]string{}},
 		"Reset": {"what was not read before a list is older than it", func(_ *testing.T, b *inbox) {
-			b.putWatched(0, a, at("1"))
-			b.resetEpoch()
+			b.putWatchObservation(0, a, at("1"))
+			b.clearForNewEpoch()
 		}, map[string]string{}},
 		"Back": {"what is put back is older than what came since", func(_ *testing.T, b *inbox) {
-			b.putWatched(0, a, at("2"))
-			b.putBack(map[key]observation{a: at("1"), {name: "b"}: at("1")})
+			b.putWatchObservation(0, a, at("2"))
+			b.putBackObservations(map[shootKey]observation{a: at("1"), {name: "b"}: at("1")})
 		}, map[string]string{"a": "2", "b": "1"}},
 		"LookBeforeEvent": {"an event is newer than a look that began before it", func(t *testing.T, b *inbox) {
 			t.Helper()
-			l := asked(t, b, liveRead{key: a})
-			b.putWatched(0, a, at("2"))
-			b.takeAll()
-			b.putRead(l, at("1"))
+			l := asked(t, b, liveRead{shootKey: a})
+			b.putWatchObservation(0, a, at("2"))
+			b.takeAllObservations()
+			b.putLiveReadResult(l, at("1"))
 		}, map[string]string{}},
 		"LookBeforeList": {"so is a list", func(t *testing.T, b *inbox) {
 			t.Helper()
-			l := asked(t, b, liveRead{key: a})
-			b.resetEpoch()
-			b.putRead(l, at("1"))
+			l := asked(t, b, liveRead{shootKey: a})
+			b.clearForNewEpoch()
+			b.putLiveReadResult(l, at("1"))
 		}, map[string]string{}},
 		"OldLook": {"a look for an older question answers no newer one", func(t *testing.T, b *inbox) {
 			t.Helper()
-			l := asked(t, b, liveRead{key: a})
-			b.resetEpoch()
-			asked(t, b, liveRead{key: a})
-			b.putRead(l, at("1"))
+			l := asked(t, b, liveRead{shootKey: a})
+			b.clearForNewEpoch()
+			asked(t, b, liveRead{shootKey: a})
+			b.putLiveReadResult(l, at("1"))
 		}, map[string]string{}},
 		"Look": {"otherwise it counts", func(t *testing.T, b *inbox) {
 			t.Helper()
-			b.putRead(asked(t, b, liveRead{key: a}), at("1"))
+			b.putLiveReadResult(asked(t, b, liveRead{shootKey: a}), at("1"))
 		}, map[string]string{"a": "1"}},
 	}
 	for name, tc := range cases {
@@ -88,11 +88,11 @@ func TestInbox(t *testing.T) {
 // asked requests a live read and takes it from the queue.
 func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 	t.Helper()
-	if !b.requestRead(l) {
+	if !b.queueLiveRead(l) {
 		t.Fatal("a look was not asked for")
 	}
-	got, ok := b.nextRead(t.Context())
-	if !ok || got.key != l.key {
+	got, ok := b.waitForNextRead(t.Context())
+	if !ok || got.shootKey != l.shootKey {
 		t.Fatalf("got the look %v", got)
 	}
 	return got
@@ -102,21 +102,21 @@ func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 // performed; and a request survives an event that replaces its read.
 func TestLooks(t *testing.T) {
 	b := newInbox()
-	l := liveRead{key: key{name: "a"}, thorough: true}
-	if !b.requestRead(l) || b.requestRead(l) || b.outstanding() != 1 {
+	l := liveRead{shootKey: shootKey{name: "a"}, thorough: true}
+	if !b.queueLiveRead(l) || b.queueLiveRead(l) || b.countUnansweredReads() != 1 {
 		t.Error("it was asked for twice")
 	}
-	b.putWatched(0, l.key, at("1"))
-	if b.outstanding() != 0 {
+	b.putWatchObservation(0, l.shootKey, at("1"))
+	if b.countUnansweredReads() != 0 {
 		t.Error("it is still asked for")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, ok := b.nextRead(ctx); ok {
+	if got, ok := b.waitForNextRead(ctx); ok {
 		t.Errorf("%v was to be looked up", got)
 	}
-	b.putWatched(0, l.key, at("2"))
-	if s := b.takeAll()[l.key]; !s.thorough {
+	b.putWatchObservation(0, l.shootKey, at("2"))
+	if s := b.takeAllObservations()[l.shootKey]; !s.thorough {
 		t.Error("what was asked is forgotten")
 	}
 }

@@ -114,7 +114,7 @@ func TestListOfNobody(t *testing.T) {
 		r := newFixture()
 		w := r.start(t, "a")
 		after(time.Second)
-		if w.Stats().LastList.IsZero() || !w.Stats().Watching {
+		if w.CollectStats().LastList.IsZero() || !w.CollectStats().Watching {
 			t.Error("it does not observe")
 		}
 		r.db.sync(1, r.garden.put(1, func(o *shoot.Observed) { o.Generation = 1 }))
@@ -132,7 +132,7 @@ func TestNoListsAllowed(t *testing.T) {
 		for i := range n {
 			r.db.sync(i, r.garden.put(i, ready))
 		}
-		r.garden.listErr = shoot.Errorf(shoot.ClassForbidden, "shoots is forbidden: cannot list")
+		r.garden.listErr = shoot.NewClassErrorf(shoot.ClassForbidden, "shoots is forbidden: cannot list")
 		w := r.start(t, "a", func(c *poller.Config) { c.BatchSize = 20 })
 		known := func(i int) bool {
 			row := clusterworker.Row{ClusterID: idOf(i), Status: v1.ShootReady, SyncedGeneration: 1}

@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// compareRowsWithList compares all rows with a list of all Shoots. The list is older than
+// compareAllRowsWithList compares all rows with a list of all Shoots. The list is older than
 // the rows: the Shoot of a cluster that is created meanwhile is not in it, but every
 // Shoot in it had the time to get its row. For Shoots that were observed during the
 // list, the list may be older than the stored state.
-func (s *session) compareRowsWithList(ctx context.Context, list *shoot.List, observedDuringList map[key]bool) error {
+func (s *leaderSession) compareAllRowsWithList(ctx context.Context, list *shoot.List, observedDuringList map[shootKey]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
@@ -22,49 +22,48 @@ func (s *session) compareRowsWithList(ctx context.Context, list *shoot.List, obs
 	}
 	clusters := map[string]bool{} // all clusters that were read
 	claimed := map[string]bool{}  // names of Shoots that belong to a row
-	err := s.poller.forEachPage(ctx, func(rows []clusterworker.Row) error {
-		var b batch
+	err := s.poller.forEachPageOfRows(ctx, func(rows []clusterworker.Row) error {
+		var b pendingWrites
 		for i := range rows {
 			row := &rows[i]
 			o := byName[row.ShootName]
 			clusters[row.ClusterID] = true
-			if ownShoot(row, s.installation, o) != nil {
+			if shootIfOwnedByRow(row, s.installation, o) != nil {
 				claimed[row.ShootName] = true
 			}
-			s.writer.addToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[key{row.ClusterID, row.ShootName}]}, true)
+			s.writer.addRowToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[shootKey{row.ClusterID, row.ShootName}]}, true)
 		}
-		return s.writer.commit(ctx, &b)
+		return s.writer.writeBatch(ctx, &b)
 	})
 	if err != nil {
 		return err
 	}
-	s.book.retainOnly(clusters)
+	s.book.removeAllExcept(clusters)
 	var strangers []shoot.Observed
 	for i := range list.Shoots {
 		if !claimed[list.Shoots[i].Name] {
 			strangers = append(strangers, list.Shoots[i])
 		}
 	}
-	if err := s.handleShootsWithoutRow(ctx, strangers, Census{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
+	if err := s.recheckOrCleanShootsWithoutRow(ctx, strangers, OrphanCandidates{Listed: len(list.Shoots), Clusters: len(clusters)}); err != nil {
 		return err
 	}
-	counts := s.book.countByStatus()
-	s.poller.metrics.setCounts(counts)
-	s.poller.state.update(func(now *Stats) { now.LastList, now.Shoots = time.Now(), counts })
+	counts := s.book.countRowsByStatus()
+	s.poller.metrics.setShootCounts(counts)
+	s.poller.state.updateStats(func(now *Stats) { now.LastList, now.Shoots = time.Now(), counts })
 	s.poller.log.InfoContext(ctx, "shoots compared with database", "shoots", len(list.Shoots), "rows", len(clusters), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// addMissingRows creates rows for clusters without one, for example after a restore or a
-// load without the triggers that create them. Without a row no worker knows of a
-// cluster.
-func (s *session) addMissingRows(ctx context.Context) {
+// insertMissingRows creates rows for clusters without one. Rows are missing after a restore, or a
+// load without the triggers that create them. Without a row no worker knows of a cluster.
+func (s *leaderSession) insertMissingRows(ctx context.Context) {
 	for {
-		qctx, cancel := queryTime(ctx)
+		qctx, cancel := withReadTimeout(ctx)
 		ids, err := s.poller.deps.Store.AddMissingRows(qctx, maxBatch)
 		cancel()
 		if err != nil {
-			s.noteDatabaseFailure(ctx, "add missing sync rows", err)
+			s.countAndLogDatabaseFailure(ctx, "add missing sync rows", err)
 			return // retried before the next list
 		}
 		if len(ids) > 0 {
@@ -77,83 +76,83 @@ func (s *session) addMissingRows(ctx context.Context) {
 	}
 }
 
-// forgetDeletedRows removes deleted rows from the cache, which no other step does without
+// evictDeletedRowsFromCache removes deleted rows from the cache, which no other step does without
 // lists. The other entries stay useful until their Shoots are polled again.
-func (s *session) forgetDeletedRows(ctx context.Context) {
+func (s *leaderSession) evictDeletedRowsFromCache(ctx context.Context) {
 	there := map[string]bool{}
-	err := s.poller.forEachPage(ctx, func(rows []clusterworker.Row) error {
+	err := s.poller.forEachPageOfRows(ctx, func(rows []clusterworker.Row) error {
 		for i := range rows {
 			there[rows[i].ClusterID] = true
 		}
 		return nil
 	})
 	if err != nil {
-		s.noteDatabaseFailure(ctx, "read cluster ids", err)
+		s.countAndLogDatabaseFailure(ctx, "read cluster ids", err)
 		return // retried at the next list attempt
 	}
-	s.book.retainOnly(there)
+	s.book.removeAllExcept(there)
 }
 
-// handleShootsWithoutRow handles Shoots without a row among those read. It requests a live
+// recheckOrCleanShootsWithoutRow handles Shoots without a row among those read. It requests a live
 // read if the row is new or its status is deleted. The others are orphans.
-func (s *session) handleShootsWithoutRow(ctx context.Context, strangers []shoot.Observed, census Census) error {
-	for part := range slices.Chunk(strangers, maxBatch) {
+func (s *leaderSession) recheckOrCleanShootsWithoutRow(ctx context.Context, shoots []shoot.Observed, candidates OrphanCandidates) error {
+	for part := range slices.Chunk(shoots, maxBatch) {
 		ids := make([]string, 0, len(part))
 		for i := range part {
-			if isID(part[i].Cluster) {
+			if isClusterID(part[i].Cluster) {
 				ids = append(ids, part[i].Cluster)
 			}
 		}
-		rows, err := s.poller.rowsOf(ctx, ids)
+		rows, err := s.poller.readRowsByClusterID(ctx, ids)
 		if err != nil {
 			return err
 		}
-		known := map[key]observation{}
+		known := map[shootKey]observation{}
 		for i := range part {
 			o := &part[i]
 			row, ok := rows[o.Cluster]
 			switch {
 			case !ok:
-				census.Orphans = append(census.Orphans, *o)
+				candidates.Orphans = append(candidates.Orphans, *o)
 			case row.ShootName == o.Name:
-				known[key{o.Cluster, o.Name}] = observation{shoot: o, thorough: true, doubtful: true}
+				known[shootKey{o.Cluster, o.Name}] = observation{shoot: o, thorough: true, doubtful: true}
 			default:
-				census.Strays = append(census.Strays, *o)
+				candidates.Strays = append(candidates.Strays, *o)
 			}
 		}
-		census.Clusters += len(rows)
-		s.inbox.putBack(known)
+		candidates.Clusters += len(rows)
+		s.inbox.putBackObservations(known)
 	}
-	s.orphans.handleCensus(ctx, census)
+	s.orphans.reportAndDeleteOrphans(ctx, candidates)
 	return nil
 }
 
-// forEachPage calls do for all rows, a page at a time.
-func (p *Poller) forEachPage(ctx context.Context, do func(rows []clusterworker.Row) error) error {
+// forEachPageOfRows calls handle for all rows, a page at a time.
+func (p *Poller) forEachPageOfRows(ctx context.Context, handle func(rows []clusterworker.Row) error) error {
 	for after := ""; ; {
-		qctx, cancel := queryTime(ctx)
-		rows, err := p.deps.Store.Rows(qctx, after, maxBatch)
+		qctx, cancel := withReadTimeout(ctx)
+		rows, err := p.deps.Store.ListRows(qctx, after, maxBatch)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("read sync rows: %w", err)
 		}
-		if err := do(rows); err != nil || len(rows) < maxBatch {
+		if err := handle(rows); err != nil || len(rows) < maxBatch {
 			return err
 		}
 		after = rows[len(rows)-1].ClusterID
 	}
 }
 
-// rowsOf reads the existing rows of the given clusters.
-func (p *Poller) rowsOf(ctx context.Context, ids []string) (map[string]*clusterworker.Row, error) {
-	if len(ids) == 0 {
+// readRowsByClusterID reads the existing rows of the given clusters.
+func (p *Poller) readRowsByClusterID(ctx context.Context, clusterIDs []string) (map[string]*clusterworker.Row, error) {
+	if len(clusterIDs) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := queryTime(ctx)
+	ctx, cancel := withReadTimeout(ctx)
 	defer cancel()
-	list, err := p.deps.Store.RowsOf(ctx, ids)
+	list, err := p.deps.Store.ListRowsOfClusters(ctx, clusterIDs)
 	if err != nil {
-		return nil, fmt.Errorf("read sync rows of %d clusters: %w", len(ids), err)
+		return nil, fmt.Errorf("read sync rows of %d clusters: %w", len(clusterIDs), err)
 	}
 	rows := make(map[string]*clusterworker.Row, len(list))
 	for i := range list {

@@ -13,27 +13,27 @@ const (
 	passOverRounds = 10
 )
 
-// startPolling starts to read Shoots one by one instead of by a watch. why is nil if
+// startPollingShoots starts to read Shoots one by one instead of by a watch. watchErr is nil if
 // the configuration asks for it.
-func (s *session) startPolling(ctx context.Context, why error) {
+func (s *leaderSession) startPollingShoots(ctx context.Context, watchErr error) {
 	if s.polling {
 		return
 	}
 	s.polling = true
-	if why != nil {
-		s.poller.log.WarnContext(ctx, "shoot watch forbidden, polling shoots individually", "err", why, "interval", s.poller.cfg.PollInterval, "batch", s.poller.cfg.BatchSize)
+	if watchErr != nil {
+		s.poller.log.WarnContext(ctx, "shoot watch forbidden, polling shoots individually", "err", watchErr, "interval", s.poller.cfg.PollInterval, "batch", s.poller.cfg.BatchSize)
 	}
 	s.pollAt.Reset(0)
 }
 
-// pollRound reads the Shoots that were observed longest ago. Unanswered reads of the
+// requestPollRoundReads reads the Shoots that were observed longest ago. Unanswered reads of the
 // last round count for this one.
-func (s *session) pollRound(ctx context.Context) {
+func (s *leaderSession) requestPollRoundReads(ctx context.Context) {
 	if !s.polling {
 		return
 	}
 	s.pollAt.Reset(s.poller.cfg.PollInterval)
-	room := s.poller.cfg.BatchSize - s.inbox.outstanding()
+	room := s.poller.cfg.BatchSize - s.inbox.countUnansweredReads()
 	if room <= 0 {
 		return
 	}
@@ -45,32 +45,32 @@ func (s *session) pollRound(ctx context.Context) {
 		}
 	}
 	// Rows with a live read in progress are still stale, and returned again.
-	qctx, cancel := queryTime(ctx)
-	rows, err := s.poller.deps.Store.StalestRows(qctx, s.poller.cfg.BatchSize+len(s.unreadable))
+	qctx, cancel := withReadTimeout(ctx)
+	rows, err := s.poller.deps.Store.ListStalestRows(qctx, s.poller.cfg.BatchSize+len(s.unreadable))
 	cancel()
 	if err != nil {
-		s.noteDatabaseFailure(ctx, "read Shoots to poll", err)
+		s.countAndLogDatabaseFailure(ctx, "read Shoots to poll", err)
 		return
 	}
 	for i := range rows {
 		row := &rows[i]
-		k := key{row.ClusterID, row.ShootName}
+		k := shootKey{row.ClusterID, row.ShootName}
 		if _, skip := s.unreadable[k]; skip || row.ShootName == "" {
 			continue
 		}
 		if room == 0 {
 			break
 		}
-		if s.inbox.requestRead(liveRead{key: k, asked: row, thorough: true, polled: true}) {
+		if s.inbox.queueLiveRead(liveRead{shootKey: k, asked: row, thorough: true, polled: true}) {
 			room--
 		}
 	}
 }
 
-// skipForSomeRounds skips a Shoot that could not be read for some rounds.
-func (s *session) skipForSomeRounds(k key) {
+// skipShootInNextPolls skips a Shoot that could not be read for some rounds.
+func (s *leaderSession) skipShootInNextPolls(key shootKey) {
 	if len(s.unreadable) >= maxUnreadable {
 		clear(s.unreadable)
 	}
-	s.unreadable[k] = time.Now().Add(passOverRounds * s.poller.cfg.PollInterval)
+	s.unreadable[key] = time.Now().Add(passOverRounds * s.poller.cfg.PollInterval)
 }

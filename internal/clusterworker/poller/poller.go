@@ -17,7 +17,7 @@
 // configuration allows it.
 //
 // The status of a cluster and the drift of its Shoot are pure functions of the row and
-// the Shoot: DeriveStatus and DriftOf. NextStatuses and NextSyncStates return the states
+// the Shoot: DeriveStatus and DetectDrift. ListNextStatuses and ListNextSyncStates return the states
 // that may follow a state of a Shoot or of a sync; docs/states draws them.
 //
 // A poller whose term is over writes nothing: it stops before the end of its term by
@@ -55,13 +55,13 @@ type Config struct {
 	Owner string
 }
 
-func (c Config) withDefaults() (Config, error) {
-	orDefault(&c.PollInterval, 30*time.Second)
-	orDefault(&c.BatchSize, 50)
-	orDefault(&c.ReconcileInterval, 5*time.Minute)
-	orDefault(&c.OrphanAge, 15*time.Minute)
-	orDefault(&c.Term, 30*time.Second)
-	orDefault(&c.CallTimeout, 15*time.Second)
+func (c Config) withDefaultsValidated() (Config, error) {
+	setIfZero(&c.PollInterval, 30*time.Second)
+	setIfZero(&c.BatchSize, 50)
+	setIfZero(&c.ReconcileInterval, 5*time.Minute)
+	setIfZero(&c.OrphanAge, 15*time.Minute)
+	setIfZero(&c.Term, 30*time.Second)
+	setIfZero(&c.CallTimeout, 15*time.Second)
 	switch {
 	case c.Owner == "":
 		return c, errors.New("create status poller: owner is empty")
@@ -73,10 +73,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-func orDefault[T comparable](field *T, value T) {
+func setIfZero[T comparable](field *T, defaultValue T) {
 	var zero T
 	if *field == zero {
-		*field = value
+		*field = defaultValue
 	}
 }
 
@@ -139,12 +139,12 @@ type Poller struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
-	state   state
+	state   pollerState
 }
 
 // New returns a poller. It starts nothing.
 func New(cfg Config, deps Deps) (*Poller, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	m, err := newMetrics(deps.Registerer)
+	m, err := registerMetrics(deps.Registerer)
 	if err != nil {
 		return nil, err
 	}

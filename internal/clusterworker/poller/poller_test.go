@@ -86,7 +86,7 @@ func TestFirstList(t *testing.T) {
 		want(t, "writes", r.db.called("SaveStatus"), 3)
 		want(t, "looks", r.garden.looked(), 0)
 		want(t, "ready ones", w.metric(t, "shoots", "status", "ready"), n)
-		want(t, "stats", w.Stats().Shoots, map[v1.ShootStatus]int{v1.ShootReady: n})
+		want(t, "stats", w.CollectStats().Shoots, map[v1.ShootStatus]int{v1.ShootReady: n})
 	})
 }
 

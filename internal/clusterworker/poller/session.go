@@ -14,8 +14,8 @@ import (
 // errTimeout is the cause of a canceled call to Gardener.
 var errTimeout = errors.New("request to Gardener timed out")
 
-// queryTime limits a query that reads. The term limits a query that writes.
-func queryTime(ctx context.Context) (context.Context, context.CancelFunc) {
+// withReadTimeout limits a query that reads. The term limits a query that writes.
+func withReadTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, 10*time.Second, errNoRows)
 }
 
@@ -27,17 +27,19 @@ var errNoRows = errors.New("database request timed out")
 const maxTries = 3
 
 // Backoff of a session after failures.
-func gardenerPolicy() backoff.Policy { return backoff.Policy{Initial: time.Second, Max: time.Minute} }
+func gardenerRetryPolicy() backoff.Policy {
+	return backoff.Policy{Initial: time.Second, Max: time.Minute}
+}
 
-func databasePolicy() backoff.Policy {
+func databaseRetryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 250 * time.Millisecond, Max: 10 * time.Second}
 }
 
-// A session is the work of one term. Fields that are not marked as shared belong to the
-// goroutine of runSession.
-type session struct {
+// A leaderSession is the work of one term. Fields that are not marked as shared belong to the
+// goroutine of observeShootsUntilDone.
+type leaderSession struct {
 	poller *Poller     // shared
-	tenure *leadership // shared
+	tenure *leaderTerm // shared
 	inbox  *inbox      // shared
 	lists  chan listResult
 	ends   chan watchEnd
@@ -45,16 +47,16 @@ type session struct {
 	installation string
 	book         *statusCache
 	writer       *statusWriter
-	orphans      *orphanKeeper
-	polling      bool              // no watch is available
-	listing      bool              // a list is in progress
-	flushing     bool              // flushAt is set
-	failures     int               // consecutive failures of lists and watches
-	dbFailures   int               // consecutive
-	unreadable   map[key]time.Time // Shoots that could not be read, and until when they are skipped
+	orphans      *orphanCleaner
+	polling      bool                   // no watch is available
+	listing      bool                   // a list is in progress
+	flushing     bool                   // flushAt is set
+	failures     int                    // consecutive failures of lists and watches
+	dbFailures   int                    // consecutive
+	unreadable   map[shootKey]time.Time // Shoots that could not be read, and until when they are skipped
 
 	relist, flushAt, pollAt *time.Timer
-	later                   *delays
+	later                   *delayedObservations
 
 	stopWatch context.CancelFunc
 	wg        sync.WaitGroup
@@ -73,96 +75,96 @@ type watchEnd struct {
 	lasted time.Duration
 }
 
-func newSession(p *Poller, t *leadership, b *statusCache) *session {
-	return &session{
-		poller: p, tenure: t, inbox: newInbox(),
+func newLeaderSession(p *Poller, term *leaderTerm, cache *statusCache) *leaderSession {
+	return &leaderSession{
+		poller: p, tenure: term, inbox: newInbox(),
 		lists: make(chan listResult, 1), ends: make(chan watchEnd, 1),
-		book: b, unreadable: map[key]time.Time{}, later: newDelays(),
+		book: cache, unreadable: map[shootKey]time.Time{}, later: newDelayedObservations(),
 		stopWatch: func() {},
 	}
 }
 
-// stoppedTimer returns a timer that does not run.
-func stoppedTimer() *time.Timer {
+// newStoppedTimer returns a timer that does not run.
+func newStoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
 }
 
-// runSession observes until ctx ends, and returns after all its goroutines have ended.
-func (s *session) runSession(ctx context.Context) {
+// observeShootsUntilDone observes until ctx ends, and returns after all its goroutines have ended.
+func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 	defer s.wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !s.readInstallationID(ctx) {
+	if !s.loadInstallationID(ctx) {
 		return
 	}
 	s.writer = &statusWriter{poller: s.poller, tenure: s.tenure, inbox: s.inbox, book: s.book, later: s.later, installation: s.installation}
-	s.orphans = &orphanKeeper{poller: s.poller, tenure: s.tenure, installation: s.installation, running: &s.wg}
-	s.relist, s.flushAt, s.pollAt = time.NewTimer(0), stoppedTimer(), stoppedTimer()
+	s.orphans = &orphanCleaner{poller: s.poller, tenure: s.tenure, installation: s.installation, running: &s.wg}
+	s.relist, s.flushAt, s.pollAt = time.NewTimer(0), newStoppedTimer(), newStoppedTimer()
 	defer s.relist.Stop()
 	defer s.flushAt.Stop()
 	defer s.pollAt.Stop()
 	defer s.later.timer.Stop()
 	if s.poller.cfg.PollOnly {
-		s.startPolling(ctx, nil)
+		s.startPollingShoots(ctx, nil)
 	}
 	for range lookers {
-		s.wg.Go(func() { s.poller.performLiveReads(ctx, s.inbox) })
+		s.wg.Go(func() { s.poller.performLiveReadsUntilDone(ctx, s.inbox) })
 	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-s.relist.C:
-			s.startList(ctx)
+			s.startListingShoots(ctx)
 		case l := <-s.lists:
-			s.handleListResult(ctx, l)
+			s.applyListAndRestartWatch(ctx, l)
 		case e := <-s.ends:
-			s.handleWatchEnd(ctx, e)
+			s.relistOrPollAfterWatchEnd(ctx, e)
 		case <-s.inbox.wake:
-			s.scheduleFlush(collect)
+			s.scheduleInboxProcessing(collect)
 		case <-s.flushAt.C:
-			s.processInbox(ctx)
+			s.processInboxObservations(ctx)
 		case <-s.later.timer.C:
-			s.inbox.putBack(s.later.takeDue())
+			s.inbox.putBackObservations(s.later.takeDueObservations())
 		case <-s.pollAt.C:
-			s.pollRound(ctx)
+			s.requestPollRoundReads(ctx)
 		}
 	}
 }
 
-// readInstallationID reads the id of the installation, with retries.
-func (s *session) readInstallationID(ctx context.Context) bool {
+// loadInstallationID reads the id of the installation, with retries.
+func (s *leaderSession) loadInstallationID(ctx context.Context) (loaded bool) {
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		id, err := s.poller.deps.Store.Installation(ctx)
+		id, err := s.poller.deps.Store.GetInstallationID(ctx)
 		if err == nil {
 			s.installation = id
 			return true
 		}
-		s.noteDatabaseFailure(ctx, "read installation id", err)
-		if backoff.Sleep(ctx, databasePolicy().Delay(attempt)) != nil {
+		s.countAndLogDatabaseFailure(ctx, "read installation id", err)
+		if backoff.Sleep(ctx, databaseRetryPolicy().Delay(attempt)) != nil {
 			break
 		}
 	}
 	return false
 }
 
-// scheduleFlush schedules processInbox after a while, unless it is already scheduled.
-func (s *session) scheduleFlush(after time.Duration) {
+// scheduleInboxProcessing schedules processInboxObservations after a while, unless it is already scheduled.
+func (s *leaderSession) scheduleInboxProcessing(delay time.Duration) {
 	if !s.flushing {
 		s.flushing = true
-		s.flushAt.Reset(after)
+		s.flushAt.Reset(delay)
 	}
 }
 
-// startList starts to list all Shoots. Other work continues meanwhile.
-func (s *session) startList(ctx context.Context) {
+// startListingShoots starts to list all Shoots. Other work continues meanwhile.
+func (s *leaderSession) startListingShoots(ctx context.Context) {
 	if s.listing {
 		return
 	}
-	s.addMissingRows(ctx) // before the list, or their Shoots would have no cluster
+	s.insertMissingRows(ctx) // before the list, or their Shoots would have no cluster
 	s.listing = true
-	s.inbox.noteListing()
+	s.inbox.startTrackingObservations()
 	s.poller.metrics.relists.Inc()
 	if s.poller.state.isWatching() {
 		s.failures = 0
@@ -175,72 +177,72 @@ func (s *session) startList(ctx context.Context) {
 	})
 }
 
-// handleListResult handles the result of a list: it begins a new epoch with a watch from
-// there, and compares every row.
-func (s *session) handleListResult(ctx context.Context, result listResult) {
+// applyListAndRestartWatch begins a new epoch with a watch from the list on, and compares every
+// row.
+func (s *leaderSession) applyListAndRestartWatch(ctx context.Context, result listResult) {
 	s.listing = false
 	if result.err != nil {
 		if ctx.Err() == nil {
-			s.handleListFailure(ctx, result.err)
+			s.retryListOrStartPolling(ctx, result.err)
 		}
 		return
 	}
-	s.poller.state.noteGardener(nil)
+	s.poller.state.recordGardenerResult(nil)
 	s.stopWatch()
-	epoch, during := s.inbox.resetEpoch()
+	epoch, during := s.inbox.clearForNewEpoch()
 	clear(s.later.held)
 	if s.poller.cfg.PollOnly {
-		s.startPolling(ctx, nil)
+		s.startPollingShoots(ctx, nil)
 	} else {
 		s.polling = false
-		s.startWatch(ctx, epoch, result.list.ResourceVersion)
+		s.startWatchingShoots(ctx, epoch, result.list.ResourceVersion)
 	}
-	if err := s.compareRowsWithList(ctx, &result.list, during); err != nil {
-		s.noteDatabaseFailure(ctx, "compare Shoots with database", err)
-		s.relist.Reset(databasePolicy().Delay(s.dbFailures))
+	if err := s.compareAllRowsWithList(ctx, &result.list, during); err != nil {
+		s.countAndLogDatabaseFailure(ctx, "compare Shoots with database", err)
+		s.relist.Reset(databaseRetryPolicy().Delay(s.dbFailures))
 		return
 	}
 	s.dbFailures = 0
 	s.relist.Reset(s.poller.cfg.ReconcileInterval)
 }
 
-func (s *session) handleListFailure(ctx context.Context, err error) {
-	s.poller.noteGardenerFailure(ctx, "list", err)
+func (s *leaderSession) retryListOrStartPolling(ctx context.Context, err error) {
+	s.poller.countAndLogGardenerFailure(ctx, "list", err)
 	if shoot.ClassOf(err) == shoot.ClassForbidden {
-		s.forgetDeletedRows(ctx)
-		s.startPolling(ctx, err)
+		s.evictDeletedRowsFromCache(ctx)
+		s.startPollingShoots(ctx, err)
 		s.relist.Reset(s.poller.cfg.ReconcileInterval)
 		return
 	}
-	s.relistAfterFailure(err)
+	s.scheduleRelistWithBackoff(err)
 }
 
-// relistAfterFailure schedules another list, after a delay that grows with every
+// scheduleRelistWithBackoff schedules another list, after a delay that grows with every
 // failure.
-func (s *session) relistAfterFailure(err error) {
-	wait := max(gardenerPolicy().Delay(s.failures), min(shoot.RetryAfter(err), backoff.MaxRetryAfter))
+func (s *leaderSession) scheduleRelistWithBackoff(err error) {
+	wait := max(gardenerRetryPolicy().Delay(s.failures), min(shoot.RetryAfter(err), backoff.MaxRetryAfter))
 	s.failures++
 	s.relist.Reset(wait)
 }
 
-// noteGardenerFailure counts failures and logs the first of consecutive ones.
-func (p *Poller) noteGardenerFailure(ctx context.Context, doing string, err error) {
+// countAndLogGardenerFailure counts failures and logs the first of consecutive ones.
+func (p *Poller) countAndLogGardenerFailure(ctx context.Context, action string, err error) {
 	class := shoot.ClassOf(err)
 	p.metrics.countFailure(string(class))
-	if first := p.state.noteGardener(err); first {
-		p.log.WarnContext(ctx, "read shoot status failed, retrying", "doing", doing, "err", err, "class", class)
+	if first := p.state.recordGardenerResult(err); first {
+		p.log.WarnContext(ctx, "read shoot status failed, retrying", "doing", action, "err", err, "class", class)
 	}
 }
 
-// noteDatabaseFailure counts failures and logs the first of consecutive ones, unless ctx has ended. The
+// countAndLogDatabaseFailure counts failures and logs the first of consecutive ones, unless ctx has ended. The
 // end of the term is logged elsewhere.
-func (s *session) noteDatabaseFailure(ctx context.Context, doing string, err error) {
+func (s *leaderSession) countAndLogDatabaseFailure(ctx context.Context, action string, err error) {
 	if ctx.Err() != nil || errors.Is(err, errTermOver) || errors.Is(err, clusterworker.ErrFenced) {
 		return
 	}
 	s.poller.metrics.countFailure(classDatabase)
 	if s.dbFailures == 0 {
-		s.poller.log.WarnContext(ctx, "save shoot status failed, retrying", "doing", doing, "err", err)
+		s.poller.log.WarnContext(ctx, "save shoot status failed, retrying", "doing", action, "err", err)
 	}
 	s.dbFailures++
 }

@@ -26,33 +26,33 @@ type Stats struct {
 	GardenerErr error
 }
 
-// state is the part of a poller that its exported methods read.
-type state struct {
+// pollerState is the part of a poller that its exported methods read.
+type pollerState struct {
 	mu     sync.Mutex
-	tenure *leadership
+	tenure *leaderTerm
 	book   *statusCache
 	stats  Stats
 }
 
 // beginTerm records the start of a term, and returns the cache for its duration.
-func (s *state) beginTerm(t *leadership) *statusCache {
+func (s *pollerState) beginTerm(term *leaderTerm) *statusCache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tenure, s.book = t, &statusCache{entries: map[string]entry{}}
-	s.stats = Stats{Fence: t.fence}
+	s.tenure, s.book = term, &statusCache{entries: map[string]entry{}}
+	s.stats = Stats{Fence: term.fence}
 	return s.book
 }
 
-func (s *state) endTerm() {
+func (s *pollerState) endTerm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tenure, s.book = nil, nil
 	s.stats = Stats{Fence: s.stats.Fence, GardenerErr: s.stats.GardenerErr}
 }
 
-// noteGardener records an error of Gardener, or nil for an answer. It reports whether
+// recordGardenerResult records an error of Gardener, or nil for an answer. It reports whether
 // the error is the first of consecutive ones.
-func (s *state) noteGardener(err error) (firstFailure bool) {
+func (s *pollerState) recordGardenerResult(err error) (firstFailure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	firstFailure = err != nil && s.stats.GardenerErr == nil
@@ -60,39 +60,39 @@ func (s *state) noteGardener(err error) (firstFailure bool) {
 	return firstFailure
 }
 
-func (s *state) isWatching() bool {
+func (s *pollerState) isWatching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats.Watching
 }
 
-// update changes the published state.
-func (s *state) update(change func(*Stats)) {
+// updateStats changes the published state.
+func (s *pollerState) updateStats(modify func(*Stats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(&s.stats)
+	modify(&s.stats)
 }
 
-// isLeading reports whether this process holds a term that is not over.
-func (s *state) isLeading() bool {
+// holdsCurrentTerm reports whether this process holds a term that is not over.
+func (s *pollerState) holdsCurrentTerm() bool {
 	return s.tenure != nil && time.Now().Before(s.tenure.writeDeadline())
 }
 
-// Stats returns the state of the poller. It may be called at any time.
-func (p *Poller) Stats() Stats {
+// CollectStats returns the state of the poller. It may be called at any time.
+func (p *Poller) CollectStats() Stats {
 	s := &p.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.stats
-	now.Leads = s.isLeading()
+	now.Leads = s.holdsCurrentTerm()
 	return now
 }
 
-// Leads reports whether this process is the leader.
-func (p *Poller) Leads() bool {
+// IsLeader reports whether this process is the leader.
+func (p *Poller) IsLeader() bool {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
-	return p.state.isLeading()
+	return p.state.holdsCurrentTerm()
 }
 
 // IsStatusCurrent reports whether a row's status is about the Shoot as it was last sent, rather

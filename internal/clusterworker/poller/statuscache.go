@@ -25,20 +25,20 @@ type entry struct {
 	operated   time.Time // time of Gardener's last operation
 }
 
-func (b *statusCache) getEntry(cluster string) (entry, bool) {
+func (b *statusCache) getEntry(clusterID string) (cached entry, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e, ok := b.entries[cluster]
+	e, ok := b.entries[clusterID]
 	return e, ok
 }
 
-// putEntry stores a row and its Shoot, nil if the Shoot is absent.
-func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
+// storeRowAndShoot stores a row and its Shoot, nil if the Shoot is absent.
+func (b *statusCache) storeRowAndShoot(row *clusterworker.Row, observed *shoot.Observed) {
 	e := entry{row: *row}
-	if o != nil {
-		e.uid, e.generation = o.UID, o.Generation
-		if o.LastOperation != nil {
-			e.operated = o.LastOperation.Updated
+	if observed != nil {
+		e.uid, e.generation = observed.UID, observed.Generation
+		if observed.LastOperation != nil {
+			e.operated = observed.LastOperation.Updated
 		}
 	}
 	b.mu.Lock()
@@ -50,34 +50,34 @@ func (b *statusCache) putEntry(row *clusterworker.Row, o *shoot.Observed) {
 	b.entries[row.ClusterID] = e
 }
 
-// isNewOperation reports whether Gardener has operated on a known Shoot since the last
+// isNewerOperation reports whether Gardener has operated on a known Shoot since the last
 // observation.
-func (b *statusCache) isNewOperation(clusterID string, operatedAt time.Time) bool {
+func (b *statusCache) isNewerOperation(clusterID string, operatedAt time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e, ok := b.entries[clusterID]
 	return ok && operatedAt.After(e.operated)
 }
 
-func (b *statusCache) removeEntry(cluster string) {
+func (b *statusCache) removeEntry(clusterID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.entries, cluster)
+	delete(b.entries, clusterID)
 }
 
-// retainOnly removes the entries of all other clusters.
-func (b *statusCache) retainOnly(clusters map[string]bool) {
+// removeAllExcept removes the entries of all other clusters.
+func (b *statusCache) removeAllExcept(keepClusterIDs map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id := range b.entries {
-		if !clusters[id] {
+		if !keepClusterIDs[id] {
 			delete(b.entries, id)
 		}
 	}
 }
 
-// countByStatus counts the rows by status.
-func (b *statusCache) countByStatus() map[v1.ShootStatus]int {
+// countRowsByStatus counts the rows by status.
+func (b *statusCache) countRowsByStatus() map[v1.ShootStatus]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	counts := map[v1.ShootStatus]int{}

@@ -19,8 +19,8 @@ const (
 	maxErrors = 1200
 )
 
-// operationText returns the text for an operation in progress and for one that failed.
-func operationText(op *shoot.Operation) (inProgress, infinitive string) {
+// describeOperationVerb returns the text for an operation in progress and for one that failed.
+func describeOperationVerb(op *shoot.Operation) (inProgress, infinitive string) {
 	switch op.Type {
 	case "Create":
 		return "creating the cluster", "create the cluster"
@@ -33,74 +33,74 @@ func operationText(op *shoot.Operation) (inProgress, infinitive string) {
 	case "Restore":
 		return "restoring the cluster's control plane", "restore the cluster's control plane"
 	default:
-		return "running an operation (" + quoteText(op.Type) + ")", "complete an operation (" + quoteText(op.Type) + ")"
+		return "running an operation (" + quoteTruncatedText(op.Type) + ")", "complete an operation (" + quoteTruncatedText(op.Type) + ")"
 	}
 }
 
-// describeOperation describes the running operation and its progress.
-func describeOperation(op *shoot.Operation) string {
-	doing, _ := operationText(op)
-	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, endWithQuotation(quotation(op.Description)))
+// describeRunningOperation describes the running operation and its progress.
+func describeRunningOperation(op *shoot.Operation) string {
+	doing, _ := describeOperationVerb(op)
+	return fmt.Sprintf("Gardener is %s (%d %%)%s", doing, op.Progress, appendQuotationAndPeriod(collapseAndTruncateText(op.Description)))
 }
 
-func describeRetry(o *shoot.Observed) string {
-	_, to := operationText(o.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, o.LastOperation.Progress, endWithQuotation(failureText(o)))
+func describeRetriedFailure(observed *shoot.Observed) string {
+	_, to := describeOperationVerb(observed.LastOperation)
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and retries%s", to, observed.LastOperation.Progress, appendQuotationAndPeriod(describeFailureCause(observed)))
 }
 
-func describeFailure(o *shoot.Observed) string {
-	_, to := operationText(o.LastOperation)
-	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, o.LastOperation.Progress, endWithQuotation(failureText(o)))
+func describeFinalFailure(observed *shoot.Observed) string {
+	_, to := describeOperationVerb(observed.LastOperation)
+	return fmt.Sprintf("Gardener failed to %s (%d %%) and stopped retrying%s", to, observed.LastOperation.Progress, appendQuotationAndPeriod(describeFailureCause(observed)))
 }
 
-// deletionText describes the progress of a deletion, with the last error if there is
+// describeDeletion describes the progress of a deletion, with the last error if there is
 // one.
-func deletionText(o *shoot.Observed) string {
-	if o.LastOperation == nil || o.LastOperation.Type != operationDelete {
+func describeDeletion(observed *shoot.Observed) string {
+	if observed.LastOperation == nil || observed.LastOperation.Type != operationDelete {
 		return "Gardener has not started to delete the cluster yet."
 	}
-	text := describeOperation(o.LastOperation)
-	if errs := describeErrors(o); errs != "" {
-		text += " Last error" + endWithQuotation(errs)
+	text := describeRunningOperation(observed.LastOperation)
+	if errs := describeLastErrors(observed); errs != "" {
+		text += " Last error" + appendQuotationAndPeriod(errs)
 	}
 	return text
 }
 
-// unrequestedPrefix returns the prefix of a message about a deletion that was not
+// unrequestedDeletionPrefix returns the prefix of a message about a deletion that was not
 // requested in the fleet API.
-func unrequestedPrefix(k RowFacts) string {
-	if k.DeletionWanted {
+func unrequestedDeletionPrefix(facts RowFacts) string {
+	if facts.DeletionWanted {
 		return ""
 	}
 	return "The Shoot was deleted directly in Gardener. "
 }
 
-// failureText returns Gardener's text about an operation that did not succeed.
-func failureText(o *shoot.Observed) string {
-	return cmp.Or(describeErrors(o), quotation(o.LastOperation.Description))
+// describeFailureCause returns Gardener's text about an operation that did not succeed.
+func describeFailureCause(observed *shoot.Observed) string {
+	return cmp.Or(describeLastErrors(observed), collapseAndTruncateText(observed.LastOperation.Description))
 }
 
-// describeErrors returns the last errors with their codes, which show who has to fix them.
-func describeErrors(o *shoot.Observed) string {
+// describeLastErrors returns the last errors with their codes, which show who has to fix them.
+func describeLastErrors(observed *shoot.Observed) string {
 	var out []string
-	for _, e := range o.LastErrors {
-		text := quotation(e.Description)
+	for _, e := range observed.LastErrors {
+		text := collapseAndTruncateText(e.Description)
 		if len(e.Codes) > 0 {
-			text = strings.TrimSpace(text + " [" + quotation(strings.Join(e.Codes, ", ")) + "]")
+			text = strings.TrimSpace(text + " [" + collapseAndTruncateText(strings.Join(e.Codes, ", ")) + "]")
 		}
 		if text != "" {
 			out = append(out, text)
 		}
 	}
-	return truncateText(strings.Join(out, "; "), maxErrors)
+	return truncateToBytes(strings.Join(out, "; "), maxErrors)
 }
 
 // describeConditions returns the names of conditions with their messages.
-func describeConditions(list []shoot.Condition) string {
+func describeConditions(conditions []shoot.Condition) string {
 	var out []string
-	for _, c := range list {
-		text := quotation(c.Type)
-		if said := quotation(cmp.Or(c.Message, c.Reason)); said != "" {
+	for _, c := range conditions {
+		text := collapseAndTruncateText(c.Type)
+		if said := collapseAndTruncateText(cmp.Or(c.Message, c.Reason)); said != "" {
 			text += " (" + strings.TrimSuffix(said, ".") + ")"
 		}
 		out = append(out, text)
@@ -108,31 +108,31 @@ func describeConditions(list []shoot.Condition) string {
 	return strings.Join(out, ", ") + "."
 }
 
-// endWithQuotation ends a sentence, after a quotation if there is one.
-func endWithQuotation(quote string) string {
-	if quote == "" {
+// appendQuotationAndPeriod ends a sentence, after a quotation if there is one.
+func appendQuotationAndPeriod(quotation string) string {
+	if quotation == "" {
 		return "."
 	}
-	return ": " + strings.TrimSuffix(quote, ".") + "."
+	return ": " + strings.TrimSuffix(quotation, ".") + "."
 }
 
-// quotation returns a quoted text on one line and cut to maxQuote.
-func quotation(text string) string {
-	return truncateText(strings.Join(strings.Fields(text), " "), maxQuote)
+// collapseAndTruncateText returns a quoted text on one line and cut to maxQuote.
+func collapseAndTruncateText(text string) string {
+	return truncateToBytes(strings.Join(strings.Fields(text), " "), maxQuote)
 }
 
-func quoteText(text string) string { return strconv.Quote(quotation(text)) }
+func quoteTruncatedText(text string) string { return strconv.Quote(collapseAndTruncateText(text)) }
 
-// sanitizeMessage returns a message in a form that the database accepts.
-func sanitizeMessage(message string) string {
-	return truncateText(strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", ""), maxStatusMessage)
+// sanitizeAndTruncateMessage returns a message in a form that the database accepts.
+func sanitizeAndTruncateMessage(message string) string {
+	return truncateToBytes(strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", ""), maxStatusMessage)
 }
 
-// truncateText cuts a text to limit bytes, and marks the cut.
-func truncateText(text string, limit int) string {
+// truncateToBytes cuts a text to maxBytes, and marks the cut.
+func truncateToBytes(text string, maxBytes int) string {
 	const dots = "…"
-	if len(text) <= limit {
+	if len(text) <= maxBytes {
 		return text
 	}
-	return strings.ToValidUTF8(text[:limit-len(dots)], "") + dots
+	return strings.ToValidUTF8(text[:maxBytes-len(dots)], "") + dots
 }

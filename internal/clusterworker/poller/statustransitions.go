@@ -9,16 +9,16 @@ import (
 // StatusNone is the status of a cluster whose Shoot was not requested yet.
 const StatusNone v1.ShootStatus = ""
 
-// ShootStatuses returns all statuses including StatusNone, in the order of a cluster's
+// ListShootStatuses returns all statuses including StatusNone, in the order of a cluster's
 // life.
-func ShootStatuses() []v1.ShootStatus {
+func ListShootStatuses() []v1.ShootStatus {
 	return []v1.ShootStatus{StatusNone, v1.ShootPending, v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 }
 
-// NextStatuses returns the statuses that may follow a status; docs/states draws them.
+// ListNextStatuses returns the statuses that may follow a status; docs/states draws them.
 // Most may, as changes between two observations go unseen. But a Shoot that was seen is
 // never pending again, and no status follows the deletion.
-func NextStatuses(from v1.ShootStatus) []v1.ShootStatus {
+func ListNextStatuses(from v1.ShootStatus) []v1.ShootStatus {
 	seen := []v1.ShootStatus{v1.ShootProgressing, v1.ShootReady, v1.ShootError, v1.ShootDeleting, v1.ShootDeleted}
 	switch from {
 	case StatusNone:
@@ -33,7 +33,7 @@ func NextStatuses(from v1.ShootStatus) []v1.ShootStatus {
 	return nil
 }
 
-// MayChangeStatus reports whether a status may change to another one, or stay.
-func MayChangeStatus(from, to v1.ShootStatus) bool {
-	return from == to || slices.Contains(NextStatuses(from), to)
+// IsAllowedStatusChange reports whether a status may change to another one, or stay.
+func IsAllowedStatusChange(from, to v1.ShootStatus) bool {
+	return from == to || slices.Contains(ListNextStatuses(from), to)
 }

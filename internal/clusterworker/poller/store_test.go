@@ -203,7 +203,7 @@ func (p *process) enter(ctx context.Context, call string) error {
 	return p.err
 }
 
-func (p *process) Lead(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
+func (p *process) AcquireOrExtendTerm(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
 	until := time.Now().Add(ttl)
 	if err := p.enter(ctx, "Lead"); err != nil {
 		return clusterworker.Term{}, err
@@ -221,7 +221,7 @@ func (p *process) Lead(ctx context.Context, owner string, ttl time.Duration) (cl
 	return clusterworker.Term{Held: true, Fence: p.fence, Until: until}, nil
 }
 
-func (p *process) Resign(ctx context.Context, fence int64) error {
+func (p *process) ReleaseTerm(ctx context.Context, fence int64) error {
 	if err := p.enter(ctx, "Resign"); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (p *process) Resign(ctx context.Context, fence int64) error {
 	return nil
 }
 
-func (p *process) Installation(ctx context.Context) (string, error) {
+func (p *process) GetInstallationID(ctx context.Context) (string, error) {
 	return installation, p.enter(ctx, "Installation")
 }
 
@@ -263,15 +263,15 @@ func (p *process) read(which func(*clusterworker.Row) bool) []clusterworker.Row 
 	return list
 }
 
-func (p *process) Rows(ctx context.Context, after string, limit int) ([]clusterworker.Row, error) {
+func (p *process) ListRows(ctx context.Context, afterClusterID string, limit int) ([]clusterworker.Row, error) {
 	if err := p.enter(ctx, "Rows"); err != nil {
 		return nil, err
 	}
-	list := p.read(func(r *clusterworker.Row) bool { return r.ClusterID > after && r.Status != v1.ShootDeleted })
+	list := p.read(func(r *clusterworker.Row) bool { return r.ClusterID > afterClusterID && r.Status != v1.ShootDeleted })
 	return list[:min(limit, len(list))], nil
 }
 
-func (p *process) RowsOf(ctx context.Context, ids []string) ([]clusterworker.Row, error) {
+func (p *process) ListRowsOfClusters(ctx context.Context, ids []string) ([]clusterworker.Row, error) {
 	if err := p.enter(ctx, "RowsOf"); err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func (p *process) RowsOf(ctx context.Context, ids []string) ([]clusterworker.Row
 	return p.read(func(r *clusterworker.Row) bool { return slices.Contains(ids, r.ClusterID) }), nil
 }
 
-func (p *process) StalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+func (p *process) ListStalestRows(ctx context.Context, limit int) ([]clusterworker.Row, error) {
 	if err := p.enter(ctx, "StalestRows"); err != nil {
 		return nil, err
 	}
@@ -342,7 +342,7 @@ func (p *process) SaveStatus(ctx context.Context, fence int64, changes []cluster
 	return saved, nil
 }
 
-func (p *process) Touch(ctx context.Context, fence int64, ids []string) error {
+func (p *process) RecordObservationTime(ctx context.Context, fence int64, ids []string) error {
 	if err := p.hold(ctx, "Touch", fence); err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func (p *process) Touch(ctx context.Context, fence int64, ids []string) error {
 	return nil
 }
 
-func (p *process) Requeue(ctx context.Context, fence int64, ids []string) (requeued []string, err error) {
+func (p *process) RequeueSynced(ctx context.Context, fence int64, ids []string) (requeued []string, err error) {
 	if err := p.hold(ctx, "Requeue", fence); err != nil {
 		return nil, err
 	}

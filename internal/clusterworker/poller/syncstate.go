@@ -16,34 +16,34 @@ type SyncFacts struct {
 	Attempts int
 }
 
-// SyncStateOf returns the state of a sync at the given time, as the API shows it. The
+// DeriveSyncState returns the state of a sync at the given time, as the API shows it. The
 // first matching state wins.
-func SyncStateOf(s SyncFacts, now time.Time) v1.SyncState {
-	later := s.Due.After(now)
+func DeriveSyncState(facts SyncFacts, now time.Time) v1.SyncState {
+	later := facts.Due.After(now)
 	switch {
-	case s.Paused:
+	case facts.Paused:
 		return v1.SyncPaused
-	case s.Synced:
+	case facts.Synced:
 		return v1.SyncSynced
-	case s.Claimed && later:
+	case facts.Claimed && later:
 		return v1.SyncRunning
-	case s.Attempts >= v1.StuckAttempts:
+	case facts.Attempts >= v1.StuckAttempts:
 		return v1.SyncStuck
-	case s.Attempts > 0 && later:
+	case facts.Attempts > 0 && later:
 		return v1.SyncBackingOff
 	default:
 		return v1.SyncPending
 	}
 }
 
-// SyncStates returns all states of a sync.
-func SyncStates() []v1.SyncState {
+// ListSyncStates returns all states of a sync.
+func ListSyncStates() []v1.SyncState {
 	return []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck, v1.SyncPaused, v1.SyncSynced}
 }
 
-// NextSyncStates returns the states that may follow a state; docs/states draws them.
+// ListNextSyncStates returns the states that may follow a state; docs/states draws them.
 // Every sync begins as pending.
-func NextSyncStates(from v1.SyncState) []v1.SyncState {
+func ListNextSyncStates(from v1.SyncState) []v1.SyncState {
 	switch from {
 	case v1.SyncPending:
 		// A result that comes after its lease counts if no other worker has claimed the

@@ -38,7 +38,7 @@ func TestSyncStateOf(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, poller.SyncStateOf(c.sync, now)); diff != "" {
+			if diff := cmp.Diff(c.want, poller.DeriveSyncState(c.sync, now)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
@@ -58,7 +58,7 @@ func (r syncRow) state() v1.SyncState {
 	if r.later {
 		s.Due = now.Add(time.Second)
 	}
-	return poller.SyncStateOf(s, now)
+	return poller.DeriveSyncState(s, now)
 }
 
 // syncEvents are the possible events of a row. An impossible event leaves the row
@@ -153,7 +153,7 @@ func TestNextSyncStates(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(formatTransitions(poller.SyncStates(), poller.NextSyncStates), got); diff != "" {
+	if diff := cmp.Diff(formatTransitions(poller.ListSyncStates(), poller.ListNextSyncStates), got); diff != "" {
 		t.Errorf("(-table +what happens):\n%s", diff)
 	}
 }

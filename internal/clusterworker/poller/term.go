@@ -20,16 +20,16 @@ const renewals = 3
 // the database or Gardener is unavailable.
 func (p *Poller) Run(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; {
-		failing = p.tryLeadTerm(ctx, failing)
+		failing = p.acquireTermAndObserve(ctx, failing)
 		_ = backoff.Sleep(ctx, p.cfg.Term/renewals)
 	}
 	return nil
 }
 
-// tryLeadTerm requests the term, and observes if it gets the term. It reports whether the
+// acquireTermAndObserve requests the term, and observes if it gets the term. It reports whether the
 // database failed, which it logs once.
-func (p *Poller) tryLeadTerm(ctx context.Context, wasFailing bool) (databaseFailed bool) {
-	term, err := p.requestTerm(ctx)
+func (p *Poller) acquireTermAndObserve(ctx context.Context, wasFailing bool) (databaseFailed bool) {
+	term, err := p.requestOrExtendTerm(ctx)
 	switch {
 	case err != nil:
 		if !wasFailing && ctx.Err() == nil {
@@ -39,31 +39,31 @@ func (p *Poller) tryLeadTerm(ctx context.Context, wasFailing bool) (databaseFail
 	case term.Held && ctx.Err() != nil:
 		p.releaseTerm(ctx, term.Fence)
 	case term.Held:
-		p.observeUntilTermEnds(ctx, term)
+		p.observeShootsUntilTermEnds(ctx, term)
 	}
 	return false
 }
 
-// requestTerm requests a term, or an extension of the current one.
-func (p *Poller) requestTerm(ctx context.Context) (clusterworker.Term, error) {
+// requestOrExtendTerm requests a term, or an extension of the current one.
+func (p *Poller) requestOrExtendTerm(ctx context.Context) (clusterworker.Term, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("database request timed out"))
 	defer cancel()
-	return p.deps.Store.Lead(ctx, p.cfg.Owner, p.cfg.Term)
+	return p.deps.Store.AcquireOrExtendTerm(ctx, p.cfg.Owner, p.cfg.Term)
 }
 
-// observeUntilTermEnds observes until the term is over.
-func (p *Poller) observeUntilTermEnds(ctx context.Context, term clusterworker.Term) {
+// observeShootsUntilTermEnds observes until the term is over.
+func (p *Poller) observeShootsUntilTermEnds(ctx context.Context, term clusterworker.Term) {
 	p.log.InfoContext(ctx, "leadership acquired", "fence", term.Fence)
 	sctx, cancel := context.WithCancelCause(ctx)
-	t := &leadership{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
-	t.extendUntil(term.Until)
+	t := &leaderTerm{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
+	t.setEndWithMargin(term.Until)
 	p.metrics.leader.Set(1)
 
-	s := newSession(p, t, p.state.beginTerm(t))
+	s := newLeaderSession(p, t, p.state.beginTerm(t))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.runSession(sctx)
+		s.observeShootsUntilDone(sctx)
 	}()
 	p.renewTermUntilLost(sctx, t)
 	cancel(errTermOver)
@@ -80,24 +80,24 @@ func (p *Poller) observeUntilTermEnds(ctx context.Context, term clusterworker.Te
 }
 
 // renewTermUntilLost renews the term until it is lost or ctx ends.
-func (p *Poller) renewTermUntilLost(ctx context.Context, t *leadership) {
+func (p *Poller) renewTermUntilLost(ctx context.Context, current *leaderTerm) {
 	pause := p.cfg.Term / renewals
-	for backoff.Sleep(ctx, min(pause, time.Until(t.writeDeadline()))) == nil {
-		if !time.Now().Before(t.writeDeadline()) {
-			t.over(errTermOver)
+	for backoff.Sleep(ctx, min(pause, time.Until(current.writeDeadline()))) == nil {
+		if !time.Now().Before(current.writeDeadline()) {
+			current.over(errTermOver)
 			return
 		}
-		term, err := p.requestTerm(ctx)
+		term, err := p.requestOrExtendTerm(ctx)
 		switch {
 		case err != nil:
 			pause = p.cfg.Term / (4 * renewals) // while there is time
-		case !term.Held || term.Fence != t.fence:
+		case !term.Held || term.Fence != current.fence:
 			// Another fence is a new term. Another worker may have written between the
 			// two, so the new term begins with a complete comparison.
-			t.over(clusterworker.ErrFenced)
+			current.over(clusterworker.ErrFenced)
 			return
 		default:
-			t.extendUntil(term.Until)
+			current.setEndWithMargin(term.Until)
 			pause = p.cfg.Term / renewals
 		}
 	}
@@ -107,13 +107,13 @@ func (p *Poller) renewTermUntilLost(ctx context.Context, t *leadership) {
 func (p *Poller) releaseTerm(ctx context.Context, fence int64) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("database request timed out"))
 	defer cancel()
-	if err := p.deps.Store.Resign(ctx, fence); err != nil && !errors.Is(err, clusterworker.ErrFenced) {
+	if err := p.deps.Store.ReleaseTerm(ctx, fence); err != nil && !errors.Is(err, clusterworker.ErrFenced) {
 		p.log.WarnContext(ctx, "release leadership failed", "err", err)
 	}
 }
 
-// A leadership is the term of this process: its fence and its end.
-type leadership struct {
+// A leaderTerm is the term of this process: its fence and its end.
+type leaderTerm struct {
 	fence  int64
 	margin time.Duration
 	over   context.CancelCauseFunc // ends the session
@@ -122,21 +122,21 @@ type leadership struct {
 	until time.Time
 }
 
-func (t *leadership) extendUntil(until time.Time) {
+func (t *leaderTerm) setEndWithMargin(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.until = until.Add(-t.margin)
 }
 
 // writeDeadline returns when this process stops writing.
-func (t *leadership) writeDeadline() time.Time {
+func (t *leaderTerm) writeDeadline() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.until
 }
 
-// writeFenced calls do with the fence, and only within the term.
-func (t *leadership) writeFenced(ctx context.Context, do func(ctx context.Context, fence int64) error) error {
+// writeWithinTerm calls write with the fence, and only within the term.
+func (t *leaderTerm) writeWithinTerm(ctx context.Context, write func(ctx context.Context, fence int64) error) error {
 	until := t.writeDeadline()
 	if !time.Now().Before(until) {
 		t.over(errTermOver)
@@ -144,7 +144,7 @@ func (t *leadership) writeFenced(ctx context.Context, do func(ctx context.Contex
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, until, errTermOver)
 	defer cancel()
-	err := do(ctx, t.fence)
+	err := write(ctx, t.fence)
 	if errors.Is(err, clusterworker.ErrFenced) {
 		t.over(err)
 	}

@@ -13,7 +13,7 @@ import (
 // leaders returns how many of the processes lead.
 func leaders(workers ...*worker) (n int) {
 	for _, w := range workers {
-		if w.Leads() {
+		if w.IsLeader() {
 			n++
 		}
 	}
@@ -41,7 +41,7 @@ func TestOneObserves(t *testing.T) {
 				after(time.Second)
 				b, c := r.start(t, "b"), r.start(t, "c")
 				after(time.Minute)
-				if !a.Leads() || leaders(a, b, c) != 1 {
+				if !a.IsLeader() || leaders(a, b, c) != 1 {
 					t.Fatal("the first one does not observe alone")
 				}
 				want(t, "watches", r.garden.watched(), 1)
@@ -70,7 +70,7 @@ func TestFrozen(t *testing.T) {
 				r.db.sync(1, r.garden.put(1, working(1)))
 				a := r.start(t, "a", func(c *poller.Config) { c.ReconcileInterval = 20 * time.Second })
 				after(soon)
-				first := a.Stats().Fence
+				first := a.CollectStats().Fence
 
 				asleep, wake := a.process.freeze(at)
 				r.garden.put(1, working(50))
@@ -79,8 +79,8 @@ func TestFrozen(t *testing.T) {
 
 				b := r.start(t, "b")
 				after(time.Minute)
-				if !b.Leads() || a.Leads() {
-					t.Fatalf("the other one does not observe (%t, %t)", a.Leads(), b.Leads())
+				if !b.IsLeader() || a.IsLeader() {
+					t.Fatalf("the other one does not observe (%t, %t)", a.IsLeader(), b.IsLeader())
 				}
 				r.garden.put(1, ready)
 				after(soon)
@@ -116,7 +116,7 @@ func TestLateByItsOwnClock(t *testing.T) {
 			}
 		})
 		after(29 * time.Second)
-		if a.Leads() {
+		if a.IsLeader() {
 			t.Error("it observes although its term may be over")
 		}
 		before := r.db.called("SaveStatus")
@@ -125,7 +125,7 @@ func TestLateByItsOwnClock(t *testing.T) {
 		want(t, "attempts to write", r.db.called("SaveStatus")-before, 0)
 		r.db.set(func(d *database) { d.before = nil })
 		after(2 * time.Minute)
-		want(t, "it observes again", a.Leads(), true)
+		want(t, "it observes again", a.IsLeader(), true)
 		want(t, "what it missed", r.db.row(1).StatusMessage, "Gardener is reconciling the cluster (70 %): work.")
 		if a.metric(t, "leadership_losses_total") == 0 {
 			t.Error("the loss was not counted")

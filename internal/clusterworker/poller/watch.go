@@ -16,25 +16,25 @@ const (
 	rewatch = time.Second
 )
 
-// startWatch watches from a resource version on in a separate goroutine, until stopWatch
+// startWatchingShoots watches from a resource version on in a separate goroutine, until stopWatch
 // or until it needs a new list.
-func (s *session) startWatch(ctx context.Context, epoch int, version string) {
+func (s *leaderSession) startWatchingShoots(ctx context.Context, inboxEpoch int, resourceVersion string) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.stopWatch = cancel
-	s.poller.state.update(func(now *Stats) { now.Watching = true })
+	s.poller.state.updateStats(func(now *Stats) { now.Watching = true })
 	s.wg.Go(func() {
 		defer cancel()
-		w := &watcher{inbox: s.inbox, epoch: epoch, installation: s.installation, version: version}
+		w := &watcher{inbox: s.inbox, epoch: inboxEpoch, installation: s.installation, version: resourceVersion}
 		for ctx.Err() == nil {
 			began := time.Now()
-			err := s.poller.deps.Viewer.WatchShoots(ctx, w.version, w.handleEvent)
+			err := s.poller.deps.Viewer.WatchShoots(ctx, w.version, w.putEventInInbox)
 			if ctx.Err() != nil {
 				return
 			}
 			s.poller.metrics.watchRestarts.Inc()
 			if err != nil {
 				select {
-				case s.ends <- watchEnd{epoch: epoch, err: err, lasted: time.Since(began)}:
+				case s.ends <- watchEnd{epoch: inboxEpoch, err: err, lasted: time.Since(began)}:
 				case <-ctx.Done():
 				}
 				return
@@ -47,25 +47,25 @@ func (s *session) startWatch(ctx context.Context, epoch int, version string) {
 	})
 }
 
-// handleWatchEnd handles the end of a watch that cannot continue.
-func (s *session) handleWatchEnd(ctx context.Context, e watchEnd) {
-	if e.epoch != s.inbox.currentEpoch() {
+// relistOrPollAfterWatchEnd handles the end of a watch that cannot continue.
+func (s *leaderSession) relistOrPollAfterWatchEnd(ctx context.Context, end watchEnd) {
+	if end.epoch != s.inbox.currentEpoch() {
 		return // a newer epoch has begun
 	}
-	s.poller.state.update(func(now *Stats) { now.Watching = false })
-	if e.lasted >= lively {
+	s.poller.state.updateStats(func(now *Stats) { now.Watching = false })
+	if end.lasted >= lively {
 		s.failures = 0
 	}
 	switch {
-	case errors.Is(e.err, shoot.ErrExpired):
-		s.poller.log.InfoContext(ctx, "shoot watch interrupted, relisting", "reason", e.err)
-		s.relistAfterFailure(nil)
-	case shoot.ClassOf(e.err) == shoot.ClassForbidden:
+	case errors.Is(end.err, shoot.ErrExpired):
+		s.poller.log.InfoContext(ctx, "shoot watch interrupted, relisting", "reason", end.err)
+		s.scheduleRelistWithBackoff(nil)
+	case shoot.ClassOf(end.err) == shoot.ClassForbidden:
 		s.poller.metrics.countFailure(string(shoot.ClassForbidden))
-		s.startPolling(ctx, e.err)
+		s.startPollingShoots(ctx, end.err)
 	default:
-		s.poller.noteGardenerFailure(ctx, "watch", e.err)
-		s.relistAfterFailure(e.err)
+		s.poller.countAndLogGardenerFailure(ctx, "watch", end.err)
+		s.scheduleRelistWithBackoff(end.err)
 	}
 }
 
@@ -77,41 +77,41 @@ type watcher struct {
 	version      string
 }
 
-// handleEvent puts one event into the inbox. It never blocks.
-func (w *watcher) handleEvent(e shoot.Event) error {
-	if e.Shoot.ResourceVersion != "" {
-		w.version = e.Shoot.ResourceVersion
+// putEventInInbox puts one event into the inbox. It never blocks.
+func (w *watcher) putEventInInbox(event shoot.Event) error {
+	if event.Shoot.ResourceVersion != "" {
+		w.version = event.Shoot.ResourceVersion
 	}
-	k := key{cluster: e.Shoot.Cluster, name: e.Shoot.Name}
-	switch e.Type {
+	k := shootKey{cluster: event.Shoot.Cluster, name: event.Shoot.Name}
+	switch event.Type {
 	case shoot.Seen:
-		o := e.Shoot
-		w.inbox.putWatched(w.epoch, k, observation{shoot: &o, told: true})
+		o := event.Shoot
+		w.inbox.putWatchObservation(w.epoch, k, observation{shoot: &o, told: true})
 	case shoot.Gone:
-		w.inbox.putWatched(w.epoch, k, observation{told: true})
+		w.inbox.putWatchObservation(w.epoch, k, observation{told: true})
 	case shoot.Mark:
 	}
 	return nil
 }
 
-// performLiveReads performs requested live reads until ctx ends.
-func (p *Poller) performLiveReads(ctx context.Context, in *inbox) {
+// performLiveReadsUntilDone performs requested live reads until ctx ends.
+func (p *Poller) performLiveReadsUntilDone(ctx context.Context, inbox *inbox) {
 	for {
-		l, ok := in.nextRead(ctx)
+		l, ok := inbox.waitForNextRead(ctx)
 		if !ok {
 			return
 		}
 		found := observation{asked: l.asked, thorough: l.thorough, polled: l.polled, tries: l.tries}
-		found.shoot, found.err = p.getShoot(ctx, l.name)
+		found.shoot, found.err = p.getShootOrNil(ctx, l.name)
 		if ctx.Err() != nil {
 			return
 		}
-		in.putRead(l, found)
+		inbox.putLiveReadResult(l, found)
 	}
 }
 
-// getShoot reads a Shoot, and returns nil if it is absent.
-func (p *Poller) getShoot(ctx context.Context, name string) (*shoot.Observed, error) {
+// getShootOrNil reads a Shoot, and returns nil if it is absent.
+func (p *Poller) getShootOrNil(ctx context.Context, name string) (*shoot.Observed, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.CallTimeout, errTimeout)
 	defer cancel()
 	p.metrics.looks.Inc()

@@ -11,8 +11,8 @@ import (
 // deviceGrant is the grant type of RFC 8628.
 const deviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
 
-// serveDevice answers a request for a device code. The interval is the shortest possible.
-func (i *Issuer) serveDevice(w http.ResponseWriter, r *http.Request) {
+// serveDeviceCode answers a request for a device code. The interval is the shortest possible.
+func (i *Issuer) serveDeviceCode(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("client_id") != ClientID || !strings.Contains(r.FormValue("scope"), "openid") {
 		http.Error(w, `{"error":"invalid_client"}`, http.StatusBadRequest)
 		return
@@ -28,29 +28,29 @@ func (i *Issuer) serveDevice(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// EnterCode plays a person who signs in and enters the user code of a device.
-func (i *Issuer) EnterCode(tb testing.TB, code string) {
+// EnterUserCode plays a person who signs in and enters the user code of a device.
+func (i *Issuer) EnterUserCode(tb testing.TB, userCode string) {
 	tb.Helper()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for device, c := range i.devices {
-		if c == code {
+		if c == userCode {
 			i.devices[device] = ""
 			return
 		}
 	}
-	tb.Errorf("there is no user code %q", code)
+	tb.Errorf("there is no user code %q", userCode)
 }
 
-// checkDevice checks a request for the tokens of a device. A code counts once.
-func (i *Issuer) checkDevice(device string) (problem string) {
-	code, ok := i.devices[device]
+// redeemDeviceCode checks a request for the tokens of a device. A code counts once.
+func (i *Issuer) redeemDeviceCode(deviceCode string) (oauthError string) {
+	code, ok := i.devices[deviceCode]
 	switch {
 	case !ok:
 		return "invalid_grant"
 	case code != "":
 		return "authorization_pending"
 	}
-	delete(i.devices, device)
+	delete(i.devices, deviceCode)
 	return ""
 }

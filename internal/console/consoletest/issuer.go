@@ -65,10 +65,10 @@ func StartIssuer(tb testing.TB) *Issuer {
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
 	})
-	mux.HandleFunc("GET /authorize", serveForm)
-	mux.HandleFunc("POST /authorize", i.serveCallback)
+	mux.HandleFunc("GET /authorize", serveSignInForm)
+	mux.HandleFunc("POST /authorize", i.redirectWithCode)
 	mux.HandleFunc("POST /token", i.serveToken)
-	mux.HandleFunc("POST /device_authorization", i.serveDevice)
+	mux.HandleFunc("POST /device_authorization", i.serveDeviceCode)
 	i.server = httptest.NewServer(mux)
 	i.URL = i.server.URL
 	tb.Cleanup(i.Close)
@@ -78,53 +78,53 @@ func StartIssuer(tb testing.TB) *Issuer {
 // Close stops the issuer.
 func (i *Issuer) Close() { i.server.Close() }
 
-// Issued returns all tokens that the issuer has given out.
-func (i *Issuer) Issued() []string {
+// ListIssuedTokens returns all tokens that the issuer has given out.
+func (i *Issuer) ListIssuedTokens() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return append([]string(nil), i.issued...)
 }
 
-// Authorize plays a person who signs in at the URL of an authorization request. It returns the URL of the
+// SignInAndGetCallback plays a person who signs in at the URL of an authorization request. It returns the URL of the
 // callback.
-func (i *Issuer) Authorize(tb testing.TB, request string) *url.URL {
+func (i *Issuer) SignInAndGetCallback(tb testing.TB, authURL string) (callbackURL *url.URL) {
 	tb.Helper()
-	u, err := url.Parse(request)
-	if err != nil || !strings.HasPrefix(request, i.URL+"/authorize?") {
-		tb.Fatalf("the browser is sent to %s", request)
+	u, err := url.Parse(authURL)
+	if err != nil || !strings.HasPrefix(authURL, i.URL+"/authorize?") {
+		tb.Fatalf("the browser is sent to %s", authURL)
 	}
-	callback, err := i.authorize(u.Query())
+	callback, err := i.issueCode(u.Query())
 	if err != nil {
-		tb.Fatalf("%v: %s", err, request)
+		tb.Fatalf("%v: %s", err, authURL)
 	}
 	return callback
 }
 
 var errIncomplete = errors.New("the authorization request is not complete")
 
-func (i *Issuer) authorize(q url.Values) (callback *url.URL, err error) {
-	if q.Get("response_type") != "code" || q.Get("client_id") != ClientID || q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" ||
-		q.Get("nonce") == "" || q.Get("state") == "" || !strings.Contains(q.Get("scope"), "openid") {
+func (i *Issuer) issueCode(query url.Values) (callback *url.URL, err error) {
+	if query.Get("response_type") != "code" || query.Get("client_id") != ClientID || query.Get("code_challenge_method") != "S256" || query.Get("code_challenge") == "" ||
+		query.Get("nonce") == "" || query.Get("state") == "" || !strings.Contains(query.Get("scope"), "openid") {
 		return nil, errIncomplete
 	}
-	if callback, err = url.Parse(q.Get("redirect_uri")); err != nil {
+	if callback, err = url.Parse(query.Get("redirect_uri")); err != nil {
 		return nil, fmt.Errorf("parse the redirect URL: %w", err)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	code := fmt.Sprint("code-", len(i.codes))
-	i.codes[code] = q
-	callback.RawQuery = url.Values{"code": {code}, "state": {q.Get("state")}}.Encode()
+	i.codes[code] = query
+	callback.RawQuery = url.Values{"code": {code}, "state": {query.Get("state")}}.Encode()
 	return callback, nil
 }
 
 // form is the page on which a person signs in. It posts to its own URL.
 const form = `<!doctype html><title>Issuer</title><link rel="icon" href="data:,"><h1>Issuer</h1><form method="post"><button>Sign in as alice</button></form>`
 
-func serveForm(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, form) }
+func serveSignInForm(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, form) }
 
-func (i *Issuer) serveCallback(w http.ResponseWriter, r *http.Request) {
-	callback, err := i.authorize(r.URL.Query())
+func (i *Issuer) redirectWithCode(w http.ResponseWriter, r *http.Request) {
+	callback, err := i.issueCode(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -136,7 +136,7 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	nonce, problem := i.checkGrant(r)
+	nonce, problem := i.redeemGrant(r)
 	if problem != "" {
 		w.WriteHeader(http.StatusBadRequest)
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": problem})
@@ -155,8 +155,8 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// IssueToken returns an ID token of alice, without a sign-in.
-func (i *Issuer) IssueToken(tb testing.TB) string {
+// IssueIDToken returns an ID token of alice, without a sign-in.
+func (i *Issuer) IssueIDToken(tb testing.TB) string {
 	tb.Helper()
 	token, err := i.newIDToken("")
 	if err != nil {
@@ -165,14 +165,14 @@ func (i *Issuer) IssueToken(tb testing.TB) string {
 	return token
 }
 
-func (i *Issuer) newIDToken(nonce string) (string, error) {
+func (i *Issuer) newIDToken(nonce string) (signedJWT string, err error) {
 	claims := map[string]any{"iss": i.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(i.Life).Unix()}
 	i.Change(claims)
-	return i.sign(claims)
+	return i.signJWT(claims)
 }
 
-// checkGrant checks a request for tokens. A code counts once.
-func (i *Issuer) checkGrant(r *http.Request) (nonce, problem string) {
+// redeemGrant checks a request for tokens. A code counts once.
+func (i *Issuer) redeemGrant(r *http.Request) (nonce, oauthError string) {
 	const invalid = "invalid_grant"
 	switch r.FormValue("grant_type") {
 	case "authorization_code":
@@ -188,12 +188,12 @@ func (i *Issuer) checkGrant(r *http.Request) (nonce, problem string) {
 			return "", ""
 		}
 	case deviceGrant:
-		return "", i.checkDevice(r.FormValue("device_code"))
+		return "", i.redeemDeviceCode(r.FormValue("device_code"))
 	}
 	return "", invalid
 }
 
-func (i *Issuer) sign(claims map[string]any) (string, error) {
+func (i *Issuer) signJWT(claims map[string]any) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "k"}}, nil)
 	if err != nil {
 		return "", fmt.Errorf("create signer: %w", err)

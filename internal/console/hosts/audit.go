@@ -30,10 +30,10 @@ type ReadAuditFunc func(ctx context.Context, executionUID string) ([]AuditEvent,
 
 var errNoAudit = errors.New("the console is not connected to the audit of this host cluster")
 
-// listAudit serves the audit events of an execution that the person may get. They are selected by UID,
+// serveAuditEvents serves the audit events of an execution that the person may get. They are selected by UID,
 // because host clusters can share a database.
-func (h *Host) listAudit(w http.ResponseWriter, r *http.Request) error {
-	ke, err := h.readExecution(r)
+func (h *Host) serveAuditEvents(w http.ResponseWriter, r *http.Request) error {
+	ke, err := h.getExecutionIfAllowed(r)
 	if err != nil {
 		return err
 	}

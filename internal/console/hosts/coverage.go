@@ -67,12 +67,12 @@ type CoverageFunc func(ctx context.Context, who console.Person, list []NamedSent
 // coverageTimeout limits a check. It is shorter than the timeout of the server.
 const coverageTimeout = 50 * time.Second
 
-// getCoverage serves a check of all resources. A SentinelConfig that the person cannot read would be a
+// serveCoverageCheck serves a check of all resources. A SentinelConfig that the person cannot read would be a
 // false gap, so the person must be able to list all of them. One check runs at a time.
-func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
+func (c *Clusters) serveCoverageCheck(w http.ResponseWriter, r *http.Request) {
 	if !c.checking.TryLock() {
 		w.Header().Set("Retry-After", "5")
-		console.WriteProblem(w, http.StatusTooManyRequests, "Another check is running. Try again in some seconds.", "")
+		console.WriteProblemJSON(w, http.StatusTooManyRequests, "Another check is running. Try again in some seconds.", "")
 		return
 	}
 	defer c.checking.Unlock()
@@ -80,13 +80,13 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var all []NamedSentinel
 	for _, h := range c.list {
-		list, err := listAllSentinels(ctx, h)
+		list, err := listAllSentinelConfigs(ctx, h)
 		if errors.Is(err, errNoAnswer) {
-			console.WriteProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("Host cluster %q did not respond in time.", h.cfg.Name), "The SentinelConfigs of all host clusters are needed.")
+			console.WriteProblemJSON(w, http.StatusServiceUnavailable, fmt.Sprintf("Host cluster %q did not respond in time.", h.cfg.Name), "The SentinelConfigs of all host clusters are needed.")
 			return
 		}
 		if err != nil {
-			writeError(h.log, w, r, fmt.Errorf("host cluster %q: %w", h.cfg.Name, err))
+			writeErrorProblem(h.log, w, r, fmt.Errorf("host cluster %q: %w", h.cfg.Name, err))
 			return
 		}
 		for _, s := range list {
@@ -97,27 +97,27 @@ func (c *Clusters) getCoverage(w http.ResponseWriter, r *http.Request) {
 			all = append(all, NamedSentinel{name, s})
 		}
 	}
-	answer, err := c.check(ctx, console.PersonFrom(ctx), all)
+	answer, err := c.check(ctx, console.PersonFromContext(ctx), all)
 	switch {
 	case err == nil:
 		console.WriteJSON(w, http.StatusOK, answer)
 	case r.Context().Err() != nil: // the client is gone
 	case errors.Is(err, console.ErrToken):
-		console.WriteProblem(w, http.StatusUnauthorized, "The fleet API does not accept your token any more.", "Sign in again.")
+		console.WriteProblemJSON(w, http.StatusUnauthorized, "The fleet API does not accept your token any more.", "Sign in again.")
 	case errors.Is(err, ErrInvalidSentinel):
-		console.WriteProblem(w, http.StatusUnprocessableEntity, capitalize(err.Error())+".", "Correct the SentinelConfig.")
+		console.WriteProblemJSON(w, http.StatusUnprocessableEntity, capitalizeFirst(err.Error())+".", "Correct the SentinelConfig.")
 	case ctx.Err() != nil:
-		console.WriteProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout), "Run: sentinel coverage FILE...")
+		console.WriteProblemJSON(w, http.StatusServiceUnavailable, fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout), "Run: sentinel coverage FILE...")
 	default:
-		console.WriteProblem(w, http.StatusServiceUnavailable, capitalize(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")
+		console.WriteProblemJSON(w, http.StatusServiceUnavailable, capitalizeFirst(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")
 	}
 }
 
-// listAllSentinels returns the SentinelConfigs of all namespaces, within the timeout of a request.
-func listAllSentinels(ctx context.Context, h *Host) ([]*v1alpha1.SentinelConfig, error) {
+// listAllSentinelConfigs returns the SentinelConfigs of all namespaces, within the timeout of a request.
+func listAllSentinelConfigs(ctx context.Context, host *Host) ([]*v1alpha1.SentinelConfig, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	list, err := readableSentinels(ctx, h, true)
+	list, err := listReadableSentinelConfigs(ctx, host, true)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}

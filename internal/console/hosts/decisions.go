@@ -47,14 +47,14 @@ const StateError = "error"
 // person, once. It returns a Decision for each, and leaves their names to the caller.
 type DecideFunc func(ctx context.Context, who console.Person, list []*v1alpha1.SentinelConfig, id string) ([]Decision, error)
 
-// listDecisions serves what each SentinelConfig that the person may list decides about a resource.
-func (h *Host) listDecisions(w http.ResponseWriter, r *http.Request) error {
-	ctx, who, collection, id := r.Context(), console.PersonFrom(r.Context()), r.URL.Query().Get("collection"), r.URL.Query().Get("id")
+// serveSentinelDecisions serves what each SentinelConfig that the person may list decides about a resource.
+func (h *Host) serveSentinelDecisions(w http.ResponseWriter, r *http.Request) error {
+	ctx, who, collection, id := r.Context(), console.PersonFromContext(r.Context()), r.URL.Query().Get("collection"), r.URL.Query().Get("id")
 	if collection == "" || id == "" {
-		console.WriteProblem(w, http.StatusBadRequest, "collection and id must name a resource.", "")
+		console.WriteProblemJSON(w, http.StatusBadRequest, "collection and id must name a resource.", "")
 		return nil
 	}
-	readable, err := readableSentinels(ctx, h, false)
+	readable, err := listReadableSentinelConfigs(ctx, h, false)
 	if err != nil {
 		return err
 	}

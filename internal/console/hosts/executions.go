@@ -67,14 +67,14 @@ type Permission struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// newExecution returns the short form of an execution.
-func newExecution(host string, ke *v1alpha1.KubernetesExecution) Execution {
-	s := &ke.Status
+// toExecutionSummary returns the short form of an execution.
+func toExecutionSummary(host string, execution *v1alpha1.KubernetesExecution) Execution {
+	s := &execution.Status
 	e := Execution{
-		Host: host, Namespace: ke.Namespace, Name: ke.Name, UID: string(ke.UID),
-		Action: ke.Spec.Action, Target: executions.FormatTarget(ke), Environment: ke.Spec.Environment,
-		Phase: phaseOf(ke), Reason: cmp.Or(string(s.ReasonDetail), string(s.Reason)), Message: s.Message, Outcome: s.Outcome,
-		Created: ke.CreationTimestamp.UTC(), RequestedBy: ke.Spec.RequestedBy, RequestReason: ke.Spec.Reason,
+		Host: host, Namespace: execution.Namespace, Name: execution.Name, UID: string(execution.UID),
+		Action: execution.Spec.Action, Target: executions.FormatTarget(execution), Environment: execution.Spec.Environment,
+		Phase: phaseOrNew(execution), Reason: cmp.Or(string(s.ReasonDetail), string(s.Reason)), Message: s.Message, Outcome: s.Outcome,
+		Created: execution.CreationTimestamp.UTC(), RequestedBy: execution.Spec.RequestedBy, RequestReason: execution.Spec.Reason,
 		Approval: s.Approval, Rollback: s.RollbackInformation,
 		UndeliveredChangeEvents: len(s.PendingChangeEvents),
 	}
@@ -82,8 +82,8 @@ func newExecution(host string, ke *v1alpha1.KubernetesExecution) Execution {
 		at := s.PhaseTransitions[n-1].At.UTC()
 		e.PhaseSince = &at
 	}
-	if ke.Spec.RollbackOf != nil {
-		e.RollbackOf = ke.Spec.RollbackOf.Name
+	if execution.Spec.RollbackOf != nil {
+		e.RollbackOf = execution.Spec.RollbackOf.Name
 	}
 	if s.Approval != nil && s.Approval.Deadline != nil {
 		at := s.Approval.Deadline.UTC()
@@ -95,50 +95,54 @@ func newExecution(host string, ke *v1alpha1.KubernetesExecution) Execution {
 	return e
 }
 
-// phaseOf returns the phase of an execution. One that the controller has not seen is new.
-func phaseOf(ke *v1alpha1.KubernetesExecution) string { return cmp.Or(string(ke.Status.Phase), "new") }
+// phaseOrNew returns the phase of an execution. One that the controller has not seen is new.
+func phaseOrNew(execution *v1alpha1.KubernetesExecution) string {
+	return cmp.Or(string(execution.Status.Phase), "new")
+}
 
-// newFullExecution returns an execution with all that a decision needs.
-func (h *Host) newFullExecution(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) Execution {
-	e := newExecution(h.cfg.Name, ke)
-	e.Plan, e.Conditions = ke.Status.Plan, ke.Status.Conditions
-	if r := ke.Status.ValidationResults; r != nil {
+// toExecutionDetails returns an execution with all that a decision needs.
+func (h *Host) toExecutionDetails(ctx context.Context, person console.Person, execution *v1alpha1.KubernetesExecution) Execution {
+	e := toExecutionSummary(h.cfg.Name, execution)
+	e.Plan, e.Conditions = execution.Status.Plan, execution.Status.Conditions
+	if r := execution.Status.ValidationResults; r != nil {
 		e.Policy = r.PolicyValidation
 	}
-	e.Can, e.Command = h.reviews.permissionsOn(ctx, who, ke), commandsOf(ke)
-	e.Object = ke.DeepCopy()
+	e.Can, e.Command = h.reviews.checkRequestPermissions(ctx, person, execution), cliCommandsByRequest(execution)
+	e.Object = execution.DeepCopy()
 	e.Object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	e.Object.ManagedFields = nil
 	return e
 }
 
-// commandsOf returns the commands of the command line for each request.
-func commandsOf(ke *v1alpha1.KubernetesExecution) map[string]string {
-	in := " --namespace=" + ke.Namespace
-	approve := "fleetloop approve " + ke.Name + in
-	if p := ke.Status.Plan; p != nil {
+// cliCommandsByRequest returns the commands of the command line for each request.
+func cliCommandsByRequest(execution *v1alpha1.KubernetesExecution) map[string]string {
+	in := " --namespace=" + execution.Namespace
+	approve := "fleetloop approve " + execution.Name + in
+	if p := execution.Status.Plan; p != nil {
 		approve += " --plan=" + executions.ShortHash(p.Hash)
 	}
 	commands := map[string]string{
-		"audit":    "fleetloop audit list --execution=" + ke.Namespace + "/" + ke.Name,
+		"audit":    "fleetloop audit list --execution=" + execution.Namespace + "/" + execution.Name,
 		"approve":  approve,
-		"reject":   "fleetloop reject " + ke.Name + in + " --reason=TEXT",
-		"cancel":   "fleetloop exec cancel " + ke.Name + in,
-		"rollback": "fleetloop rollback " + ke.Name + in + " --reason=TEXT",
+		"reject":   "fleetloop reject " + execution.Name + in + " --reason=TEXT",
+		"cancel":   "fleetloop exec cancel " + execution.Name + in,
+		"rollback": "fleetloop rollback " + execution.Name + in + " --reason=TEXT",
 	}
-	if job := ke.Status.JobName; job != "" {
+	if job := execution.Status.JobName; job != "" {
 		commands["log"] = "kubectl logs" + in + " --follow job/" + job
 	}
 	return commands
 }
 
-// permissionsOn returns which requests a person may send about an execution. The API server decides in
+// checkRequestPermissions returns which requests a person may send about an execution. The API server decides in
 // the end; this only spares a person a refusal.
-func (v *reviews) permissionsOn(ctx context.Context, who console.Person, ke *v1alpha1.KubernetesExecution) map[string]Permission {
-	me, err := v.userOf(ctx, who)
+func (v *accessReviewer) checkRequestPermissions(
+	ctx context.Context, person console.Person, execution *v1alpha1.KubernetesExecution,
+) map[string]Permission {
+	me, err := v.lookUpTokenUser(ctx, person)
 	deny := func(reason string) Permission { return Permission{Reason: reason} }
 	if err != nil {
-		why := deny(explainNoWrites(err))
+		why := deny(explainWriteError(err))
 		return map[string]Permission{"approve": why, "reject": why, "cancel": why, "rollback": why}
 	}
 	check := func(state error, rights ...authorizationv1.ResourceAttributes) Permission {
@@ -146,58 +150,58 @@ func (v *reviews) permissionsOn(ctx context.Context, who console.Person, ke *v1a
 			return deny(state.Error())
 		}
 		for _, on := range rights {
-			on.Group, on.Resource, on.Namespace = executionGroup, executionsName, ke.Namespace
-			switch ok, err := v.may(ctx, who, on); {
+			on.Group, on.Resource, on.Namespace = executionGroup, executionsName, execution.Namespace
+			switch ok, err := v.personHasAccess(ctx, person, on); {
 			case err != nil:
 				return deny("the rights of " + me.Name + " are not known now: " + err.Error())
 			case !ok:
-				return deny(fmt.Sprintf("%s may not %s executions in namespace %s", me.Name, on.Verb, ke.Namespace))
+				return deny(fmt.Sprintf("%s may not %s executions in namespace %s", me.Name, on.Verb, execution.Namespace))
 			}
 		}
 		return Permission{Allowed: true}
 	}
 	patch, approve := authorizationv1.ResourceAttributes{Verb: "patch"}, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbApprove}
 	list := map[string]Permission{
-		"reject": check(checkDecidableBy(ke, me, false), patch, approve),
-		"cancel": check(executions.CheckCancellable(ke), patch),
+		"reject": check(checkUserMayDecide(execution, me, false), patch, approve),
+		"cancel": check(executions.CheckCancellable(execution), patch),
 	}
-	list["approve"] = check(checkDecidableBy(ke, me, true), patch, approve)
-	rollback := executions.CheckReversible(ke)
+	list["approve"] = check(checkUserMayDecide(execution, me, true), patch, approve)
+	rollback := executions.CheckReversible(execution)
 	rights := []authorizationv1.ResourceAttributes{{Verb: "create"}}
 	if rollback == nil {
-		rights = append(rights, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbExecute, Name: ke.Status.RollbackInformation.RollbackAction})
+		rights = append(rights, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbExecute, Name: execution.Status.RollbackInformation.RollbackAction})
 	}
 	list["rollback"] = check(rollback, rights...)
 	return list
 }
 
-// checkDecidableBy returns why a user cannot decide on the current plan.
-func checkDecidableBy(ke *v1alpha1.KubernetesExecution, me user, approves bool) error {
-	if err := executions.CheckDecidable(ke, ""); err != nil {
+// checkUserMayDecide returns why a user cannot decide on the current plan.
+func checkUserMayDecide(execution *v1alpha1.KubernetesExecution, user reviewedUser, approves bool) error {
+	if err := executions.CheckDecidable(execution, ""); err != nil {
 		return err
 	}
-	for _, a := range ke.Spec.Approvals {
-		if a.Approver == me.Name && a.PlanHash == ke.Status.Plan.Hash {
-			return fmt.Errorf("%s has already decided: %s", me.Name, a.Decision)
+	for _, a := range execution.Spec.Approvals {
+		if a.Approver == user.Name && a.PlanHash == execution.Status.Plan.Hash {
+			return fmt.Errorf("%s has already decided: %s", user.Name, a.Decision)
 		}
 	}
-	rules := ke.Status.Approval
+	rules := execution.Status.Approval
 	if rules == nil || !approves {
 		return nil
 	}
-	if rules.RequesterCannotApprove && ke.Spec.RequestedBy == me.Name {
-		return fmt.Errorf("%s requested the execution, so another person must approve it", me.Name)
+	if rules.RequesterCannotApprove && execution.Spec.RequestedBy == user.Name {
+		return fmt.Errorf("%s requested the execution, so another person must approve it", user.Name)
 	}
-	if len(rules.Groups) > 0 && !slices.ContainsFunc(rules.Groups, func(g string) bool { return slices.Contains(me.Groups, g) }) {
+	if len(rules.Groups) > 0 && !slices.ContainsFunc(rules.Groups, func(g string) bool { return slices.Contains(user.Groups, g) }) {
 		return fmt.Errorf("the policy wants an approval from a member of %s", strings.Join(rules.Groups, " or "))
 	}
 	return nil
 }
 
-// filterFor returns the filter of a person for a kind.
-func (v *reviews) filterFor(ctx context.Context, who console.Person, verb, group, resource string) (filter, error) {
-	u, err := v.readerOf(ctx, who)
-	return filter{v, u, verb, group, resource}, err
+// newReadFilter returns the filter of a person for a kind.
+func (v *accessReviewer) newReadFilter(ctx context.Context, person console.Person, verb, group, resource string) (readFilter, error) {
+	u, err := v.resolveReadUser(ctx, person)
+	return readFilter{v, u, verb, group, resource}, err
 }
 
 // page is a page of a list.
@@ -212,10 +216,10 @@ const (
 	maxLimit     = 500
 )
 
-// listExecutions serves the executions that the person may list, the newest first.
-func (h *Host) listExecutions(w http.ResponseWriter, r *http.Request) error {
-	ctx, who, q := r.Context(), console.PersonFrom(r.Context()), r.URL.Query()
-	f, err := h.reviews.filterFor(ctx, who, "list", executionGroup, executionsName)
+// serveExecutions serves the executions that the person may list, the newest first.
+func (h *Host) serveExecutions(w http.ResponseWriter, r *http.Request) error {
+	ctx, who, q := r.Context(), console.PersonFromContext(r.Context()), r.URL.Query()
+	f, err := h.reviews.newReadFilter(ctx, who, "list", executionGroup, executionsName)
 	if err != nil {
 		return err
 	}
@@ -223,52 +227,54 @@ func (h *Host) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	if err := h.reader.List(ctx, &all, client.InNamespace(q.Get("namespace"))); err != nil {
 		return fmt.Errorf("list executions: %w", err)
 	}
-	readable, err := keepReadable(ctx, f, all.Items)
+	readable, err := filterReadable(ctx, f, all.Items)
 	if err != nil {
 		return err
 	}
 	if phase := q.Get("phase"); phase != "" {
 		wanted := strings.Split(phase, ",")
 		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool {
-			return !slices.Contains(wanted, phaseOf(ke))
+			return !slices.Contains(wanted, phaseOrNew(ke))
 		})
 	}
-	slices.SortFunc(readable, func(a, b *v1alpha1.KubernetesExecution) int { return cmp.Compare(positionOf(b), positionOf(a)) })
+	slices.SortFunc(readable, func(a, b *v1alpha1.KubernetesExecution) int {
+		return cmp.Compare(encodeListPosition(b), encodeListPosition(a))
+	})
 	if after := q.Get("continue"); after != "" {
-		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool { return positionOf(ke) >= after })
+		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool { return encodeListPosition(ke) >= after })
 	}
 	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), strconv.Itoa(defaultLimit)))
 	if err != nil || limit < 1 || limit > maxLimit {
-		console.WriteProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d.", maxLimit), "")
+		console.WriteProblemJSON(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d.", maxLimit), "")
 		return nil //nolint:nilerr // it is answered
 	}
 	answer := page[Execution]{Items: []Execution{}, AsOf: time.Now().UTC()}
 	if len(readable) > limit {
 		readable = readable[:limit]
-		answer.Continue = positionOf(readable[limit-1])
+		answer.Continue = encodeListPosition(readable[limit-1])
 	}
 	for _, ke := range readable {
-		e := newExecution(h.cfg.Name, ke)
-		e.Can, e.Command = h.reviews.permissionsOn(ctx, who, ke), commandsOf(ke)
+		e := toExecutionSummary(h.cfg.Name, ke)
+		e.Can, e.Command = h.reviews.checkRequestPermissions(ctx, who, ke), cliCommandsByRequest(ke)
 		answer.Items = append(answer.Items, e)
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-// positionOf returns the position of an execution in a list: by time, then by name.
-func positionOf(ke *v1alpha1.KubernetesExecution) string {
-	return ke.CreationTimestamp.UTC().Format(time.RFC3339) + " " + ke.Namespace + "/" + ke.Name
+// encodeListPosition returns the position of an execution in a list: by time, then by name.
+func encodeListPosition(execution *v1alpha1.KubernetesExecution) string {
+	return execution.CreationTimestamp.UTC().Format(time.RFC3339) + " " + execution.Namespace + "/" + execution.Name
 }
 
-// readExecution reads an execution that the person may get. Otherwise it does not exist for the person.
-func (h *Host) readExecution(r *http.Request) (*v1alpha1.KubernetesExecution, error) {
+// getExecutionIfAllowed reads an execution that the person may get. Otherwise it does not exist for the person.
+func (h *Host) getExecutionIfAllowed(r *http.Request) (*v1alpha1.KubernetesExecution, error) {
 	ctx, key := r.Context(), client.ObjectKey{Namespace: r.PathValue("ns"), Name: r.PathValue("name")}
-	f, err := h.reviews.filterFor(ctx, console.PersonFrom(ctx), "get", executionGroup, executionsName)
+	f, err := h.reviews.newReadFilter(ctx, console.PersonFromContext(ctx), "get", executionGroup, executionsName)
 	if err != nil {
 		return nil, err
 	}
-	if ok, err := f.allows(ctx, key.Namespace, key.Name); err != nil || !ok {
+	if ok, err := f.allowsRead(ctx, key.Namespace, key.Name); err != nil || !ok {
 		return nil, errors.Join(err, errHidden)
 	}
 	var ke v1alpha1.KubernetesExecution
@@ -278,11 +284,11 @@ func (h *Host) readExecution(r *http.Request) (*v1alpha1.KubernetesExecution, er
 	return &ke, nil
 }
 
-// getExecution serves one execution.
-func (h *Host) getExecution(w http.ResponseWriter, r *http.Request) error {
-	ke, err := h.readExecution(r)
+// serveExecution serves one execution.
+func (h *Host) serveExecution(w http.ResponseWriter, r *http.Request) error {
+	ke, err := h.getExecutionIfAllowed(r)
 	if err == nil {
-		console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), console.PersonFrom(r.Context()), ke))
+		console.WriteJSON(w, http.StatusOK, h.toExecutionDetails(r.Context(), console.PersonFromContext(r.Context()), ke))
 	}
 	return err
 }

@@ -20,9 +20,9 @@ import (
 // feedSize is the number of changes that a stream can be behind.
 const feedSize = 4096
 
-// A feed holds the latest changes of a host cluster. Its positions mean nothing to another process,
+// A changeFeed holds the latest changes of a host cluster. Its positions mean nothing to another process,
 // where a stream must list again.
-type feed struct {
+type changeFeed struct {
 	epoch string
 
 	mu      sync.Mutex
@@ -36,15 +36,15 @@ type change struct {
 	gone   bool
 }
 
-func newFeed() *feed {
-	return &feed{epoch: session.NewID()[:8], changed: make(chan struct{})}
+func newChangeFeed() *changeFeed {
+	return &changeFeed{epoch: session.NewRandomID()[:8], changed: make(chan struct{})}
 }
 
-// record adds a change. It implements the function of a kube.Handler.
-func (f *feed) record(o client.Object, gone bool) {
+// appendChange adds a change. It implements the function of a kube.Handler.
+func (f *changeFeed) appendChange(object client.Object, removed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ring = append(f.ring, change{o, gone})
+	f.ring = append(f.ring, change{object, removed})
 	if len(f.ring) > feedSize {
 		f.first += int64(len(f.ring) - feedSize/2)
 		f.ring = append([]change(nil), f.ring[len(f.ring)-feedSize/2:]...)
@@ -53,9 +53,9 @@ func (f *feed) record(o client.Object, gone bool) {
 	f.changed = make(chan struct{})
 }
 
-// after returns the changes after a position, the position after them, and a channel that is closed
-// at the next change. ok is false if the changes are no longer there.
-func (f *feed) after(position int64) (list []change, next int64, more <-chan struct{}, ok bool) {
+// changesAfter returns the changes after a position and the position after them. changed is closed
+// at the next change. available is false if the changes are no longer there.
+func (f *changeFeed) changesAfter(position int64) (changes []change, nextPosition int64, changed <-chan struct{}, available bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	end := f.first + int64(len(f.ring))
@@ -65,12 +65,14 @@ func (f *feed) after(position int64) (list []change, next int64, more <-chan str
 	return append([]change(nil), f.ring[position-f.first:]...), end, f.changed, true
 }
 
-func (f *feed) cursor(position int64) string { return f.epoch + "." + strconv.FormatInt(position, 10) }
+func (f *changeFeed) encodeCursor(position int64) string {
+	return f.epoch + "." + strconv.FormatInt(position, 10)
+}
 
-// position returns the position of a cursor. An empty cursor is the end.
-func (f *feed) position(cursor string) (int64, bool) {
+// decodeCursor returns the position of a cursor. An empty cursor is the end.
+func (f *changeFeed) decodeCursor(cursor string) (position int64, ok bool) {
 	if cursor == "" {
-		_, end, _, _ := f.after(-1)
+		_, end, _, _ := f.changesAfter(-1)
 		return end, true
 	}
 	epoch, text, _ := strings.Cut(cursor, ".")
@@ -78,44 +80,44 @@ func (f *feed) position(cursor string) (int64, bool) {
 	return n, err == nil && epoch == f.epoch
 }
 
-// Sources returns the streams of all host clusters: one for each.
-func (c *Clusters) Sources() []console.Source {
+// ListSources returns the streams of all host clusters: one for each.
+func (c *Clusters) ListSources() []console.Source {
 	var list []console.Source
 	for _, h := range c.list {
 		list = append(list, console.Source{
 			Name: "host:" + h.cfg.Name, Topics: []string{console.TopicExecutions, console.TopicNodes, console.TopicSentinels},
-			Follow: h.follow,
+			Follow: h.followReadableChanges,
 		})
 	}
 	return list
 }
 
-// follow passes on the changes of the objects that the person may list.
-func (h *Host) follow(ctx context.Context, s console.Subscription, emit func(console.StreamEvent) error) error {
-	at, ok := h.feed.position(s.Cursor)
+// followReadableChanges passes on the changes of the objects that the person may list.
+func (h *Host) followReadableChanges(ctx context.Context, subscription console.Subscription, emit func(console.StreamEvent) error) error {
+	at, ok := h.feed.decodeCursor(subscription.Cursor)
 	for {
 		var list []change
 		var more <-chan struct{}
 		if ok {
-			list, at, more, ok = h.feed.after(at)
+			list, at, more, ok = h.feed.changesAfter(at)
 		}
 		if !ok {
 			return console.ErrExpired
 		}
 		for i, c := range list {
-			e, err := newStreamEvent(ctx, h.cfg.Name, h.reviews, s, c)
+			e, err := newStreamEventIfReadable(ctx, h.cfg.Name, h.reviews, subscription, c)
 			if err != nil {
 				return err
 			}
 			if e == nil {
 				continue
 			}
-			e.Cursor = h.feed.cursor(at - int64(len(list)-i-1))
+			e.Cursor = h.feed.encodeCursor(at - int64(len(list)-i-1))
 			if err := emit(*e); err != nil {
 				return err
 			}
 		}
-		if err := emit(console.StreamEvent{Cursor: h.feed.cursor(at)}); err != nil {
+		if err := emit(console.StreamEvent{Cursor: h.feed.encodeCursor(at)}); err != nil {
 			return err
 		}
 		select {
@@ -126,8 +128,10 @@ func (h *Host) follow(ctx context.Context, s console.Subscription, emit func(con
 	}
 }
 
-// newStreamEvent returns the event of a change, or nil if the person may not see it or did not ask.
-func newStreamEvent(ctx context.Context, host string, v *reviews, s console.Subscription, c change) (*console.StreamEvent, error) {
+// newStreamEventIfReadable returns the event of a change, or nil if the person may not see it or did not ask.
+func newStreamEventIfReadable(
+	ctx context.Context, host string, reviewer *accessReviewer, subscription console.Subscription, c change,
+) (*console.StreamEvent, error) {
 	e := &console.StreamEvent{Op: console.OpChanged, Host: host}
 	if c.gone {
 		e.Op = console.OpRemoved
@@ -136,26 +140,26 @@ func newStreamEvent(ctx context.Context, host string, v *reviews, s console.Subs
 	var item any
 	switch o := c.object.(type) {
 	case *executionv1.KubernetesExecution:
-		e.Topic, group, resource, item = console.TopicExecutions, executionGroup, executionsName, newExecution(host, o)
+		e.Topic, group, resource, item = console.TopicExecutions, executionGroup, executionsName, toExecutionSummary(host, o)
 	case *faultv1.NodeFault:
-		n := newNode(host, o)
+		n := toNode(host, o)
 		if n.Stage == "" {
 			e.Op = console.OpRemoved
 		}
 		e.Topic, group, resource, item = console.TopicNodes, faultGroup, faultsName, n
 	case *sentinelv1.SentinelConfig:
-		e.Topic, group, resource, item = console.TopicSentinels, sentinelGroup, sentinelsName, newSentinel(host, o)
+		e.Topic, group, resource, item = console.TopicSentinels, sentinelGroup, sentinelsName, toSentinel(host, o)
 	}
-	if !s.Wants(e.Topic) {
+	if !subscription.HasTopic(e.Topic) {
 		return nil, nil //nolint:nilnil // nothing to tell is no error
 	}
-	f, err := v.filterFor(ctx, s.Who, "list", group, resource)
+	f, err := reviewer.newReadFilter(ctx, subscription.Who, "list", group, resource)
 	if errors.Is(err, errNotAccepted) || errors.Is(err, errNoToken) {
 		return nil, nil //nolint:nilnil // such a person sees nothing
 	}
 	if err == nil {
 		var ok bool
-		if ok, err = f.allows(ctx, c.object.GetNamespace(), ""); err == nil && !ok {
+		if ok, err = f.allowsRead(ctx, c.object.GetNamespace(), ""); err == nil && !ok {
 			return nil, nil //nolint:nilnil // nor does this one
 		}
 	}

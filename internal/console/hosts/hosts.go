@@ -80,13 +80,13 @@ type Host struct {
 	mapper  meta.RESTMapper
 	own     client.Client // of the read-only account
 	reader  *kube.Reader
-	reviews *reviews
-	feed    *feed
+	reviews *accessReviewer
+	feed    *changeFeed
 }
 
 // New returns a host cluster. It sends no request before its part runs.
-func New(cfg Config, d Deps) (*Host, error) {
-	h := &Host{cfg: cfg, deps: d, log: d.Log.With("host", cfg.Name), rest: d.REST, scheme: runtime.NewScheme(), feed: newFeed()}
+func New(cfg Config, deps Deps) (*Host, error) {
+	h := &Host{cfg: cfg, deps: deps, log: deps.Log.With("host", cfg.Name), rest: deps.REST, scheme: runtime.NewScheme(), feed: newChangeFeed()}
 	if h.rest == nil {
 		var err error
 		if h.rest, err = kube.NewRESTConfig(kube.Config{Kubeconfig: cfg.Kubeconfig}, userAgent); err != nil {
@@ -123,7 +123,7 @@ func New(cfg Config, d Deps) (*Host, error) {
 	if h.reader, err = kube.NewCachedReader(h.rest, options); err != nil {
 		return nil, err
 	}
-	h.reviews = newReviews(h)
+	h.reviews = newAccessReviewer(h)
 	return h, nil
 }
 
@@ -132,13 +132,13 @@ const (
 	sentinelKind = "SentinelConfig"
 )
 
-// Part returns the part that keeps the cache of the host cluster up to date. An unreachable cluster is
+// NewCachePart returns the part that keeps the cache of the host cluster up to date. An unreachable cluster is
 // a warning: the console works without it.
-func (h *Host) Part() lifecycle.Part {
+func (h *Host) NewCachePart() lifecycle.Part {
 	part := h.reader.Part("host cluster "+h.cfg.Name,
-		kube.Handler{Kind: &executionv1.KubernetesExecution{}, Do: h.feed.record},
-		kube.Handler{Kind: &faultv1.NodeFault{}, Do: h.feed.record},
-		kube.Handler{Kind: &sentinelv1.SentinelConfig{}, Do: h.feed.record})
+		kube.Handler{Kind: &executionv1.KubernetesExecution{}, Do: h.feed.appendChange},
+		kube.Handler{Kind: &faultv1.NodeFault{}, Do: h.feed.appendChange},
+		kube.Handler{Kind: &sentinelv1.SentinelConfig{}, Do: h.feed.appendChange})
 	ready := part.Ready
 	part.Ready = nil
 	part.Warning = func() string {
@@ -150,8 +150,8 @@ func (h *Host) Part() lifecycle.Part {
 	return part
 }
 
-// personClient returns a client with the token of a person, and nothing of the read-only account.
-func (h *Host) personClient(token string) (client.Client, *rest.Config, error) {
+// newPersonClient returns a client with the token of a person, and nothing of the read-only account.
+func (h *Host) newPersonClient(token string) (client.Client, *rest.Config, error) {
 	if token == "" {
 		return nil, nil, errNoToken
 	}
@@ -172,36 +172,36 @@ type Clusters struct {
 	checking sync.Mutex
 }
 
-// NewClusters returns the host clusters as the console uses them. Names are unique. check compares the
+// NewClusters returns the host clusters as the console uses them. Names are unique. checkCoverage compares the
 // SentinelConfigs of all of them with the resources.
-func NewClusters(check CoverageFunc, list ...*Host) (*Clusters, error) {
-	c := &Clusters{list: list, mux: http.NewServeMux(), check: check}
-	c.mux.HandleFunc("GET "+console.CoveragePath, c.getCoverage)
-	for i, h := range list {
-		if slices.ContainsFunc(list[:i], func(o *Host) bool { return o.cfg.Name == h.cfg.Name }) {
+func NewClusters(checkCoverage CoverageFunc, hosts ...*Host) (*Clusters, error) {
+	c := &Clusters{list: hosts, mux: http.NewServeMux(), check: checkCoverage}
+	c.mux.HandleFunc("GET "+console.CoveragePath, c.serveCoverageCheck)
+	for i, h := range hosts {
+		if slices.ContainsFunc(hosts[:i], func(o *Host) bool { return o.cfg.Name == h.cfg.Name }) {
 			return nil, fmt.Errorf("host cluster %q is configured twice", h.cfg.Name)
 		}
 	}
 	const base = "/console/hosts/{host}"
 	for pattern, serve := range map[string]func(*Host, http.ResponseWriter, *http.Request) error{
-		"GET " + base + "/executions":                        (*Host).listExecutions,
-		"GET " + base + "/executions/{ns}/{name}":            (*Host).getExecution,
-		"GET " + base + "/executions/{ns}/{name}/audit":      (*Host).listAudit,
-		"GET " + base + "/executions/{ns}/{name}/log":        (*Host).serveLog,
-		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).requestOfExecution,
-		"GET " + base + "/stop":                              (*Host).getStop,
-		"POST " + base + "/stop":                             (*Host).stopExecutions,
-		"DELETE " + base + "/stop":                           (*Host).resumeExecutions,
-		"GET " + base + "/nodes":                             (*Host).listNodes,
-		"POST " + base + "/nodes/{name}/hold":                (*Host).holdNode,
-		"POST " + base + "/nodes/{name}/release":             (*Host).releaseNode,
-		"GET " + base + "/sentinels":                         (*Host).listSentinels,
-		"GET " + base + "/decisions":                         (*Host).listDecisions,
+		"GET " + base + "/executions":                        (*Host).serveExecutions,
+		"GET " + base + "/executions/{ns}/{name}":            (*Host).serveExecution,
+		"GET " + base + "/executions/{ns}/{name}/audit":      (*Host).serveAuditEvents,
+		"GET " + base + "/executions/{ns}/{name}/log":        (*Host).servePodLog,
+		"POST " + base + "/executions/{ns}/{name}/{request}": (*Host).serveExecutionRequest,
+		"GET " + base + "/stop":                              (*Host).serveEmergencyStop,
+		"POST " + base + "/stop":                             (*Host).serveStopRequest,
+		"DELETE " + base + "/stop":                           (*Host).serveResumeRequest,
+		"GET " + base + "/nodes":                             (*Host).serveFaultyNodes,
+		"POST " + base + "/nodes/{name}/hold":                (*Host).serveNodeHold,
+		"POST " + base + "/nodes/{name}/release":             (*Host).serveNodeRelease,
+		"GET " + base + "/sentinels":                         (*Host).serveSentinels,
+		"GET " + base + "/decisions":                         (*Host).serveSentinelDecisions,
 	} {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			i := slices.IndexFunc(list, func(h *Host) bool { return h.cfg.Name == r.PathValue("host") })
+			i := slices.IndexFunc(hosts, func(h *Host) bool { return h.cfg.Name == r.PathValue("host") })
 			if i < 0 {
-				console.WriteProblem(w, http.StatusNotFound, "The console has no such host cluster.", "")
+				console.WriteProblemJSON(w, http.StatusNotFound, "The console has no such host cluster.", "")
 				return
 			}
 			ctx, cancel := r.Context(), context.CancelFunc(func() {})
@@ -209,8 +209,8 @@ func NewClusters(check CoverageFunc, list ...*Host) (*Clusters, error) {
 				ctx, cancel = context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 			}
 			defer cancel()
-			if err := serve(list[i], w, r.WithContext(ctx)); err != nil {
-				writeError(list[i].log, w, r, err)
+			if err := serve(hosts[i], w, r.WithContext(ctx)); err != nil {
+				writeErrorProblem(hosts[i].log, w, r, err)
 			}
 		})
 	}
@@ -231,8 +231,8 @@ var (
 // ServeHTTP serves console.CoveragePath and the paths below console/hosts.
 func (c *Clusters) ServeHTTP(w http.ResponseWriter, r *http.Request) { c.mux.ServeHTTP(w, r) }
 
-// States returns what a person can do on each host cluster.
-func (c *Clusters) States(ctx context.Context, who console.Person) []console.HostState {
+// ListHostStates returns what a person can do on each host cluster.
+func (c *Clusters) ListHostStates(ctx context.Context, person console.Person) []console.HostState {
 	ctx, cancel := context.WithTimeoutCause(ctx, stateTimeout, errNoAnswer)
 	defer cancel()
 	list := make([]console.HostState, len(c.list))
@@ -240,8 +240,8 @@ func (c *Clusters) States(ctx context.Context, who console.Person) []console.Hos
 	for i, h := range c.list {
 		asking.Go(func() {
 			list[i] = console.HostState{Name: h.cfg.Name, Writes: true, Audit: h.deps.ReadAudit != nil}
-			if _, err := h.reviews.userOf(ctx, who); err != nil {
-				list[i].Writes, list[i].WhyNot = false, explainNoWrites(err)
+			if _, err := h.reviews.lookUpTokenUser(ctx, person); err != nil {
+				list[i].Writes, list[i].WhyNot = false, explainWriteError(err)
 			}
 		})
 	}

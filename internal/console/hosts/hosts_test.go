@@ -80,7 +80,7 @@ func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixtu
 	if f.admin, err = client.New(bed.Config(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []client.Object{hosts.Role(), hosts.Binding("fleetloop-system"), roles.ApproverClusterRole(), roles.ViewerClusterRole()} {
+	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding("fleetloop-system"), roles.ApproverClusterRole(), roles.ViewerClusterRole()} {
 		if err := f.admin.Create(t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
@@ -109,14 +109,14 @@ func newFixture(t *testing.T, change ...func(*hosts.Config, *hosts.Deps)) *fixtu
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := h.Part().Run(ctx); err != nil {
+		if err := h.NewCachePart().Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	limits := session.Config{Idle: time.Hour, Lifetime: time.Hour}
 	c, err := console.New(console.Config{Mode: console.ModeDemo, FleetAPI: "http://127.0.0.1:1", SignInsPerMinute: 100, Session: limits}, console.Deps{
 		ListenAddr: "127.0.0.1:0", Hosts: clusters, Log: log, Metrics: prometheus.NewRegistry(),
-		Sessions: session.New(limits, session.NewKey(), session.NewMemory(), nil, log),
+		Sessions: session.New(limits, session.NewRandomKey(), session.NewMemoryStore(), nil, log),
 		RecordAction: func(_ context.Context, act console.Action) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -62,9 +62,9 @@ type Fault struct {
 	Remedy  string         `json:"remedy,omitempty"`
 }
 
-// stageOf returns the stage of the repair. A deleted node has none.
-func stageOf(p v1alpha1.Phase) string {
-	switch p {
+// repairStageOf returns the stage of the repair. A deleted node has none.
+func repairStageOf(phase v1alpha1.Phase) string {
+	switch phase {
 	case v1alpha1.PhaseQuarantined:
 		return "cordoned"
 	case v1alpha1.PhaseDraining:
@@ -84,12 +84,12 @@ func stageOf(p v1alpha1.Phase) string {
 	return "detected"
 }
 
-func newNode(host string, f *v1alpha1.NodeFault) Node {
-	st := &f.Status
+func toNode(host string, fault *v1alpha1.NodeFault) Node {
+	st := &fault.Status
 	n := Node{
-		Host: host, Name: f.Name, Stage: stageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
-		Fault:                   Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(f.Spec.Faults)},
-		UndeliveredChangeEvents: int(st.UndeliveredChangeEvents), Object: f.DeepCopy(),
+		Host: host, Name: fault.Name, Stage: repairStageOf(st.Phase), Reason: st.Message, Blocking: []Blocking{},
+		Fault:                   Fault{Phase: st.Phase, Code: st.FaultCode, Session: st.Session, Faults: len(fault.Spec.Faults)},
+		UndeliveredChangeEvents: int(st.UndeliveredChangeEvents), Object: fault.DeepCopy(),
 	}
 	n.Object.ManagedFields = nil
 	if st.PhaseChangedAt != nil {
@@ -108,20 +108,20 @@ func newNode(host string, f *v1alpha1.NodeFault) Node {
 	return n
 }
 
-// addPermissions adds what a person may do with a node.
-func (v *reviews) addPermissions(ctx context.Context, who console.Person, n *Node) {
+// addNodePermissions adds what a person may do with a node.
+func (v *accessReviewer) addNodePermissions(ctx context.Context, person console.Person, n *Node) {
 	n.Command = map[string]string{
 		"hold":    "kubectl annotate node " + n.Name + " " + v1alpha1.AnnotationHold + "=REASON",
 		"release": "fleetloop faults release " + n.Name + " --reason=TEXT",
 	}
 	n.Can = map[string]Permission{}
 	for action, verb := range map[string]string{"hold": "patch", "release": "update"} {
-		me, err := v.userOf(ctx, who)
+		me, err := v.lookUpTokenUser(ctx, person)
 		if err != nil {
-			n.Can[action] = Permission{Reason: explainNoWrites(err)}
+			n.Can[action] = Permission{Reason: explainWriteError(err)}
 			continue
 		}
-		ok, err := v.may(ctx, who, authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes"})
+		ok, err := v.personHasAccess(ctx, person, authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes"})
 		switch {
 		case err != nil:
 			n.Can[action] = Permission{Reason: "your rights are not known now: " + err.Error()}
@@ -144,8 +144,8 @@ type budgetAnswer struct {
 	BlockedSince *time.Time `json:"blocked_since,omitempty"`
 }
 
-// budgetsOf returns the budgets of the pools that have a node out of service or waiting, by name.
-func budgetsOf(faults []v1alpha1.NodeFault) []budgetAnswer {
+// listPoolBudgets returns the budgets of the pools that have a node out of service or waiting, by name.
+func listPoolBudgets(faults []v1alpha1.NodeFault) []budgetAnswer {
 	pools := map[string]*budgetAnswer{}
 	for i := range faults {
 		st := &faults[i].Status
@@ -179,14 +179,14 @@ func budgetsOf(faults []v1alpha1.NodeFault) []budgetAnswer {
 	return list
 }
 
-// listNodes serves the faulty nodes to a person who may list NodeFaults.
-func (h *Host) listNodes(w http.ResponseWriter, r *http.Request) error {
-	ctx, who := r.Context(), console.PersonFrom(r.Context())
-	f, err := h.reviews.filterFor(ctx, who, "list", faultGroup, faultsName)
+// serveFaultyNodes serves the faulty nodes to a person who may list NodeFaults.
+func (h *Host) serveFaultyNodes(w http.ResponseWriter, r *http.Request) error {
+	ctx, who := r.Context(), console.PersonFromContext(r.Context())
+	f, err := h.reviews.newReadFilter(ctx, who, "list", faultGroup, faultsName)
 	if err != nil {
 		return err
 	}
-	if ok, err := f.allows(ctx, "", ""); err != nil || !ok {
+	if ok, err := f.allowsRead(ctx, "", ""); err != nil || !ok {
 		return errors.Join(err, errMayNotList)
 	}
 	var all v1alpha1.NodeFaultList
@@ -198,23 +198,23 @@ func (h *Host) listNodes(w http.ResponseWriter, r *http.Request) error {
 		Budgets []budgetAnswer `json:"budgets"`
 		Items   []Node         `json:"items"`
 		AsOf    time.Time      `json:"as_of"`
-	}{Budgets: budgetsOf(all.Items), Items: []Node{}, AsOf: time.Now().UTC()}
+	}{Budgets: listPoolBudgets(all.Items), Items: []Node{}, AsOf: time.Now().UTC()}
 	for i := range all.Items {
 		fault := &all.Items[i]
-		n := newNode(h.cfg.Name, fault)
+		n := toNode(h.cfg.Name, fault)
 		if n.Stage == "" {
 			continue
 		}
-		h.reviews.addPermissions(ctx, who, &n)
+		h.reviews.addNodePermissions(ctx, who, &n)
 		answer.Items = append(answer.Items, n)
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-// holdNode keeps a node out of service with the token of the person.
-func (h *Host) holdNode(w http.ResponseWriter, r *http.Request) error {
-	return h.changeNode(w, r, "node-hold-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
+// serveNodeHold keeps a node out of service with the token of the person.
+func (h *Host) serveNodeHold(w http.ResponseWriter, r *http.Request) error {
+	return h.changeNodeAndRespond(w, r, "node-hold-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
 		if _, held := n.Annotations[v1alpha1.AnnotationHold]; held {
 			return n, false
 		}
@@ -227,9 +227,9 @@ func (h *Host) holdNode(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// releaseNode returns a node to service with the token of the person.
-func (h *Host) releaseNode(w http.ResponseWriter, r *http.Request) error {
-	return h.changeNode(w, r, "node-release-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
+// serveNodeRelease returns a node to service with the token of the person.
+func (h *Host) serveNodeRelease(w http.ResponseWriter, r *http.Request) error {
+	return h.changeNodeAndRespond(w, r, "node-release-requested", func(n *corev1.Node, reason string) (*corev1.Node, bool) {
 		after, changed := h.deps.ReleaseNode(n, time.Now(), reason)
 		if _, held := after.Annotations[v1alpha1.AnnotationHold]; held {
 			after, changed = after.DeepCopy(), true
@@ -239,15 +239,17 @@ func (h *Host) releaseNode(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-func (h *Host) changeNode(w http.ResponseWriter, r *http.Request, action string, change func(*corev1.Node, string) (*corev1.Node, bool)) error {
+func (h *Host) changeNodeAndRespond(
+	w http.ResponseWriter, r *http.Request, action string, change func(*corev1.Node, string) (*corev1.Node, bool),
+) error {
 	var body requestBody
-	if !console.ReadJSON(w, r, &body) {
+	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
 		return nil
 	}
 	if body.Reason == "" {
 		return errNoReason
 	}
-	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	c, _, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
 	if err != nil {
 		return err
 	}
@@ -256,7 +258,7 @@ func (h *Host) changeNode(w http.ResponseWriter, r *http.Request, action string,
 		return fmt.Errorf("change node: %w", err)
 	}
 	if changed {
-		recordAction(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
+		recordPersonAction(r, console.Action{Host: h.cfg.Name, Action: action, Node: node.Name, Reason: body.Reason, View: body.View})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

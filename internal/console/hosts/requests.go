@@ -29,21 +29,21 @@ type requestBody struct {
 	View string `json:"view"`
 }
 
-// requestOfExecution sends a request about an execution with the token of the person.
-func (h *Host) requestOfExecution(w http.ResponseWriter, r *http.Request) error {
+// serveExecutionRequest sends a request about an execution with the token of the person.
+func (h *Host) serveExecutionRequest(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
 	send := map[string]func(*personRequest) (*v1alpha1.KubernetesExecution, error){
-		"approve": (*personRequest).approve, "reject": (*personRequest).reject, "cancel": (*personRequest).cancel, "rollback": (*personRequest).rollBack,
+		"approve": (*personRequest).approvePlan, "reject": (*personRequest).rejectPlan, "cancel": (*personRequest).cancelExecution, "rollback": (*personRequest).createRollback,
 	}[r.PathValue("request")]
 	if send == nil {
-		console.WriteProblem(w, http.StatusNotFound, "An execution has no such request.", "")
+		console.WriteProblemJSON(w, http.StatusNotFound, "An execution has no such request.", "")
 		return nil
 	}
-	if !console.ReadJSON(w, r, &body) {
+	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
 		return nil
 	}
-	who := console.PersonFrom(r.Context())
-	c, _, err := h.personClient(who.Token)
+	who := console.PersonFromContext(r.Context())
+	c, _, err := h.newPersonClient(who.Token)
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ func (h *Host) requestOfExecution(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	recordAction(r, console.Action{
+	recordPersonAction(r, console.Action{
 		Host: h.cfg.Name, Action: "execution-" + r.PathValue("request") + "-requested", By: p.name, Object: ke.Namespace + "/" + r.PathValue("name"), Reason: body.Reason, View: body.View,
 	})
-	console.WriteJSON(w, http.StatusOK, h.newFullExecution(r.Context(), who, ke))
+	console.WriteJSON(w, http.StatusOK, h.toExecutionDetails(r.Context(), who, ke))
 	return nil
 }
 
@@ -76,15 +76,15 @@ type personRequest struct {
 	ke     *v1alpha1.KubernetesExecution
 }
 
-func (p *personRequest) approve() (*v1alpha1.KubernetesExecution, error) {
-	return p.decide(v1alpha1.Approve)
+func (p *personRequest) approvePlan() (*v1alpha1.KubernetesExecution, error) {
+	return p.recordDecision(v1alpha1.Approve)
 }
 
-func (p *personRequest) reject() (*v1alpha1.KubernetesExecution, error) {
+func (p *personRequest) rejectPlan() (*v1alpha1.KubernetesExecution, error) {
 	if p.body.Reason == "" {
 		return nil, errNoReason
 	}
-	return p.decide(v1alpha1.Reject)
+	return p.recordDecision(v1alpha1.Reject)
 }
 
 var (
@@ -93,8 +93,8 @@ var (
 	errHidden     = errors.New("there is no such object, or you may not see it")
 )
 
-func (p *personRequest) decide(d v1alpha1.ApprovalDecision) (*v1alpha1.KubernetesExecution, error) {
-	if d == v1alpha1.Approve && p.body.PlanHash == "" {
+func (p *personRequest) recordDecision(decision v1alpha1.ApprovalDecision) (*v1alpha1.KubernetesExecution, error) {
+	if decision == v1alpha1.Approve && p.body.PlanHash == "" {
 		return nil, errNoPlanHash
 	}
 	if err := executions.CheckDecidable(p.ke, ""); err != nil {
@@ -103,18 +103,18 @@ func (p *personRequest) decide(d v1alpha1.ApprovalDecision) (*v1alpha1.Kubernete
 	if p.body.PlanHash != "" && p.body.PlanHash != p.ke.Status.Plan.Hash {
 		return nil, &executions.StateError{Message: "the plan has changed since you saw it", Hint: "Look at the current plan."}
 	}
-	return executions.Decide(p.r.Context(), p.c, p.ke, v1alpha1.Approval{Approver: p.name, Decision: d, Reason: p.body.Reason})
+	return executions.Decide(p.r.Context(), p.c, p.ke, v1alpha1.Approval{Approver: p.name, Decision: decision, Reason: p.body.Reason})
 }
 
-func (p *personRequest) cancel() (*v1alpha1.KubernetesExecution, error) {
+func (p *personRequest) cancelExecution() (*v1alpha1.KubernetesExecution, error) {
 	if err := executions.CheckCancellable(p.ke); err != nil {
 		return nil, err
 	}
 	return p.ke, executions.Cancel(p.r.Context(), p.c, p.ke, p.name)
 }
 
-// rollBack returns the execution that rolls back.
-func (p *personRequest) rollBack() (*v1alpha1.KubernetesExecution, error) {
+// createRollback returns the execution that rolls back.
+func (p *personRequest) createRollback() (*v1alpha1.KubernetesExecution, error) {
 	if err := executions.CheckReversible(p.ke); err != nil {
 		return nil, err
 	}
@@ -134,10 +134,10 @@ type Stop struct {
 	Command map[string]string `json:"command"`
 }
 
-// getStop serves the emergency stop, read with the token of the person.
-func (h *Host) getStop(w http.ResponseWriter, r *http.Request) error {
-	ctx, who := r.Context(), console.PersonFrom(r.Context())
-	c, _, err := h.personClient(who.Token)
+// serveEmergencyStop serves the emergency stop, read with the token of the person.
+func (h *Host) serveEmergencyStop(w http.ResponseWriter, r *http.Request) error {
+	ctx, who := r.Context(), console.PersonFromContext(r.Context())
+	c, _, err := h.newPersonClient(who.Token)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (h *Host) getStop(w http.ResponseWriter, r *http.Request) error {
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("read the emergency stop: %w", err)
 	}
-	allowed, err := h.reviews.may(ctx, who, authorizationv1.ResourceAttributes{
+	allowed, err := h.reviews.personHasAccess(ctx, who, authorizationv1.ResourceAttributes{
 		Verb: verb, Resource: "configmaps", Namespace: h.cfg.ExecutionNamespace, Name: v1alpha1.EmergencyStop,
 	})
 	switch {
@@ -172,37 +172,37 @@ func (h *Host) getStop(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// stopExecutions activates the emergency stop with the token of the person.
-func (h *Host) stopExecutions(w http.ResponseWriter, r *http.Request) error {
+// serveStopRequest activates the emergency stop with the token of the person.
+func (h *Host) serveStopRequest(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
-	if !console.ReadJSON(w, r, &body) {
+	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
 		return nil
 	}
 	if body.Reason == "" {
 		return errNoReason
 	}
-	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	c, _, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
 	if err != nil {
 		return err
 	}
 	if _, _, err := executions.Stop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
 		return fmt.Errorf("stop executions: %w", err)
 	}
-	recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
+	recordPersonAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// resumeExecutions ends the emergency stop with the token of the person.
-func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
+// serveResumeRequest ends the emergency stop with the token of the person.
+func (h *Host) serveResumeRequest(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
-	if !console.ReadJSON(w, r, &body) {
+	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
 		return nil
 	}
 	if body.Reason == "" {
 		return errNoReason
 	}
-	c, _, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	c, _, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
 	if err != nil {
 		return err
 	}
@@ -211,27 +211,27 @@ func (h *Host) resumeExecutions(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("resume executions: %w", err)
 	}
 	if wasActive {
-		recordAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
+		recordPersonAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-ended", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// recordAction reports what a person did. An action without a name is that of the signed-in person.
-func recordAction(r *http.Request, done console.Action) {
-	if done.By == "" {
-		done.By = console.PersonFrom(r.Context()).Name
+// recordPersonAction reports what a person did. An action without a name is that of the signed-in person.
+func recordPersonAction(r *http.Request, action console.Action) {
+	if action.By == "" {
+		action.By = console.PersonFromContext(r.Context()).Name
 	}
-	console.RecordAction(r.Context(), done)
+	console.RecordActionFromContext(r.Context(), action)
 }
 
-// serveLog serves the log of an execution's Pod, read with the token of the person.
-func (h *Host) serveLog(w http.ResponseWriter, r *http.Request) error {
-	ke, err := h.readExecution(r)
+// servePodLog serves the log of an execution's Pod, read with the token of the person.
+func (h *Host) servePodLog(w http.ResponseWriter, r *http.Request) error {
+	ke, err := h.getExecutionIfAllowed(r)
 	if err != nil {
 		return err
 	}
-	c, cfg, err := h.personClient(console.PersonFrom(r.Context()).Token)
+	c, cfg, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
 	if err != nil {
 		return err
 	}
@@ -261,18 +261,18 @@ func (h *Host) serveLog(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = log.Close() }()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, log) // the client or the Pod may be gone
+	_, _ = io.Copy(flushingWriter{w, http.NewResponseController(w)}, log) // the client or the Pod may be gone
 	return nil
 }
 
-// flushing flushes each part of an answer, and lets it last.
-type flushing struct {
+// flushingWriter flushes each part of an answer, and lets it last.
+type flushingWriter struct {
 	w       io.Writer
 	control *http.ResponseController
 }
 
 // Write implements io.Writer.
-func (f flushing) Write(p []byte) (int, error) {
+func (f flushingWriter) Write(p []byte) (int, error) {
 	_ = f.control.SetWriteDeadline(time.Now().Add(requestTimeout)) // connections of a server support it
 	n, err := f.w.Write(p)
 	if err == nil {
@@ -281,8 +281,8 @@ func (f flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// explainNoWrites returns why a person cannot change a host cluster through the console.
-func explainNoWrites(err error) string {
+// explainWriteError returns why a person cannot change a host cluster through the console.
+func explainWriteError(err error) string {
 	switch {
 	case errors.Is(err, errNoToken):
 		return "You are signed in without a token. Use the commands of the command line."
@@ -292,37 +292,37 @@ func explainNoWrites(err error) string {
 	return "The host cluster cannot be reached now: " + err.Error()
 }
 
-// writeError answers with the status that fits an error.
-func writeError(log *slog.Logger, w http.ResponseWriter, r *http.Request, err error) {
+// writeErrorProblem answers with the status that fits an error.
+func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request, err error) {
 	state, isState := errors.AsType[*executions.StateError](err)
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	_, offline := errors.AsType[*url.Error](err)
 	switch {
 	case isState:
-		console.WriteProblem(w, http.StatusConflict, capitalize(state.Message)+".", state.Hint)
+		console.WriteProblemJSON(w, http.StatusConflict, capitalizeFirst(state.Message)+".", state.Hint)
 	case errors.Is(err, errNoReason), errors.Is(err, errNoPlanHash):
-		console.WriteProblem(w, http.StatusBadRequest, capitalize(err.Error())+".", "")
+		console.WriteProblemJSON(w, http.StatusBadRequest, capitalizeFirst(err.Error())+".", "")
 	case errors.Is(err, errHidden), apierrors.IsNotFound(err):
-		console.WriteProblem(w, http.StatusNotFound, capitalize(errHidden.Error())+".", "")
+		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(errHidden.Error())+".", "")
 	case errors.Is(err, errNoToken), errors.Is(err, errNotAccepted), apierrors.IsUnauthorized(err):
-		console.WriteProblem(w, http.StatusForbidden, explainNoWrites(errors.Join(err, errNotAccepted)), "")
+		console.WriteProblemJSON(w, http.StatusForbidden, explainWriteError(errors.Join(err, errNotAccepted)), "")
 	case errors.Is(err, errMayNotList):
-		console.WriteProblem(w, http.StatusForbidden, capitalize(err.Error())+".", "Ask an administrator of the host cluster for a role.")
+		console.WriteProblemJSON(w, http.StatusForbidden, capitalizeFirst(err.Error())+".", "Ask an administrator of the host cluster for a role.")
 	case isStatus && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
-		console.WriteProblem(w, int(status.Status().Code), status.Status().Message, "")
+		console.WriteProblemJSON(w, int(status.Status().Code), status.Status().Message, "")
 	case errors.Is(err, errNoAudit):
-		console.WriteProblem(w, http.StatusNotFound, capitalize(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit list")
+		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit list")
 	case errors.Is(err, errAuditUnavailable):
 		log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
-		console.WriteProblem(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
+		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
 	case errors.Is(r.Context().Err(), err): // the client is gone
 	default:
 		log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
-		console.WriteProblem(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")
+		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")
 	}
 }
 
-func capitalize(text string) string {
+func capitalizeFirst(text string) string {
 	if text == "" {
 		return ""
 	}

@@ -24,26 +24,26 @@ const reviewAge = 30 * time.Second
 // maxReviews limits the number of remembered answers.
 const maxReviews = 10000
 
-// reviews asks the API server who persons are and what they may do.
-type reviews struct {
+// accessReviewer asks the API server who persons are and what they may do.
+type accessReviewer struct {
 	host *Host
 
 	mu      sync.Mutex
-	answers map[[sha256.Size]byte]answer
+	answers map[[sha256.Size]byte]cachedAnswer
 }
 
-type answer struct {
+type cachedAnswer struct {
 	value any
 	err   error
 	until time.Time
 }
 
-func newReviews(h *Host) *reviews {
-	return &reviews{host: h, answers: map[[sha256.Size]byte]answer{}}
+func newAccessReviewer(h *Host) *accessReviewer {
+	return &accessReviewer{host: h, answers: map[[sha256.Size]byte]cachedAnswer{}}
 }
 
-// A user is a person as the API server sees it.
-type user struct {
+// A reviewedUser is a person as the API server sees it.
+type reviewedUser struct {
 	Name   string
 	Groups []string
 	// assumed is set if the API server did not confirm the name.
@@ -53,37 +53,39 @@ type user struct {
 // errNotAccepted means that the API server does not accept the token of a person.
 var errNotAccepted = errors.New("the API server does not accept the person's token")
 
-// userOf returns the person that the API server sees in the token.
-func (v *reviews) userOf(ctx context.Context, who console.Person) (user, error) {
-	return remember(v, []any{"user", who.Token}, func() (user, error) {
-		c, _, err := v.host.personClient(who.Token)
+// lookUpTokenUser returns the person that the API server sees in the token.
+func (v *accessReviewer) lookUpTokenUser(ctx context.Context, person console.Person) (reviewedUser, error) {
+	return getCachedOrAsk(v, []any{"user", person.Token}, func() (reviewedUser, error) {
+		c, _, err := v.host.newPersonClient(person.Token)
 		if err != nil {
-			return user{}, err
+			return reviewedUser{}, err
 		}
 		var review authenticationv1.SelfSubjectReview
 		if err := c.Create(ctx, &review); apierrors.IsUnauthorized(err) {
-			return user{}, errNotAccepted
+			return reviewedUser{}, errNotAccepted
 		} else if err != nil {
-			return user{}, fmt.Errorf("get the name of the person: %w", err)
+			return reviewedUser{}, fmt.Errorf("get the name of the person: %w", err)
 		}
-		return user{Name: review.Status.UserInfo.Username, Groups: review.Status.UserInfo.Groups}, nil
+		return reviewedUser{Name: review.Status.UserInfo.Username, Groups: review.Status.UserInfo.Groups}, nil
 	})
 }
 
-// readerOf returns the user whose rights limit what a person sees.
-func (v *reviews) readerOf(ctx context.Context, who console.Person) (user, error) {
-	u, err := v.userOf(ctx, who)
-	if err == nil || !v.host.cfg.AssumeUsers || who.Name == "" || !errors.Is(err, errNotAccepted) && !errors.Is(err, errNoToken) {
+// resolveReadUser returns the user whose rights limit what a person sees.
+func (v *accessReviewer) resolveReadUser(ctx context.Context, person console.Person) (reviewedUser, error) {
+	u, err := v.lookUpTokenUser(ctx, person)
+	if err == nil || !v.host.cfg.AssumeUsers || person.Name == "" || !errors.Is(err, errNotAccepted) && !errors.Is(err, errNoToken) {
 		return u, err
 	}
-	return user{Name: v.host.cfg.UserPrefix + who.Name, Groups: []string{"system:authenticated"}, assumed: true}, nil
+	return reviewedUser{Name: v.host.cfg.UserPrefix + person.Name, Groups: []string{"system:authenticated"}, assumed: true}, nil
 }
 
-// mayRead reports whether a user has a right.
-func (v *reviews) mayRead(ctx context.Context, u user, on authorizationv1.ResourceAttributes) (bool, error) {
-	groups := slices.Sorted(slices.Values(u.Groups))
-	return remember(v, []any{"may", u.Name, groups, on}, func() (bool, error) {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: u.Name, Groups: u.Groups, ResourceAttributes: &on}}
+// userHasAccess reports whether a user has a right.
+func (v *accessReviewer) userHasAccess(
+	ctx context.Context, user reviewedUser, attributes authorizationv1.ResourceAttributes,
+) (allowed bool, err error) {
+	groups := slices.Sorted(slices.Values(user.Groups))
+	return getCachedOrAsk(v, []any{"may", user.Name, groups, attributes}, func() (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user.Name, Groups: user.Groups, ResourceAttributes: &attributes}}
 		if err := v.host.own.Create(ctx, review); err != nil {
 			return false, fmt.Errorf("ask for the rights of the person: %w", err)
 		}
@@ -91,14 +93,16 @@ func (v *reviews) mayRead(ctx context.Context, u user, on authorizationv1.Resour
 	})
 }
 
-// may reports whether a person has a right, by the person's own token.
-func (v *reviews) may(ctx context.Context, who console.Person, on authorizationv1.ResourceAttributes) (bool, error) {
-	return remember(v, []any{"self", who.Token, on}, func() (bool, error) {
-		c, _, err := v.host.personClient(who.Token)
+// personHasAccess reports whether a person has a right, by the person's own token.
+func (v *accessReviewer) personHasAccess(
+	ctx context.Context, person console.Person, attributes authorizationv1.ResourceAttributes,
+) (allowed bool, err error) {
+	return getCachedOrAsk(v, []any{"self", person.Token, attributes}, func() (bool, error) {
+		c, _, err := v.host.newPersonClient(person.Token)
 		if err != nil {
 			return false, err
 		}
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &on}}
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
 		if err := c.Create(ctx, review); err != nil {
 			return false, fmt.Errorf("ask for the rights of the person: %w", err)
 		}
@@ -106,9 +110,9 @@ func (v *reviews) may(ctx context.Context, who console.Person, on authorizationv
 	})
 }
 
-// remember returns a recent answer to a question, or asks. It remembers refused tokens, too, but no
+// getCachedOrAsk returns a recent answer to a question, or asks. It remembers refused tokens, too, but no
 // failures.
-func remember[T any](v *reviews, question []any, ask func() (T, error)) (T, error) {
+func getCachedOrAsk[T any](reviewer *accessReviewer, question []any, ask func() (T, error)) (T, error) {
 	text, err := json.Marshal(question)
 	if err != nil {
 		var none T
@@ -116,9 +120,9 @@ func remember[T any](v *reviews, question []any, ask func() (T, error)) (T, erro
 	}
 	key := sha256.Sum256(text) // a token does not stay in memory because of this
 	now := time.Now()
-	v.mu.Lock()
-	known, ok := v.answers[key]
-	v.mu.Unlock()
+	reviewer.mu.Lock()
+	known, ok := reviewer.answers[key]
+	reviewer.mu.Unlock()
 	if ok && now.Before(known.until) {
 		value, _ := known.value.(T)
 		return value, known.err
@@ -127,45 +131,45 @@ func remember[T any](v *reviews, question []any, ask func() (T, error)) (T, erro
 	if err != nil && !errors.Is(err, errNotAccepted) {
 		return value, err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.answers) >= maxReviews {
-		clear(v.answers)
+	reviewer.mu.Lock()
+	defer reviewer.mu.Unlock()
+	if len(reviewer.answers) >= maxReviews {
+		clear(reviewer.answers)
 	}
-	v.answers[key] = answer{value, err, now.Add(reviewAge)}
+	reviewer.answers[key] = cachedAnswer{value, err, now.Add(reviewAge)}
 	return value, err
 }
 
-// A filter selects the objects of one kind that a user may read.
-type filter struct {
-	reviews  *reviews
-	user     user
+// A readFilter selects the objects of one kind that a user may read.
+type readFilter struct {
+	reviews  *accessReviewer
+	user     reviewedUser
 	verb     string
 	group    string
 	resource string
 }
 
-// allows reports whether the user may read the objects of a namespace, or of the cluster for "".
-func (f filter) allows(ctx context.Context, namespace, name string) (bool, error) {
-	return f.reviews.mayRead(ctx, f.user, authorizationv1.ResourceAttributes{
+// allowsRead reports whether the user may read the objects of a namespace, or of the cluster for "".
+func (f readFilter) allowsRead(ctx context.Context, namespace, name string) (allowed bool, err error) {
+	return f.reviews.userHasAccess(ctx, f.user, authorizationv1.ResourceAttributes{
 		Verb: f.verb, Group: f.group, Resource: f.resource, Namespace: namespace, Name: name,
 	})
 }
 
-// keepReadable returns the objects that the filter allows.
-func keepReadable[T any, P interface {
+// filterReadable returns the objects that the filter allows.
+func filterReadable[T any, P interface {
 	*T
 	client.Object
-}](ctx context.Context, f filter, list []T,
+}](ctx context.Context, filter readFilter, objects []T,
 ) ([]*T, error) {
 	var kept []*T
-	for i := range list {
-		ok, err := f.allows(ctx, P(&list[i]).GetNamespace(), "")
+	for i := range objects {
+		ok, err := filter.allowsRead(ctx, P(&objects[i]).GetNamespace(), "")
 		if err != nil {
 			return nil, err
 		}
 		if ok {
-			kept = append(kept, &list[i])
+			kept = append(kept, &objects[i])
 		}
 	}
 	return kept, nil

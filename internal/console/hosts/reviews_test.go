@@ -31,11 +31,11 @@ func TestWithdrawnRights(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &answeringClient{allowed: true}
-		f := filter{reviews: newReviews(&Host{own: api}), user: user{Name: "bob"}, verb: "list", group: executionGroup, resource: executionsName}
+		f := readFilter{reviews: newAccessReviewer(&Host{own: api}), user: reviewedUser{Name: "bob"}, verb: "list", group: executionGroup, resource: executionsName}
 		want := func(after time.Duration, allowed bool, asked int) {
 			t.Helper()
 			time.Sleep(after)
-			if ok, err := f.allows(t.Context(), "shop", ""); err != nil || ok != allowed || api.asked != asked {
+			if ok, err := f.allowsRead(t.Context(), "shop", ""); err != nil || ok != allowed || api.asked != asked {
 				t.Errorf("allowed %v after %d questions, %v; want %v after %d", ok, api.asked, err, allowed, asked)
 			}
 		}

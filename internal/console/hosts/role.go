@@ -10,9 +10,9 @@ import (
 // RoleName is the name of the role and of the account of the console in a host cluster.
 const RoleName = "fleetloop-console"
 
-// Role returns the rights of the console's own account: it reads what the console shows, and asks
-// which of it a person may read. It changes nothing and acts as no one else.
-func Role() *rbacv1.ClusterRole {
+// NewClusterRole returns the rights of the console's own account. It reads what the console shows,
+// and asks which of it a person may read. It changes nothing and acts as no one else.
+func NewClusterRole() *rbacv1.ClusterRole {
 	look := []string{"get", "list", "watch"}
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
@@ -26,17 +26,17 @@ func Role() *rbacv1.ClusterRole {
 	}
 }
 
-// Objects returns the account of the console and its rights.
-func Objects(namespace string) []runtime.Object {
+// NewAccountObjects returns the account of the console and its rights.
+func NewAccountObjects(namespace string) []runtime.Object {
 	account := &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: RoleName, Namespace: namespace},
 	}
-	return []runtime.Object{account, Role(), Binding(namespace)}
+	return []runtime.Object{account, NewClusterRole(), NewClusterRoleBinding(namespace)}
 }
 
-// Binding returns the binding of the role to the service account of the console.
-func Binding(namespace string) *rbacv1.ClusterRoleBinding {
+// NewClusterRoleBinding returns the binding of the role to the service account of the console.
+func NewClusterRoleBinding(namespace string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: RoleName},

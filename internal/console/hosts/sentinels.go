@@ -46,20 +46,20 @@ type Shard struct {
 	ResourcesWatched int64    `json:"resources_watched"`
 }
 
-func newSentinel(host string, s *v1alpha1.SentinelConfig) Sentinel {
+func toSentinel(host string, config *v1alpha1.SentinelConfig) Sentinel {
 	out := Sentinel{
-		Host: host, Namespace: s.Namespace, Name: s.Name, ResourceType: s.Spec.ResourceType, Selector: s.Status.Selector,
-		ResourcesWatched: s.Status.ResourcesWatched, EventsPublished: s.Status.EventsPublished, Shards: []Shard{}, Conditions: s.Status.Conditions,
+		Host: host, Namespace: config.Namespace, Name: config.Name, ResourceType: config.Spec.ResourceType, Selector: config.Status.Selector,
+		ResourcesWatched: config.Status.ResourcesWatched, EventsPublished: config.Status.EventsPublished, Shards: []Shard{}, Conditions: config.Status.Conditions,
 		Message: "no sentinel has reported yet",
 	}
-	if c := meta.FindStatusCondition(s.Status.Conditions, "Ready"); c != nil {
+	if c := meta.FindStatusCondition(config.Status.Conditions, "Ready"); c != nil {
 		out.Ready, out.Message = c.Status == metav1.ConditionTrue, c.Message
 	}
-	if t := s.Status.LastPollTime; t != nil {
+	if t := config.Status.LastPollTime; t != nil {
 		at := t.UTC()
 		out.LastPoll = &at
 	}
-	for i, r := range s.Status.Replicas {
+	for i, r := range config.Status.Replicas {
 		shard := Shard{Index: i, Holder: r.Name, ResourcesWatched: r.ResourcesOwned}
 		if r.LastPollTime != nil {
 			lag := max(0, time.Since(r.LastPollTime.Time).Seconds())
@@ -70,37 +70,37 @@ func newSentinel(host string, s *v1alpha1.SentinelConfig) Sentinel {
 	return out
 }
 
-// listSentinels serves the SentinelConfigs that the person may list.
-func (h *Host) listSentinels(w http.ResponseWriter, r *http.Request) error {
-	readable, err := readableSentinels(r.Context(), h, false)
+// serveSentinels serves the SentinelConfigs that the person may list.
+func (h *Host) serveSentinels(w http.ResponseWriter, r *http.Request) error {
+	readable, err := listReadableSentinelConfigs(r.Context(), h, false)
 	if err != nil {
 		return err
 	}
 	answer := page[Sentinel]{Items: []Sentinel{}, AsOf: time.Now().UTC()}
 	for _, s := range readable {
-		answer.Items = append(answer.Items, newSentinel(h.cfg.Name, s))
+		answer.Items = append(answer.Items, toSentinel(h.cfg.Name, s))
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
-// readableSentinels returns the SentinelConfigs that the person may list, by namespace and name. If all
+// listReadableSentinelConfigs returns the SentinelConfigs that the person may list, by namespace and name. If all
 // are needed, it is an error that the person may not list those of every namespace.
-func readableSentinels(ctx context.Context, h *Host, allNeeded bool) ([]*v1alpha1.SentinelConfig, error) {
-	f, err := h.reviews.filterFor(ctx, console.PersonFrom(ctx), "list", sentinelGroup, sentinelsName)
+func listReadableSentinelConfigs(ctx context.Context, host *Host, requireAllNamespaces bool) ([]*v1alpha1.SentinelConfig, error) {
+	f, err := host.reviews.newReadFilter(ctx, console.PersonFromContext(ctx), "list", sentinelGroup, sentinelsName)
 	if err != nil {
 		return nil, err
 	}
-	if allNeeded {
-		if ok, err := f.allows(ctx, "", ""); err != nil || !ok {
+	if requireAllNamespaces {
+		if ok, err := f.allowsRead(ctx, "", ""); err != nil || !ok {
 			return nil, errors.Join(err, errMayNotList)
 		}
 	}
 	var all v1alpha1.SentinelConfigList
-	if err := h.reader.List(ctx, &all); err != nil {
+	if err := host.reader.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("list sentinels: %w", err)
 	}
-	readable, err := keepReadable(ctx, f, all.Items)
+	readable, err := filterReadable(ctx, f, all.Items)
 	if err != nil {
 		return nil, err
 	}

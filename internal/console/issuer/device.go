@@ -24,42 +24,42 @@ var (
 	errDenied      = errors.New("the sign-in was denied")
 )
 
-// StartDevice begins a sign-in with the device code flow.
-func (i *Issuer) StartDevice(ctx context.Context) (Device, error) {
-	p, err := i.discover(ctx)
+// RequestDeviceCode begins a sign-in with the device code flow.
+func (i *Issuer) RequestDeviceCode(ctx context.Context) (device Device, err error) {
+	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
 		return Device{}, err
 	}
 	if p.Endpoint().DeviceAuthURL == "" {
 		return Device{}, fmt.Errorf("the issuer %q does not support the device code flow", i.cfg.URL)
 	}
-	asked, err := i.oauth(p, "").DeviceAuth(oidc.ClientContext(ctx, i.client))
+	asked, err := i.oauthConfig(p, "").DeviceAuth(oidc.ClientContext(ctx, i.client))
 	if err != nil {
-		return Device{}, fmt.Errorf("request a device code: %w", explainDevice(ctx, err))
+		return Device{}, fmt.Errorf("request a device code: %w", translateDeviceError(ctx, err))
 	}
 	return Device{UserCode: asked.UserCode, URL: asked.VerificationURI, FullURL: asked.VerificationURIComplete, asked: asked}, nil
 }
 
-// AwaitDevice waits until the person has signed in, and returns the tokens.
-func (i *Issuer) AwaitDevice(ctx context.Context, d Device) (session.Tokens, error) {
-	p, err := i.discover(ctx)
+// WaitForDeviceSignIn waits until the person has signed in, and returns the tokens.
+func (i *Issuer) WaitForDeviceSignIn(ctx context.Context, device Device) (tokens session.Tokens, err error) {
+	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
 		return session.Tokens{}, err
 	}
-	t, err := i.oauth(p, "").DeviceAccessToken(oidc.ClientContext(ctx, i.client), d.asked)
+	t, err := i.oauthConfig(p, "").DeviceAccessToken(oidc.ClientContext(ctx, i.client), device.asked)
 	if err != nil {
-		return session.Tokens{}, fmt.Errorf("exchange the device code: %w", explainDevice(ctx, err))
+		return session.Tokens{}, fmt.Errorf("exchange the device code: %w", translateDeviceError(ctx, err))
 	}
-	id, raw, err := i.verifyIDToken(ctx, p, t)
+	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
 		return session.Tokens{}, err
 	}
-	return i.newTokens(t, id, raw), nil
+	return i.selectTokens(t, id, raw), nil
 }
 
-// explainDevice explains why no tokens came for a device code. It drops the body of the answer, which may have a
+// translateDeviceError explains why no tokens came for a device code. It drops the body of the answer, which may have a
 // token.
-func explainDevice(ctx context.Context, err error) error {
+func translateDeviceError(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return errCodeExpired
 	}

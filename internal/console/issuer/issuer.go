@@ -52,8 +52,8 @@ func New(cfg Config, transport http.RoundTripper) (*Issuer, error) {
 	return &Issuer{cfg: cfg, client: &http.Client{Transport: transport, Timeout: requestTimeout}}, nil
 }
 
-// discover returns the endpoints and keys of the issuer.
-func (i *Issuer) discover(ctx context.Context) (*oidc.Provider, error) {
+// discoverProviderOnce returns the endpoints and keys of the issuer.
+func (i *Issuer) discoverProviderOnce(ctx context.Context) (*oidc.Provider, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.provider != nil {
@@ -68,37 +68,37 @@ func (i *Issuer) discover(ctx context.Context) (*oidc.Provider, error) {
 	return p, nil
 }
 
-func (i *Issuer) oauth(p *oidc.Provider, redirect string) *oauth2.Config {
-	return &oauth2.Config{ClientID: i.cfg.ClientID, ClientSecret: i.cfg.ClientSecret.Reveal(), Endpoint: p.Endpoint(), RedirectURL: redirect, Scopes: i.cfg.Scopes}
+func (i *Issuer) oauthConfig(provider *oidc.Provider, redirectURL string) *oauth2.Config {
+	return &oauth2.Config{ClientID: i.cfg.ClientID, ClientSecret: i.cfg.ClientSecret.Reveal(), Endpoint: provider.Endpoint(), RedirectURL: redirectURL, Scopes: i.cfg.Scopes}
 }
 
-// AuthURL returns the URL at which a person signs in.
-func (i *Issuer) AuthURL(ctx context.Context, redirect, state, nonce, verifier string) (string, error) {
-	p, err := i.discover(ctx)
+// BuildAuthURL returns the URL at which a person signs in.
+func (i *Issuer) BuildAuthURL(ctx context.Context, redirectURL, state, nonce, pkceVerifier string) (authURL string, err error) {
+	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
 		return "", err
 	}
-	return i.oauth(p, redirect).AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)), nil
+	return i.oauthConfig(p, redirectURL).AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(pkceVerifier)), nil
 }
 
-// Exchange returns the tokens for a code. The nonce must be in the ID token.
-func (i *Issuer) Exchange(ctx context.Context, redirect, code, nonce, verifier string) (session.Tokens, error) {
-	p, err := i.discover(ctx)
+// ExchangeCode returns the tokens for a code. The nonce must be in the ID token.
+func (i *Issuer) ExchangeCode(ctx context.Context, redirectURL, code, nonce, pkceVerifier string) (tokens session.Tokens, err error) {
+	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
 		return session.Tokens{}, err
 	}
-	t, err := i.oauth(p, redirect).Exchange(oidc.ClientContext(ctx, i.client), code, oauth2.VerifierOption(verifier))
+	t, err := i.oauthConfig(p, redirectURL).Exchange(oidc.ClientContext(ctx, i.client), code, oauth2.VerifierOption(pkceVerifier))
 	if err != nil {
-		return session.Tokens{}, fmt.Errorf("exchange the code: %w", explainRetrieval(err))
+		return session.Tokens{}, fmt.Errorf("exchange the code: %w", translateTokenError(err))
 	}
-	id, raw, err := i.verifyIDToken(ctx, p, t)
+	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
 		return session.Tokens{}, err
 	}
 	if id.Nonce != nonce {
 		return session.Tokens{}, errNonce
 	}
-	return i.newTokens(t, id, raw), nil
+	return i.selectTokens(t, id, raw), nil
 }
 
 var (
@@ -106,48 +106,50 @@ var (
 	errNonce     = errors.New("the ID token belongs to another sign-in")
 )
 
-// Refresh implements session.RefreshFunc.
-func (i *Issuer) Refresh(ctx context.Context, refresh string) (session.Tokens, error) {
-	p, err := i.discover(ctx)
+// RefreshTokens implements session.RefreshFunc.
+func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens session.Tokens, err error) {
+	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
 		return session.Tokens{}, err
 	}
-	t, err := i.oauth(p, "").TokenSource(oidc.ClientContext(ctx, i.client), &oauth2.Token{RefreshToken: refresh}).Token()
+	t, err := i.oauthConfig(p, "").TokenSource(oidc.ClientContext(ctx, i.client), &oauth2.Token{RefreshToken: refreshToken}).Token()
 	if err != nil {
-		return session.Tokens{}, fmt.Errorf("renew tokens: %w", explainRetrieval(err))
+		return session.Tokens{}, fmt.Errorf("renew tokens: %w", translateTokenError(err))
 	}
 	if i.cfg.Token == accessToken {
-		return i.newTokens(t, &oidc.IDToken{}, ""), nil
+		return i.selectTokens(t, &oidc.IDToken{}, ""), nil
 	}
-	id, raw, err := i.verifyIDToken(ctx, p, t)
+	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
 		return session.Tokens{}, errors.Join(session.ErrRefused, err)
 	}
-	return i.newTokens(t, id, raw), nil
+	return i.selectTokens(t, id, raw), nil
 }
 
-func (i *Issuer) verifyIDToken(ctx context.Context, p *oidc.Provider, t *oauth2.Token) (id *oidc.IDToken, raw string, err error) {
-	raw, ok := t.Extra("id_token").(string)
+func (i *Issuer) extractAndVerifyIDToken(
+	ctx context.Context, provider *oidc.Provider, token *oauth2.Token,
+) (idToken *oidc.IDToken, rawIDToken string, err error) {
+	rawIDToken, ok := token.Extra("id_token").(string)
 	if !ok {
 		return nil, "", errNoIDToken
 	}
-	id, err = p.Verifier(&oidc.Config{ClientID: i.cfg.ClientID}).Verify(oidc.ClientContext(ctx, i.client), raw)
+	idToken, err = provider.Verifier(&oidc.Config{ClientID: i.cfg.ClientID}).Verify(oidc.ClientContext(ctx, i.client), rawIDToken)
 	if err != nil {
 		return nil, "", fmt.Errorf("verify the ID token: %w", err)
 	}
-	return id, raw, nil
+	return idToken, rawIDToken, nil
 }
 
-func (i *Issuer) newTokens(t *oauth2.Token, id *oidc.IDToken, raw string) session.Tokens {
+func (i *Issuer) selectTokens(token *oauth2.Token, idToken *oidc.IDToken, rawIDToken string) session.Tokens {
 	if i.cfg.Token == accessToken {
-		return session.Tokens{Bearer: t.AccessToken, Refresh: t.RefreshToken, Expires: t.Expiry}
+		return session.Tokens{Bearer: token.AccessToken, Refresh: token.RefreshToken, Expires: token.Expiry}
 	}
-	return session.Tokens{Bearer: raw, Refresh: t.RefreshToken, Expires: id.Expiry}
+	return session.Tokens{Bearer: rawIDToken, Refresh: token.RefreshToken, Expires: idToken.Expiry}
 }
 
-// explainRetrieval returns session.ErrRefused if a retry is useless. It drops the body of the answer,
+// translateTokenError returns session.ErrRefused if a retry is useless. It drops the body of the answer,
 // which may have a token.
-func explainRetrieval(err error) error {
+func translateTokenError(err error) error {
 	e, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
 		return err

@@ -50,7 +50,7 @@ func newFixture(t *testing.T) *fixture {
 	cfg := console.Config{Mode: console.ModeOIDC, FleetAPI: "http://127.0.0.1:1", SignInsPerMinute: 100, Session: session.Config{Idle: time.Hour, Lifetime: time.Hour}}
 	c, err := console.New(cfg, console.Deps{
 		ListenAddr: "127.0.0.1:0", Issuer: f.issuer, Log: log, Metrics: prometheus.NewRegistry(),
-		Sessions: session.New(cfg.Session, session.NewKey(), session.NewMemory(), f.issuer.Refresh, log),
+		Sessions: session.New(cfg.Session, session.NewRandomKey(), session.NewMemoryStore(), f.issuer.RefreshTokens, log),
 		Identify: func(_ context.Context, token string) (session.User, error) {
 			f.bearer = token
 			return session.User{Name: "alice"}, nil
@@ -102,7 +102,7 @@ func (f *fixture) begin(to string) *url.URL {
 	if status != http.StatusFound {
 		f.t.Fatalf("login = %d %s", status, body)
 	}
-	return f.provider.Authorize(f.t, where)
+	return f.provider.SignInAndGetCallback(f.t, where)
 }
 
 func (f *fixture) signedIn(b *http.Client) bool {
@@ -187,16 +187,16 @@ func TestOpenRedirect(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	f := newFixture(t)
 	f.provider.Refresh = 7
-	got, err := f.issuer.Refresh(t.Context(), "secret-refresh-7")
+	got, err := f.issuer.RefreshTokens(t.Context(), "secret-refresh-7")
 	if err != nil || got.Refresh != "secret-refresh-8" || time.Until(got.Expires) < 50*time.Minute || strings.Count(got.Bearer, ".") != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	_, err = f.issuer.Refresh(t.Context(), "secret-refresh-7")
+	_, err = f.issuer.RefreshTokens(t.Context(), "secret-refresh-7")
 	if !errors.Is(err, session.ErrRefused) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("used again: %v", err)
 	}
 	f.provider.Close()
-	if _, err = f.issuer.Refresh(t.Context(), "secret-refresh-8"); err == nil || errors.Is(err, session.ErrRefused) {
+	if _, err = f.issuer.RefreshTokens(t.Context(), "secret-refresh-8"); err == nil || errors.Is(err, session.ErrRefused) {
 		t.Errorf("while the issuer is away: %v", err)
 	}
 }

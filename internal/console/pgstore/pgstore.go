@@ -32,54 +32,56 @@ const (
 	deleteOld     = "delete from console.sessions where expires_at <= $1 or seen_at < $2"
 )
 
-// Create implements session.Store.
-func (s *Store) Create(ctx context.Context, r session.Record) error {
-	return s.exec(ctx, insertSession, r.Hash[:], r.Sealed, r.Seen, r.Expires)
+// CreateSession implements session.Store.
+func (s *Store) CreateSession(ctx context.Context, record session.Record) error {
+	return s.execStatement(ctx, insertSession, record.Hash[:], record.Sealed, record.Seen, record.Expires)
 }
 
 // Get implements session.Store.
-func (s *Store) Get(ctx context.Context, h session.Hash) (session.Record, error) {
-	r := session.Record{Hash: h}
+func (s *Store) Get(ctx context.Context, idHash session.Hash) (session.Record, error) {
+	r := session.Record{Hash: idHash}
 	err := s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) {
-		b.Queue(selectSession, h[:]).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Sealed, &r.Seen, &r.Expires) })
+		b.Queue(selectSession, idHash[:]).QueryRow(func(row pgx.Row) error { return row.Scan(&r.Sealed, &r.Seen, &r.Expires) })
 	})
-	return r, explainNoRows(err)
+	return r, translateNoRows(err)
 }
 
-// Update implements session.Store. The row is locked while change runs, which may call the issuer.
-func (s *Store) Update(ctx context.Context, h session.Hash, change func(context.Context, session.Record) (session.Record, error)) error {
+// UpdateLocked implements session.Store. The row is locked while change runs, which may call the issuer.
+func (s *Store) UpdateLocked(
+	ctx context.Context, idHash session.Hash, change func(context.Context, session.Record) (session.Record, error),
+) error {
 	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
-		r := session.Record{Hash: h}
-		if err := tx.QueryRow(ctx, lockSession, h[:]).Scan(&r.Sealed, &r.Seen, &r.Expires); err != nil {
+		r := session.Record{Hash: idHash}
+		if err := tx.QueryRow(ctx, lockSession, idHash[:]).Scan(&r.Sealed, &r.Seen, &r.Expires); err != nil {
 			return fmt.Errorf("lock session: %w", err)
 		}
 		changed, err := change(ctx, r)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, updateSession, h[:], changed.Sealed, changed.Seen, changed.Expires); err != nil {
+		if _, err := tx.Exec(ctx, updateSession, idHash[:], changed.Sealed, changed.Seen, changed.Expires); err != nil {
 			return fmt.Errorf("update session: %w", err)
 		}
 		return nil
 	})
-	return explainNoRows(err)
+	return translateNoRows(err)
 }
 
-// Delete implements session.Store.
-func (s *Store) Delete(ctx context.Context, h session.Hash) error {
-	return s.exec(ctx, deleteSession, h[:])
+// DeleteSession implements session.Store.
+func (s *Store) DeleteSession(ctx context.Context, idHash session.Hash) error {
+	return s.execStatement(ctx, deleteSession, idHash[:])
 }
 
-// DeleteOld implements session.Store.
-func (s *Store) DeleteOld(ctx context.Context, now, seenBefore time.Time) error {
-	return s.exec(ctx, deleteOld, now, seenBefore)
+// DeleteExpiredAndIdle implements session.Store.
+func (s *Store) DeleteExpiredAndIdle(ctx context.Context, now, idleBefore time.Time) error {
+	return s.execStatement(ctx, deleteOld, now, idleBefore)
 }
 
-func (s *Store) exec(ctx context.Context, sql string, args ...any) error {
+func (s *Store) execStatement(ctx context.Context, sql string, args ...any) error {
 	return s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) { b.Queue(sql, args...) })
 }
 
-func explainNoRows(err error) error {
+func translateNoRows(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return session.ErrNone
 	}

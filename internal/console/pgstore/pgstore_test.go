@@ -29,7 +29,7 @@ func open(t *testing.T, url string) *postgres.Pool {
 }
 
 func TestStore(t *testing.T) {
-	consoletest.TestSessions(t, func(t *testing.T) session.Store {
+	consoletest.RunSessionStoreTests(t, func(t *testing.T) session.Store {
 		t.Helper()
 		return pgstore.New(open(t, pgtest.NewDatabaseURL(t)))
 	})

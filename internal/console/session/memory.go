@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Memory is a Store for one process, without a database. Sessions end with the process.
-type Memory struct {
+// A MemoryStore is a Store for one process, without a database. Sessions end with the process.
+type MemoryStore struct {
 	mu   sync.Mutex
 	rows map[Hash]*row
 }
@@ -18,31 +18,31 @@ type row struct {
 	record Record // guarded by Memory.mu
 }
 
-// NewMemory returns an empty store.
-func NewMemory() *Memory { return &Memory{rows: map[Hash]*row{}} }
+// NewMemoryStore returns an empty store.
+func NewMemoryStore() *MemoryStore { return &MemoryStore{rows: map[Hash]*row{}} }
 
-// Create implements Store.
-func (m *Memory) Create(_ context.Context, r Record) error {
+// CreateSession implements Store.
+func (m *MemoryStore) CreateSession(_ context.Context, record Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rows[r.Hash] = &row{update: make(chan struct{}, 1), record: r}
+	m.rows[record.Hash] = &row{update: make(chan struct{}, 1), record: record}
 	return nil
 }
 
 // Get implements Store.
-func (m *Memory) Get(_ context.Context, h Hash) (Record, error) {
+func (m *MemoryStore) Get(_ context.Context, idHash Hash) (Record, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r, ok := m.rows[h]; ok {
+	if r, ok := m.rows[idHash]; ok {
 		return r.record, nil
 	}
 	return Record{}, ErrNone
 }
 
-// Update implements Store.
-func (m *Memory) Update(ctx context.Context, h Hash, change func(context.Context, Record) (Record, error)) error {
+// UpdateLocked implements Store.
+func (m *MemoryStore) UpdateLocked(ctx context.Context, idHash Hash, change func(context.Context, Record) (Record, error)) error {
 	m.mu.Lock()
-	r, ok := m.rows[h]
+	r, ok := m.rows[idHash]
 	m.mu.Unlock()
 	if !ok {
 		return ErrNone
@@ -53,7 +53,7 @@ func (m *Memory) Update(ctx context.Context, h Hash, change func(context.Context
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	current, err := m.Get(ctx, h)
+	current, err := m.Get(ctx, idHash)
 	if err != nil {
 		return err
 	}
@@ -67,20 +67,20 @@ func (m *Memory) Update(ctx context.Context, h Hash, change func(context.Context
 	return nil
 }
 
-// Delete implements Store.
-func (m *Memory) Delete(_ context.Context, h Hash) error {
+// DeleteSession implements Store.
+func (m *MemoryStore) DeleteSession(_ context.Context, idHash Hash) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.rows, h)
+	delete(m.rows, idHash)
 	return nil
 }
 
-// DeleteOld implements Store.
-func (m *Memory) DeleteOld(_ context.Context, now, seenBefore time.Time) error {
+// DeleteExpiredAndIdle implements Store.
+func (m *MemoryStore) DeleteExpiredAndIdle(_ context.Context, now, idleBefore time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for h, r := range m.rows {
-		if !now.Before(r.record.Expires) || r.record.Seen.Before(seenBefore) {
+		if !now.Before(r.record.Expires) || r.record.Seen.Before(idleBefore) {
 			delete(m.rows, h)
 		}
 	}

@@ -20,16 +20,16 @@ const keySize = 32
 // A Key encrypts sessions.
 type Key [keySize]byte
 
-// NewKey returns a random key.
-func NewKey() (k Key) {
-	_, _ = rand.Read(k[:]) // never fails
-	return k
+// NewRandomKey returns a random key.
+func NewRandomKey() (key Key) {
+	_, _ = rand.Read(key[:]) // never fails
+	return key
 }
 
 var errKey = errors.New("the session key must be 32 random bytes in base64, such as the output of: openssl rand -base64 32")
 
-// ParseKey parses a key in base64. Its errors do not contain the text.
-func ParseKey(text string) (Key, error) {
+// ParseBase64Key parses a key in base64. Its errors do not contain the text.
+func ParseBase64Key(text string) (Key, error) {
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil || len(raw) != keySize {
 		return Key{}, errKey
@@ -37,27 +37,27 @@ func ParseKey(text string) (Key, error) {
 	return Key(raw), nil
 }
 
-// A sealer encrypts sessions. The hash of a session is authenticated with it, so that the contents of
+// A sessionCipher encrypts sessions. The hash of a session is authenticated with it, so that the contents of
 // one session cannot be stored as another's.
-type sealer struct {
+type sessionCipher struct {
 	aead    cipher.AEAD
 	csrfKey []byte
 }
 
-func newSealer(k Key) sealer {
-	block, err := aes.NewCipher(deriveKey(k, "fleetloop console session"))
+func newSessionCipher(key Key) sessionCipher {
+	block, err := aes.NewCipher(deriveKey(key, "fleetloop console session"))
 	if err == nil {
 		var aead cipher.AEAD
 		if aead, err = cipher.NewGCMWithRandomNonce(block); err == nil {
-			return sealer{aead: aead, csrfKey: deriveKey(k, "fleetloop console csrf")}
+			return sessionCipher{aead: aead, csrfKey: deriveKey(key, "fleetloop console csrf")}
 		}
 	}
 	panic(fmt.Sprintf("create the cipher of sessions: %v", err)) // fails only for another size of key
 }
 
 // deriveKey returns the key for one purpose.
-func deriveKey(k Key, purpose string) []byte {
-	out, err := hkdf.Key(sha256.New, k[:], nil, purpose, keySize)
+func deriveKey(master Key, purpose string) []byte {
+	out, err := hkdf.Key(sha256.New, master[:], nil, purpose, keySize)
 	if err != nil {
 		panic(fmt.Sprintf("derive a key: %v", err)) // fails only for a longer key
 	}
@@ -71,16 +71,16 @@ type sealed struct {
 	Until  int64  `json:"until"`
 }
 
-func (s sealer) sealSession(h Hash, state Session) ([]byte, error) {
-	text, err := json.Marshal(sealed{state.User, state.Tokens, state.Expires.UnixMilli()})
+func (s sessionCipher) encryptSession(idHash Hash, session Session) ([]byte, error) {
+	text, err := json.Marshal(sealed{session.User, session.Tokens, session.Expires.UnixMilli()})
 	if err != nil {
 		return nil, fmt.Errorf("encode session: %w", err)
 	}
-	return s.aead.Seal(nil, nil, text, h[:]), nil
+	return s.aead.Seal(nil, nil, text, idHash[:]), nil
 }
 
-func (s sealer) openSession(h Hash, text []byte) (Session, error) {
-	plain, err := s.aead.Open(nil, nil, text, h[:])
+func (s sessionCipher) decryptSession(idHash Hash, ciphertext []byte) (Session, error) {
+	plain, err := s.aead.Open(nil, nil, ciphertext, idHash[:])
 	if err != nil {
 		return Session{}, fmt.Errorf("decrypt session: %w", err)
 	}

@@ -56,15 +56,15 @@ type Record struct {
 
 // A Store stores sessions. Replicas share it.
 type Store interface {
-	Create(ctx context.Context, r Record) error
+	CreateSession(ctx context.Context, record Record) error
 	// Get returns ErrNone for an unknown session.
-	Get(ctx context.Context, h Hash) (Record, error)
-	// Update replaces the contents and the time of a session by the result of change. Changes of
+	Get(ctx context.Context, idHash Hash) (Record, error)
+	// UpdateLocked replaces the contents and the time of a session by the result of change. Changes of
 	// one session exclude each other. An error of change leaves the session as it is.
-	Update(ctx context.Context, h Hash, change func(context.Context, Record) (Record, error)) error
-	Delete(ctx context.Context, h Hash) error
-	// DeleteOld deletes the sessions that expired, or that were last seen before a time.
-	DeleteOld(ctx context.Context, now, seenBefore time.Time) error
+	UpdateLocked(ctx context.Context, idHash Hash, change func(context.Context, Record) (Record, error)) error
+	DeleteSession(ctx context.Context, idHash Hash) error
+	// DeleteExpiredAndIdle deletes the sessions that expired, or that were last seen before a time.
+	DeleteExpiredAndIdle(ctx context.Context, now, idleBefore time.Time) error
 }
 
 // Errors of Get.
@@ -97,39 +97,39 @@ type Config struct {
 type Sessions struct {
 	cfg     Config
 	store   Store
-	sealer  sealer
+	sealer  sessionCipher
 	refresh RefreshFunc // nil where tokens cannot be renewed
 	log     *slog.Logger
 }
 
 // New returns the sessions in a store. key encrypts them; a random key fits a store in memory.
 func New(cfg Config, key Key, store Store, refresh RefreshFunc, log *slog.Logger) *Sessions {
-	return &Sessions{cfg: cfg, store: store, sealer: newSealer(key), refresh: refresh, log: log}
+	return &Sessions{cfg: cfg, store: store, sealer: newSessionCipher(key), refresh: refresh, log: log}
 }
 
-// Start creates a session with a new id.
-func (s *Sessions) Start(ctx context.Context, u User, t Tokens) (id string, expires time.Time, err error) {
-	id = NewID()
+// CreateSession creates a session with a new id.
+func (s *Sessions) CreateSession(ctx context.Context, user User, tokens Tokens) (id string, expiresAt time.Time, err error) {
+	id = NewRandomID()
 	now := time.Now()
-	state := Session{User: u, Tokens: t, Expires: now.Add(s.cfg.Lifetime)}
-	r, err := s.sealRecord(hashID(id), state, now)
+	state := Session{User: user, Tokens: tokens, Expires: now.Add(s.cfg.Lifetime)}
+	r, err := s.newEncryptedRecord(hashID(id), state, now)
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if err := s.store.Create(ctx, r); err != nil {
+	if err := s.store.CreateSession(ctx, r); err != nil {
 		return "", time.Time{}, fmt.Errorf("create session: %w", err)
 	}
 	return id, state.Expires, nil
 }
 
-// Get returns a session whose token is valid, for a request of the person. It renews the token
+// GetAndRecordUse returns a session whose token is valid, for a request of the person. It renews the token
 // shortly before its expiry. ErrNone means that the person must sign in.
-func (s *Sessions) Get(ctx context.Context, id string) (Session, error) {
-	state, seen, err := s.readSession(ctx, id)
+func (s *Sessions) GetAndRecordUse(ctx context.Context, id string) (session Session, err error) {
+	state, seen, err := s.loadAndRenewSession(ctx, id)
 	if err != nil || time.Since(seen) <= min(touchEvery, s.cfg.Idle/4) {
 		return state, err
 	}
-	err = s.store.Update(ctx, hashID(id), func(_ context.Context, r Record) (Record, error) {
+	err = s.store.UpdateLocked(ctx, hashID(id), func(_ context.Context, r Record) (Record, error) {
 		r.Seen = time.Now()
 		return r, nil
 	})
@@ -139,105 +139,107 @@ func (s *Sessions) Get(ctx context.Context, id string) (Session, error) {
 	return state, nil
 }
 
-// Peek is Get for a stream, which is no sign that the person is there.
-func (s *Sessions) Peek(ctx context.Context, id string) (Session, error) {
-	state, _, err := s.readSession(ctx, id)
+// GetWithoutRecordingUse returns a session for a stream, which is no sign that the person is there.
+func (s *Sessions) GetWithoutRecordingUse(ctx context.Context, id string) (session Session, err error) {
+	state, _, err := s.loadAndRenewSession(ctx, id)
 	return state, err
 }
 
-// readSession returns a session and the time of a recent request.
-func (s *Sessions) readSession(ctx context.Context, id string) (state Session, seen time.Time, err error) {
+// loadAndRenewSession returns a session and the time of a recent request.
+func (s *Sessions) loadAndRenewSession(ctx context.Context, id string) (session Session, lastSeen time.Time, err error) {
 	h := hashID(id)
 	r, err := s.store.Get(ctx, h)
 	if err != nil {
 		return Session{}, time.Time{}, fmt.Errorf("read session: %w", err)
 	}
 	now := time.Now()
-	if s.isOver(r, now) {
-		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+	if s.isExpiredOrIdle(r, now) {
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, h))
 	}
-	state, err = s.sealer.openSession(h, r.Sealed)
+	session, err = s.sealer.decryptSession(h, r.Sealed)
 	if err != nil { // another key: the session cannot be used again
 		s.log.WarnContext(ctx, "session not readable with this key", "err", err)
-		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, h))
 	}
 	switch {
-	case s.isRenewable(state, now):
-		state, err = s.renewTokens(ctx, h, state)
-		return state, r.Seen, err
-	case isExpired(state.Tokens, now):
-		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
+	case s.areTokensDueForRenewal(session, now):
+		session, err = s.renewTokensAndStore(ctx, h, session)
+		return session, r.Seen, err
+	case areTokensExpired(session.Tokens, now):
+		return Session{}, time.Time{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, h))
 	}
-	return state, r.Seen, nil
+	return session, r.Seen, nil
 }
 
-func (s *Sessions) isOver(r Record, now time.Time) bool {
-	return !now.Before(r.Expires) || now.Sub(r.Seen) >= s.cfg.Idle
+func (s *Sessions) isExpiredOrIdle(record Record, now time.Time) bool {
+	return !now.Before(record.Expires) || now.Sub(record.Seen) >= s.cfg.Idle
 }
 
-func (s *Sessions) isRenewable(state Session, now time.Time) bool {
-	t := state.Tokens
+func (s *Sessions) areTokensDueForRenewal(session Session, now time.Time) bool {
+	t := session.Tokens
 	return s.refresh != nil && t.Refresh != "" && !t.Expires.IsZero() && t.Expires.Sub(now) < refreshBefore
 }
 
-func isExpired(t Tokens, now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+func areTokensExpired(tokens Tokens, now time.Time) bool {
+	return !tokens.Expires.IsZero() && !now.Before(tokens.Expires)
+}
 
-// renewTokens renews the tokens of a session, unless another request or replica has done so
+// renewTokensAndStore renews the tokens of a session, unless another request or replica has done so
 // meanwhile. A failure matters only once the old token has expired.
-func (s *Sessions) renewTokens(ctx context.Context, h Hash, state Session) (Session, error) {
+func (s *Sessions) renewTokensAndStore(ctx context.Context, idHash Hash, session Session) (Session, error) {
 	// The issuer may have replaced the refresh token, so an ended request must not lose the new one.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), refreshTimeout, errRefreshTimeout)
 	defer cancel()
-	err := s.store.Update(ctx, h, func(ctx context.Context, r Record) (Record, error) {
-		current, err := s.sealer.openSession(h, r.Sealed)
+	err := s.store.UpdateLocked(ctx, idHash, func(ctx context.Context, r Record) (Record, error) {
+		current, err := s.sealer.decryptSession(idHash, r.Sealed)
 		if err != nil {
 			return r, err
 		}
-		state = current
+		session = current
 		now := time.Now()
-		if s.isRenewable(state, now) {
-			if state.Tokens, err = s.refresh(ctx, state.Tokens.Refresh); err != nil {
-				state = current
+		if s.areTokensDueForRenewal(session, now) {
+			if session.Tokens, err = s.refresh(ctx, session.Tokens.Refresh); err != nil {
+				session = current
 				return r, err
 			}
 		}
-		return s.sealRecord(h, state, r.Seen)
+		return s.newEncryptedRecord(idHash, session, r.Seen)
 	})
 	switch {
 	case err == nil:
-		return state, nil
+		return session, nil
 	case errors.Is(err, ErrNone):
 		return Session{}, err
 	case errors.Is(err, ErrRefused):
-		s.log.InfoContext(ctx, "session ended: tokens not renewed", "user", state.User.Name, "err", err)
-		return Session{}, errors.Join(ErrNone, s.store.Delete(ctx, h))
-	case isExpired(state.Tokens, time.Now()):
+		s.log.InfoContext(ctx, "session ended: tokens not renewed", "user", session.User.Name, "err", err)
+		return Session{}, errors.Join(ErrNone, s.store.DeleteSession(ctx, idHash))
+	case areTokensExpired(session.Tokens, time.Now()):
 		return Session{}, fmt.Errorf("renew tokens: %w", err)
 	}
-	s.log.WarnContext(ctx, "tokens not renewed, using the old one until it expires", "user", state.User.Name, "err", err)
-	return state, nil
+	s.log.WarnContext(ctx, "tokens not renewed, using the old one until it expires", "user", session.User.Name, "err", err)
+	return session, nil
 }
 
-func (s *Sessions) sealRecord(h Hash, state Session, seen time.Time) (Record, error) {
-	sealed, err := s.sealer.sealSession(h, state)
-	return Record{Hash: h, Sealed: sealed, Seen: seen, Expires: state.Expires}, err
+func (s *Sessions) newEncryptedRecord(idHash Hash, session Session, lastSeen time.Time) (Record, error) {
+	sealed, err := s.sealer.encryptSession(idHash, session)
+	return Record{Hash: idHash, Sealed: sealed, Seen: lastSeen, Expires: session.Expires}, err
 }
 
-// End ends a session. An unknown one has ended already.
-func (s *Sessions) End(ctx context.Context, id string) error {
-	if err := s.store.Delete(ctx, hashID(id)); err != nil {
+// EndSession ends a session. An unknown one has ended already.
+func (s *Sessions) EndSession(ctx context.Context, id string) error {
+	if err := s.store.DeleteSession(ctx, hashID(id)); err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
 	return nil
 }
 
-// Run deletes old sessions until ctx ends.
-func (s *Sessions) Run(ctx context.Context) error {
+// RunCleanup deletes old sessions until ctx ends.
+func (s *Sessions) RunCleanup(ctx context.Context) error {
 	ticker := time.NewTicker(cleanupEvery)
 	defer ticker.Stop()
 	for {
 		now := time.Now()
-		if err := s.store.DeleteOld(ctx, now, now.Add(-s.cfg.Idle)); err != nil && ctx.Err() == nil {
+		if err := s.store.DeleteExpiredAndIdle(ctx, now, now.Add(-s.cfg.Idle)); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "old sessions not deleted", "err", err)
 		}
 		select {
@@ -248,22 +250,22 @@ func (s *Sessions) Run(ctx context.Context) error {
 	}
 }
 
-// CSRFToken returns the token that protects the writes of a browser. It belongs to a random cookie
+// DeriveCSRFToken returns the token that protects the writes of a browser. It belongs to a random cookie
 // and to a session, which may be empty.
-func (s *Sessions) CSRFToken(cookie, id string) string {
+func (s *Sessions) DeriveCSRFToken(csrfCookie, sessionID string) string {
 	mac := hmac.New(sha256.New, s.sealer.csrfKey)
-	_, _ = fmt.Fprintf(mac, "%d:%s:%s", len(cookie), cookie, id) // a hash never fails
+	_, _ = fmt.Fprintf(mac, "%d:%s:%s", len(csrfCookie), csrfCookie, sessionID) // a hash never fails
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Seal encrypts a text for a cookie with one purpose.
-func (s *Sessions) Seal(purpose string, text []byte) string {
-	return base64.RawURLEncoding.EncodeToString(s.sealer.aead.Seal(nil, nil, text, []byte(purpose)))
+// EncryptForCookie encrypts a text for a cookie with one purpose.
+func (s *Sessions) EncryptForCookie(purpose string, plaintext []byte) string {
+	return base64.RawURLEncoding.EncodeToString(s.sealer.aead.Seal(nil, nil, plaintext, []byte(purpose)))
 }
 
-// Open returns a text that Seal has encrypted for the same purpose.
-func (s *Sessions) Open(purpose, sealed string) ([]byte, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+// DecryptFromCookie returns a text that Seal has encrypted for the same purpose.
+func (s *Sessions) DecryptFromCookie(purpose, encrypted string) (plaintext []byte, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(encrypted)
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
@@ -274,8 +276,8 @@ func (s *Sessions) Open(purpose, sealed string) ([]byte, error) {
 	return text, nil
 }
 
-// NewID returns a random id.
-func NewID() string {
+// NewRandomID returns a random id.
+func NewRandomID() string {
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw) // never fails
 	return base64.RawURLEncoding.EncodeToString(raw)

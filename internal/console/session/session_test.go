@@ -17,17 +17,17 @@ import (
 )
 
 func TestMemory(t *testing.T) {
-	consoletest.TestSessions(t, func(*testing.T) session.Store { return session.NewMemory() })
+	consoletest.RunSessionStoreTests(t, func(*testing.T) session.Store { return session.NewMemoryStore() })
 }
 
 func newSessions(store session.Store, refresh session.RefreshFunc) *session.Sessions {
 	cfg := session.Config{Idle: time.Hour, Lifetime: 12 * time.Hour}
-	return session.New(cfg, session.NewKey(), store, refresh, slog.New(slog.DiscardHandler))
+	return session.New(cfg, session.NewRandomKey(), store, refresh, slog.New(slog.DiscardHandler))
 }
 
 func start(t *testing.T, s *session.Sessions, tokens session.Tokens) string {
 	t.Helper()
-	id, _, err := s.Start(t.Context(), session.User{Name: "alice"}, tokens)
+	id, _, err := s.CreateSession(t.Context(), session.User{Name: "alice"}, tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +47,13 @@ func TestExpiry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSessions(session.NewMemory(), nil)
+				s := newSessions(session.NewMemoryStore(), nil)
 				began := time.Now()
 				id := start(t, s, session.Tokens{Bearer: "b"})
 				last := time.Duration(0)
 				for {
 					time.Sleep(tc.every)
-					if _, err := s.Get(t.Context(), id); err != nil {
+					if _, err := s.GetAndRecordUse(t.Context(), id); err != nil {
 						if !errors.Is(err, session.ErrNone) {
 							t.Fatal(err)
 						}
@@ -73,7 +73,7 @@ func TestExpiry(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		s := newSessions(session.NewMemory(), func(_ context.Context, old string) (session.Tokens, error) {
+		s := newSessions(session.NewMemoryStore(), func(_ context.Context, old string) (session.Tokens, error) {
 			n := calls.Add(1)
 			time.Sleep(time.Second) // the issuer takes its time
 			if want := fmt.Sprint("r", n-1); old != want {
@@ -83,7 +83,7 @@ func TestRefresh(t *testing.T) {
 		})
 		id := start(t, s, session.Tokens{Bearer: "b0", Refresh: "r0", Expires: time.Now().Add(10 * time.Minute)})
 		get := func() string {
-			got, err := s.Get(t.Context(), id)
+			got, err := s.GetAndRecordUse(t.Context(), id)
 			if err != nil {
 				t.Error(err)
 			}
@@ -122,14 +122,14 @@ func TestRefreshFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSessions(session.NewMemory(), func(context.Context, string) (session.Tokens, error) { return session.Tokens{}, tc.fails })
+				s := newSessions(session.NewMemoryStore(), func(context.Context, string) (session.Tokens, error) { return session.Tokens{}, tc.fails })
 				id := start(t, s, session.Tokens{Bearer: "b0", Refresh: "r0", Expires: time.Now().Add(10 * time.Minute)})
 				time.Sleep(9*time.Minute + 30*time.Second)
-				if _, err := s.Get(t.Context(), id); !errors.Is(err, tc.before) {
+				if _, err := s.GetAndRecordUse(t.Context(), id); !errors.Is(err, tc.before) {
 					t.Errorf("before the expiry: %v, want %v", err, tc.before)
 				}
 				time.Sleep(time.Minute)
-				if _, err := s.Get(t.Context(), id); !errors.Is(err, tc.after) {
+				if _, err := s.GetAndRecordUse(t.Context(), id); !errors.Is(err, tc.after) {
 					t.Errorf("after the expiry: %v, want %v", err, tc.after)
 				}
 			})
@@ -141,7 +141,7 @@ var errAway = errors.New("away")
 
 // TestAtRest covers what a store sees of a session, and that another key or another row do not open it.
 func TestAtRest(t *testing.T) {
-	store := &spy{Memory: session.NewMemory()}
+	store := &spy{MemoryStore: session.NewMemoryStore()}
 	s := newSessions(store, nil)
 	id := start(t, s, session.Tokens{Bearer: "secret-bearer", Refresh: "secret-refresh"})
 	other := start(t, s, session.Tokens{Bearer: "other"})
@@ -155,30 +155,30 @@ func TestAtRest(t *testing.T) {
 	if err := store.Create(t.Context(), swapped); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(t.Context(), id); !errors.Is(err, session.ErrNone) {
+	if _, err := s.GetAndRecordUse(t.Context(), id); !errors.Is(err, session.ErrNone) {
 		t.Errorf("the contents of another session: %v", err)
 	}
-	if _, err := newSessions(store, nil).Get(t.Context(), other); !errors.Is(err, session.ErrNone) {
+	if _, err := newSessions(store, nil).GetAndRecordUse(t.Context(), other); !errors.Is(err, session.ErrNone) {
 		t.Errorf("another key: %v", err)
 	}
 }
 
 type spy struct {
-	*session.Memory
+	*session.MemoryStore
 
 	created []session.Record
 }
 
 func (s *spy) Create(ctx context.Context, r session.Record) error {
 	s.created = append(s.created, r)
-	return s.Memory.Create(ctx, r)
+	return s.MemoryStore.CreateSession(ctx, r)
 }
 
 func TestParseKey(t *testing.T) {
-	if _, err := session.ParseKey("secret"); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := session.ParseBase64Key("secret"); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a short key: %v", err)
 	}
-	if _, err := session.ParseKey("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"); err != nil {
+	if _, err := session.ParseBase64Key("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"); err != nil {
 		t.Error(err)
 	}
 }

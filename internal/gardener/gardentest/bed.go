@@ -17,9 +17,9 @@ import (
 
 // A Writer is the part of a garden that a cluster-worker uses.
 type Writer interface {
-	ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error)
+	ApplyShoot(ctx context.Context, manifest shoot.Manifest, seenBefore bool) (shoot.Applied, error)
 	DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error)
-	PreflightShoot(ctx context.Context, m shoot.Manifest) error
+	DryRunShoot(ctx context.Context, manifest shoot.Manifest) error
 	Probe(ctx context.Context) error
 }
 
@@ -28,7 +28,7 @@ type Reader interface {
 	GetShoot(ctx context.Context, name string) (shoot.Observed, error)
 	ListShoots(ctx context.Context) (shoot.List, error)
 	WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error
-	Project(ctx context.Context) (string, error)
+	FindProjectName(ctx context.Context) (projectName string, err error)
 }
 
 // A Garden is a Writer and a Reader.
@@ -65,13 +65,13 @@ const Installation = "4be0643f-1d98-473b-97cd-ca98a65347dd"
 // patience limits every wait of the suite, on a busy machine as well.
 const patience = 60 * time.Second
 
-// Manifest returns a Shoot of the suite with one pool, at a generation.
-func Manifest(name string, generation int64) shoot.Manifest {
+// NewManifest returns a Shoot of the suite with one pool, at a generation.
+func NewManifest(name string, generation int64) shoot.Manifest {
 	return shoot.Manifest{
 		APIVersion: shoot.APIVersion, Kind: shoot.Kind,
 		Metadata: shoot.Metadata{
 			Name:   name,
-			Labels: map[string]string{shoot.LabelCluster: clusterID(name), shoot.LabelInstallation: Installation},
+			Labels: map[string]string{shoot.LabelCluster: clusterIDOf(name), shoot.LabelInstallation: Installation},
 			Annotations: map[string]string{
 				shoot.AnnotationGeneration: strconv.FormatInt(generation, 10),
 				shoot.AnnotationName:       "the cluster of " + name,
@@ -81,19 +81,19 @@ func Manifest(name string, generation int64) shoot.Manifest {
 			CloudProfile: shoot.CloudProfile{Name: "local"}, CredentialsBindingName: "local", Region: "local",
 			Kubernetes: shoot.Kubernetes{Version: "1.34.2"},
 			Networking: &shoot.Networking{Type: "calico", Nodes: "10.0.0.0/16"},
-			Provider:   shoot.Provider{Type: "local", Workers: []shoot.Worker{Worker("default")}},
+			Provider:   shoot.Provider{Type: "local", Workers: []shoot.Worker{NewWorker("default")}},
 		},
 	}
 }
 
-// Worker returns a pool of the suite.
-func Worker(name string) shoot.Worker {
+// NewWorker returns a pool of the suite.
+func NewWorker(name string) shoot.Worker {
 	return shoot.Worker{Name: name, Machine: shoot.Machine{Type: "local"}, Minimum: 1, Maximum: 3}
 }
 
-// shootRef returns the reference to the Shoot of Manifest.
-func shootRef(name string) shoot.Ref {
-	return shoot.Ref{Name: name, Cluster: clusterID(name), Installation: Installation}
+// newShootRef returns the reference to the Shoot of Manifest.
+func newShootRef(name string) shoot.Ref {
+	return shoot.Ref{Name: name, Cluster: clusterIDOf(name), Installation: Installation}
 }
 
-func clusterID(name string) string { return "cluster-of-" + name }
+func clusterIDOf(name string) string { return "cluster-of-" + name }

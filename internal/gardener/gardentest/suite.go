@@ -13,17 +13,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// Run runs the suite. It calls open for each test.
-func Run(t *testing.T, open func(t *testing.T) *Bed) {
+// RunSuite runs the suite. It calls open for each test.
+func RunSuite(t *testing.T, open func(t *testing.T) *Bed) {
 	t.Helper()
 	tests := []struct {
 		name string
 		run  func(t *testing.T, bed *Bed)
 	}{
-		{"Create", testCreate},
+		{"Create", testApplyCreatesShoot},
 		{"AppliedAgain", testRepeatedApplyChangesNothing},
 		{"OnlyNotedAgain", testApplyNotesNewGenerationOnly},
-		{"Update", testUpdate},
+		{"Update", testApplyUpdatesShoot},
 		{"PoolRemoved", testPoolRemovedFromManifest},
 		{"PoolRemovedThatOthersChanged", testRemovesPoolThatOthersChanged},
 		{"OthersPool", testPoolsOfOthersRemoved},
@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 		{"ForeignShoot", testForeignShootNeverTouched},
 		{"GoneAndMadeAgain", testDeletedShootCreatedAgain},
 		{"ManyAtOnce", testConcurrentAppliesKeepNewest},
-		{"DeleteAbsent", testDeleteAbsent},
+		{"DeleteAbsent", testDeleteOfAbsentShootSucceeds},
 		{"DeleteLingering", testRepeatedDeleteWhileLingering},
 		{"ApplyWhileDeleting", testApplyWhileDeletingRejected},
 		{"DeleteOtherUID", testDeleteIgnoresUID},
@@ -53,37 +53,37 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 	}
 }
 
-func (b *Bed) mustApply(t *testing.T, m shoot.Manifest, seenBefore bool) shoot.Applied {
+func (b *Bed) mustApplyShoot(t *testing.T, m shoot.Manifest, seenBefore bool) shoot.Applied {
 	t.Helper()
-	a, err := b.Garden.ApplyShoot(boundedContext(t), m, seenBefore)
+	a, err := b.Garden.ApplyShoot(newTimeoutContext(t), m, seenBefore)
 	if err != nil {
 		t.Fatalf("apply %q: %v", m.Metadata.Name, err)
 	}
 	return a
 }
 
-func (b *Bed) mustGet(t *testing.T, name string) shoot.Observed {
+func (b *Bed) mustGetShoot(t *testing.T, name string) shoot.Observed {
 	t.Helper()
-	o, err := b.Garden.GetShoot(boundedContext(t), name)
+	o, err := b.Garden.GetShoot(newTimeoutContext(t), name)
 	if err != nil {
 		t.Fatalf("get %q: %v", name, err)
 	}
 	return o
 }
 
-func (b *Bed) mustDelete(t *testing.T, name string) shoot.Deletion {
+func (b *Bed) mustDeleteShoot(t *testing.T, name string) shoot.Deletion {
 	t.Helper()
-	d, err := b.Garden.DeleteShoot(boundedContext(t), shootRef(name))
+	d, err := b.Garden.DeleteShoot(newTimeoutContext(t), newShootRef(name))
 	if err != nil {
 		t.Fatalf("delete %q: %v", name, err)
 	}
 	return d
 }
 
-// awaitGone waits until no Shoot has the name.
-func (b *Bed) awaitGone(t *testing.T, name string) {
+// waitUntilShootGone waits until no Shoot has the name.
+func (b *Bed) waitUntilShootGone(t *testing.T, name string) {
 	t.Helper()
-	ctx := boundedContext(t)
+	ctx := newTimeoutContext(t)
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -99,8 +99,8 @@ func (b *Bed) awaitGone(t *testing.T, name string) {
 	}
 }
 
-// wantClass fails the test unless err is a shoot.Error of the class.
-func wantClass(t *testing.T, err error, want shoot.Class) {
+// wantErrorClass fails the test unless err is a shoot.Error of the class.
+func wantErrorClass(t *testing.T, err error, want shoot.Class) {
 	t.Helper()
 	e, ok := errors.AsType[*shoot.Error](err)
 	if !ok || e.Class != want {
@@ -108,7 +108,7 @@ func wantClass(t *testing.T, err error, want shoot.Class) {
 	}
 }
 
-func wantPools(t *testing.T, s shoot.Spec, want ...string) {
+func wantWorkerPools(t *testing.T, s shoot.Spec, want ...string) {
 	t.Helper()
 	got := []string{}
 	for _, w := range s.Provider.Workers {
@@ -120,8 +120,8 @@ func wantPools(t *testing.T, s shoot.Spec, want ...string) {
 	}
 }
 
-// boundedContext returns the test's context with a timeout.
-func boundedContext(t *testing.T) context.Context {
+// newTimeoutContext returns the test's context with a timeout.
+func newTimeoutContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -130,28 +130,28 @@ func boundedContext(t *testing.T) context.Context {
 
 func testPreflightStoresNothing(t *testing.T, bed *Bed) {
 	t.Helper()
-	if err := bed.Garden.PreflightShoot(boundedContext(t), Manifest("a", 1)); err != nil {
+	if err := bed.Garden.DryRunShoot(newTimeoutContext(t), NewManifest("a", 1)); err != nil {
 		t.Errorf("a good Shoot: %v", err)
 	}
-	if _, err := bed.Garden.GetShoot(boundedContext(t), "a"); !errors.Is(err, shoot.ErrNotFound) {
+	if _, err := bed.Garden.GetShoot(newTimeoutContext(t), "a"); !errors.Is(err, shoot.ErrNotFound) {
 		t.Errorf("it was stored: %v", err)
 	}
-	unknown := Manifest("a", 1)
+	unknown := NewManifest("a", 1)
 	unknown.Spec.Kubernetes.Version = "9.99"
-	wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), unknown), shoot.ClassInvalid)
-	bad := Manifest("a", 1)
+	wantErrorClass(t, bed.Garden.DryRunShoot(newTimeoutContext(t), unknown), shoot.ClassInvalid)
+	bad := NewManifest("a", 1)
 	bad.Spec.Provider.Workers[0].Minimum = 5
-	wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), bad), shoot.ClassInvalid)
+	wantErrorClass(t, bed.Garden.DryRunShoot(newTimeoutContext(t), bad), shoot.ClassInvalid)
 
-	bed.mustApply(t, Manifest("a", 1), false)
-	was := bed.mustGet(t, "a")
-	wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), bad), shoot.ClassInvalid)
-	good := Manifest("a", 2)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	was := bed.mustGetShoot(t, "a")
+	wantErrorClass(t, bed.Garden.DryRunShoot(newTimeoutContext(t), bad), shoot.ClassInvalid)
+	good := NewManifest("a", 2)
 	good.Spec.Provider.Workers[0].Maximum = 9
-	if err := bed.Garden.PreflightShoot(boundedContext(t), good); err != nil {
+	if err := bed.Garden.DryRunShoot(newTimeoutContext(t), good); err != nil {
 		t.Errorf("a good change: %v", err)
 	}
-	if diff := cmp.Diff(was, bed.mustGet(t, "a")); diff != "" {
+	if diff := cmp.Diff(was, bed.mustGetShoot(t, "a")); diff != "" {
 		t.Errorf("it was stored: %s (-before +after)", diff)
 	}
 }
@@ -168,7 +168,7 @@ func testInvalidManifestsRejected(t *testing.T, bed *Bed) {
 		"NameTooLong":      {reason: "with the project's name it has more than 21 characters", name: long, edit: func(*shoot.Spec) {}, says: "21"},
 		"MaximumBelow":     {reason: "maximum below minimum", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Minimum = 5 }, says: "minimum value"},
 		"WorkerNameLong":   {reason: "more than 15 characters", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Name = "a-name-that-is-long" }, says: "15"},
-		"SameWorkerTwice":  {reason: "two pools of one name", edit: func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("default")) }, says: "uplicate"},
+		"SameWorkerTwice":  {reason: "two pools of one name", edit: func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, NewWorker("default")) }, says: "uplicate"},
 		"NoSuchVersion":    {reason: "Gardener answers 403", edit: func(s *shoot.Spec) { s.Kubernetes.Version = "1.99.0" }, says: "1.99.0"},
 		"NoSuchMinor":      {reason: "no version of the cloud profile is of it", edit: func(s *shoot.Spec) { s.Kubernetes.Version = "9.99" }, says: "9.99"},
 		"NoSuchMachine":    {reason: "Gardener answers 403", edit: func(s *shoot.Spec) { s.Provider.Workers[0].Machine.Type = "huge" }, says: "huge"},
@@ -178,17 +178,17 @@ func testInvalidManifestsRejected(t *testing.T, bed *Bed) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m := Manifest("bad", 1)
+			m := NewManifest("bad", 1)
 			if test.name != "" {
 				m.Metadata.Name = test.name
 			}
 			test.edit(&m.Spec)
-			_, err := bed.Garden.ApplyShoot(boundedContext(t), m, false)
-			wantClass(t, err, shoot.ClassInvalid)
+			_, err := bed.Garden.ApplyShoot(newTimeoutContext(t), m, false)
+			wantErrorClass(t, err, shoot.ClassInvalid)
 			if !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%s: got %q, want it to say %q", test.reason, err, test.says)
 			}
-			_, err = bed.Garden.GetShoot(boundedContext(t), m.Metadata.Name)
+			_, err = bed.Garden.GetShoot(newTimeoutContext(t), m.Metadata.Name)
 			if !errors.Is(err, shoot.ErrNotFound) {
 				t.Errorf("it was stored: %v", err)
 			}
@@ -200,30 +200,30 @@ func testInvalidManifestsRejected(t *testing.T, bed *Bed) {
 // testInvalidChangesRejected tests invalid changes of an existing Shoot.
 func testInvalidChangesRejected(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	for reason, edit := range map[string]func(*shoot.Spec){
 		"no workers any more": func(s *shoot.Spec) { s.Provider.Workers = nil },
 		"another network":     func(s *shoot.Spec) { s.Networking.Type = "cilium" },
 		"another region":      func(s *shoot.Spec) { s.Region = "moon" },
 		"no such version":     func(s *shoot.Spec) { s.Kubernetes.Version = "9.99" },
 	} {
-		m := Manifest("a", 2)
+		m := NewManifest("a", 2)
 		edit(&m.Spec)
-		if _, err := bed.Garden.ApplyShoot(boundedContext(t), m, true); shoot.ClassOf(err) != shoot.ClassInvalid {
+		if _, err := bed.Garden.ApplyShoot(newTimeoutContext(t), m, true); shoot.ClassOf(err) != shoot.ClassInvalid {
 			t.Errorf("%s: got %v (%s)", reason, err, shoot.ClassOf(err))
 		}
 	}
-	if got := bed.mustGet(t, "a"); got.Generation != 1 || got.SentGeneration != 1 {
+	if got := bed.mustGetShoot(t, "a"); got.Generation != 1 || got.SentGeneration != 1 {
 		t.Errorf("after changes that were refused the Shoot is at generation %d, by ours %d", got.Generation, got.SentGeneration)
 	}
 }
 
 func testProbeAndProject(t *testing.T, bed *Bed) {
 	t.Helper()
-	if err := bed.Garden.Probe(boundedContext(t)); err != nil {
+	if err := bed.Garden.Probe(newTimeoutContext(t)); err != nil {
 		t.Errorf("probe: %v", err)
 	}
-	if got, err := bed.Garden.Project(boundedContext(t)); err != nil || got != bed.Project {
+	if got, err := bed.Garden.FindProjectName(newTimeoutContext(t)); err != nil || got != bed.Project {
 		t.Errorf("the project is %q, %v, want %q", got, err, bed.Project)
 	}
 }

@@ -35,7 +35,7 @@ func (v *view) applyEvent(e shoot.Event) {
 // watchUntil watches from the version of the view until enough returns true.
 func (v *view) watchUntil(t *testing.T, bed *Bed, enough func() bool) {
 	t.Helper()
-	err := bed.Garden.WatchShoots(boundedContext(t), v.version, func(e shoot.Event) error {
+	err := bed.Garden.WatchShoots(newTimeoutContext(t), v.version, func(e shoot.Event) error {
 		v.applyEvent(e)
 		if enough() {
 			return errEnough
@@ -49,23 +49,23 @@ func (v *view) watchUntil(t *testing.T, bed *Bed, enough func() bool) {
 
 func testWatchReportsOwnChanges(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("before", 1), false)
-	l, err := bed.Garden.ListShoots(boundedContext(t))
+	bed.mustApplyShoot(t, NewManifest("before", 1), false)
+	l, err := bed.Garden.ListShoots(newTimeoutContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := &view{shoots: map[string]shoot.Observed{}, version: l.ResourceVersion}
 
 	made := make(chan error, 1)
-	ctx := boundedContext(t)
+	ctx := newTimeoutContext(t)
 	go func() {
 		for i := range 10 {
-			if _, err := bed.Garden.ApplyShoot(ctx, Manifest(fmt.Sprintf("s%02d", i), 1), false); err != nil {
+			if _, err := bed.Garden.ApplyShoot(ctx, NewManifest(fmt.Sprintf("s%02d", i), 1), false); err != nil {
 				made <- err
 				return
 			}
 		}
-		m := Manifest("before", 2)
+		m := NewManifest("before", 2)
 		m.Spec.Provider.Workers[0].Maximum = 8
 		_, err := bed.Garden.ApplyShoot(ctx, m, true)
 		made <- err
@@ -75,18 +75,18 @@ func testWatchReportsOwnChanges(t *testing.T, bed *Bed) {
 		t.Fatal(err)
 	}
 	for name, o := range v.shoots {
-		if diff := cmp.Diff(bed.mustGet(t, name), o); diff != "" {
+		if diff := cmp.Diff(bed.mustGetShoot(t, name), o); diff != "" {
 			t.Errorf("%s was told of otherwise than it is: %s (-is +told)", name, diff)
 		}
 	}
 
 	// The watch continues where it was, without a lost event.
-	foreign := Manifest("foreign", 1)
+	foreign := NewManifest("foreign", 1)
 	foreign.Metadata.Labels = nil
 	bed.Put(t, foreign)
-	bed.mustDelete(t, "s03")
-	bed.awaitGone(t, "s03")
-	bed.mustApply(t, Manifest("last", 1), false)
+	bed.mustDeleteShoot(t, "s03")
+	bed.waitUntilShootGone(t, "s03")
+	bed.mustApplyShoot(t, NewManifest("last", 1), false)
 	v.watchUntil(t, bed, func() bool { return len(v.gone) > 0 && v.shoots["last"].Name != "" })
 	if diff := cmp.Diff([]string{"s03"}, v.gone); diff != "" {
 		t.Errorf("gone: %s (-want +got)", diff)
@@ -98,8 +98,8 @@ func testWatchReportsOwnChanges(t *testing.T, bed *Bed) {
 
 func testWatchFromForgottenVersionExpires(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
-	err := bed.Garden.WatchShoots(boundedContext(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	err := bed.Garden.WatchShoots(newTimeoutContext(t), bed.Forgotten(t), func(shoot.Event) error { return nil })
 	if !errors.Is(err, shoot.ErrExpired) {
 		t.Errorf("from a version of long ago: got %v", err)
 	}
@@ -107,16 +107,16 @@ func testWatchFromForgottenVersionExpires(t *testing.T, bed *Bed) {
 
 func testWatchReturnsHandlerError(t *testing.T, bed *Bed) {
 	t.Helper()
-	l, err := bed.Garden.ListShoots(boundedContext(t))
+	l, err := bed.Garden.ListShoots(newTimeoutContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	bed.mustApply(t, Manifest("a", 1), false)
-	err = bed.Garden.WatchShoots(boundedContext(t), l.ResourceVersion, func(shoot.Event) error { return errEnough })
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	err = bed.Garden.WatchShoots(newTimeoutContext(t), l.ResourceVersion, func(shoot.Event) error { return errEnough })
 	if !errors.Is(err, errEnough) {
 		t.Errorf("got %v, want the handler's error", err)
 	}
-	ctx, cancel := context.WithCancelCause(boundedContext(t))
+	ctx, cancel := context.WithCancelCause(newTimeoutContext(t))
 	cancel(errEnough)
 	err = bed.Garden.WatchShoots(ctx, l.ResourceVersion, func(shoot.Event) error { return nil })
 	if !errors.Is(err, errEnough) && !errors.Is(err, context.Canceled) {

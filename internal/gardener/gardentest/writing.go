@@ -12,15 +12,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-func testCreate(t *testing.T, bed *Bed) {
+func testApplyCreatesShoot(t *testing.T, bed *Bed) {
 	t.Helper()
-	got := bed.mustApply(t, Manifest("a", 7), false)
+	got := bed.mustApplyShoot(t, NewManifest("a", 7), false)
 	if !got.Created || !got.Changed || got.UID == "" || got.Generation != 1 {
 		t.Errorf("got %+v", got)
 	}
-	o := bed.mustGet(t, "a")
+	o := bed.mustGetShoot(t, "a")
 	want := shoot.Observed{
-		Name: "a", UID: got.UID, Cluster: clusterID("a"), Installation: Installation, SentGeneration: 7, Generation: 1, Version: "1.34.2",
+		Name: "a", UID: got.UID, Cluster: clusterIDOf("a"), Installation: Installation, SentGeneration: 7, Generation: 1, Version: "1.34.2",
 	}
 	if o.Created.IsZero() || o.ResourceVersion == "" {
 		t.Errorf("it has no time or no version: %+v", o)
@@ -30,60 +30,60 @@ func testCreate(t *testing.T, bed *Bed) {
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
-	wantPools(t, bed.Spec(t, "a"), "default")
+	wantWorkerPools(t, bed.Spec(t, "a"), "default")
 }
 
 func testRepeatedApplyChangesNothing(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.mustApply(t, Manifest("a", 1), false)
+	first := bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	var was shoot.Observed
 	for i, seen := range []bool{true, true, false} { // false is the case after a lost answer
-		got := bed.mustApply(t, Manifest("a", 1), seen)
+		got := bed.mustApplyShoot(t, NewManifest("a", 1), seen)
 		want := shoot.Applied{UID: first.UID, Generation: first.Generation}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("seen %t: %s (-want +got)", seen, diff)
 		}
 		if i == 0 { // Gardener may have added some of its labels only now
-			was = bed.mustGet(t, "a")
+			was = bed.mustGetShoot(t, "a")
 		}
 	}
-	if diff := cmp.Diff(was, bed.mustGet(t, "a")); diff != "" {
+	if diff := cmp.Diff(was, bed.mustGetShoot(t, "a")); diff != "" {
 		t.Errorf("it was written to: %s (-want +got)", diff)
 	}
 }
 
 func testApplyNotesNewGenerationOnly(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.mustApply(t, Manifest("a", 1), false)
-	got := bed.mustApply(t, Manifest("a", 2), true)
+	first := bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	got := bed.mustApplyShoot(t, NewManifest("a", 2), true)
 	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: first.Generation}, got); diff != "" {
 		t.Errorf("only our own generation changed: %s (-want +got)", diff)
 	}
-	if got := bed.mustGet(t, "a").SentGeneration; got != 2 {
+	if got := bed.mustGetShoot(t, "a").SentGeneration; got != 2 {
 		t.Errorf("generation %d is noted, want 2", got)
 	}
 }
 
-func testUpdate(t *testing.T, bed *Bed) {
+func testApplyUpdatesShoot(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.mustApply(t, Manifest("a", 1), false)
-	m := Manifest("a", 2)
+	first := bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	m := NewManifest("a", 2)
 	m.Spec.Kubernetes.Version = "1.34.3"
 	m.Spec.Provider.Workers[0].Maximum = 9
-	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"))
-	got := bed.mustApply(t, m, true)
+	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, NewWorker("more"))
+	got := bed.mustApplyShoot(t, m, true)
 	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: 2, Changed: true}, got); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
 	s := bed.Spec(t, "a")
-	wantPools(t, s, "default", "more")
-	if s.Kubernetes.Version != "1.34.3" || maximumOf(s) != 9 {
+	wantWorkerPools(t, s, "default", "more")
+	if s.Kubernetes.Version != "1.34.3" || maximumOfDefaultPool(s) != 9 {
 		t.Errorf("the change is not there: %+v", s)
 	}
 }
 
-// maximumOf returns the maximum of the pool that every Shoot here has.
-func maximumOf(s shoot.Spec) int32 {
+// maximumOfDefaultPool returns the maximum of the pool that every Shoot here has.
+func maximumOfDefaultPool(s shoot.Spec) int32 {
 	for _, w := range s.Provider.Workers {
 		if w.Name == "default" {
 			return w.Maximum
@@ -94,35 +94,37 @@ func maximumOf(s shoot.Spec) int32 {
 
 func testPoolRemovedFromManifest(t *testing.T, bed *Bed) {
 	t.Helper()
-	m := Manifest("a", 1)
-	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"))
-	bed.mustApply(t, m, false)
-	m = Manifest("a", 2)
-	m.Spec.Provider.Workers = []shoot.Worker{Worker("other")}
-	bed.mustApply(t, m, true)
-	wantPools(t, bed.Spec(t, "a"), "other")
+	m := NewManifest("a", 1)
+	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, NewWorker("more"))
+	bed.mustApplyShoot(t, m, false)
+	m = NewManifest("a", 2)
+	m.Spec.Provider.Workers = []shoot.Worker{NewWorker("other")}
+	bed.mustApplyShoot(t, m, true)
+	wantWorkerPools(t, bed.Spec(t, "a"), "other")
 }
 
 // testPoolsOfOthersRemoved tests that pools of other clients are removed, even when added again,
 // and all at once.
 func testPoolsOfOthersRemoved(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
-	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers = append(s.Provider.Workers, Worker("more"), Worker("most")) })
-	m := Manifest("a", 2)
-	m.Spec.Provider.Workers = []shoot.Worker{Worker("other"), Worker("most")}
-	if err := bed.Garden.PreflightShoot(boundedContext(t), m); err != nil {
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	bed.Edit(t, "a", func(s *shoot.Spec) {
+		s.Provider.Workers = append(s.Provider.Workers, NewWorker("more"), NewWorker("most"))
+	})
+	m := NewManifest("a", 2)
+	m.Spec.Provider.Workers = []shoot.Worker{NewWorker("other"), NewWorker("most")}
+	if err := bed.Garden.DryRunShoot(newTimeoutContext(t), m); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
-	if got := bed.mustApply(t, m, true); !got.Changed {
+	if got := bed.mustApplyShoot(t, m, true); !got.Changed {
 		t.Errorf("got %+v, want a change", got)
 	}
-	wantPools(t, bed.Spec(t, "a"), "most", "other")
+	wantWorkerPools(t, bed.Spec(t, "a"), "most", "other")
 
-	m = Manifest("a", 3) // without a pool of another client that the apply took over
-	bed.mustApply(t, m, true)
-	wantPools(t, bed.Spec(t, "a"), "default")
-	if got := bed.mustApply(t, m, true); got.Changed {
+	m = NewManifest("a", 3) // without a pool of another client that the apply took over
+	bed.mustApplyShoot(t, m, true)
+	wantWorkerPools(t, bed.Spec(t, "a"), "default")
+	if got := bed.mustApplyShoot(t, m, true); got.Changed {
 		t.Errorf("applied again: %+v", got)
 	}
 }
@@ -131,93 +133,93 @@ func testPoolsOfOthersRemoved(t *testing.T, bed *Bed) {
 // raises the version of an image.
 func testRemovesPoolThatOthersChanged(t *testing.T, bed *Bed) {
 	t.Helper()
-	m := Manifest("a", 1)
-	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, Worker("more"), Worker("most"))
+	m := NewManifest("a", 1)
+	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, NewWorker("more"), NewWorker("most"))
 	for i := range m.Spec.Provider.Workers {
 		m.Spec.Provider.Workers[i].Machine.Image = &shoot.Image{Name: "local", Version: "1.0.0"}
 	}
-	bed.mustApply(t, m, false)
+	bed.mustApplyShoot(t, m, false)
 	bed.Edit(t, "a", func(s *shoot.Spec) {
 		for i := range s.Provider.Workers {
 			s.Provider.Workers[i].Machine.Image.Version = "1.1.0"
 		}
 	})
-	m = Manifest("a", 2)
-	m.Spec.Provider.Workers = []shoot.Worker{Worker("default"), Worker("other")}
-	if err := bed.Garden.PreflightShoot(boundedContext(t), m); err != nil {
+	m = NewManifest("a", 2)
+	m.Spec.Provider.Workers = []shoot.Worker{NewWorker("default"), NewWorker("other")}
+	if err := bed.Garden.DryRunShoot(newTimeoutContext(t), m); err != nil {
 		t.Errorf("preflight: %v", err)
 	}
-	bed.mustApply(t, m, true)
-	wantPools(t, bed.Spec(t, "a"), "default", "other")
+	bed.mustApplyShoot(t, m, true)
+	wantWorkerPools(t, bed.Spec(t, "a"), "default", "other")
 
-	m = Manifest("a", 3)
-	m.Spec.Provider.Workers = []shoot.Worker{Worker("last")}
-	got := bed.mustApply(t, m, true)
-	wantPools(t, bed.Spec(t, "a"), "last")
-	if o := bed.mustGet(t, "a"); !got.Changed || got.Generation != o.Generation || o.SentGeneration != 3 {
+	m = NewManifest("a", 3)
+	m.Spec.Provider.Workers = []shoot.Worker{NewWorker("last")}
+	got := bed.mustApplyShoot(t, m, true)
+	wantWorkerPools(t, bed.Spec(t, "a"), "last")
+	if o := bed.mustGetShoot(t, "a"); !got.Changed || got.Generation != o.Generation || o.SentGeneration != 3 {
 		t.Errorf("applied %+v, but it is at generation %d, by ours %d", got, o.Generation, o.SentGeneration)
 	}
-	if again := bed.mustApply(t, m, true); again.Changed {
+	if again := bed.mustApplyShoot(t, m, true); again.Changed {
 		t.Error("applied again, it changed again")
 	}
 }
 
 func testLabelDifferenceCountsAsChange(t *testing.T, bed *Bed) {
 	t.Helper()
-	m := Manifest("a", 1)
+	m := NewManifest("a", 1)
 	m.Metadata.Labels["team"] = "blue"
-	bed.mustApply(t, m, false)
-	if got := bed.mustApply(t, Manifest("a", 1), true); !got.Changed || got.Generation != 1 {
+	bed.mustApplyShoot(t, m, false)
+	if got := bed.mustApplyShoot(t, NewManifest("a", 1), true); !got.Changed || got.Generation != 1 {
 		t.Errorf("without a label that it had: %+v", got)
 	}
-	if got := bed.mustApply(t, m, true); !got.Changed || got.Generation != 1 {
+	if got := bed.mustApplyShoot(t, m, true); !got.Changed || got.Generation != 1 {
 		t.Errorf("with it again: %+v", got)
 	}
-	if got := bed.mustApply(t, m, true); got.Changed {
+	if got := bed.mustApplyShoot(t, m, true); got.Changed {
 		t.Errorf("with it still: %+v", got)
 	}
 }
 
 func testEditOfOthersReverted(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Maximum = 50 })
-	got := bed.mustApply(t, Manifest("a", 1), true)
+	got := bed.mustApplyShoot(t, NewManifest("a", 1), true)
 	if !got.Changed || got.Generation != 3 {
 		t.Errorf("got %+v, want a change and generation 3", got)
 	}
-	if got := maximumOf(bed.Spec(t, "a")); got != 3 {
+	if got := maximumOfDefaultPool(bed.Spec(t, "a")); got != 3 {
 		t.Errorf("the maximum is %d, want ours, 3", got)
 	}
 }
 
 func testUnsetFieldsOfOthersKept(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) {
 		s.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.1.0"}
 	})
-	m := Manifest("a", 2)
+	m := NewManifest("a", 2)
 	m.Spec.Provider.Workers[0].Maximum = 4
-	bed.mustApply(t, m, true)
+	bed.mustApplyShoot(t, m, true)
 	s := bed.Spec(t, "a")
 	if i := s.Provider.Workers[0].Machine.Image; i == nil || i.Version != "1.1.0" {
 		t.Errorf("the image that somebody else chose is now %+v", i)
 	}
-	if got := maximumOf(s); got != 4 {
+	if got := maximumOfDefaultPool(s); got != 4 {
 		t.Errorf("the maximum is %d, want 4", got)
 	}
 }
 
 func testVersionNeverLowered(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Kubernetes.Version = "1.34.3" })
 	for i, version := range []string{"1.34.2", "1.34", ""} {
-		m := Manifest("a", int64(i)+2)
+		m := NewManifest("a", int64(i)+2)
 		m.Spec.Kubernetes.Version = version
-		bed.mustApply(t, m, true)
-		if got := bed.mustGet(t, "a").Version; got != "1.34.3" {
+		bed.mustApplyShoot(t, m, true)
+		if got := bed.mustGetShoot(t, "a").Version; got != "1.34.3" {
 			t.Errorf("with %q asked for it is %q, want 1.34.3", version, got)
 		}
 	}
@@ -225,12 +227,12 @@ func testVersionNeverLowered(t *testing.T, bed *Bed) {
 
 func testImageNeverLowered(t *testing.T, bed *Bed) {
 	t.Helper()
-	m := Manifest("a", 1)
+	m := NewManifest("a", 1)
 	m.Spec.Provider.Workers[0].Machine.Image = &shoot.Image{Name: "local", Version: "1.0.0"}
-	bed.mustApply(t, m, false)
+	bed.mustApplyShoot(t, m, false)
 	bed.Edit(t, "a", func(s *shoot.Spec) { s.Provider.Workers[0].Machine.Image.Version = "1.1.0" })
 	m.Spec.Provider.Workers[0].Maximum = 4
-	bed.mustApply(t, m, true)
+	bed.mustApplyShoot(t, m, true)
 	if got := bed.Spec(t, "a").Provider.Workers[0].Machine.Image.Version; got != "1.1.0" {
 		t.Errorf("the image is %s, want 1.1.0", got)
 	}
@@ -238,38 +240,38 @@ func testImageNeverLowered(t *testing.T, bed *Bed) {
 
 func testStaleGenerationRejected(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 5), false)
+	bed.mustApplyShoot(t, NewManifest("a", 5), false)
 	for _, seen := range []bool{true, false} {
-		m := Manifest("a", 4)
+		m := NewManifest("a", 4)
 		m.Spec.Provider.Workers[0].Maximum = 9
-		_, err := bed.Garden.ApplyShoot(boundedContext(t), m, seen)
-		wantClass(t, err, shoot.ClassConflict)
+		_, err := bed.Garden.ApplyShoot(newTimeoutContext(t), m, seen)
+		wantErrorClass(t, err, shoot.ClassConflict)
 	}
-	if got := bed.mustGet(t, "a"); got.SentGeneration != 5 || got.Generation != 1 {
+	if got := bed.mustGetShoot(t, "a"); got.SentGeneration != 5 || got.Generation != 1 {
 		t.Errorf("it was written to: generation %d, by ours %d", got.Generation, got.SentGeneration)
 	}
 }
 
 func testForeignShootNeverTouched(t *testing.T, bed *Bed) {
 	t.Helper()
-	nobodys := Manifest("nobodys", 1)
+	nobodys := NewManifest("nobodys", 1)
 	nobodys.Metadata.Labels, nobodys.Metadata.Annotations = nil, nil
-	another := Manifest("another", 1)
+	another := NewManifest("another", 1)
 	another.Metadata.Labels[shoot.LabelCluster] = "another"
-	elsewhere := Manifest("elsewhere", 1)
+	elsewhere := NewManifest("elsewhere", 1)
 	elsewhere.Metadata.Labels[shoot.LabelInstallation] = "8c0cb5b5-98ac-4fa3-a4a5-3fc3b3a52ea3"
 	for _, foreign := range []shoot.Manifest{nobodys, another, elsewhere} {
 		name := foreign.Metadata.Name
 		bed.Put(t, foreign)
-		was := bed.mustGet(t, name)
+		was := bed.mustGetShoot(t, name)
 		for _, seen := range []bool{true, false} {
-			_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest(name, 9), seen) // even with the same spec
-			wantClass(t, err, shoot.ClassForeign)
+			_, err := bed.Garden.ApplyShoot(newTimeoutContext(t), NewManifest(name, 9), seen) // even with the same spec
+			wantErrorClass(t, err, shoot.ClassForeign)
 		}
-		_, err := bed.Garden.DeleteShoot(boundedContext(t), shootRef(name))
-		wantClass(t, err, shoot.ClassForeign)
-		wantClass(t, bed.Garden.PreflightShoot(boundedContext(t), Manifest(name, 9)), shoot.ClassForeign)
-		if diff := cmp.Diff(was, bed.mustGet(t, name)); diff != "" {
+		_, err := bed.Garden.DeleteShoot(newTimeoutContext(t), newShootRef(name))
+		wantErrorClass(t, err, shoot.ClassForeign)
+		wantErrorClass(t, bed.Garden.DryRunShoot(newTimeoutContext(t), NewManifest(name, 9)), shoot.ClassForeign)
+		if diff := cmp.Diff(was, bed.mustGetShoot(t, name)); diff != "" {
 			t.Errorf("%s was written to: %s (-before +after)", name, diff)
 		}
 	}
@@ -277,10 +279,10 @@ func testForeignShootNeverTouched(t *testing.T, bed *Bed) {
 
 func testDeletedShootCreatedAgain(t *testing.T, bed *Bed) {
 	t.Helper()
-	first := bed.mustApply(t, Manifest("a", 1), false)
-	bed.mustDelete(t, "a")
-	bed.awaitGone(t, "a")
-	got := bed.mustApply(t, Manifest("a", 1), true)
+	first := bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	bed.mustDeleteShoot(t, "a")
+	bed.waitUntilShootGone(t, "a")
+	got := bed.mustApplyShoot(t, NewManifest("a", 1), true)
 	if !got.Created || got.UID == first.UID {
 		t.Errorf("got %+v, want another Shoot than %s", got, first.UID)
 	}
@@ -295,9 +297,9 @@ func testConcurrentAppliesKeepNewest(t *testing.T, bed *Bed) {
 	created, newest := 0, int64(0)
 	for i := range int64(most) {
 		calls.Go(func() {
-			m := Manifest("a", i+1)
+			m := NewManifest("a", i+1)
 			m.Spec.Provider.Workers[0].Maximum = int32(i) + 10 //nolint:gosec // small
-			a, err := bed.Garden.ApplyShoot(boundedContext(t), m, i%2 == 0)
+			a, err := bed.Garden.ApplyShoot(newTimeoutContext(t), m, i%2 == 0)
 			if err != nil && shoot.ClassOf(err) != shoot.ClassConflict {
 				t.Errorf("generation %d: %v", i+1, err)
 				return
@@ -316,52 +318,52 @@ func testConcurrentAppliesKeepNewest(t *testing.T, bed *Bed) {
 	if created != 1 {
 		t.Errorf("it was created %d times", created)
 	}
-	if got := bed.mustGet(t, "a").SentGeneration; got != newest {
+	if got := bed.mustGetShoot(t, "a").SentGeneration; got != newest {
 		t.Errorf("it is at generation %d, but %d was taken", got, newest)
 	}
-	if got, want := maximumOf(bed.Spec(t, "a")), int32(newest)+9; got != want {
+	if got, want := maximumOfDefaultPool(bed.Spec(t, "a")), int32(newest)+9; got != want {
 		t.Errorf("the maximum is %d, want %d, that of the newest", got, want)
 	}
 }
 
-func testDeleteAbsent(t *testing.T, bed *Bed) {
+func testDeleteOfAbsentShootSucceeds(t *testing.T, bed *Bed) {
 	t.Helper()
-	if got := bed.mustDelete(t, "a"); !got.Absent {
+	if got := bed.mustDeleteShoot(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
 func testRepeatedDeleteWhileLingering(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	bed.Linger(t, "a", true)
 	for range 3 {
-		if got := bed.mustDelete(t, "a"); got.Absent {
+		if got := bed.mustDeleteShoot(t, "a"); got.Absent {
 			t.Errorf("got %+v, but it is still there", got)
 		}
-		if !bed.mustGet(t, "a").Deleting {
+		if !bed.mustGetShoot(t, "a").Deleting {
 			t.Error("it is not being deleted")
 		}
 	}
 	bed.Linger(t, "a", false)
-	bed.awaitGone(t, "a")
-	if got := bed.mustDelete(t, "a"); !got.Absent {
+	bed.waitUntilShootGone(t, "a")
+	if got := bed.mustDeleteShoot(t, "a"); !got.Absent {
 		t.Errorf("got %+v, want it absent", got)
 	}
 }
 
 func testApplyWhileDeletingRejected(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	bed.Linger(t, "a", true)
-	bed.mustDelete(t, "a")
+	bed.mustDeleteShoot(t, "a")
 	for _, seen := range []bool{true, false} {
-		_, err := bed.Garden.ApplyShoot(boundedContext(t), Manifest("a", 2), seen)
-		wantClass(t, err, shoot.ClassConflict)
+		_, err := bed.Garden.ApplyShoot(newTimeoutContext(t), NewManifest("a", 2), seen)
+		wantErrorClass(t, err, shoot.ClassConflict)
 	}
 	bed.Linger(t, "a", false)
-	bed.awaitGone(t, "a")
-	if got := bed.mustApply(t, Manifest("a", 2), true); !got.Created {
+	bed.waitUntilShootGone(t, "a")
+	if got := bed.mustApplyShoot(t, NewManifest("a", 2), true); !got.Created {
 		t.Errorf("got %+v, want it made again", got)
 	}
 }
@@ -370,38 +372,38 @@ func testApplyWhileDeletingRejected(t *testing.T, bed *Bed) {
 // knowledge.
 func testDeleteIgnoresUID(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApply(t, Manifest("a", 1), false)
-	r := shootRef("a")
+	bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	r := newShootRef("a")
 	r.UID = "8c0cb5b5-98ac-4fa3-a4a5-3fc3b3a52ea3"
-	if _, err := bed.Garden.DeleteShoot(boundedContext(t), r); err != nil {
+	if _, err := bed.Garden.DeleteShoot(newTimeoutContext(t), r); err != nil {
 		t.Fatal(err)
 	}
-	bed.awaitGone(t, "a")
+	bed.waitUntilShootGone(t, "a")
 }
 
 func testListReturnsOwnShoots(t *testing.T, bed *Bed) {
 	t.Helper()
-	l, err := bed.Garden.ListShoots(boundedContext(t))
+	l, err := bed.Garden.ListShoots(newTimeoutContext(t))
 	if err != nil || len(l.Shoots) != 0 || l.ResourceVersion == "" {
 		t.Fatalf("an empty garden lists %+v, %v", l, err)
 	}
 	want := []string{}
 	for i := range 12 {
 		name := fmt.Sprintf("s%02d", i)
-		bed.mustApply(t, Manifest(name, 1), false)
+		bed.mustApplyShoot(t, NewManifest(name, 1), false)
 		want = append(want, name)
 	}
-	foreign := Manifest("foreign", 1)
+	foreign := NewManifest("foreign", 1)
 	foreign.Metadata.Labels = nil
 	bed.Put(t, foreign)
-	l, err = bed.Garden.ListShoots(boundedContext(t))
+	l, err = bed.Garden.ListShoots(newTimeoutContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := []string{}
 	for _, o := range l.Shoots {
 		got = append(got, o.Name)
-		if diff := cmp.Diff(bed.mustGet(t, o.Name), o); diff != "" {
+		if diff := cmp.Diff(bed.mustGetShoot(t, o.Name), o); diff != "" {
 			t.Errorf("%s is listed otherwise than it is: %s (-is +listed)", o.Name, diff)
 		}
 	}
@@ -409,7 +411,7 @@ func testListReturnsOwnShoots(t *testing.T, bed *Bed) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
-	if _, err := bed.Garden.GetShoot(boundedContext(t), "none"); !errors.Is(err, shoot.ErrNotFound) {
+	if _, err := bed.Garden.GetShoot(newTimeoutContext(t), "none"); !errors.Is(err, shoot.ErrNotFound) {
 		t.Errorf("a Shoot that is not there: %v", err)
 	}
 }

@@ -10,59 +10,61 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// callLocked performs one call under the lock, with the configured faults.
-func callLocked[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (T, error) {
+// callCountedAndLocked performs one call under the lock, with the configured faults.
+func callCountedAndLocked[T any](ctx context.Context, g *Garden, verb Verb, name string, call func(now time.Time) (T, error)) (T, error) {
 	g.mu.Lock()
-	g.calls.startCall(v, name)
+	g.calls.countCallStart(verb, name)
 	g.mu.Unlock()
-	answer, err := attemptCall(ctx, g, v, name, do)
+	answer, err := callLockedWithFaults(ctx, g, verb, name, call)
 	g.mu.Lock()
-	g.calls.endCall(v, name, err)
+	g.calls.countCallEnd(verb, name, err)
 	g.mu.Unlock()
 	return answer, err
 }
 
-func attemptCall[T any](ctx context.Context, g *Garden, v Verb, name string, do func(now time.Time) (T, error)) (answer T, err error) {
-	if err := delayOrFail(ctx, g, v, name); err != nil {
+func callLockedWithFaults[T any](
+	ctx context.Context, g *Garden, verb Verb, name string, call func(now time.Time) (T, error),
+) (answer T, err error) {
+	if err := simulateLatencyAndFaults(ctx, g, verb, name); err != nil {
 		return answer, err
 	}
-	now := g.lockNow()
+	now := g.lockAndAdvance()
 	if g.outage { // it may have begun during the call
-		err = outageError()
+		err = newOutageError()
 	} else {
-		answer, err = do(now)
-		err = wrapCallError(err, v, name)
+		answer, err = call(now)
+		err = addCallToError(err, verb, name)
 	}
 	g.mu.Unlock()
 	if err == nil && g.o.Lose != nil {
-		if err := g.o.Lose(ctx, v, name); err != nil {
+		if err := g.o.Lose(ctx, verb, name); err != nil {
 			return *new(T), err
 		}
 	}
 	return answer, err
 }
 
-// wrapCallError adds the attempted action to an error, as the client of a real Gardener
+// addCallToError adds the attempted action to an error, as the client of a real Gardener
 // does.
-func wrapCallError(err error, v Verb, name string) error {
+func addCallToError(err error, verb Verb, name string) error {
 	e, ok := errors.AsType[*shoot.Error](err)
 	if !ok {
 		return err
 	}
-	did := string(v)
-	if v == Preflight {
+	did := string(verb)
+	if verb == Preflight {
 		did = "check"
 	}
 	return &shoot.Error{Class: e.Class, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s Shoot %q: %w", did, name, e.Err)}
 }
 
-// delayOrFail applies the configured latency and faults before a call.
-func delayOrFail(ctx context.Context, g *Garden, v Verb, name string) error {
+// simulateLatencyAndFaults applies the configured latency and faults before a call.
+func simulateLatencyAndFaults(ctx context.Context, g *Garden, verb Verb, name string) error {
 	if err := backoff.Sleep(ctx, g.o.Latency); err != nil {
 		return &shoot.Error{Class: shoot.ClassUnavailable, Err: context.Cause(ctx)}
 	}
 	if g.o.Fail != nil {
-		if err := g.o.Fail(ctx, v, name); err != nil {
+		if err := g.o.Fail(ctx, verb, name); err != nil {
 			return err
 		}
 	}
@@ -71,14 +73,16 @@ func delayOrFail(ctx context.Context, g *Garden, v Verb, name string) error {
 		unlucky := g.random.Float64() < g.o.FailRate
 		g.mu.Unlock()
 		if unlucky {
-			return shoot.Errorf(shoot.ClassUnavailable, "internal server error: injected fault")
+			return shoot.NewClassErrorf(shoot.ClassUnavailable, "internal server error: injected fault")
 		}
 	}
 	return nil
 }
 
-// outageError returns the error of every call during an outage.
-func outageError() error { return shoot.Errorf(shoot.ClassUnavailable, "connection refused") }
+// newOutageError returns the error of every call during an outage.
+func newOutageError() error {
+	return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection refused")
+}
 
 // A callCounter counts the calls to a garden.
 type callCounter struct {
@@ -86,10 +90,10 @@ type callCounter struct {
 	busy   map[string]int // writing calls in progress, by name
 }
 
-// startCall counts the start of a call.
-func (c *callCounter) startCall(v Verb, name string) {
-	c.counts.Calls[v]++
-	if v != Apply && v != Delete {
+// countCallStart counts the start of a call.
+func (c *callCounter) countCallStart(verb Verb, name string) {
+	c.counts.Calls[verb]++
+	if verb != Apply && verb != Delete {
 		return
 	}
 	c.busy[name]++
@@ -99,12 +103,12 @@ func (c *callCounter) startCall(v Verb, name string) {
 	c.counts.MaxInFlight = max(c.counts.MaxInFlight, len(c.busy))
 }
 
-// endCall counts the end of a call.
-func (c *callCounter) endCall(v Verb, name string, err error) {
+// countCallEnd counts the end of a call.
+func (c *callCounter) countCallEnd(verb Verb, name string, err error) {
 	if err != nil && !errors.Is(err, shoot.ErrNotFound) {
-		c.counts.Failed[v]++
+		c.counts.Failed[verb]++
 	}
-	if v != Apply && v != Delete {
+	if verb != Apply && verb != Delete {
 		return
 	}
 	if c.busy[name]--; c.busy[name] == 0 {

@@ -8,11 +8,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A change is a version of a Shoot. A watch reports only the newest version of each
+// A shootChange is a version of a Shoot. A watch reports only the newest version of each
 // Shoot.
-type change struct {
+type shootChange struct {
 	version uint64
-	it      *item
+	it      *storedShoot
 	gone    bool
 }
 
@@ -20,16 +20,16 @@ type change struct {
 type changeLog struct {
 	backlog int
 	version uint64 // of the last change
-	log     []change
+	log     []shootChange
 	dropped uint64        // version of the newest change removed from the log
 	grown   chan struct{} // closed when the log has grown or an outage begins; nil without waiters
 }
 
-// record gives a Shoot its next version.
-func (l *changeLog) record(it *item, gone bool) {
+// appendChange gives a Shoot its next version.
+func (l *changeLog) appendChange(stored *storedShoot, removed bool) {
 	l.version++
-	it.version = l.version
-	l.log = append(l.log, change{l.version, it, gone})
+	stored.version = l.version
+	l.log = append(l.log, shootChange{l.version, stored, removed})
 	if len(l.log) >= 2*l.backlog { // seldom, so that the cost per change is constant
 		old := len(l.log) - l.backlog
 		l.dropped = l.log[old-1].version
@@ -48,9 +48,9 @@ func (l *changeLog) wakeWatchers() {
 	}
 }
 
-// toEvent returns the watch event of a change.
-func (c change) toEvent() shoot.Event {
-	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.toObserved()}
+// toWatchEvent returns the watch event of a change.
+func (c shootChange) toWatchEvent() shoot.Event {
+	e := shoot.Event{Type: shoot.Seen, Shoot: c.it.toObservedShoot()}
 	if c.gone {
 		e.Type = shoot.Gone
 	}
@@ -58,8 +58,8 @@ func (c change) toEvent() shoot.Event {
 	return e
 }
 
-// news are the changes after a version.
-type news struct {
+// pendingChanges are the changes after a version.
+type pendingChanges struct {
 	events  []shoot.Event
 	version uint64
 	grown   <-chan struct{} // closed on further changes
@@ -69,35 +69,35 @@ type news struct {
 // atOnce is the largest number of changes in one batch.
 const atOnce = 1000
 
-// since returns the changes after a version of the Shoots that listed selects. It returns
+// changesSince returns the changes after a version of the Shoots that isListed selects. It returns
 // shoot.ErrExpired if the log no longer has all of them.
-func (l *changeLog) since(after uint64, listed func(*item) bool) (news, error) {
+func (l *changeLog) changesSince(after uint64, isListed func(*storedShoot) bool) (pendingChanges, error) {
 	if after < l.dropped {
-		return news{}, shoot.ErrExpired
+		return pendingChanges{}, shoot.ErrExpired
 	}
-	n := news{version: l.version, grown: l.signal()}
+	n := pendingChanges{version: l.version, grown: l.nextChangeChannel()}
 	from := sort.Search(len(l.log), func(i int) bool { return l.log[i].version > after })
 	for _, c := range l.log[from:] {
 		if len(n.events) == atOnce {
-			n.version, n.grown = c.version-1, closedChannel()
+			n.version, n.grown = c.version-1, newClosedChannel()
 			break
 		}
-		if listed(c.it) && c.version == c.it.version {
-			n.events = append(n.events, c.toEvent())
+		if isListed(c.it) && c.version == c.it.version {
+			n.events = append(n.events, c.toWatchEvent())
 		}
 	}
 	return n, nil
 }
 
-// signal returns a channel that is closed on further changes.
-func (l *changeLog) signal() <-chan struct{} {
+// nextChangeChannel returns a channel that is closed on further changes.
+func (l *changeLog) nextChangeChannel() <-chan struct{} {
 	if l.grown == nil {
 		l.grown = make(chan struct{})
 	}
 	return l.grown
 }
 
-func closedChannel() <-chan struct{} {
+func newClosedChannel() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c

@@ -26,30 +26,29 @@ func newestVersion(versions []string) string {
 	return best
 }
 
-// checkNew returns Gardener's objections to a new Shoot.
-func checkNew(o *Options, m shoot.Manifest) error {
-	return invalidError(slices.Concat(validateName(o.Project, m.Metadata.Name), specFaults(o, m.Spec)))
+// validateNewShoot returns Gardener's objections to a new Shoot.
+func validateNewShoot(options *Options, manifest shoot.Manifest) error {
+	return newInvalidErrorOrNil(slices.Concat(validateShootName(options.Project, manifest.Metadata.Name), validateSpec(options, manifest.Spec)))
 }
 
-// planChange returns the manifest to apply to a Shoot, or the objections to it.
-func planChange(o *Options, m shoot.Manifest, it *item) (shoot.Manifest, error) {
-	m, err := shoot.PlanManifest(m, it.toLive())
+// planAndValidateChange returns the manifest to apply to a Shoot, or the objections to it.
+func planAndValidateChange(options *Options, manifest shoot.Manifest, current *storedShoot) (shoot.Manifest, error) {
+	manifest, err := shoot.PrepareManifestForUpdate(manifest, current.toLiveShoot())
 	if err != nil {
-		return m, err
+		return manifest, err
 	}
-	return m, invalidError(slices.Concat(specFaults(o, m.Spec), changeFaults(m.Spec, it.spec)))
+	return manifest, newInvalidErrorOrNil(slices.Concat(validateSpec(options, manifest.Spec), validateImmutableFields(manifest.Spec, current.spec)))
 }
 
-func invalidError(faults []string) error {
+func newInvalidErrorOrNil(faults []string) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return shoot.Errorf(shoot.ClassInvalid, "%s", strings.Join(faults, ", "))
+	return shoot.NewClassErrorf(shoot.ClassInvalid, "%s", strings.Join(faults, ", "))
 }
 
-func validateName(project, name string) (objections []string) {
-	var faults []string
-	if !isLabel(name) {
+func validateShootName(project, name string) (faults []string) {
+	if !isDNSLabel(name) {
 		faults = append(faults, fmt.Sprintf("metadata.name: Invalid value: %q: must be lower case letters, digits and hyphens", name))
 	}
 	if strings.Contains(name, "--") {
@@ -61,24 +60,24 @@ func validateName(project, name string) (objections []string) {
 	return faults
 }
 
-func specFaults(o *Options, s shoot.Spec) []string {
+func validateSpec(options *Options, spec shoot.Spec) []string {
 	var faults []string
 	for _, required := range []struct{ path, value string }{
-		{"spec.cloudProfile.name", s.CloudProfile.Name},
-		{"spec.region", s.Region},
-		{"spec.provider.type", s.Provider.Type},
+		{"spec.cloudProfile.name", spec.CloudProfile.Name},
+		{"spec.region", spec.Region},
+		{"spec.provider.type", spec.Provider.Type},
 	} {
 		if required.value == "" {
 			faults = append(faults, required.path+": Required value: must be set")
 		}
 	}
-	if v := s.Kubernetes.Version; len(o.Versions) > 0 && v != "" && !slices.ContainsFunc(o.Versions, func(known string) bool { return known == v || strings.HasPrefix(known, v+".") }) {
-		faults = append(faults, fmt.Sprintf("spec.kubernetes.version: Unsupported value: %q: supported values: %q", v, o.Versions))
+	if v := spec.Kubernetes.Version; len(options.Versions) > 0 && v != "" && !slices.ContainsFunc(options.Versions, func(known string) bool { return known == v || strings.HasPrefix(known, v+".") }) {
+		faults = append(faults, fmt.Sprintf("spec.kubernetes.version: Unsupported value: %q: supported values: %q", v, options.Versions))
 	}
-	return append(faults, workerFaults(o.MachineTypes, s.Provider.Workers)...)
+	return append(faults, validateWorkers(options.MachineTypes, spec.Provider.Workers)...)
 }
 
-func workerFaults(machineTypes []string, workers []shoot.Worker) []string {
+func validateWorkers(machineTypes []string, workers []shoot.Worker) []string {
 	var faults []string
 	add := func(i int, format string, args ...any) {
 		faults = append(faults, fmt.Sprintf("spec.provider.workers[%d].", i)+fmt.Sprintf(format, args...))
@@ -90,7 +89,7 @@ func workerFaults(machineTypes []string, workers []shoot.Worker) []string {
 			add(i, "name: Duplicate value: %q", w.Name)
 		}
 		names[w.Name] = true
-		if !isLabel(w.Name) {
+		if !isDNSLabel(w.Name) {
 			add(i, "name: Invalid value: %q: must be lower case letters, digits and hyphens", w.Name)
 		}
 		if len(w.Name) > maxWorker {
@@ -115,21 +114,21 @@ func workerFaults(machineTypes []string, workers []shoot.Worker) []string {
 	return faults
 }
 
-// changeFaults returns the faults of changes to immutable fields of an existing Shoot.
-func changeFaults(s, old shoot.Spec) []string {
+// validateImmutableFields returns the faults of changes to immutable fields of an existing Shoot.
+func validateImmutableFields(wanted, current shoot.Spec) []string {
 	var faults []string
 	for _, fixed := range []struct{ path, is, was string }{
-		{"spec.region", s.Region, old.Region},
-		{"spec.provider.type", s.Provider.Type, old.Provider.Type},
-		{"spec.networking.type", networkOf(s).Type, networkOf(old).Type},
-		{"spec.networking.pods", networkOf(s).Pods, networkOf(old).Pods},
-		{"spec.networking.services", networkOf(s).Services, networkOf(old).Services},
+		{"spec.region", wanted.Region, current.Region},
+		{"spec.provider.type", wanted.Provider.Type, current.Provider.Type},
+		{"spec.networking.type", networkingOrZero(wanted).Type, networkingOrZero(current).Type},
+		{"spec.networking.pods", networkingOrZero(wanted).Pods, networkingOrZero(current).Pods},
+		{"spec.networking.services", networkingOrZero(wanted).Services, networkingOrZero(current).Services},
 	} {
 		if fixed.is != fixed.was && fixed.was != "" {
 			faults = append(faults, fmt.Sprintf("%s: Invalid value: %q: field is immutable", fixed.path, fixed.is))
 		}
 	}
-	switch before, after := len(old.Provider.Workers) > 0, len(s.Provider.Workers) > 0; {
+	switch before, after := len(current.Provider.Workers) > 0, len(wanted.Provider.Workers) > 0; {
 	case before && !after:
 		faults = append(faults, "spec.provider.workers: Forbidden: cannot switch from a Shoot with workers to a workerless Shoot")
 	case after && !before:
@@ -138,15 +137,15 @@ func changeFaults(s, old shoot.Spec) []string {
 	return faults
 }
 
-func networkOf(s shoot.Spec) shoot.Networking {
+func networkingOrZero(s shoot.Spec) shoot.Networking {
 	if s.Networking == nil {
 		return shoot.Networking{}
 	}
 	return *s.Networking
 }
 
-// isLabel reports whether a name is a DNS label.
-func isLabel(name string) bool {
+// isDNSLabel reports whether a name is a DNS label.
+func isDNSLabel(name string) bool {
 	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
 	strange := func(r rune) bool { return !letter(r) && r != '-' }
 	return name != "" && !strings.ContainsFunc(name, strange) && !strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-")

@@ -22,8 +22,8 @@ type Counts struct {
 	Overlaps, MaxInFlight int
 }
 
-// Counts returns the totals so far.
-func (g *Garden) Counts() Counts {
+// CountCalls returns the totals so far.
+func (g *Garden) CountCalls() Counts {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.calls.counts
@@ -31,26 +31,26 @@ func (g *Garden) Counts() Counts {
 	return c
 }
 
-// History returns the generations that were applied to a name, in order, if
+// ListAppliedGenerations returns the generations that were applied to a name, in order, if
 // Options.History is set.
-func (g *Garden) History(name string) []int64 {
+func (g *Garden) ListAppliedGenerations(shootName string) []int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.history[name])
+	return slices.Clone(g.history[shootName])
 }
 
-// Names returns the names of all Shoots, in order.
-func (g *Garden) Names() []string {
-	g.lockNow()
+// ListShootNames returns the names of all Shoots, in order.
+func (g *Garden) ListShootNames() []string {
+	g.lockAndAdvance()
 	defer g.mu.Unlock()
 	return slices.Sorted(maps.Keys(g.store.shoots))
 }
 
-// Spec returns the spec of a Shoot, or false for an absent Shoot.
-func (g *Garden) Spec(name string) (shoot.Spec, bool) {
-	g.lockNow()
+// GetShootSpec returns the spec of a Shoot, or false for an absent Shoot.
+func (g *Garden) GetShootSpec(shootName string) (spec shoot.Spec, exists bool) {
+	g.lockAndAdvance()
 	defer g.mu.Unlock()
-	it, ok := g.store.shoots[name]
+	it, ok := g.store.shoots[shootName]
 	if !ok {
 		return shoot.Spec{}, false
 	}
@@ -66,67 +66,67 @@ func (g *Garden) SetOutage(on bool) {
 	g.store.changes.wakeWatchers()
 }
 
-// Break makes the next operations of a Shoot fail the given number of times, or
-// permanently if negative; 0 makes them succeed again. An absent Shoot fails once it is
+// FailNextOperations makes the next operations of a Shoot fail the given number of times. A
+// negative number is permanent; 0 makes them succeed again. An absent Shoot fails once it is
 // created.
-func (g *Garden) Break(name string, times int) {
-	g.lockNow()
+func (g *Garden) FailNextOperations(shootName string, times int) {
+	g.lockAndAdvance()
 	defer g.mu.Unlock()
-	if it, ok := g.store.shoots[name]; ok {
+	if it, ok := g.store.shoots[shootName]; ok {
 		it.breaks = times
 		return
 	}
-	g.store.breaks[name] = times
+	g.store.breaks[shootName] = times
 }
 
-// Put creates a Shoot that no client requested, in place of one of that name.
-func (g *Garden) Put(m shoot.Manifest) {
-	now := g.lockNow()
+// ReplaceWithForeignShoot creates a Shoot that no client requested, in place of one of that name.
+func (g *Garden) ReplaceWithForeignShoot(manifest shoot.Manifest) {
+	now := g.lockAndAdvance()
 	defer g.mu.Unlock()
-	if it, ok := g.store.shoots[m.Metadata.Name]; ok {
+	if it, ok := g.store.shoots[manifest.Metadata.Name]; ok {
 		it.lingers = false
-		g.store.removeUnlessLingering(it)
+		g.store.removeUnlessDeletionBlocked(it)
 	}
-	it := g.store.createItem(m, now)
+	it := g.store.createShootAndStartOperation(manifest, now)
 	it.ours = shoot.Manifest{}
 }
 
-// Edit changes the spec of a Shoot as another client does.
-func (g *Garden) Edit(name string, edit func(*shoot.Spec)) error {
-	now := g.lockNow()
+// EditShootSpec changes the spec of a Shoot as another client does.
+func (g *Garden) EditShootSpec(shootName string, edit func(*shoot.Spec)) error {
+	now := g.lockAndAdvance()
 	defer g.mu.Unlock()
-	it, ok := g.store.shoots[name]
+	it, ok := g.store.shoots[shootName]
 	if !ok {
-		return fmt.Errorf("edit Shoot %q: %w", name, shoot.ErrNotFound)
+		return fmt.Errorf("edit Shoot %q: %w", shootName, shoot.ErrNotFound)
 	}
 	it.spec = cloneSpec(it.spec)
 	edit(&it.spec)
 	it.generation++
-	g.store.startOperation(it, it.op.nextOperationType(), now)
+	g.store.startOperation(it, it.op.nextType(), now)
 	return nil
 }
 
-// BlockDeletion blocks the end of a Shoot's deletion, or unblocks it.
-func (g *Garden) BlockDeletion(name string, blocked bool) {
-	now := g.lockNow()
+// SetDeletionBlocked blocks the end of a Shoot's deletion, or unblocks it.
+func (g *Garden) SetDeletionBlocked(shootName string, blocked bool) {
+	now := g.lockAndAdvance()
 	defer g.mu.Unlock()
-	it, ok := g.store.shoots[name]
+	it, ok := g.store.shoots[shootName]
 	if !ok {
 		return
 	}
 	it.lingers = blocked
 	if !blocked && it.deleting && it.op.due.IsZero() {
 		it.op.due = now
-		g.store.runDueSteps(it, now)
+		g.store.runDueStepsOfShoot(it, now)
 	}
 }
 
-// Remove removes a Shoot without a deletion, as a client with more rights can.
-func (g *Garden) Remove(name string) {
-	g.lockNow()
+// RemoveShoot removes a Shoot without a deletion, as a client with more rights can.
+func (g *Garden) RemoveShoot(shootName string) {
+	g.lockAndAdvance()
 	defer g.mu.Unlock()
-	if it, ok := g.store.shoots[name]; ok {
+	if it, ok := g.store.shoots[shootName]; ok {
 		it.lingers = false
-		g.store.removeUnlessLingering(it)
+		g.store.removeUnlessDeletionBlocked(it)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// An item is one Shoot. Labels, annotations and spec are replaced and never changed, so
+// A storedShoot is one Shoot. Labels, annotations and spec are replaced and never changed, so
 // that they can be shared.
-type item struct {
+type storedShoot struct {
 	name, uid   string
 	version     uint64 // of the last change
 	created     time.Time
@@ -30,20 +30,20 @@ type item struct {
 }
 
 // lastSentGeneration returns the generation that was sent last.
-func (it *item) lastSentGeneration() int64 { return shoot.ManifestGeneration(it.annotations) }
+func (it *storedShoot) lastSentGeneration() int64 { return shoot.ParseSentGeneration(it.annotations) }
 
-// toLive returns the Shoot in the form that plans use.
-func (it *item) toLive() shoot.LiveShoot {
+// toLiveShoot returns the Shoot in the form that plans use.
+func (it *storedShoot) toLiveShoot() shoot.LiveShoot {
 	return shoot.LiveShoot{Labels: it.labels, Annotations: it.annotations, Deleting: it.deleting, Spec: it.spec}
 }
 
-// toObserved returns the state of the Shoot.
-func (it *item) toObserved() shoot.Observed {
+// toObservedShoot returns the state of the Shoot.
+func (it *storedShoot) toObservedShoot() shoot.Observed {
 	return shoot.Observed{
 		Name: it.name, UID: it.uid, ResourceVersion: strconv.FormatUint(it.version, 10), Created: it.created,
 		Cluster: it.labels[shoot.LabelCluster], Installation: it.labels[shoot.LabelInstallation], SentGeneration: it.lastSentGeneration(),
 		Generation: it.generation, ObservedGeneration: it.observedGeneration, Deleting: it.deleting, Version: it.spec.Kubernetes.Version,
-		LastOperation: it.op.lastOperation(), LastErrors: it.op.errors, Conditions: it.op.conditions(),
+		LastOperation: it.op.toLastOperation(), LastErrors: it.op.errors, Conditions: it.op.buildConditions(),
 	}
 }
 
@@ -54,8 +54,8 @@ func cloneManifest(m shoot.Manifest) shoot.Manifest {
 	return m
 }
 
-// replaceOwned returns the entries of all with those of oldOwned replaced by those of newOwned.
-func replaceOwned(all, oldOwned, newOwned map[string]string) map[string]string {
+// replaceOwnedKeys returns the entries of all with those of oldOwned replaced by those of newOwned.
+func replaceOwnedKeys(all, oldOwned, newOwned map[string]string) map[string]string {
 	m := make(map[string]string, len(all)+len(newOwned))
 	for k, v := range all {
 		if _, ours := oldOwned[k]; !ours {
@@ -66,24 +66,24 @@ func replaceOwned(all, oldOwned, newOwned map[string]string) map[string]string {
 	return m
 }
 
-// wantedWithLiveDefaults returns the wanted spec with live values where neither the wanted nor the
-// last spec has one, as others set those.
-func wantedWithLiveDefaults(wanted, was, live shoot.Spec) shoot.Spec {
+// fillUnsetFromLive returns the wanted spec with live values where wanted and lastApplied have
+// none. Others set those.
+func fillUnsetFromLive(wanted, lastApplied, live shoot.Spec) shoot.Spec {
 	s := cloneSpec(wanted)
-	if s.Networking == nil && was.Networking == nil {
+	if s.Networking == nil && lastApplied.Networking == nil {
 		s.Networking = clonePointer(live.Networking)
 	}
 	for i := range s.Provider.Workers {
 		w := &s.Provider.Workers[i]
-		if w.Volume == nil && findWorker(was, w.Name).Volume == nil {
-			w.Volume = clonePointer(findWorker(live, w.Name).Volume)
+		if w.Volume == nil && findWorkerOrZero(lastApplied, w.Name).Volume == nil {
+			w.Volume = clonePointer(findWorkerOrZero(live, w.Name).Volume)
 		}
 	}
 	return s
 }
 
-// findWorker returns the worker of a name, empty for an absent one.
-func findWorker(s shoot.Spec, name string) shoot.Worker {
+// findWorkerOrZero returns the worker of a name, empty for an absent one.
+func findWorkerOrZero(s shoot.Spec, name string) shoot.Worker {
 	for _, w := range s.Provider.Workers {
 		if w.Name == name {
 			return w
@@ -92,8 +92,8 @@ func findWorker(s shoot.Spec, name string) shoot.Worker {
 	return shoot.Worker{}
 }
 
-// equalExceptGeneration compares annotations except the one of the generation.
-func equalExceptGeneration(a, b map[string]string) bool {
+// equalAnnotationsExceptGeneration compares annotations except the one of the generation.
+func equalAnnotationsExceptGeneration(a, b map[string]string) bool {
 	if len(b) != len(a) {
 		return false
 	}

@@ -77,9 +77,9 @@ const (
 	DefaultBookmarkTime = time.Minute
 )
 
-// isListed reports whether lists and watches include a Shoot.
-func (o *Options) isListed(it *item) bool {
-	return o.Installation == "" || it.labels[shoot.LabelInstallation] == o.Installation
+// isListedShoot reports whether lists and watches include a Shoot.
+func (o *Options) isListedShoot(stored *storedShoot) bool {
+	return o.Installation == "" || stored.labels[shoot.LabelInstallation] == o.Installation
 }
 
 // A Verb is a kind of call.
@@ -109,48 +109,48 @@ type Garden struct {
 }
 
 // New returns a garden without Shoots.
-func New(o Options) *Garden {
-	o.Project = cmp.Or(o.Project, DefaultProject)
-	o.RetryTime = cmp.Or(o.RetryTime, DefaultRetryTime)
-	o.Backlog = cmp.Or(max(o.Backlog, 0), DefaultBacklog)
-	o.BookmarkTime = cmp.Or(o.BookmarkTime, DefaultBookmarkTime)
+func New(options Options) *Garden {
+	options.Project = cmp.Or(options.Project, DefaultProject)
+	options.RetryTime = cmp.Or(options.RetryTime, DefaultRetryTime)
+	options.Backlog = cmp.Or(max(options.Backlog, 0), DefaultBacklog)
+	options.BookmarkTime = cmp.Or(options.BookmarkTime, DefaultBookmarkTime)
 	return &Garden{
-		o: o,
+		o: options,
 		store: store{
-			o: o, shoots: map[string]*item{}, breaks: map[string]int{},
-			changes: changeLog{backlog: o.Backlog, version: 1, dropped: 1}, // as in Gardener, 0 is not a version
+			o: options, shoots: map[string]*storedShoot{}, breaks: map[string]int{},
+			changes: changeLog{backlog: options.Backlog, version: 1, dropped: 1}, // as in Gardener, 0 is not a version
 		},
-		random:  rand.New(rand.NewPCG(o.Seed, 0)), //nolint:gosec // faults that can be repeated, no secrets
+		random:  rand.New(rand.NewPCG(options.Seed, 0)), //nolint:gosec // faults that can be repeated, no secrets
 		calls:   callCounter{counts: Counts{Calls: map[Verb]int{}, Failed: map[Verb]int{}}, busy: map[string]int{}},
 		history: map[string][]int64{},
 	}
 }
 
-// lockNow locks the garden and advances its Shoots to the current time.
-func (g *Garden) lockNow() time.Time {
+// lockAndAdvance locks the garden and advances its Shoots to the current time.
+func (g *Garden) lockAndAdvance() (now time.Time) {
 	g.mu.Lock()
-	now := time.Now()
-	g.store.advanceTo(now)
+	now = time.Now()
+	g.store.runAllStepsUntil(now)
 	return now
 }
 
 // ApplyShoot creates or updates the Shoot to match the manifest.
-func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoot.Applied, error) {
-	name := m.Metadata.Name
-	return callLocked(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
+func (g *Garden) ApplyShoot(ctx context.Context, manifest shoot.Manifest, _ bool) (shoot.Applied, error) {
+	name := manifest.Metadata.Name
+	return callCountedAndLocked(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
 		it, ok := g.store.shoots[name]
 		created, changed := !ok, !ok
 		if ok {
-			m, err := planChange(&g.o, m, it)
+			m, err := planAndValidateChange(&g.o, manifest, it)
 			if err != nil {
 				return shoot.Applied{}, err
 			}
-			changed = g.store.changeItem(it, m, now)
+			changed = g.store.updateShootAndStartOperation(it, m, now)
 		} else {
-			if err := checkNew(&g.o, m); err != nil {
+			if err := validateNewShoot(&g.o, manifest); err != nil {
 				return shoot.Applied{}, err
 			}
-			it = g.store.createItem(m, now)
+			it = g.store.createShootAndStartOperation(manifest, now)
 		}
 		g.calls.countApply(created, changed)
 		if g.o.History {
@@ -160,14 +160,14 @@ func (g *Garden) ApplyShoot(ctx context.Context, m shoot.Manifest, _ bool) (shoo
 	})
 }
 
-// PreflightShoot returns the error that ApplyShoot would return, and stores nothing.
-func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
-	_, err := callLocked(ctx, g, Preflight, m.Metadata.Name, func(time.Time) (struct{}, error) {
-		it, ok := g.store.shoots[m.Metadata.Name]
+// DryRunShoot returns the error that ApplyShoot would return, and stores nothing.
+func (g *Garden) DryRunShoot(ctx context.Context, manifest shoot.Manifest) error {
+	_, err := callCountedAndLocked(ctx, g, Preflight, manifest.Metadata.Name, func(time.Time) (struct{}, error) {
+		it, ok := g.store.shoots[manifest.Metadata.Name]
 		if !ok {
-			return struct{}{}, checkNew(&g.o, m)
+			return struct{}{}, validateNewShoot(&g.o, manifest)
 		}
-		_, err := planChange(&g.o, m, it)
+		_, err := planAndValidateChange(&g.o, manifest, it)
 		return struct{}{}, err
 	})
 	return err
@@ -175,12 +175,12 @@ func (g *Garden) PreflightShoot(ctx context.Context, m shoot.Manifest) error {
 
 // DeleteShoot requests the deletion of a Shoot.
 func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
-	return callLocked(ctx, g, Delete, ref.Name, func(now time.Time) (shoot.Deletion, error) {
+	return callCountedAndLocked(ctx, g, Delete, ref.Name, func(now time.Time) (shoot.Deletion, error) {
 		it, ok := g.store.shoots[ref.Name]
 		if !ok {
 			return shoot.Deletion{Absent: true}, nil
 		}
-		if err := shoot.CheckOwner(ref, it.labels); err != nil {
+		if err := shoot.CheckOwnedByRef(ref, it.labels); err != nil {
 			return shoot.Deletion{}, err
 		}
 		if !it.deleting {
@@ -193,33 +193,35 @@ func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 
 // Probe does nothing but to answer.
 func (g *Garden) Probe(ctx context.Context) error {
-	_, err := callLocked(ctx, g, Probe, "", func(time.Time) (struct{}, error) { return struct{}{}, nil })
+	_, err := callCountedAndLocked(ctx, g, Probe, "", func(time.Time) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 
 // GetShoot returns the Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
 func (g *Garden) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
-	return callLocked(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
+	return callCountedAndLocked(ctx, g, Get, name, func(time.Time) (shoot.Observed, error) {
 		it, ok := g.store.shoots[name]
 		if !ok {
 			return shoot.Observed{}, shoot.ErrNotFound
 		}
-		return it.toObserved(), nil
+		return it.toObservedShoot(), nil
 	})
 }
 
 // ListShoots returns the Shoots of the installation.
 func (g *Garden) ListShoots(ctx context.Context) (shoot.List, error) {
-	return callLocked(ctx, g, List, "", func(time.Time) (shoot.List, error) {
+	return callCountedAndLocked(ctx, g, List, "", func(time.Time) (shoot.List, error) {
 		l := shoot.List{Shoots: make([]shoot.Observed, 0, len(g.store.shoots)), ResourceVersion: strconv.FormatUint(g.store.changes.version, 10)}
 		for _, it := range g.store.shoots {
-			if g.o.isListed(it) {
-				l.Shoots = append(l.Shoots, it.toObserved())
+			if g.o.isListedShoot(it) {
+				l.Shoots = append(l.Shoots, it.toObservedShoot())
 			}
 		}
 		return l, nil
 	})
 }
 
-// Project returns the name of the garden's project.
-func (g *Garden) Project(context.Context) (string, error) { return g.o.Project, nil }
+// FindProjectName returns the name of the garden's project.
+func (g *Garden) FindProjectName(context.Context) (projectName string, err error) {
+	return g.o.Project, nil
+}

@@ -123,7 +123,7 @@ func TestAnOperationFailsAsOftenAsItIsToldTo(t *testing.T) {
 		if got, want := told(get(t, g, "ever")), "Create Failed 50% generation 1/1, 0 of 5 conditions, 1 errors"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		g.Break("ever", 0)
+		g.FailNextOperations("ever", 0)
 		m := manifest("ever", 2)
 		m.Spec.Provider.Workers[0].Maximum = 4
 		apply(t, g, m)
@@ -155,7 +155,7 @@ func TestAWatchSeesEveryStepAndThenMarks(t *testing.T) {
 		}()
 		foreign := manifest("b", 1)
 		foreign.Metadata.Labels = nil
-		g.Put(foreign)
+		g.ReplaceWithForeignShoot(foreign)
 		apply(t, g, manifest("a", 1))
 		time.Sleep(2 * time.Minute)
 		if _, err := g.DeleteShoot(t.Context(), ref("a")); err != nil {
@@ -227,7 +227,7 @@ func TestFaultsAreThoseAskedFor(t *testing.T) {
 			Latency: 20 * time.Millisecond,
 			Fail: func(_ context.Context, v memory.Verb, name string) error {
 				if v == memory.Apply && name == "fails" {
-					return shoot.Errorf(shoot.ClassInvalid, "no")
+					return shoot.NewClassErrorf(shoot.ClassInvalid, "no")
 				}
 				return nil
 			},
@@ -244,7 +244,7 @@ func TestFaultsAreThoseAskedFor(t *testing.T) {
 		if _, err := g.ApplyShoot(t.Context(), manifest("lost", 1), false); !errors.Is(err, lost) {
 			t.Errorf("got %v, want the error of Lose", err)
 		}
-		if diff := cmp.Diff([]string{"lost"}, g.Names()); diff != "" {
+		if diff := cmp.Diff([]string{"lost"}, g.ListShootNames()); diff != "" {
 			t.Errorf("%s (-want +got)", diff)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -308,7 +308,7 @@ func TestOverlappingCallsAreCounted(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		got := g.Counts()
+		got := g.CountCalls()
 		want := memory.Counts{
 			Calls: map[memory.Verb]int{memory.Apply: 3}, Failed: map[memory.Verb]int{},
 			Created: 2, Unchanged: 1, Overlaps: 1, MaxInFlight: 2,
@@ -316,7 +316,7 @@ func TestOverlappingCallsAreCounted(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got)", diff)
 		}
-		if diff := cmp.Diff([]int64{1, 3}, g.History("a")); diff != "" {
+		if diff := cmp.Diff([]int64{1, 3}, g.ListAppliedGenerations("a")); diff != "" {
 			t.Errorf("%s (-want +got)", diff)
 		}
 	})
@@ -328,7 +328,7 @@ func TestAManifestStaysItsOwners(t *testing.T) {
 	apply(t, g, m)
 	m.Spec.Provider.Workers[0].Maximum = 99
 	m.Metadata.Labels[shoot.LabelCluster] = "another"
-	spec, _ := g.Spec("a")
+	spec, _ := g.GetShootSpec("a")
 	if got := spec.Provider.Workers[0].Maximum; got != 3 {
 		t.Errorf("the Shoot changed with the manifest: maximum %d", got)
 	}

@@ -40,16 +40,16 @@ type operation struct {
 	ready   bool // a creation succeeded
 }
 
-// nextOperationType returns the type of the operation that a change starts.
-func (o operation) nextOperationType() string {
+// nextType returns the type of the operation that a change starts.
+func (o operation) nextType() string {
 	if !o.ready {
 		return opCreate
 	}
 	return opReconcile
 }
 
-// lastOperation returns the operation as reported in the Shoot's status.
-func (o operation) lastOperation() *shoot.Operation {
+// toLastOperation returns the operation as reported in the Shoot's status.
+func (o operation) toLastOperation() *shoot.Operation {
 	l := &shoot.Operation{Type: o.kind, State: o.state, Progress: o.step * 100 / steps, Updated: o.updated}
 	switch o.state {
 	case statePending:
@@ -64,9 +64,9 @@ func (o operation) lastOperation() *shoot.Operation {
 	return l
 }
 
-// conditions returns the conditions, which are all alike: a Shoot is not healthy before
+// buildConditions returns the conditions, which are all alike: a Shoot is not healthy before
 // the end of its creation.
-func (o operation) conditions() []shoot.Condition {
+func (o operation) buildConditions() []shoot.Condition {
 	if o.state == statePending && !o.ready {
 		return nil
 	}

@@ -6,53 +6,53 @@ import (
 )
 
 // A schedule orders the Shoots with an operation in progress by their next step.
-type schedule struct{ items items }
+type schedule struct{ items shootHeap }
 
-// putItem updates the place of a Shoot in the schedule, or removes it without a next
+// putOrRemove updates the place of a Shoot in the schedule, or removes it without a next
 // step.
-func (s *schedule) putItem(it *item) {
-	switch due := !it.op.due.IsZero(); {
-	case due && it.at < 0:
-		heap.Push(&s.items, it)
+func (s *schedule) putOrRemove(stored *storedShoot) {
+	switch due := !stored.op.due.IsZero(); {
+	case due && stored.at < 0:
+		heap.Push(&s.items, stored)
 	case due:
-		heap.Fix(&s.items, it.at)
+		heap.Fix(&s.items, stored.at)
 	default:
-		s.dropItem(it)
+		s.removeShoot(stored)
 	}
 }
 
-func (s *schedule) dropItem(it *item) {
-	if it.at >= 0 {
-		heap.Remove(&s.items, it.at)
+func (s *schedule) removeShoot(stored *storedShoot) {
+	if stored.at >= 0 {
+		heap.Remove(&s.items, stored.at)
 	}
 }
 
-// nextTime returns the time of the next change, zero without one.
-func (s *schedule) nextTime() time.Time {
+// nextStepTime returns the time of the next change, zero without one.
+func (s *schedule) nextStepTime() time.Time {
 	if len(s.items) == 0 {
 		return time.Time{}
 	}
 	return s.items[0].op.due
 }
 
-type items []*item //nolint:recvcheck // as package heap has it
+type shootHeap []*storedShoot //nolint:recvcheck // as package heap has it
 
-func (h items) Len() int           { return len(h) }
-func (h items) Less(i, j int) bool { return h[i].op.due.Before(h[j].op.due) }
-func (h items) Swap(i, j int) {
+func (h shootHeap) Len() int           { return len(h) }
+func (h shootHeap) Less(i, j int) bool { return h[i].op.due.Before(h[j].op.due) }
+func (h shootHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].at, h[j].at = i, j
 }
 
 // Push implements heap.Interface.
-func (h *items) Push(x any) {
-	it := x.(*item) //nolint:errcheck,forcetypeassert // nothing else is pushed
+func (h *shootHeap) Push(x any) {
+	it := x.(*storedShoot) //nolint:errcheck,forcetypeassert // nothing else is pushed
 	it.at = len(*h)
 	*h = append(*h, it)
 }
 
 // Pop implements heap.Interface.
-func (h *items) Pop() any {
+func (h *shootHeap) Pop() any {
 	last := len(*h) - 1
 	it := (*h)[last]
 	(*h)[last] = nil

@@ -12,7 +12,7 @@ import (
 // handle returns an error, or an outage begins. Several changes of a Shoot that were
 // not reported yet are reported as one.
 func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
-	after, err := callLocked(ctx, g, Watch, "", func(time.Time) (uint64, error) {
+	after, err := callCountedAndLocked(ctx, g, Watch, "", func(time.Time) (uint64, error) {
 		after, err := strconv.ParseUint(resourceVersion, 10, 64)
 		if err != nil || after > g.store.changes.version { // a version of another garden
 			return 0, shoot.ErrExpired
@@ -24,18 +24,18 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 	}
 	told := after // the version that was last reported to the watcher
 	for {
-		n, err := g.changesSince(after)
+		n, err := g.advanceAndListChangesSince(after)
 		if err != nil {
 			return err
 		}
-		if err := n.deliverTo(handle); err != nil {
+		if err := n.deliverEvents(handle); err != nil {
 			return err
 		}
 		after = n.version
 		if len(n.events) > 0 {
 			told = after
 		}
-		quiet, err := n.waitForMore(ctx, g.o.BookmarkTime)
+		quiet, err := n.waitForChangesOrTimeout(ctx, g.o.BookmarkTime)
 		if err != nil {
 			return err
 		}
@@ -45,18 +45,18 @@ func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle
 			continue
 		}
 		told = after
-		if err := handle(bookmarkEvent(after)); err != nil {
+		if err := handle(newBookmarkEvent(after)); err != nil {
 			return err
 		}
 	}
 }
 
-// bookmarkEvent returns a bookmark with the watch's position.
-func bookmarkEvent(version uint64) shoot.Event {
+// newBookmarkEvent returns a bookmark with the watch's position.
+func newBookmarkEvent(version uint64) shoot.Event {
 	return shoot.Event{Type: shoot.Mark, Shoot: shoot.Observed{ResourceVersion: strconv.FormatUint(version, 10)}}
 }
 
-func (n news) deliverTo(handle func(shoot.Event) error) error {
+func (n pendingChanges) deliverEvents(handle func(shoot.Event) error) error {
 	for _, e := range n.events {
 		if err := handle(e); err != nil {
 			return err
@@ -65,27 +65,27 @@ func (n news) deliverTo(handle func(shoot.Event) error) error {
 	return nil
 }
 
-// changesSince returns the changes after a version.
-func (g *Garden) changesSince(after uint64) (news, error) {
-	g.lockNow()
+// advanceAndListChangesSince returns the changes after a version.
+func (g *Garden) advanceAndListChangesSince(version uint64) (pendingChanges, error) {
+	g.lockAndAdvance()
 	defer g.mu.Unlock()
 	if g.outage {
-		return news{}, outageError()
+		return pendingChanges{}, newOutageError()
 	}
-	n, err := g.store.changes.since(after, g.o.isListed)
-	n.next = g.store.schedule.nextTime()
+	n, err := g.store.changes.changesSince(version, g.o.isListedShoot)
+	n.next = g.store.schedule.nextStepTime()
 	return n, err
 }
 
-// waitForMore waits for further changes, or for the time of a bookmark.
-func (n news) waitForMore(ctx context.Context, d time.Duration) (quiet bool, err error) {
+// waitForChangesOrTimeout waits for further changes, or for the time of a bookmark.
+func (n pendingChanges) waitForChangesOrTimeout(ctx context.Context, timeout time.Duration) (timedOut bool, err error) {
 	due := false
 	if !n.next.IsZero() {
-		if until := time.Until(n.next); until < d {
-			d, due = until, true
+		if until := time.Until(n.next); until < timeout {
+			timeout, due = until, true
 		}
 	}
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -93,10 +93,10 @@ func TestDoctor(t *testing.T) {
 	p.wantFindings(cli.CodeOK, []string{"--server", ahead}, "its clock and that of this machine differ by ")
 
 	issuer.Life = time.Minute // and no refresh token
-	token := writeFile(t, "token", issuer.IssueToken(t))
+	token := writeFile(t, "token", issuer.IssueIDToken(t))
 	p.wantFindings(cli.CodeOK, []string{"--token-file", token}, "it expires in ")
 	issuer.Life = -time.Minute
-	expired := writeFile(t, "token", issuer.IssueToken(t))
+	expired := writeFile(t, "token", issuer.IssueIDToken(t))
 	p.wantFindings(cli.CodeFailed, []string{"--token-file", expired}, "401", "it expired at ")
 }
 

@@ -85,7 +85,7 @@ func newIssuerAPI(t *testing.T) (*consoletest.Issuer, string) {
 func visit(t *testing.T, issuer *consoletest.Issuer) func(context.Context, string) error {
 	t.Helper()
 	return func(ctx context.Context, url string) error {
-		callback := issuer.Authorize(t, url)
+		callback := issuer.SignInAndGetCallback(t, url)
 		forged := *callback
 		forged.RawQuery = "code=forged&state=forged" // of another page of the browser
 		getPage(ctx, t, forged.String(), http.StatusBadRequest)
@@ -146,7 +146,7 @@ func TestLogin(t *testing.T) {
 // wantNotSaid verifies that no token was printed.
 func wantNotSaid(p *person, issuer *consoletest.Issuer) {
 	p.Helper()
-	tokens := issuer.Issued()
+	tokens := issuer.ListIssuedTokens()
 	if len(tokens) == 0 {
 		p.Error("no tokens were issued")
 	}
@@ -165,7 +165,7 @@ func TestLoginWithDevice(t *testing.T) {
 	code := regexp.MustCompile(`enter the code (CODE-\d+)`)
 	p.stderr = writerFunc(func(text []byte) (int, error) {
 		if m := code.FindSubmatch(text); m != nil {
-			issuer.EnterCode(t, string(m[1]))
+			issuer.EnterUserCode(t, string(m[1]))
 		}
 		return len(text), nil
 	})
