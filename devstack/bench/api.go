@@ -36,10 +36,10 @@ func serveAPI(ctx context.Context, cfg postgres.Config) (client *fleetclient.Cli
 		return nil, nil, err
 	}
 	running, end := context.WithCancel(ctx)
-	server.OnShutdown(handler.EndWatches)
+	server.OnShutdown(handler.StopWatches)
 	done := make(chan error, 2)
 	go func() { done <- server.Run(running) }()
-	go func() { done <- handler.RunWatches(running) }()
+	go func() { done <- handler.RunWatchHubs(running) }()
 	client, err = fleetclient.New(fleetclient.Config{Endpoint: "http://" + server.Addr()})
 	stop = func() error {
 		if client != nil {

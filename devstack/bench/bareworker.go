@@ -29,7 +29,7 @@ type bareWorker struct{ conns []*pgx.Conn }
 func connectBareWorker(ctx context.Context, cfg postgres.Config, connections int) (*bareWorker, error) {
 	b := &bareWorker{}
 	for range connections {
-		cc, err := cfg.ConnConfig()
+		cc, err := cfg.NewConnConfig()
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 		return b, err
 	}
 	b.onStop(b.db.stopServer)
-	if b.owner, err = openClusterOwner(ctx, b.db.server.URL()); err != nil {
+	if b.owner, err = openClusterOwner(ctx, b.db.server.DatabaseURL()); err != nil {
 		return b, err
 	}
 	b.onStop(func() error { return b.owner.Close(ctx) })

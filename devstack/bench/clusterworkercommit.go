@@ -58,7 +58,7 @@ type taxed struct {
 
 func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	for range taxWriters {
-		w, err := openClusterOwner(ctx, x.bed.db.server.URL())
+		w, err := openClusterOwner(ctx, x.bed.db.server.DatabaseURL())
 		if err != nil {
 			return 0, err
 		}
@@ -121,8 +121,8 @@ func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
 
 // changeByAPI changes a cluster as the fleet API does for a request.
 func (x *taxed) changeByAPI(ctx context.Context, _, i int) error {
-	return x.api.Update(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		l, err := tx.Lock(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: clusterID(i).String()})
+	return x.api.RunInTx(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.LockAndReadResource(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: clusterID(i).String()})
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (x *taxed) changeByAPI(ctx context.Context, _, i int) error {
 		r.Spec = fmt.Appendf(nil, `{"region":"local","version":"1.34.2","network":{"type":"calico"},"edit":%d}`, x.turn)
 		r.Generation++
 		r.UpdatedTime = l.Now
-		return tx.Save(ctx, &r, nil)
+		return tx.SaveLockedResource(ctx, &r, nil)
 	})
 }
 

@@ -39,7 +39,7 @@ func idleBench() bench {
 }
 
 func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecond float64, err error) {
-	target, err := url.Parse(b.db.server.URL())
+	target, err := url.Parse(b.db.server.DatabaseURL())
 	if err != nil {
 		return 0, err
 	}

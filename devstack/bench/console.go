@@ -49,10 +49,10 @@ func measureConsole(ctx context.Context, progress io.Writer) (summaryMS, filterM
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", consoleRows)
-	if err := loadFleet(ctx, db.server.URL(), databaseFleet{Rows: consoleRows}); err != nil {
+	if err := loadFleet(ctx, db.server.DatabaseURL(), databaseFleet{Rows: consoleRows}); err != nil {
 		return 0, 0, err
 	}
-	if err := disturbFleet(ctx, db.server.URL()); err != nil {
+	if err := disturbFleet(ctx, db.server.DatabaseURL()); err != nil {
 		return 0, 0, err
 	}
 	client, stop, err := serveAPI(ctx, db.cfg)
@@ -84,7 +84,7 @@ func startCounting(ctx context.Context, cfg postgres.Config) (end func() error, 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- pgstore.NewRoller(pool, []string{"region", "shard"}, log).Run(ctx) }()
+	go func() { done <- pgstore.NewRollupCounter(pool, []string{"region", "shard"}, log).Run(ctx) }()
 	return func() error {
 		cancel()
 		err := <-done

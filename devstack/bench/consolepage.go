@@ -64,7 +64,7 @@ func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageF
 	defer func() { err = errors.Join(err, db.stopServer()) }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", consolePageRows)
 	fleet := databaseFleet{Rows: consolePageRows}
-	if err := errors.Join(loadFleet(ctx, db.server.URL(), fleet), disturbFleet(ctx, db.server.URL())); err != nil {
+	if err := errors.Join(loadFleet(ctx, db.server.DatabaseURL(), fleet), disturbFleet(ctx, db.server.DatabaseURL())); err != nil {
 		return f, err
 	}
 	client, stop, err := serveAPI(ctx, db.cfg)

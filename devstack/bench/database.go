@@ -40,10 +40,10 @@ func startDatabase(ctx context.Context, dir string, durable bool) (*database, er
 	if err != nil {
 		return nil, err
 	}
-	d := &database{server: server, cfg: postgres.Config{URL: settings.Secret(server.URL())}}
+	d := &database{server: server, cfg: postgres.Config{URL: settings.Secret(server.DatabaseURL())}}
 	_, err = settings.Load(&d.cfg, settings.Source{})
 	if err == nil {
-		err = postgres.Migrate(ctx, d.cfg, log)
+		err = postgres.MigrateSchema(ctx, d.cfg, log)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.stopServer())

@@ -113,7 +113,7 @@ func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptio
 	if err := b.installObjects(ctx); err != nil {
 		return b, err
 	}
-	return b, b.startController(ctx, db.server.URL(), o)
+	return b, b.startController(ctx, db.server.DatabaseURL(), o)
 }
 
 // startCluster starts the API server, and the components that run Pods.

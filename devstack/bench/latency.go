@@ -69,7 +69,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
 	fleet := databaseFleet{Rows: watched, Reported: time.Now()}
-	if err := loadFleet(ctx, db.server.URL(), fleet); err != nil {
+	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
 		return took, err
 	}
 	broker, err := sentinelbench.OpenRabbitMQ(ctx, sentinelbench.RabbitMQQueueType)
@@ -77,7 +77,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 		return took, err
 	}
 	defer broker.Close()
-	client, stop, err := startAPI(ctx, db.server.URL())
+	client, stop, err := startAPI(ctx, db.server.DatabaseURL())
 	if err != nil {
 		return took, err
 	}

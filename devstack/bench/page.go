@@ -48,10 +48,10 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 	defer func() { _ = db.stopServer() }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", pageRows)
 	fleet := databaseFleet{Rows: pageRows}
-	if err := loadFleet(ctx, db.server.URL(), fleet); err != nil {
+	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
 		return 0, err
 	}
-	bare, err := openBareReader(ctx, db.server.URL())
+	bare, err := openBareReader(ctx, db.server.DatabaseURL())
 	if err != nil {
 		return 0, err
 	}

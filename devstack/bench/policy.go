@@ -29,7 +29,7 @@ func decisionBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		input, now := policy.ExampleInput(), time.Now()
+		input, now := policy.ExamplePolicyInput(), time.Now()
 		var took []float64
 		for i := range decisions {
 			began := time.Now()

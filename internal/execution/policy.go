@@ -44,22 +44,22 @@ type Policy interface {
 // Conditions evaluates preconditions and postconditions. Conditions of one requester do not delay
 // those of another.
 type Conditions interface {
-	// Enter reserves a place for a requester, in which all conditions of one check are evaluated.
+	// ReservePlace reserves a place for a requester, in which all conditions of one check are evaluated.
 	// If none is free, the error wraps a *RetryError.
-	Enter(requester string) (Place, error)
+	ReservePlace(requester string) (Place, error)
 }
 
 // Place evaluates conditions of one requester, one after another. Its errors wrap ErrMalformed,
 // ErrKilled or a *RetryError where these apply.
 type Place interface {
-	// Compile returns why a module can never pass.
-	Compile(ctx context.Context, module string) error
-	// Evaluate evaluates the rule allow of a Rego module for an input, and returns the value of its
+	// CheckModule returns why a module can never pass.
+	CheckModule(ctx context.Context, module string) error
+	// EvaluateModule evaluates the rule allow of a Rego module for an input, and returns the value of its
 	// rule message. With an error, such as an undefined rule, the condition never passes. The error
 	// wraps ErrMalformed if it would be the same for any input.
-	Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error)
-	// Leave releases the place. It is called once.
-	Leave()
+	EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error)
+	// ReleasePlace releases the place. It is called once.
+	ReleasePlace()
 }
 
 // Decision is the answer of a policy.

@@ -59,54 +59,54 @@ type StatusFacts struct {
 //
 // A kind without required adapters is Ready at once: its generation counts as observed, its last
 // update is the owner's, and it has no conditions.
-func AggregateStatus(f StatusFacts) v1.Status {
-	reports := f.requiredReports()
+func AggregateStatus(facts StatusFacts) v1.Status {
+	reports := facts.findRequiredReports()
 	s := v1.Status{
-		Phase:              f.computePhase(reports),
-		ObservedGeneration: f.lowestObservedGeneration(reports),
-		LastUpdatedTime:    f.oldestReportTime(reports),
-		LastTransitionTime: f.Previous.LastTransitionTime,
+		Phase:              facts.computePhase(reports),
+		ObservedGeneration: facts.findLowestObservedGeneration(reports),
+		LastUpdatedTime:    facts.findOldestReportTime(reports),
+		LastTransitionTime: facts.Previous.LastTransitionTime,
 		Conditions:         []v1.Condition{},
 	}
-	if s.Phase != f.Previous.Phase {
-		s.LastTransitionTime = f.Now
+	if s.Phase != facts.Previous.Phase {
+		s.LastTransitionTime = facts.Now
 	}
-	if len(f.Required) == 0 {
+	if len(facts.Required) == 0 {
 		return s
 	}
 	s.Conditions = append(s.Conditions,
-		f.reconciledCondition(reports),
-		f.lastKnownReconciledCondition(reports))
+		facts.computeReconciledCondition(reports),
+		facts.computeLastKnownReconciledCondition(reports))
 	for _, r := range reports {
 		if r == nil {
 			continue
 		}
 		// A condition of a resource is True or False: an adapter that reports Unknown has none yet.
-		if c := successfulCondition(r); c.Status == v1.ConditionTrue || c.Status == v1.ConditionFalse {
+		if c := newSuccessfulCondition(r); c.Status == v1.ConditionTrue || c.Status == v1.ConditionFalse {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}
 	return s
 }
 
-// IsFinalized reports whether the deletion of a resource is complete: every required adapter has
+// IsDeletionComplete reports whether the deletion of a resource is complete: every required adapter has
 // reported the current generation as finalized, and no child is left.
-func IsFinalized(f StatusFacts) bool {
-	return f.Deleting && f.Children == 0 && f.allMet(f.requiredReports(), v1.ConditionFinalized)
+func IsDeletionComplete(facts StatusFacts) bool {
+	return facts.Deleting && facts.Children == 0 && facts.allReportTrue(facts.findRequiredReports(), v1.ConditionFinalized)
 }
 
-// SuccessfulConditionType returns the condition type for an adapter: ClusterValidationSuccessful
+// FormatSuccessfulConditionType returns the condition type for an adapter: ClusterValidationSuccessful
 // for cluster-validation.
-func SuccessfulConditionType(adapter string) string {
+func FormatSuccessfulConditionType(adapterName string) string {
 	var b strings.Builder
-	for word := range strings.FieldsFuncSeq(adapter, func(r rune) bool { return r == '-' }) {
+	for word := range strings.FieldsFuncSeq(adapterName, func(r rune) bool { return r == '-' }) {
 		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return b.String() + "Successful"
 }
 
-// requiredReports returns the report of each required adapter, nil where it is missing.
-func (f *StatusFacts) requiredReports() []*v1.AdapterStatus {
+// findRequiredReports returns the report of each required adapter, nil where it is missing.
+func (f *StatusFacts) findRequiredReports() []*v1.AdapterStatus {
 	out := make([]*v1.AdapterStatus, len(f.Required))
 	for i, name := range f.Required {
 		for j := range f.Reports {
@@ -128,7 +128,7 @@ func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
 			continue
 		}
 		reported = true
-		if f.isCurrent(r) && adapterCondition(r, v1.ConditionHealth).Status == v1.ConditionFalse {
+		if f.hasCurrentGeneration(r) && findAdapterCondition(r, v1.ConditionHealth).Status == v1.ConditionFalse {
 			unhealthy = true
 		}
 	}
@@ -137,13 +137,13 @@ func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
 		return v1.PhasePending
 	case unhealthy:
 		return v1.PhaseFailed
-	case f.allMet(reports, v1.ConditionAvailable):
+	case f.allReportTrue(reports, v1.ConditionAvailable):
 		return v1.PhaseReady
 	}
 	return v1.PhaseProvisioning
 }
 
-func (f *StatusFacts) lowestObservedGeneration(reports []*v1.AdapterStatus) int64 {
+func (f *StatusFacts) findLowestObservedGeneration(reports []*v1.AdapterStatus) int64 {
 	lowest := f.Generation
 	for _, r := range reports {
 		if r == nil {
@@ -154,7 +154,7 @@ func (f *StatusFacts) lowestObservedGeneration(reports []*v1.AdapterStatus) int6
 	return lowest
 }
 
-func (f *StatusFacts) oldestReportTime(reports []*v1.AdapterStatus) time.Time {
+func (f *StatusFacts) findOldestReportTime(reports []*v1.AdapterStatus) time.Time {
 	if len(reports) == 0 {
 		return f.UpdatedTime
 	}
@@ -163,25 +163,25 @@ func (f *StatusFacts) oldestReportTime(reports []*v1.AdapterStatus) time.Time {
 		if r == nil {
 			return f.CreatedTime
 		}
-		oldest = earliestTime(oldest, r.LastReportTime)
+		oldest = earlierNonZeroTime(oldest, r.LastReportTime)
 	}
 	return oldest
 }
 
-// reconciledCondition returns the condition of the whole resource, as the public API defines it. Its
+// computeReconciledCondition returns the condition of the whole resource, as the public API defines it. Its
 // observed generation is that of the resource: the condition states how far that one is. The public
 // sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
 // until all adapters have reported. The generation that adapters have observed is in the status and
 // in their own conditions.
-func (f *StatusFacts) reconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
+func (f *StatusFacts) computeReconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,
 		Status:             v1.ConditionFalse,
 		Reason:             ReasonMissingAdapters,
-		Message:            "waiting for " + strings.Join(f.unmetAdapters(reports), ", "),
+		Message:            "waiting for " + strings.Join(f.listUnmetAdapters(reports), ", "),
 		ObservedGeneration: f.Generation,
 	}
-	switch done := f.allMet(reports, f.goalCondition()); {
+	switch done := f.allReportTrue(reports, f.goalConditionType()); {
 	case done && f.Deleting && f.Children > 0:
 		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the deletion of its child resources"
 	case done:
@@ -190,8 +190,8 @@ func (f *StatusFacts) reconciledCondition(reports []*v1.AdapterStatus) v1.Condit
 
 	var oldest time.Time
 	for _, r := range reports {
-		if r != nil && f.isCurrent(r) {
-			oldest = earliestTime(oldest, r.LastReportTime)
+		if r != nil && f.hasCurrentGeneration(r) {
+			oldest = earlierNonZeroTime(oldest, r.LastReportTime)
 		}
 	}
 	if c.LastUpdatedTime = oldest; oldest.IsZero() {
@@ -202,19 +202,19 @@ func (f *StatusFacts) reconciledCondition(reports []*v1.AdapterStatus) v1.Condit
 	if c.Status == v1.ConditionFalse && oldest.IsZero() {
 		changed = f.UpdatedTime // the new generation caused the change
 	}
-	return f.withPreviousTimes(c, changed)
+	return f.keepPreviousTimes(c, changed)
 }
 
-// lastKnownReconciledCondition is True once all required adapters were available at one generation. It stays
+// computeLastKnownReconciledCondition is True once all required adapters were available at one generation. It stays
 // so through newer generations until an adapter withdraws its availability for that generation.
-func (f *StatusFacts) lastKnownReconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
+func (f *StatusFacts) computeLastKnownReconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:            v1.ConditionLastKnownReconciled,
 		Status:          v1.ConditionFalse,
 		Reason:          ReasonMissingAdapters,
 		LastUpdatedTime: f.Now,
 	}
-	if p, ok := f.previousCondition(c.Type); ok {
+	if p, ok := f.findPreviousCondition(c.Type); ok {
 		c = p
 	}
 
@@ -229,14 +229,14 @@ func (f *StatusFacts) lastKnownReconciledCondition(reports []*v1.AdapterStatus) 
 		if i == 0 {
 			generation = r.ObservedGeneration
 		}
-		status := adapterCondition(r, v1.ConditionAvailable).Status
+		status := findAdapterCondition(r, v1.ConditionAvailable).Status
 		if status == v1.ConditionFalse && r.ObservedGeneration == c.ObservedGeneration {
 			takenBack = true
 		}
 		if status != v1.ConditionTrue || r.ObservedGeneration != generation {
 			together = false
 		}
-		oldest = earliestTime(oldest, r.LastReportTime)
+		oldest = earlierNonZeroTime(oldest, r.LastReportTime)
 	}
 	switch {
 	case together:
@@ -245,95 +245,95 @@ func (f *StatusFacts) lastKnownReconciledCondition(reports []*v1.AdapterStatus) 
 	case takenBack && c.Status == v1.ConditionTrue:
 		c.Status, c.Reason, c.LastUpdatedTime = v1.ConditionFalse, ReasonMissingAdapters, f.Now
 	}
-	return f.withPreviousTimes(c, f.Now)
+	return f.keepPreviousTimes(c, f.Now)
 }
 
-func successfulCondition(r *v1.AdapterStatus) v1.Condition {
-	available := adapterCondition(r, v1.ConditionAvailable)
+func newSuccessfulCondition(report *v1.AdapterStatus) v1.Condition {
+	available := findAdapterCondition(report, v1.ConditionAvailable)
 	return v1.Condition{
-		Type:               SuccessfulConditionType(r.Adapter),
+		Type:               FormatSuccessfulConditionType(report.Adapter),
 		Status:             available.Status,
 		Reason:             available.Reason,
 		Message:            available.Message,
-		ObservedGeneration: r.ObservedGeneration,
-		CreatedTime:        r.CreatedTime,
-		LastUpdatedTime:    r.LastReportTime,
+		ObservedGeneration: report.ObservedGeneration,
+		CreatedTime:        report.CreatedTime,
+		LastUpdatedTime:    report.LastReportTime,
 		LastTransitionTime: available.LastTransitionTime,
 	}
 }
 
-// withPreviousTimes returns c with the times of its predecessor; changed is the transition time if the
-// status differs.
-func (f *StatusFacts) withPreviousTimes(c v1.Condition, changed time.Time) v1.Condition {
-	p, ok := f.previousCondition(c.Type)
+// keepPreviousTimes returns the condition with the times of its predecessor. If the status differs,
+// it has the given transition time.
+func (f *StatusFacts) keepPreviousTimes(condition v1.Condition, transitionTime time.Time) v1.Condition {
+	p, ok := f.findPreviousCondition(condition.Type)
 	switch {
 	case !ok:
-		c.CreatedTime, c.LastTransitionTime = f.Now, f.Now
-	case p.Status == c.Status:
-		c.CreatedTime, c.LastTransitionTime = p.CreatedTime, p.LastTransitionTime
+		condition.CreatedTime, condition.LastTransitionTime = f.Now, f.Now
+	case p.Status == condition.Status:
+		condition.CreatedTime, condition.LastTransitionTime = p.CreatedTime, p.LastTransitionTime
 	default:
-		c.CreatedTime, c.LastTransitionTime = p.CreatedTime, changed
+		condition.CreatedTime, condition.LastTransitionTime = p.CreatedTime, transitionTime
 	}
-	return c
+	return condition
 }
 
-func (f *StatusFacts) previousCondition(kind string) (v1.Condition, bool) {
+func (f *StatusFacts) findPreviousCondition(conditionType string) (condition v1.Condition, found bool) {
 	for _, c := range f.Previous.Conditions {
-		if c.Type == kind {
+		if c.Type == conditionType {
 			return c, true
 		}
 	}
 	return v1.Condition{}, false
 }
 
-// goalCondition returns the condition that all required adapters must report as True.
-func (f *StatusFacts) goalCondition() string {
+// goalConditionType returns the condition that all required adapters must report as True.
+func (f *StatusFacts) goalConditionType() string {
 	if f.Deleting {
 		return v1.ConditionFinalized
 	}
 	return v1.ConditionAvailable
 }
 
-func (f *StatusFacts) allMet(reports []*v1.AdapterStatus, conditionType string) bool {
+func (f *StatusFacts) allReportTrue(reports []*v1.AdapterStatus, conditionType string) bool {
 	for _, r := range reports {
-		if !f.isMet(r, conditionType) {
+		if !f.isTrueAtCurrentGeneration(r, conditionType) {
 			return false
 		}
 	}
 	return true
 }
 
-func (f *StatusFacts) unmetAdapters(reports []*v1.AdapterStatus) []string {
+func (f *StatusFacts) listUnmetAdapters(reports []*v1.AdapterStatus) []string {
 	var names []string
 	for i, r := range reports {
-		if !f.isMet(r, f.goalCondition()) {
+		if !f.isTrueAtCurrentGeneration(r, f.goalConditionType()) {
 			names = append(names, f.Required[i])
 		}
 	}
 	return names
 }
 
-func (f *StatusFacts) isMet(r *v1.AdapterStatus, want string) bool {
-	return r != nil && f.isCurrent(r) && adapterCondition(r, want).Status == v1.ConditionTrue
+func (f *StatusFacts) isTrueAtCurrentGeneration(report *v1.AdapterStatus, conditionType string) bool {
+	return report != nil && f.hasCurrentGeneration(report) && findAdapterCondition(report, conditionType).Status == v1.ConditionTrue
 }
 
-func (f *StatusFacts) isCurrent(r *v1.AdapterStatus) bool {
-	return r.ObservedGeneration == f.Generation
+func (f *StatusFacts) hasCurrentGeneration(report *v1.AdapterStatus) bool {
+	return report.ObservedGeneration == f.Generation
 }
 
-// adapterCondition returns a condition of a report. If it is absent, the zero value's status is
+// findAdapterCondition returns a condition of a report. If it is absent, the zero value's status is
 // neither True nor False.
-func adapterCondition(r *v1.AdapterStatus, kind string) v1.AdapterCondition {
-	for _, c := range r.Conditions {
-		if c.Type == kind {
+func findAdapterCondition(report *v1.AdapterStatus, conditionType string) v1.AdapterCondition {
+	for _, c := range report.Conditions {
+		if c.Type == conditionType {
 			return c
 		}
 	}
 	return v1.AdapterCondition{}
 }
 
-// earliestTime returns the earlier of the two; a zero a counts as absent.
-func earliestTime(a, b time.Time) time.Time {
+// earlierNonZeroTime returns the earlier of the two; a zero a counts as absent.
+func earlierNonZeroTime(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

@@ -294,7 +294,7 @@ func TestIsFinalized(t *testing.T) {
 			f := done
 			f.Reports = append([]v1.AdapterStatus(nil), done.Reports...)
 			tc.change(&f)
-			if got := fleetapi.IsFinalized(f); got != tc.want {
+			if got := fleetapi.IsDeletionComplete(f); got != tc.want {
 				t.Errorf("%s: got %v", tc.reason, got)
 			}
 		})

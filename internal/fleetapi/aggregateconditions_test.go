@@ -130,7 +130,7 @@ func TestSuccessfulConditionType(t *testing.T) {
 		"a--b":               "ABSuccessful",
 		"v2-x":               "V2XSuccessful",
 	} {
-		if got := fleetapi.SuccessfulConditionType(adapter); got != want {
+		if got := fleetapi.FormatSuccessfulConditionType(adapter); got != want {
 			t.Errorf("SuccessfulType(%q) = %q, want %q", adapter, got, want)
 		}
 	}

@@ -15,7 +15,7 @@
 // orders by id, name or creation; behind a balancer, or for a guarantee, page by keyset. A page
 // requested out of sequence is counted from the beginning.
 //
-// Package watch delivers changes to watches; RunWatches reads the changes for it. Apart from that,
+// Package watch delivers changes to watches; RunWatchHubs reads the changes for it. Apart from that,
 // the package runs no goroutines. Its only state outside the store is the progress of numbered
 // lists and the token file.
 package fleetapi
@@ -60,7 +60,7 @@ type Deps struct {
 
 // An API answers the requests. It is safe for concurrent use.
 type API struct {
-	resources
+	resourceService
 	auth    *auth.Authenticator
 	log     *slog.Logger
 	tracer  trace.Tracer
@@ -80,11 +80,11 @@ func New(cfg Config, deps Deps) (*API, error) {
 	if deps.Store == nil || deps.Log == nil || deps.Metrics == nil {
 		return nil, errors.New("make fleet API: needs a store, a log and a registry of metrics")
 	}
-	list, err := cfg.newKinds()
+	list, err := cfg.buildKinds()
 	if err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
-	if err := CheckSummaryLabels(cfg.SummaryLabels); err != nil {
+	if err := ValidateSummaryLabels(cfg.SummaryLabels); err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
 	who, err := auth.New(cfg.Auth, auth.Deps{ListenAddr: deps.ListenAddr, Client: deps.Client, Log: deps.Log})
@@ -100,7 +100,7 @@ func New(cfg Config, deps Deps) (*API, error) {
 		kinds[k.name] = k
 	}
 	hub, err := watch.New(watch.Config{MaxWatches: cfg.MaxWatches}, watch.Deps{
-		Source: watched{deps.Store, kinds}, Log: deps.Log, Metrics: deps.Metrics,
+		Source: watchSource{deps.Store, kinds}, Log: deps.Log, Metrics: deps.Metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
@@ -113,16 +113,16 @@ func New(cfg Config, deps Deps) (*API, error) {
 		metrics: m,
 		maxBody: cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
 	}
-	if err := a.addTimeline(cfg, deps); err != nil {
+	if err := a.initTimelineIfStored(cfg, deps); err != nil {
 		return nil, fmt.Errorf("make fleet API: %w", err)
 	}
-	a.resources = resources{store: nudging{deps.Store, a.wakeWatches}, kinds: kinds, schemas: new(schemaCache)}
+	a.resourceService = resourceService{store: watchNotifyingStore{deps.Store, a.triggerWatchReads}, kinds: kinds, schemas: new(schemaCache)}
 	build := version.Get()
 	a.version = build.Version + " " + build.Revision
 	if a.tracer == nil {
 		a.tracer = noop.NewTracerProvider().Tracer("")
 	}
-	a.handler = a.newRoutes(list)
+	a.handler = a.newRouter(list)
 	return a, nil
 }
 
@@ -135,59 +135,59 @@ type handler func(w http.ResponseWriter, r *http.Request, who auth.Principal) er
 // A route maps the methods of a path to handlers.
 type route map[string]handler
 
-func (a *API) newRoutes(kinds []*kind) http.Handler {
+func (a *API) newRouter(kinds []*kind) http.Handler {
 	mux := http.NewServeMux()
 	resources, lists := resourceRoutes{a}, listRoutes{a}
 	for _, k := range kinds {
 		base := v1.BasePath + "/" + k.collection
-		one := route{http.MethodGet: resources.get(k), http.MethodPatch: resources.patch(k), http.MethodDelete: resources.delete(k)}
-		reports := route{http.MethodGet: resources.listReports(k), http.MethodPost: resources.postReport(k), http.MethodPut: resources.postReport(k)}
-		all := route{http.MethodGet: lists.list(k), http.MethodPost: resources.post(k)}
-		force := route{http.MethodPost: resources.forceDelete(k)}
+		one := route{http.MethodGet: resources.newGetHandler(k), http.MethodPatch: resources.newPatchHandler(k), http.MethodDelete: resources.newDeleteHandler(k)}
+		reports := route{http.MethodGet: resources.newListReportsHandler(k), http.MethodPost: resources.newStoreReportHandler(k), http.MethodPut: resources.newStoreReportHandler(k)}
+		all := route{http.MethodGet: lists.newListOrChangesHandler(k), http.MethodPost: resources.newCreateHandler(k)}
+		force := route{http.MethodPost: resources.newForceDeleteHandler(k)}
 
 		prefixes := []string{base}
 		if k.parent != nil {
 			prefixes = append(prefixes, v1.BasePath+"/"+k.parent.collection+"/{parent}/"+k.collection)
 		}
 		for _, p := range prefixes {
-			a.handleRoute(mux, p, all)
+			a.registerRoute(mux, p, all)
 			// Other methods are not refused here: this path is also that of an id.
-			mux.Handle("POST "+p+"/bulk", a.observeRequest(p+"/bulk", http.MethodPost, a.authenticated(resources.bulkLoad(k))))
-			a.handleRoute(mux, p+"/{id}", one)
-			a.handleRoute(mux, p+"/{id}/statuses", reports)
-			a.handleRoute(mux, p+"/{id}/force-delete", force)
+			mux.Handle("POST "+p+"/bulk", a.instrumentHandler(p+"/bulk", http.MethodPost, a.requireAuthentication(resources.newBulkLoadHandler(k))))
+			a.registerRoute(mux, p+"/{id}", one)
+			a.registerRoute(mux, p+"/{id}/statuses", reports)
+			a.registerRoute(mux, p+"/{id}/force-delete", force)
 		}
 		if k.name == v1.KindCluster || k.name == v1.KindNodePool {
-			a.handleRoute(mux, base+"/{id}/revisions", route{http.MethodGet: resources.listRevisions(k)})
+			a.registerRoute(mux, base+"/{id}/revisions", route{http.MethodGet: resources.newListRevisionsHandler(k)})
 		}
 		if k.synced {
-			syncRoutes{a}.addRoutes(mux, base, k)
+			syncRoutes{a}.registerRoutes(mux, base, k)
 		}
 	}
-	schemaRoutes{a}.addRoutes(mux)
+	schemaRoutes{a}.registerRoutes(mux)
 	if a.timeline != nil {
-		a.handleRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.Get})
+		a.registerRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.ServeListOrStream})
 		// Other methods are not refused here: this path is also that of a cluster.
-		mux.Handle("GET "+v1.ChangeBucketsPath, a.observeRequest(v1.ChangeBucketsPath, http.MethodGet, a.authenticated(a.timeline.GetBuckets)))
-		a.handleRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.Post})
-		mux.Handle("GET "+v1.UndeliveredChangesPath, a.observeRequest(v1.UndeliveredChangesPath, http.MethodGet, a.authenticated(a.timeline.GetUndelivered)))
-		a.handleRoute(mux, v1.ChangeDeliveriesPath, route{http.MethodGet: a.timeline.GetDeliveries})
-		a.handleRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.PostResend})
+		mux.Handle("GET "+v1.ChangeBucketsPath, a.instrumentHandler(v1.ChangeBucketsPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeEventCounts)))
+		a.registerRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.HandlePostEvents})
+		mux.Handle("GET "+v1.UndeliveredChangesPath, a.instrumentHandler(v1.UndeliveredChangesPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeUndelivered)))
+		a.registerRoute(mux, v1.ChangeDeliveriesPath, route{http.MethodGet: a.timeline.ServeDeliveries})
+		a.registerRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.HandleResend})
 	}
-	a.handleRoute(mux, v1.WhoAmIPath, route{http.MethodGet: a.whoAmI})
-	a.handleRoute(mux, v1.SummaryPath, route{http.MethodGet: a.getSummary})
-	a.handleRoute(mux, v1.StuckPath, route{http.MethodGet: stuckRoutes{a}.list})
-	a.handleRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.canI})
-	mux.Handle("GET "+documentPath, serveDocument("application/yaml", v1.OpenAPIYAML()))
-	mux.Handle("GET "+documentPathJSON, serveDocument("application/json", v1.OpenAPIJSON()))
-	mux.Handle("/", a.observeRequest("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
+	a.registerRoute(mux, v1.WhoAmIPath, route{http.MethodGet: a.serveIdentity})
+	a.registerRoute(mux, v1.SummaryPath, route{http.MethodGet: a.serveSummary})
+	a.registerRoute(mux, v1.StuckPath, route{http.MethodGet: stuckRoutes{a}.serveStuckList})
+	a.registerRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.servePermission})
+	mux.Handle("GET "+documentPath, newStaticHandler("application/yaml", v1.OpenAPIYAML()))
+	mux.Handle("GET "+documentPathJSON, newStaticHandler("application/json", v1.OpenAPIJSON()))
+	mux.Handle("/", a.instrumentHandler("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
 		return rest.NewError(rest.CodeNotFound, "no such path; %s lists the paths of this API", documentPath)
 	}))
-	return withoutTrailingSlash(mux)
+	return stripTrailingSlash(mux)
 }
 
-// withoutTrailingSlash removes one slash from the end of a path, as the public HyperFleet API does.
-func withoutTrailingSlash(next http.Handler) http.Handler {
+// stripTrailingSlash removes one slash from the end of a path, as the public HyperFleet API does.
+func stripTrailingSlash(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimSuffix(r.URL.Path, "/")
 		if path == "" || path == r.URL.Path || strings.HasSuffix(path, "/") {
@@ -202,37 +202,37 @@ func withoutTrailingSlash(next http.Handler) http.Handler {
 	})
 }
 
-// handleRoute serves a route, and refuses the methods that it does not have.
-func (a *API) handleRoute(mux *http.ServeMux, path string, methods route) {
+// registerRoute serves a route, and refuses the methods that it does not have.
+func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
 	var allow []string
 	for method, h := range methods {
-		mux.Handle(method+" "+path, a.observeRequest(path, method, a.authenticated(h)))
+		mux.Handle(method+" "+path, a.instrumentHandler(path, method, a.requireAuthentication(h)))
 		allow = append(allow, method)
 		if method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
 		}
 	}
 	slices.Sort(allow)
-	mux.Handle(path, a.observeRequest(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	mux.Handle(path, a.instrumentHandler(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
 		e := rest.NewError(rest.CodeMethodNotAllowed, "method %s is not allowed on this path; allowed: %s", r.Method, strings.Join(allow, ", "))
 		e.Allow = allow
 		return e
 	}))
 }
 
-// authenticated passes the authenticated principal to a handler.
-func (a *API) authenticated(h handler) handler {
+// requireAuthentication authenticates a request and passes its principal to a handler.
+func (a *API) requireAuthentication(next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
 		who, err := a.auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
 		if err != nil {
-			return explainAuthError(err)
+			return toAuthProblem(err)
 		}
-		return h(w, r, who)
+		return next(w, r, who)
 	}
 }
 
-// explainAuthError converts an authentication error into a problem.
-func explainAuthError(err error) error {
+// toAuthProblem converts an authentication error into a problem.
+func toAuthProblem(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
@@ -245,21 +245,21 @@ func explainAuthError(err error) error {
 	return &rest.Error{Code: rest.CodeUnauthenticated, Detail: "the bearer token is not valid; send a token from the issuer that the fleet API trusts", Challenge: challenge + `, error="invalid_token"`, Cause: err}
 }
 
-// whoAmI answers with the identity of the caller.
-func (a *API) whoAmI(w http.ResponseWriter, _ *http.Request, who auth.Principal) error {
-	identity := v1.Identity{Subject: who.Subject, Tenant: who.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: who.Reports()}
-	for _, role := range who.Roles {
+// serveIdentity answers with the identity of the caller.
+func (a *API) serveIdentity(w http.ResponseWriter, _ *http.Request, principal auth.Principal) error {
+	identity := v1.Identity{Subject: principal.Subject, Tenant: principal.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: principal.CanReportStatus()}
+	for _, role := range principal.Roles {
 		identity.Roles = append(identity.Roles, string(role))
 	}
 	switch {
-	case who.ReadsAll():
+	case principal.CanReadAllTenants():
 		identity.ReadScope = v1.ScopeAll
-	case who.Tenant != "":
+	case principal.Tenant != "":
 		identity.ReadScope = v1.ScopeTenant
 	}
-	if who.Changes() {
+	if principal.CanChangeResources() {
 		identity.WriteScope = identity.ReadScope
 	}
 	w.Header().Set(v1.VersionHeader, a.version)
-	return writeValue(w, http.StatusOK, identity)
+	return writeJSONValue(w, http.StatusOK, identity)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
-// addTimeline creates the timeline if there is a store for it.
-func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
+// initTimelineIfStored creates the timeline if there is a store for it.
+func (a *API) initTimelineIfStored(cfg Config, deps Deps) (err error) {
 	if deps.Timeline == nil {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
 		Authenticate: func(ctx context.Context, authorization string) (auth.Principal, error) {
 			who, err := a.auth.Authenticate(ctx, authorization)
 			if err != nil {
-				return who, explainAuthError(err)
+				return who, toAuthProblem(err)
 			}
 			return who, nil
 		},
@@ -27,8 +27,8 @@ func (a *API) addTimeline(cfg Config, deps Deps) (err error) {
 	return err
 }
 
-// RunWatches reads changes for the open watches until ctx ends.
-func (a *API) RunWatches(ctx context.Context) error {
+// RunWatchHubs reads changes for the open watches until ctx ends.
+func (a *API) RunWatchHubs(ctx context.Context) error {
 	if a.timeline == nil {
 		return a.hub.Run(ctx)
 	}
@@ -38,19 +38,19 @@ func (a *API) RunWatches(ctx context.Context) error {
 	return g.Wait()
 }
 
-// EndWatches closes the open watches and refuses new ones. Without it, a server that stops would
+// StopWatches closes the open watches and refuses new ones. Without it, a server that stops would
 // wait for them.
-func (a *API) EndWatches() {
+func (a *API) StopWatches() {
 	a.hub.Stop()
 	if a.timeline != nil {
 		a.timeline.Stop()
 	}
 }
 
-// wakeWatches wakes the watches after a commit, which may have recorded change events.
-func (a *API) wakeWatches() {
-	a.hub.Nudge()
+// triggerWatchReads wakes the watches after a commit, which may have recorded change events.
+func (a *API) triggerWatchReads() {
+	a.hub.TriggerRead()
 	if a.timeline != nil {
-		a.timeline.Nudge()
+		a.timeline.TriggerStreamRead()
 	}
 }

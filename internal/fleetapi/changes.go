@@ -45,18 +45,18 @@ type ChangeQuery struct {
 
 // A Feed reads the changes of resources.
 type Feed interface {
-	// Changes calls visit for the settled changes after a cursor, in order. Each row is visited
+	// VisitChanges calls visit for the settled changes after a cursor, in order. Each row is visited
 	// once, in its current state. The change and the data it points to are valid only until visit
 	// returns; an error of visit ends the call and is returned. It returns the cursor to resume
 	// from, and whether the limit was reached, so that there may be more; otherwise it has come to
 	// the horizon. It returns ErrCursorExpired, without a visit, if it does not know all changes
 	// after the cursor.
-	Changes(ctx context.Context, scope Scope, q ChangeQuery, visit func(*Change) error) (next watch.Cursor, more bool, err error)
+	VisitChanges(ctx context.Context, scope Scope, q ChangeQuery, visit func(*Change) error) (next watch.Cursor, hasMore bool, err error)
 
-	// Horizon returns the cursor after all changes that are settled now. Later commits are after
+	// ReadLatestCursor returns the cursor after all changes that are settled now. Later commits are after
 	// it.
-	Horizon(ctx context.Context) (watch.Cursor, error)
+	ReadLatestCursor(ctx context.Context) (watch.Cursor, error)
 
-	// State returns the visible state of the changes of a kind, across all tenants.
-	State(ctx context.Context, kind string) (watch.FeedState, error)
+	// ReadFeedState returns the visible state of the changes of a kind, across all tenants.
+	ReadFeedState(ctx context.Context, kind string) (watch.FeedState, error)
 }

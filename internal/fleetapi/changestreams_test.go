@@ -67,7 +67,7 @@ func TestStreamOfChangeEvents(t *testing.T) {
 	since.cancel()
 	again := f.streamChanges("?after="+live, http.Header{"Last-Event-Id": {cursor}})
 	again.wantChanges("cordon n-3", "cluster-created clusters/eu-1")
-	f.api.EndWatches()
+	f.api.StopWatches()
 	for e := again.next(); e.Type != ""; e = again.next() {
 		if e.Type != v1.WatchBookmark {
 			t.Errorf("got %s %s", e.Type, e.Data)

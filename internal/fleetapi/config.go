@@ -80,8 +80,8 @@ type kind struct {
 	minName, maxName int
 }
 
-// newKinds returns the kinds that the configuration describes.
-func (c Config) newKinds() ([]*kind, error) {
+// buildKinds returns the kinds that the configuration describes.
+func (c Config) buildKinds() ([]*kind, error) {
 	clusters := &kind{
 		name: v1.KindCluster, collection: v1.CollectionClusters, required: c.RequiredAdapters.Clusters,
 		children: true, synced: true, minName: 3, maxName: 53,
@@ -116,13 +116,13 @@ func (c Config) newKinds() ([]*kind, error) {
 func checkRequiredAdapters(names []string) error {
 	types := make(map[string]string, len(names))
 	for i, n := range names {
-		if !IsAdapterName(n) {
+		if !IsValidAdapterName(n) {
 			return fmt.Errorf("%q is not an adapter name; use a lower-case DNS label", n)
 		}
 		if slices.Contains(names[:i], n) {
 			return fmt.Errorf("%q is listed twice", n)
 		}
-		t := SuccessfulConditionType(n)
+		t := FormatSuccessfulConditionType(n)
 		if other, ok := types[t]; ok {
 			return fmt.Errorf("%q and %q would both set the condition %s; rename one", other, n, t)
 		}

@@ -13,14 +13,14 @@ import (
 // errDryRun rolls back the transaction of a dry run.
 var errDryRun = errors.New("dry run")
 
-// dryRunning is a store that rolls back every change that would succeed. Its transactions see all
+// dryRunStore is a store that rolls back every change that would succeed. Its transactions see all
 // effects of the change, so the answer is that of the real request. The sequence of revisions advances
 // nevertheless.
-type dryRunning struct{ Store }
+type dryRunStore struct{ Store }
 
-// Update runs a change and rolls it back.
-func (s dryRunning) Update(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
-	err := s.Store.Update(ctx, scope, func(ctx context.Context, tx Tx, now time.Time) error {
+// RunInTx runs a change and rolls it back.
+func (s dryRunStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
+	err := s.Store.RunInTx(ctx, scope, func(ctx context.Context, tx Tx, now time.Time) error {
 		if err := change(ctx, tx, now); err != nil {
 			return err
 		}
@@ -32,20 +32,20 @@ func (s dryRunning) Update(ctx context.Context, scope Scope, change func(context
 	return err
 }
 
-// rulesFor returns the rules by which a request changes resources: those of the API, or those of a
+// chooseServiceByDryRun returns the rules by which a request changes resources: those of the API, or those of a
 // dry run.
-func (rs resourceRoutes) rulesFor(r *http.Request) (*resources, error) {
+func (rs resourceRoutes) chooseServiceByDryRun(r *http.Request) (*resourceService, error) {
 	q := r.URL.Query()
 	if !q.Has("dry_run") {
-		return &rs.api.resources, nil
+		return &rs.api.resourceService, nil
 	}
 	dry, err := strconv.ParseBool(q.Get("dry_run"))
 	if err != nil {
 		return nil, rest.NewQueryError("dry_run", "format", q.Get("dry_run"), "must be true or false")
 	}
-	rules := rs.api.resources
+	rules := rs.api.resourceService
 	if dry {
-		rules.store = dryRunning{rules.store}
+		rules.store = dryRunStore{rules.store}
 	}
 	return &rules, nil
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// A fieldSet holds the members of an object that are shown, each with the shown members below it.
+// A fieldSelection holds the members of an object that are shown, each with the shown members below it.
 // An empty set below a member shows all of it. The nil set shows everything.
-type fieldSet map[string]fieldSet
+type fieldSelection map[string]fieldSelection
 
-// fieldsOf returns the members of a type in JSON, each with those below it. Maps, times and raw JSON
+// listJSONFields returns the members of a type in JSON, each with those below it. Maps, times and raw JSON
 // have none.
-func fieldsOf(t reflect.Type) fieldSet {
+func listJSONFields(t reflect.Type) fieldSelection {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	set := fieldSet{}
+	set := fieldSelection{}
 	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
 		return set
 	}
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		set[name] = fieldsOf(f.Type)
+		set[name] = listJSONFields(f.Type)
 	}
 	return set
 }
@@ -40,22 +40,22 @@ func fieldsOf(t reflect.Type) fieldSet {
 // resourceFields returns the fields of a resource, which are only read.
 //
 //nolint:gochecknoglobals // computed once
-var resourceFields = sync.OnceValue(func() fieldSet { return fieldsOf(reflect.TypeFor[v1.Resource]()) })
+var resourceFields = sync.OnceValue(func() fieldSelection { return listJSONFields(reflect.TypeFor[v1.Resource]()) })
 
-// parseFields parses the parameter fields: names separated by commas, with dots into objects. A
+// parseFieldsParameter parses the parameter fields: names separated by commas, with dots into objects. A
 // name followed by .* selects the whole object. The id is always included. No names select all
 // fields.
-func parseFields(given []string) (fieldSet, error) {
+func parseFieldsParameter(values []string) (fieldSelection, error) {
 	known := resourceFields()
-	set, names := fieldSet{"id": {}}, 0
-	for name := range strings.SplitSeq(strings.Join(given, ","), ",") {
+	set, names := fieldSelection{"id": {}}, 0
+	for name := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
 		if names++; names > maxFields {
 			return nil, rest.NewQueryError("fields", "max", "", "names more than %d fields", maxFields)
 		}
-		if !set.addPath(known, strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
+		if !set.addPathIfKnown(known, strings.Split(strings.TrimSuffix(name, ".*"), ".")) {
 			return nil, rest.NewQueryError("fields", "enum", name, "names %q, which is not a field of a resource", name)
 		}
 	}
@@ -65,22 +65,22 @@ func parseFields(given []string) (fieldSet, error) {
 	return set, nil
 }
 
-// addPath adds a path if it is a known one.
-func (s fieldSet) addPath(known fieldSet, path []string) bool {
+// addPathIfKnown adds a path if it is a known one.
+func (s fieldSelection) addPathIfKnown(known fieldSelection, path []string) (added bool) {
 	below, ok := known[path[0]]
 	if !ok {
 		return false
 	}
 	if len(path) == 1 {
-		s[path[0]] = fieldSet{}
+		s[path[0]] = fieldSelection{}
 		return true
 	}
 	old, had := s[path[0]]
 	next := maps.Clone(old)
 	if next == nil {
-		next = fieldSet{}
+		next = fieldSelection{}
 	}
-	if !next.addPath(below, path[1:]) {
+	if !next.addPathIfKnown(below, path[1:]) {
 		return false
 	}
 	if !had || len(old) > 0 { // otherwise all of it is shown already
@@ -90,7 +90,7 @@ func (s fieldSet) addPath(known fieldSet, path []string) bool {
 }
 
 // String returns the set in canonical form.
-func (s fieldSet) String() string {
+func (s fieldSelection) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		fmt.Fprintf(&b, "%s(%s)", name, s[name])
@@ -98,33 +98,33 @@ func (s fieldSet) String() string {
 	return b.String()
 }
 
-// appendTo appends the fields of a record that the set shows.
-func (s fieldSet) appendTo(b []byte, r *Record, k *kind) []byte {
+// appendRecordFields appends the fields of a record that the set shows.
+func (s fieldSelection) appendRecordFields(b []byte, record *Record, k *kind) []byte {
 	if s == nil {
-		return appendRecord(b, r, k)
+		return appendRecordJSON(b, record, k)
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(appendRecord(nil, r, k)), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	shown, err := s.appendValue(b, d)
+	d := jsontext.NewDecoder(bytes.NewReader(appendRecordJSON(nil, record, k)), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	shown, err := s.appendNextValue(b, d)
 	if err != nil {
-		panic(fmt.Errorf("show some fields of %s %q: %w", r.Kind, r.ID, err)) // appendRecord writes JSON
+		panic(fmt.Errorf("show some fields of %s %q: %w", record.Kind, record.ID, err)) // appendRecordJSON writes JSON
 	}
 	return shown
 }
 
-// appendValue appends the shown part of the decoder's next value. It applies the set to each
+// appendNextValue appends the shown part of the decoder's next value. It applies the set to each
 // element of a list.
-func (s fieldSet) appendValue(b []byte, d *jsontext.Decoder) ([]byte, error) {
+func (s fieldSelection) appendNextValue(b []byte, d *jsontext.Decoder) ([]byte, error) {
 	switch {
 	case len(s) > 0 && d.PeekKind() == jsontext.KindBeginObject:
-		return s.appendObject(b, d)
+		return s.appendNextObject(b, d)
 	case len(s) > 0 && d.PeekKind() == jsontext.KindBeginArray:
-		return s.appendArray(b, d)
+		return s.appendNextArray(b, d)
 	}
 	v, err := d.ReadValue()
 	return append(b, v...), err
 }
 
-func (s fieldSet) appendObject(b []byte, d *jsontext.Decoder) ([]byte, error) {
+func (s fieldSelection) appendNextObject(b []byte, d *jsontext.Decoder) ([]byte, error) {
 	if _, err := d.ReadToken(); err != nil {
 		return b, err
 	}
@@ -145,21 +145,21 @@ func (s fieldSet) appendObject(b []byte, d *jsontext.Decoder) ([]byte, error) {
 			continue
 		}
 		delete(missing, key)
-		b = append(appendText(append(b, separator...), key), ':')
-		if b, err = below.appendValue(b, d); err != nil {
+		b = append(appendQuotedText(append(b, separator...), key), ':')
+		if b, err = below.appendNextValue(b, d); err != nil {
 			return b, err
 		}
 		separator = ","
 	}
 	for _, key := range slices.Sorted(maps.Keys(missing)) {
-		b = append(appendText(append(b, separator...), key), ":null"...)
+		b = append(appendQuotedText(append(b, separator...), key), ":null"...)
 		separator = ","
 	}
 	_, err := d.ReadToken()
 	return append(b, '}'), err
 }
 
-func (s fieldSet) appendArray(b []byte, d *jsontext.Decoder) ([]byte, error) {
+func (s fieldSelection) appendNextArray(b []byte, d *jsontext.Decoder) ([]byte, error) {
 	if _, err := d.ReadToken(); err != nil {
 		return b, err
 	}
@@ -169,7 +169,7 @@ func (s fieldSet) appendArray(b []byte, d *jsontext.Decoder) ([]byte, error) {
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = s.appendValue(b, d); err != nil {
+		if b, err = s.appendNextValue(b, d); err != nil {
 			return b, err
 		}
 	}

@@ -20,7 +20,7 @@ func TestParseFieldsOfResource(t *testing.T) {
 		"owner_references.generation": false,
 		"revision":                    false,
 	} {
-		if _, err := parseFields([]string{path}); (err == nil) != selectable {
+		if _, err := parseFieldsParameter([]string{path}); (err == nil) != selectable {
 			t.Errorf("fields=%s: error %v, want selectable %v", path, err, selectable)
 		}
 	}

@@ -110,7 +110,7 @@ func newFixtureWith(t *testing.T, o options) *fixture {
 	server.Start()
 	ctx, cancel := context.WithCancel(t.Context())
 	watches := make(chan error, 1)
-	go func() { watches <- api.RunWatches(ctx) }()
+	go func() { watches <- api.RunWatchHubs(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-watches; err != nil {

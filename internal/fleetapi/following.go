@@ -14,8 +14,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// A following is a parsed request for changes.
-type following struct {
+// A changesRequest is a parsed request for changes.
+type changesRequest struct {
 	kind   *kind
 	scope  Scope
 	labels selector.Selector
@@ -26,21 +26,21 @@ type following struct {
 	watch bool
 }
 
-// wantsChanges reports whether a request on a collection asks for changes and not
+// asksForChanges reports whether a request on a collection asks for changes and not
 // for a page.
-func wantsChanges(v url.Values) bool {
-	wanted, err := strconv.ParseBool(v.Get("watch"))
-	return v.Has("changed_since") || v.Has("watch") && (wanted || err != nil)
+func asksForChanges(query url.Values) bool {
+	wanted, err := strconv.ParseBool(query.Get("watch"))
+	return query.Has("changed_since") || query.Has("watch") && (wanted || err != nil)
 }
 
-// parseFollowing parses the parameters of a request for changes. It refuses a parameter that has no
+// parseChangesRequest parses the parameters of a request for changes. It refuses a parameter that has no
 // effect on changes, because the answer would not match the request.
-func parseFollowing(r *http.Request, k *kind) (*following, error) {
+func parseChangesRequest(r *http.Request, k *kind) (*changesRequest, error) {
 	v := r.URL.Query()
-	if err := checkParameters(v, "labels", "changed_since", "watch", "limit"); err != nil {
+	if err := checkQueryParameters(v, "labels", "changed_since", "watch", "limit"); err != nil {
 		return nil, err
 	}
-	f := &following{kind: k}
+	f := &changesRequest{kind: k}
 	var err error
 	if v.Has("watch") {
 		if f.watch, err = strconv.ParseBool(v.Get("watch")); err != nil {
@@ -59,18 +59,18 @@ func parseFollowing(r *http.Request, k *kind) (*following, error) {
 	if r.PathValue("parent") != "" {
 		return nil, rest.NewQueryError(with, "format", v.Get(with), "is only supported for all %s at once; use it on /%s", k.collection, k.collection)
 	}
-	if f.labels, err = parseSelector(v.Get("labels")); err != nil {
+	if f.labels, err = parseLabelSelector(v.Get("labels")); err != nil {
 		return nil, err
 	}
-	if f.limit, err = parseNumber(v, "limit", maxSize, maxSize); err != nil {
+	if f.limit, err = parsePositiveNumber(v, "limit", maxSize, maxSize); err != nil {
 		return nil, err
 	}
-	return f, f.parseCursor(r)
+	return f, f.parseStartCursor(r)
 }
 
-// parseCursor parses the cursor to begin after. The last event id of a server-sent events client
+// parseStartCursor parses the cursor to begin after. The last event id of a server-sent events client
 // takes precedence over the cursor in the URL.
-func (f *following) parseCursor(r *http.Request) error {
+func (f *changesRequest) parseStartCursor(r *http.Request) error {
 	text, given := r.URL.Query().Get("changed_since"), r.URL.Query().Has("changed_since")
 	header := f.watch && r.Header.Get(watch.LastEventIDHeader) != ""
 	if header {
@@ -91,43 +91,43 @@ func (f *following) parseCursor(r *http.Request) error {
 }
 
 // serveChanges answers with the changes of a collection.
-func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, who auth.Principal) error {
-	f, err := parseFollowing(r, k)
+func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, principal auth.Principal) error {
+	f, err := parseChangesRequest(r, k)
 	if err != nil {
 		return err
 	}
-	if f.scope, err = listScope(who); err != nil {
+	if f.scope, err = authorizeList(principal); err != nil {
 		return err
 	}
 	if f.watch {
-		return a.serveWatch(w, r, f, who)
+		return a.serveWatch(w, r, f, principal)
 	}
-	c := changed{b: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
+	c := changesEncoder{b: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
 	q := ChangeQuery{Kind: k.name, After: *f.after, Limit: f.limit}
-	next, more, err := a.store.Changes(r.Context(), f.scope, q, func(change *Change) error { return c.addChange(f, change) })
+	next, more, err := a.store.VisitChanges(r.Context(), f.scope, q, func(change *Change) error { return c.addChangeIfVisible(f, change) })
 	if err != nil {
-		return explainExpiredCursor(err)
+		return toExpiredCursorProblem(err)
 	}
-	writeJSON(w, http.StatusOK, c.finishPage(next, more))
+	writeJSON(w, http.StatusOK, c.finishJSON(next, more))
 	return nil
 }
 
-// explainExpiredCursor converts an expired cursor into a problem.
-func explainExpiredCursor(err error) error {
+// toExpiredCursorProblem converts an expired cursor into a problem.
+func toExpiredCursorProblem(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
 		return rest.NewError(rest.CodeCursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
 	}
 	return err
 }
 
-// changed builds a v1.Changes.
-type changed struct {
+// changesEncoder builds a v1.Changes.
+type changesEncoder struct {
 	b, removed  []byte
 	items, gone int
 }
 
-func (c *changed) addChange(f *following, change *Change) error {
-	is, err := f.visibility(change)
+func (c *changesEncoder) addChangeIfVisible(request *changesRequest, change *Change) error {
+	is, err := request.classifyChange(change)
 	switch {
 	case err != nil:
 		return err
@@ -135,49 +135,49 @@ func (c *changed) addChange(f *following, change *Change) error {
 		if c.items++; c.items > 1 {
 			c.b = append(c.b, ',')
 		}
-		c.b = appendRecord(c.b, change.Record, f.kind)
+		c.b = appendRecordJSON(c.b, change.Record, request.kind)
 	case is == seesItGo:
 		if c.gone++; c.gone > 1 {
 			c.removed = append(c.removed, ',')
 		}
-		c.removed = appendText(c.removed, change.Key.ID)
+		c.removed = appendQuotedText(c.removed, change.Key.ID)
 	}
 	return nil
 }
 
-func (c *changed) finishPage(next watch.Cursor, more bool) []byte {
+func (c *changesEncoder) finishJSON(next watch.Cursor, hasMore bool) []byte {
 	b := append(c.b, c.removed...)
 	b = strconv.AppendInt(append(b, `],"size":`...), int64(c.items), 10)
 	b = append(append(b, `,"cursor":"`...), next.String()...)
-	return append(strconv.AppendBool(append(b, `","more":`...), more), '}')
+	return append(strconv.AppendBool(append(b, `","more":`...), hasMore), '}')
 }
 
-// A sight classifies a change for a client with a selector.
-type sight int
+// A visibility classifies a change for a client with a selector.
+type visibility int
 
 const (
-	seesNothing sight = iota
+	seesNothing visibility = iota
 	seesIt
 	seesItGo
 )
 
-// visibility classifies a change for the client. A row that does not match now can have matched
+// classifyChange classifies a change for the client. A row that does not match now can have matched
 // before only if its labels changed.
-func (f *following) visibility(c *Change) (sight, error) {
-	if c.Record == nil {
+func (f *changesRequest) classifyChange(change *Change) (visibility, error) {
+	if change.Record == nil {
 		return seesItGo, nil
 	}
 	if f.labels.Empty() {
 		return seesIt, nil
 	}
 	var labels selector.Map
-	if err := json.Unmarshal(c.Record.Labels, &labels); err != nil {
-		return seesNothing, fmt.Errorf("get the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
+	if err := json.Unmarshal(change.Record.Labels, &labels); err != nil {
+		return seesNothing, fmt.Errorf("get the labels of %s %q: %w", change.Key.Kind, change.Key.ID, err)
 	}
 	switch {
 	case f.labels.Matches(labels):
 		return seesIt, nil
-	case c.Relabelled:
+	case change.Relabelled:
 		return seesItGo, nil
 	}
 	return seesNothing, nil

@@ -21,65 +21,65 @@ import (
 // resourceRoutes serve the resources of each kind.
 type resourceRoutes struct{ api *API }
 
-func (rs resourceRoutes) get(k *kind) handler {
+func (rs resourceRoutes) newGetHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbGet)
+		by, err := authorizeVerb(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
-		fields, err := parseFields(r.URL.Query()["fields"])
+		fields, err := parseFieldsParameter(r.URL.Query()["fields"])
 		if err != nil {
 			return err
 		}
-		rec, err := rs.findRecord(r, by.scope, k)
+		rec, err := rs.getRecordFromPath(r, by.scope, k)
 		if err != nil {
 			return err
 		}
-		have, tag := rest.ParseETags(r.Header.Values("If-None-Match")), revisionTag(&rec)
-		if _, ok := have.Find(func(value string) bool { return value == tag }); ok || have.Any {
-			notModified(w, rest.QuoteETag(tag))
+		have, tag := rest.ParseETagList(r.Header.Values("If-None-Match")), computeETag(&rec)
+		if _, ok := have.FindMatchingTag(func(value string) bool { return value == tag }); ok || have.Any {
+			writeNotModified(w, rest.QuoteETag(tag))
 			return nil
 		}
 		w.Header().Set("Etag", rest.QuoteETag(tag))
-		writeJSON(w, http.StatusOK, fields.appendTo(nil, &rec, k))
+		writeJSON(w, http.StatusOK, fields.appendRecordFields(nil, &rec, k))
 		return nil
 	}
 }
 
-func (rs resourceRoutes) post(k *kind) handler {
+func (rs resourceRoutes) newCreateHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbCreate)
+		by, err := authorizeVerb(who, v1.VerbCreate)
 		if err != nil {
 			return err
 		}
-		parent, err := parseParentID(r, k)
+		parent, err := parseParentIDFromPath(r, k)
 		if err != nil {
 			return err
 		}
-		rules, err := rs.rulesFor(r)
+		rules, err := rs.chooseServiceByDryRun(r)
 		if err != nil {
 			return err
 		}
-		d := draft{parent: parent}
+		d := resourceDraft{parent: parent}
 		var req v1.CreateRequest
-		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
+		if e := rest.DecodeJSONBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
-		if err := d.fillFrom(k, &req); err != nil {
+		if err := d.validateAndCopyRequest(k, &req); err != nil {
 			return err
 		}
 		rec, err := rules.createResource(r.Context(), by, k, d)
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Location", string(appendHref(nil, &rec, k)))
-		writeRecord(w, http.StatusCreated, &rec, k)
+		w.Header().Set("Location", string(appendResourcePath(nil, &rec, k)))
+		writeRecordWithETag(w, http.StatusCreated, &rec, k)
 		return nil
 	}
 }
 
-// parseParentID returns the id under which a resource is created, "" for a top-level kind.
-func parseParentID(r *http.Request, k *kind) (string, error) {
+// parseParentIDFromPath returns the id under which a resource is created, "" for a top-level kind.
+func parseParentIDFromPath(r *http.Request, k *kind) (parentID string, err error) {
 	id := r.PathValue("parent")
 	switch {
 	case k.parent == nil:
@@ -88,76 +88,76 @@ func parseParentID(r *http.Request, k *kind) (string, error) {
 		return "", rest.NewError(rest.CodeParentRequired, "a %s must be created under its %s: POST %s/%s/{id}/%s",
 			k.name, k.parent.name, v1.BasePath, k.parent.collection, k.collection)
 	}
-	return parseID(k.parent, id)
+	return parseResourceID(k.parent, id)
 }
 
-func (rs resourceRoutes) patch(k *kind) handler {
+func (rs resourceRoutes) newPatchHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbPatch)
+		by, err := authorizeVerb(who, v1.VerbPatch)
 		if err != nil {
 			return err
 		}
-		id, err := rs.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDAndCheckParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
-		rules, err := rs.rulesFor(r)
+		rules, err := rs.chooseServiceByDryRun(r)
 		if err != nil {
 			return err
 		}
 		var req patchBody
-		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
+		if e := rest.DecodeJSONBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
-		p, err := req.toPatch()
+		p, err := req.validateAndConvertToPatch()
 		if err != nil {
 			return err
 		}
-		p.match = rest.ParseETags(r.Header.Values("If-Match"))
+		p.match = rest.ParseETagList(r.Header.Values("If-Match"))
 		rec, err := rules.updateResource(r.Context(), by, k, id, p)
 		if err != nil {
 			return err
 		}
-		writeRecord(w, http.StatusOK, &rec, k)
+		writeRecordWithETag(w, http.StatusOK, &rec, k)
 		return nil
 	}
 }
 
-func (rs resourceRoutes) delete(k *kind) handler {
+func (rs resourceRoutes) newDeleteHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbDelete)
+		by, err := authorizeVerb(who, v1.VerbDelete)
 		if err != nil {
 			return err
 		}
-		id, err := rs.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDAndCheckParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
-		rules, err := rs.rulesFor(r)
+		rules, err := rs.chooseServiceByDryRun(r)
 		if err != nil {
 			return err
 		}
-		rec, err := rules.requestDeletion(r.Context(), by, k, id, rest.ParseETags(r.Header.Values("If-Match")))
+		rec, err := rules.requestDeletion(r.Context(), by, k, id, rest.ParseETagList(r.Header.Values("If-Match")))
 		if err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusAccepted, appendRecord(nil, &rec, k))
+		writeJSON(w, http.StatusAccepted, appendRecordJSON(nil, &rec, k))
 		return nil
 	}
 }
 
-func (rs resourceRoutes) forceDelete(k *kind) handler {
+func (rs resourceRoutes) newForceDeleteHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbDelete)
+		by, err := authorizeVerb(who, v1.VerbDelete)
 		if err != nil {
 			return err
 		}
-		id, err := rs.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDAndCheckParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
 		var req v1.ForceDeleteRequest
-		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
+		if e := rest.DecodeJSONBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
 		const longest = 1024
@@ -170,7 +170,7 @@ func (rs resourceRoutes) forceDelete(k *kind) handler {
 		if constraint != "" {
 			return rest.NewFieldsError([]v1.FieldError{{Field: "reason", Constraint: constraint, Message: "must give the reason for not waiting for the adapters, in 1 to 1024 characters"}})
 		}
-		if err := rs.api.purgeResource(r.Context(), by, k, id); err != nil {
+		if err := rs.api.forceDeleteResource(r.Context(), by, k, id); err != nil {
 			return err
 		}
 		rs.api.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
@@ -179,27 +179,27 @@ func (rs resourceRoutes) forceDelete(k *kind) handler {
 	}
 }
 
-func (rs resourceRoutes) postReport(k *kind) handler {
+func (rs resourceRoutes) newStoreReportHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbReport)
+		by, err := authorizeVerb(who, v1.VerbReport)
 		if err != nil {
 			return err
 		}
-		id, err := rs.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDAndCheckParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
 		var req v1.Report
-		if e := rest.ReadBody(w, r, rs.api.maxBody, &req); e != nil {
+		if e := rest.DecodeJSONBody(w, r, rs.api.maxBody, &req); e != nil {
 			return e
 		}
 		fields := ValidateReport(req, time.Now())
-		fields = append(fields, checkAndCompactObject("data", &req.Data, false)...)
-		fields = append(fields, checkAndCompactObject("metadata", &req.Metadata, false)...)
+		fields = append(fields, requireAndCompactObject("data", &req.Data, false)...)
+		fields = append(fields, requireAndCompactObject("metadata", &req.Metadata, false)...)
 		if len(fields) > 0 {
 			return rest.NewFieldsError(fields)
 		}
-		status, verdict, err := rs.api.storeReport(r.Context(), by.scope, k, id, req)
+		status, verdict, err := rs.api.decideAndStoreReport(r.Context(), by.scope, k, id, req)
 		if err != nil {
 			return err
 		}
@@ -209,27 +209,27 @@ func (rs resourceRoutes) postReport(k *kind) handler {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return writeValue(w, http.StatusCreated, status)
+		return writeJSONValue(w, http.StatusCreated, status)
 	}
 }
 
-func (rs resourceRoutes) listReports(k *kind) handler {
+func (rs resourceRoutes) newListReportsHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbGet)
+		by, err := authorizeVerb(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
-		id, err := rs.parseIDCheckingParent(r, by.scope, k)
+		id, err := rs.parseIDAndCheckParent(r, by.scope, k)
 		if err != nil {
 			return err
 		}
-		page, size, err := parsePage(r.URL.Query())
+		page, size, err := parsePageAndSize(r.URL.Query())
 		if err != nil {
 			return err
 		}
-		all, err := rs.api.store.Reports(r.Context(), by.scope, Key{k.name, id})
+		all, err := rs.api.store.ListReports(r.Context(), by.scope, Key{k.name, id})
 		if errors.Is(err, ErrNotFound) {
-			return notFound(k, id)
+			return newNotFoundError(k, id)
 		}
 		if err != nil {
 			return err
@@ -239,19 +239,19 @@ func (rs resourceRoutes) listReports(k *kind) handler {
 		if items == nil {
 			items = []v1.AdapterStatus{}
 		}
-		return writeValue(w, http.StatusOK, v1.AdapterStatusList{Items: items, Page: page, Size: len(items), Total: int64(len(all))})
+		return writeJSONValue(w, http.StatusOK, v1.AdapterStatusList{Items: items, Page: page, Size: len(items), Total: int64(len(all))})
 	}
 }
 
-// findRecord reads the row that the path names.
-func (rs resourceRoutes) findRecord(r *http.Request, scope Scope, k *kind) (Record, error) {
-	id, err := parseID(k, r.PathValue("id"))
+// getRecordFromPath reads the row that the path names.
+func (rs resourceRoutes) getRecordFromPath(r *http.Request, scope Scope, k *kind) (record Record, err error) {
+	id, err := parseResourceID(k, r.PathValue("id"))
 	if err != nil {
 		return Record{}, err
 	}
 	rec, err := rs.api.store.Get(r.Context(), scope, Key{k.name, id})
 	if errors.Is(err, ErrNotFound) {
-		return Record{}, notFound(k, id)
+		return Record{}, newNotFoundError(k, id)
 	}
 	if err != nil {
 		return Record{}, err
@@ -262,30 +262,30 @@ func (rs resourceRoutes) findRecord(r *http.Request, scope Scope, k *kind) (Reco
 	return rec, nil
 }
 
-// parseIDCheckingParent returns the id that the path names. On a nested path it checks that the row has this
+// parseIDAndCheckParent returns the id that the path names. On a nested path it checks that the row has this
 // parent, which never changes.
-func (rs resourceRoutes) parseIDCheckingParent(r *http.Request, scope Scope, k *kind) (string, error) {
+func (rs resourceRoutes) parseIDAndCheckParent(r *http.Request, scope Scope, k *kind) (canonicalID string, err error) {
 	if r.PathValue("parent") == "" {
-		return parseID(k, r.PathValue("id"))
+		return parseResourceID(k, r.PathValue("id"))
 	}
-	rec, err := rs.findRecord(r, scope, k)
+	rec, err := rs.getRecordFromPath(r, scope, k)
 	return rec.ID, err
 }
 
-// parseID parses an id. A malformed id is answered as not found.
-func parseID(k *kind, s string) (string, error) {
-	id, err := uuid.Parse(s)
-	if err != nil || len(s) != len(id.String()) {
-		return "", notFound(k, s)
+// parseResourceID parses an id. A malformed id is answered as not found.
+func parseResourceID(k *kind, text string) (canonicalID string, err error) {
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(id.String()) {
+		return "", newNotFoundError(k, text)
 	}
 	return id.String(), nil
 }
 
-// revisionTag returns the entity tag of a resource. The displayed state of a cluster's Shoot
+// computeETag returns the entity tag of a resource. The displayed state of a cluster's Shoot
 // changes without the row, so the tag includes it.
-func revisionTag(r *Record) string {
-	tag := strconv.FormatInt(r.Revision, 10)
-	s := &r.Status
+func computeETag(record *Record) (etag string) {
+	tag := strconv.FormatInt(record.Revision, 10)
+	s := &record.Status
 	if s.ShootStatus == "" && s.ShootMessage == "" && s.SyncError == "" {
 		return tag
 	}
@@ -296,23 +296,23 @@ func revisionTag(r *Record) string {
 	return tag + "-" + strconv.FormatUint(h.Sum64(), 36)
 }
 
-// writeRecord answers with the current state of a resource.
-func writeRecord(w http.ResponseWriter, status int, r *Record, k *kind) {
-	w.Header().Set("Etag", rest.QuoteETag(revisionTag(r)))
-	writeJSON(w, status, appendRecord(nil, r, k))
+// writeRecordWithETag answers with the current state of a resource.
+func writeRecordWithETag(w http.ResponseWriter, status int, record *Record, k *kind) {
+	w.Header().Set("Etag", rest.QuoteETag(computeETag(record)))
+	writeJSON(w, status, appendRecordJSON(nil, record, k))
 }
 
-func writeJSON(w http.ResponseWriter, status int, b []byte) {
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) //nolint:gosec // JSON, which no browser takes for a page; a client that is gone misses nothing
+	_, _ = w.Write(body) //nolint:gosec // JSON, which no browser takes for a page; a client that is gone misses nothing
 }
 
-func writeValue(w http.ResponseWriter, status int, v any) error {
-	b, err := json.Marshal(v)
+func writeJSONValue(w http.ResponseWriter, status int, value any) error {
+	b, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}

@@ -10,95 +10,95 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// appendRecord appends a record in the form of a v1.Resource. It is written by hand because a page
+// appendRecordJSON appends a record in the form of a v1.Resource. It is written by hand because a page
 // has hundreds of records: stored JSON is copied without parsing.
-func appendRecord(b []byte, r *Record, k *kind) []byte {
+func appendRecordJSON(b []byte, record *Record, k *kind) []byte {
 	b = append(b, `{"id":"`...)
-	b = append(b, r.ID...)
+	b = append(b, record.ID...)
 	b = append(b, `","kind":"`...)
-	b = append(b, r.Kind...)
+	b = append(b, record.Kind...)
 	b = append(b, `","name":`...)
-	b = appendText(b, r.Name)
+	b = appendQuotedText(b, record.Name)
 	b = append(b, `,"href":"`...)
-	b = appendHref(b, r, k)
+	b = appendResourcePath(b, record, k)
 	b = append(b, '"')
-	labelled := len(r.Labels) > 2 // more than {}
+	labelled := len(record.Labels) > 2 // more than {}
 	if labelled {
 		b = append(b, `,"labels":`...)
-		b = append(b, r.Labels...)
+		b = append(b, record.Labels...)
 	}
-	if len(r.Annotations) > 2 {
+	if len(record.Annotations) > 2 {
 		b = append(b, `,"annotations":`...)
-		b = append(b, r.Annotations...)
+		b = append(b, record.Annotations...)
 	}
 	b = append(b, `,"metadata":{"name":`...)
-	b = appendText(b, r.Name)
-	if r.DisplayName != "" {
+	b = appendQuotedText(b, record.Name)
+	if record.DisplayName != "" {
 		b = append(b, `,"displayName":`...)
-		b = appendText(b, r.DisplayName)
+		b = appendQuotedText(b, record.DisplayName)
 	}
 	if labelled {
 		b = append(b, `,"labels":`...)
-		b = append(b, r.Labels...)
+		b = append(b, record.Labels...)
 	}
 	b = append(b, '}')
 	if k.parent != nil {
-		b = appendOwner(append(b, `,"ownerResource":`...), r, k.parent)
-		b = appendOwner(append(b, `,"owner_references":`...), r, k.parent)
+		b = appendOwnerJSON(append(b, `,"ownerResource":`...), record, k.parent)
+		b = appendOwnerJSON(append(b, `,"owner_references":`...), record, k.parent)
 	}
 	b = append(b, `,"spec":`...)
-	b = append(b, r.Spec...)
+	b = append(b, record.Spec...)
 	b = append(b, `,"generation":`...)
-	b = strconv.AppendInt(b, r.Generation, 10)
-	b = appendTime(append(b, `,"created_time":`...), r.CreatedTime)
-	b = appendTime(append(b, `,"updated_time":`...), r.UpdatedTime)
-	b = appendOptional(b, `,"created_by":`, r.CreatedBy)
-	b = appendOptional(b, `,"updated_by":`, r.UpdatedBy)
-	if r.Deleting() {
-		b = appendTime(append(b, `,"deleted_time":`...), r.DeletedTime)
+	b = strconv.AppendInt(b, record.Generation, 10)
+	b = appendQuotedTime(append(b, `,"created_time":`...), record.CreatedTime)
+	b = appendQuotedTime(append(b, `,"updated_time":`...), record.UpdatedTime)
+	b = appendMemberIfSet(b, `,"created_by":`, record.CreatedBy)
+	b = appendMemberIfSet(b, `,"updated_by":`, record.UpdatedBy)
+	if record.IsBeingDeleted() {
+		b = appendQuotedTime(append(b, `,"deleted_time":`...), record.DeletedTime)
 	}
-	b = appendOptional(b, `,"deleted_by":`, r.DeletedBy)
-	return append(appendStatus(append(b, `,"status":`...), &r.Status), '}')
+	b = appendMemberIfSet(b, `,"deleted_by":`, record.DeletedBy)
+	return append(appendStatusJSON(append(b, `,"status":`...), &record.Status), '}')
 }
 
-func appendStatus(b []byte, s *Status) []byte {
+func appendStatusJSON(b []byte, status *Status) []byte {
 	b = append(b, `{"phase":"`...)
-	b = append(b, s.Phase...)
+	b = append(b, status.Phase...)
 	b = append(b, `","observed_generation":`...)
-	b = strconv.AppendInt(b, s.ObservedGeneration, 10)
-	b = appendTime(append(b, `,"last_updated_time":`...), s.LastUpdatedTime)
-	b = appendTime(append(b, `,"last_transition_time":`...), s.LastTransitionTime)
+	b = strconv.AppendInt(b, status.ObservedGeneration, 10)
+	b = appendQuotedTime(append(b, `,"last_updated_time":`...), status.LastUpdatedTime)
+	b = appendQuotedTime(append(b, `,"last_transition_time":`...), status.LastTransitionTime)
 	b = append(b, `,"conditions":`...)
-	b = append(b, s.Conditions...)
-	b = appendOptional(b, `,"shoot_status":`, string(s.ShootStatus))
-	b = appendOptional(b, `,"shoot_status_message":`, s.ShootMessage)
-	b = appendOptional(b, `,"sync_error":`, s.SyncError)
+	b = append(b, status.Conditions...)
+	b = appendMemberIfSet(b, `,"shoot_status":`, string(status.ShootStatus))
+	b = appendMemberIfSet(b, `,"shoot_status_message":`, status.ShootMessage)
+	b = appendMemberIfSet(b, `,"sync_error":`, status.SyncError)
 	return append(b, '}')
 }
 
-func appendOwner(b []byte, r *Record, parent *kind) []byte {
+func appendOwnerJSON(b []byte, child *Record, parent *kind) []byte {
 	b = append(b, `{"id":"`...)
-	b = append(b, r.ParentID...)
+	b = append(b, child.ParentID...)
 	b = append(b, `","kind":"`...)
 	b = append(b, parent.name...)
 	b = append(b, `","href":"`...)
-	b = appendPath(b, parent, r.ParentID)
+	b = appendTopLevelPath(b, parent, child.ParentID)
 	return append(b, `"}`...)
 }
 
-// appendHref appends the path of a record; the path of a child leads through its parent.
-func appendHref(b []byte, r *Record, k *kind) []byte {
+// appendResourcePath appends the path of a record; the path of a child leads through its parent.
+func appendResourcePath(b []byte, record *Record, k *kind) []byte {
 	if k.parent == nil {
-		return appendPath(b, k, r.ID)
+		return appendTopLevelPath(b, k, record.ID)
 	}
-	b = appendPath(b, k.parent, r.ParentID)
+	b = appendTopLevelPath(b, k.parent, record.ParentID)
 	b = append(b, '/')
 	b = append(b, k.collection...)
 	b = append(b, '/')
-	return append(b, r.ID...)
+	return append(b, record.ID...)
 }
 
-func appendPath(b []byte, k *kind, id string) []byte {
+func appendTopLevelPath(b []byte, k *kind, id string) []byte {
 	b = append(b, v1.BasePath...)
 	b = append(b, '/')
 	b = append(b, k.collection...)
@@ -106,56 +106,56 @@ func appendPath(b []byte, k *kind, id string) []byte {
 	return append(b, id...)
 }
 
-func appendOptional(b []byte, key, value string) []byte {
-	if value == "" {
+func appendMemberIfSet(b []byte, prefix, text string) []byte {
+	if text == "" {
 		return b
 	}
-	return appendText(append(b, key...), value)
+	return appendQuotedText(append(b, prefix...), text)
 }
 
-func appendText(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s) // it fails only for invalid UTF-8, which it replaces; the store has none
+func appendQuotedText(b []byte, text string) []byte {
+	b, _ = jsontext.AppendQuote(b, text) // it fails only for invalid UTF-8, which it replaces; the store has none
 	return b
 }
 
-func appendTime(b []byte, t time.Time) []byte {
+func appendQuotedTime(b []byte, t time.Time) []byte {
 	b = append(b, '"')
 	b = t.UTC().AppendFormat(b, time.RFC3339Nano)
 	return append(b, '"')
 }
 
-// sameJSON reports whether two valid JSON values are equal. It ignores the order of members, white
+// equalJSON reports whether two valid JSON values are equal. It ignores the order of members, white
 // space, escapes and the notation of numbers. Numbers are compared as decimals of any size and
 // never rounded.
-func sameJSON(a, b []byte) bool {
-	return bytes.Equal(a, b) || bytes.Equal(canonicalJSON(a), canonicalJSON(b))
+func equalJSON(a, b []byte) bool {
+	return bytes.Equal(a, b) || bytes.Equal(canonicalizeJSON(a), canonicalizeJSON(b))
 }
 
-// canonicalJSON returns a value in canonical form, or unchanged if it is not valid.
-func canonicalJSON(v []byte) []byte {
-	c := jsontext.Value(bytes.Clone(v))
+// canonicalizeJSON returns a value in canonical form, or unchanged if it is not valid.
+func canonicalizeJSON(value []byte) []byte {
+	c := jsontext.Value(bytes.Clone(value))
 	// Numbers stay unchanged here: different ones could become equal as doubles.
 	if c.Format(jsontext.ReorderRawObjects(true), jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
-		return v
+		return value
 	}
-	return canonicalNumbers(c)
+	return canonicalizeNumbers(c)
 }
 
-// canonicalNumbers rewrites the numbers of a valid value in canonical form.
-func canonicalNumbers(v []byte) []byte {
-	out := make([]byte, 0, len(v))
-	for i := 0; i < len(v); {
-		switch c := v[i]; {
+// canonicalizeNumbers rewrites the numbers of a valid value in canonical form.
+func canonicalizeNumbers(value []byte) []byte {
+	out := make([]byte, 0, len(value))
+	for i := 0; i < len(value); {
+		switch c := value[i]; {
 		case c == '"':
-			n := quotedLen(v[i:])
-			out = append(out, v[i:i+n]...)
+			n := quotedTextLength(value[i:])
+			out = append(out, value[i:i+n]...)
 			i += n
 		case c == '-' || c >= '0' && c <= '9':
 			n := 1
-			for i+n < len(v) && bytes.IndexByte([]byte("0123456789.eE+-"), v[i+n]) >= 0 {
+			for i+n < len(value) && bytes.IndexByte([]byte("0123456789.eE+-"), value[i+n]) >= 0 {
 				n++
 			}
-			out = appendCanonicalNumber(out, v[i:i+n])
+			out = appendCanonicalNumber(out, value[i:i+n])
 			i += n
 		default:
 			out = append(out, c)
@@ -165,16 +165,16 @@ func canonicalNumbers(v []byte) []byte {
 	return out
 }
 
-func quotedLen(v []byte) int {
-	for i := 1; i < len(v); i++ {
-		switch v[i] {
+func quotedTextLength(value []byte) int {
+	for i := 1; i < len(value); i++ {
+		switch value[i] {
 		case '\\':
 			i++
 		case '"':
 			return i + 1
 		}
 	}
-	return len(v)
+	return len(value)
 }
 
 // appendCanonicalNumber appends a number as digits without zeros at either end, and a power of ten. A

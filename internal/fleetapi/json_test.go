@@ -32,7 +32,7 @@ func resource(tb testing.TB, r *Record, k *kind) v1.Resource {
 		}
 	}
 	res.Metadata.Labels = res.Labels
-	if r.Deleting() {
+	if r.IsBeingDeleted() {
 		res.DeletedTime = &r.DeletedTime
 	}
 	if k.parent != nil {
@@ -88,7 +88,7 @@ func TestAppendRecord(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		got := appendRecord(nil, &r, k)
+		got := appendRecordJSON(nil, &r, k)
 		var a, b any
 		if err := json.Unmarshal(got, &a); err != nil {
 			rt.Fatalf("%v in %s", err, got)
@@ -138,10 +138,10 @@ func TestSameJSON(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := sameJSON([]byte(tc.a), []byte(tc.b)); got != tc.want {
+			if got := equalJSON([]byte(tc.a), []byte(tc.b)); got != tc.want {
 				t.Errorf("%s and %s: %v", tc.a, tc.b, got)
 			}
-			if sameJSON([]byte(tc.b), []byte(tc.a)) != tc.want {
+			if equalJSON([]byte(tc.b), []byte(tc.a)) != tc.want {
 				t.Error("it depends on the order")
 			}
 		})
@@ -158,10 +158,10 @@ func FuzzSameJSON(f *testing.F) {
 		if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
 			return
 		}
-		if !sameJSON([]byte(a), []byte(a)) {
+		if !equalJSON([]byte(a), []byte(a)) {
 			t.Errorf("%s is not itself", a)
 		}
-		if sameJSON([]byte(a), []byte(b)) && !cmp.Equal(x, y) {
+		if equalJSON([]byte(a), []byte(b)) && !cmp.Equal(x, y) {
 			t.Errorf("%s and %s are not the same", a, b)
 		}
 	})
@@ -179,7 +179,7 @@ func BenchmarkAppendRecord(b *testing.B) {
 	b.Run("AppendRecord", func(b *testing.B) {
 		var buf []byte
 		for b.Loop() {
-			buf = appendRecord(buf[:0], &r, k)
+			buf = appendRecordJSON(buf[:0], &r, k)
 		}
 	})
 	b.Run("EncodingJSON", func(b *testing.B) {

@@ -40,7 +40,7 @@ func TestLineReader(t *testing.T) {
 			l := newLineReader(nopWriter{}, strings.NewReader(tc.body), 100)
 			var got []string
 			for {
-				line, err := l.nextLine()
+				line, err := l.readLine()
 				if p, ok := errors.AsType[*rest.Error](err); ok && p.Code == tc.code && l.number == len(got)+1 {
 					break
 				}
@@ -79,11 +79,11 @@ func TestLineReaderCutsOff(t *testing.T) {
 			defer lines.setFinalDeadlines()
 			var res result
 			for {
-				if _, res.err = lines.nextLine(); res.err != nil {
+				if _, res.err = lines.readLine(); res.err != nil {
 					break
 				}
 				if res.lines++; res.lines == 5 {
-					lines.pauseDeadline()
+					lines.clearReadDeadline()
 					time.Sleep(time.Hour) // the time of the database does not count
 				}
 			}

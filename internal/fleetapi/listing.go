@@ -23,8 +23,8 @@ const (
 	maxFields   = 64
 )
 
-// A listing is a parsed list request.
-type listing struct {
+// A listParameters is a parsed list request.
+type listParameters struct {
 	kind  *kind
 	scope Scope
 	query Query
@@ -38,15 +38,15 @@ type listing struct {
 	size   int
 
 	// fields are the shown fields of each resource, nil for all.
-	fields fieldSet
+	fields fieldSelection
 
 	// selection holds the selecting parameters of the client in canonical form.
 	selection []string
 }
 
-// queryDigest returns the digest of the listed rows and their order. It is specific to a subject;
+// computeQueryDigest returns the digest of the listed rows and their order. It is specific to a subject;
 // "" covers all subjects that see the same rows.
-func (l *listing) queryDigest(subject string) rest.QueryDigest {
+func (l *listParameters) computeQueryDigest(subject string) rest.QueryDigest {
 	size := ""
 	if !l.keyset {
 		size = strconv.Itoa(l.size)
@@ -56,33 +56,33 @@ func (l *listing) queryDigest(subject string) rest.QueryDigest {
 	}, l.selection...)...)
 }
 
-// parseListing parses the parameters of a list request.
-func parseListing(k *kind, v url.Values) (*listing, error) {
-	if err := checkParameters(v, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
+// parseListParameters parses the parameters of a list request.
+func parseListParameters(k *kind, query url.Values) (*listParameters, error) {
+	if err := checkQueryParameters(query, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
 		return nil, err
 	}
-	l := &listing{kind: k, query: Query{Kind: k.name}}
-	if v.Has("ids") {
-		return l, l.parseIDs(v)
+	l := &listParameters{kind: k, query: Query{Kind: k.name}}
+	if query.Has("ids") {
+		return l, l.parseIDsParameter(query)
 	}
 	var err error
-	if l.fields, err = parseFields(v["fields"]); err != nil {
+	if l.fields, err = parseFieldsParameter(query["fields"]); err != nil {
 		return nil, err
 	}
-	if l.query.Labels, err = parseSelector(v.Get("labels")); err != nil {
+	if l.query.Labels, err = parseLabelSelector(query.Get("labels")); err != nil {
 		return nil, err
 	}
-	if l.query.Search, err = search.Parse(v.Get("search")); err != nil {
-		return nil, rest.NewQueryError("search", "format", v.Get("search"), "is invalid: %s", err)
+	if l.query.Search, err = search.ParseQuery(query.Get("search")); err != nil {
+		return nil, rest.NewQueryError("search", "format", query.Get("search"), "is invalid: %s", err)
 	}
-	l.keyset = v.Has("limit") || v.Has("continue")
+	l.keyset = query.Has("limit") || query.Has("continue")
 	if l.keyset {
-		err = l.parseKeysetPaging(v)
+		err = l.parseKeysetPaging(query)
 	} else {
-		err = l.parseNumberedPaging(v)
+		err = l.parseNumberedPaging(query)
 	}
-	l.selection = []string{l.query.Labels.String(), v.Get("search")}
-	for _, t := range l.query.TotalOrder() {
+	l.selection = []string{l.query.Labels.String(), query.Get("search")}
+	for _, t := range l.query.OrderTermsWithID() {
 		l.selection = append(l.selection, search.Column{Field: t.Column}.String(), strconv.FormatBool(t.Desc))
 	}
 	if l.fields != nil {
@@ -91,24 +91,24 @@ func parseListing(k *kind, v url.Values) (*listing, error) {
 	return l, err
 }
 
-// parseIDs parses the ids of a request for given resources. Malformed ids are omitted, like ids
+// parseIDsParameter parses the ids of a request for given resources. Malformed ids are omitted, like ids
 // that do not exist.
-func (l *listing) parseIDs(v url.Values) error {
-	for name := range v {
+func (l *listParameters) parseIDsParameter(query url.Values) error {
+	for name := range query {
 		if name != "ids" && name != "strict" {
-			return rest.NewQueryError(name, "format", v.Get(name), "cannot be combined with ids")
+			return rest.NewQueryError(name, "format", query.Get(name), "cannot be combined with ids")
 		}
 	}
-	names := strings.Split(v.Get("ids"), ",")
+	names := strings.Split(query.Get("ids"), ",")
 	if len(names) > maxIDs {
 		return rest.NewQueryError("ids", "max", "", "has %d ids; at most %d are allowed", len(names), maxIDs)
 	}
-	if v.Get("ids") == "" {
+	if query.Get("ids") == "" {
 		return rest.NewQueryError("ids", "min", "", "is empty; give at least one id")
 	}
 	l.ids, l.query.IDs = true, []string{}
 	for _, name := range names {
-		if id, err := parseID(l.kind, name); err == nil {
+		if id, err := parseResourceID(l.kind, name); err == nil {
 			l.query.IDs = append(l.query.IDs, id)
 		}
 	}
@@ -116,19 +116,19 @@ func (l *listing) parseIDs(v url.Values) error {
 	return nil
 }
 
-// checkParameters refuses a repeated parameter and, if the client requests strictness, an unknown
+// checkQueryParameters refuses a repeated parameter and, if the client requests strictness, an unknown
 // one. Without strictness it ignores unknown parameters, as the public API does.
-func checkParameters(v url.Values, known ...string) error {
+func checkQueryParameters(query url.Values, known ...string) error {
 	known = append(known, "strict")
 	strict := false
-	if v.Has("strict") {
+	if query.Has("strict") {
 		var err error
-		if strict, err = strconv.ParseBool(v.Get("strict")); err != nil {
-			return rest.NewQueryError("strict", "format", v.Get("strict"), "must be true or false")
+		if strict, err = strconv.ParseBool(query.Get("strict")); err != nil {
+			return rest.NewQueryError("strict", "format", query.Get("strict"), "must be true or false")
 		}
 	}
-	names := make([]string, 0, len(v))
-	for name := range v {
+	names := make([]string, 0, len(query))
+	for name := range query {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -136,70 +136,70 @@ func checkParameters(v url.Values, known ...string) error {
 		switch {
 		case !slices.Contains(known, name):
 			if strict {
-				return rest.NewQueryError(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
+				return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 			}
-		case len(v[name]) > 1 && name != "order" && name != "fields":
-			return rest.NewQueryError(name, "unique", v.Get(name), "is given %d times; give it once", len(v[name]))
+		case len(query[name]) > 1 && name != "order" && name != "fields":
+			return rest.NewQueryError(name, "unique", query.Get(name), "is given %d times; give it once", len(query[name]))
 		}
 	}
 	return nil
 }
 
-func parseSelector(s string) (selector.Selector, error) {
-	if n := utf8.RuneCountInString(s); n > maxSelector {
+func parseLabelSelector(text string) (selector.Selector, error) {
+	if n := utf8.RuneCountInString(text); n > maxSelector {
 		return selector.Selector{}, rest.NewQueryError("labels", "max_length", "", "has %d characters; at most %d are allowed", n, maxSelector)
 	}
-	sel, err := selector.Parse(s)
+	sel, err := selector.Parse(text)
 	if err != nil {
-		return sel, rest.NewQueryError("labels", "format", s, "is not a label selector: %s", err)
+		return sel, rest.NewQueryError("labels", "format", text, "is not a label selector: %s", err)
 	}
 	return sel, nil
 }
 
-func (l *listing) parseKeysetPaging(v url.Values) error {
+func (l *listParameters) parseKeysetPaging(query url.Values) error {
 	for _, name := range []string{"page", "size", "pageSize", "orderBy"} {
-		if v.Has(name) {
-			return rest.NewQueryError(name, "format", v.Get(name), "selects paging by number and cannot be combined with limit or continue")
+		if query.Has(name) {
+			return rest.NewQueryError(name, "format", query.Get(name), "selects paging by number and cannot be combined with limit or continue")
 		}
 	}
 	var err error
-	if l.query.Order, err = parseOrder(v["order"], ""); err != nil {
+	if l.query.Order, err = parseOrderTerms(query["order"], ""); err != nil {
 		return err
 	}
-	l.size, err = parseNumber(v, "limit", maxSize, defaultSize)
-	if l.token = v.Get("continue"); err == nil && v.Has("continue") && l.token == "" {
+	l.size, err = parsePositiveNumber(query, "limit", maxSize, defaultSize)
+	if l.token = query.Get("continue"); err == nil && query.Has("continue") && l.token == "" {
 		err = rest.NewQueryError("continue", "format", "", "is empty; leave it out to start from the first page")
 	}
 	return err
 }
 
 // parseContinueToken returns the position that the token names. Without a token it returns the zero value.
-func (l *listing) parseContinueToken() (Position, error) {
+func (l *listParameters) parseContinueToken() (after Position, err error) {
 	if l.token == "" {
 		return Position{}, nil
 	}
 	if len(l.query.Order) == 0 {
-		id, err := rest.ParsePageToken(l.queryDigest(""), l.token)
-		return Position{ID: id}, explainTokenError(l.token, err)
+		id, err := rest.ParseIDPageToken(l.computeQueryDigest(""), l.token)
+		return Position{ID: id}, toTokenProblem(l.token, err)
 	}
-	at, err := rest.ParsePlacePageToken(l.queryDigest(""), l.token)
-	p, ok := readPosition(at, l.query.Order)
+	at, err := rest.ParseEncodedPositionPageToken(l.computeQueryDigest(""), l.token)
+	p, ok := decodePosition(at, l.query.Order)
 	if err == nil && (!ok || p.ID == "") {
 		err = rest.ErrMalformedToken
 	}
-	return p, explainTokenError(l.token, err)
+	return p, toTokenProblem(l.token, err)
 }
 
-// continueToken returns the token that continues the list after a position.
-func (l *listing) continueToken(p Position) (string, error) {
+// newContinueToken returns the token that continues the list after a position.
+func (l *listParameters) newContinueToken(after Position) (string, error) {
 	if len(l.query.Order) == 0 {
-		return rest.NewPageToken(l.queryDigest(""), p.ID)
+		return rest.NewIDPageToken(l.computeQueryDigest(""), after.ID)
 	}
-	return rest.NewPlacePageToken(l.queryDigest(""), appendPosition(nil, p)), nil
+	return rest.NewEncodedPositionPageToken(l.computeQueryDigest(""), appendEncodedPosition(nil, after)), nil
 }
 
-// explainTokenError converts a token error into a problem, nil into nil.
-func explainTokenError(token string, err error) error {
+// toTokenProblem converts a token error into a problem, nil into nil.
+func toTokenProblem(token string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -209,43 +209,43 @@ func explainTokenError(token string, err error) error {
 	return rest.NewQueryError("continue", "format", token, "is not a token of this API; start again without it")
 }
 
-func (l *listing) parseNumberedPaging(v url.Values) error {
+func (l *listParameters) parseNumberedPaging(query url.Values) error {
 	var err error
-	if l.page, l.size, err = parsePage(v); err != nil {
+	if l.page, l.size, err = parsePageAndSize(query); err != nil {
 		return err
 	}
-	terms := v["order"]
-	if v.Has("orderBy") { // orderBy has the column, and order the direction
-		terms = []string{v.Get("orderBy") + " " + v.Get("order")}
+	terms := query["order"]
+	if query.Has("orderBy") { // orderBy has the column, and order the direction
+		terms = []string{query.Get("orderBy") + " " + query.Get("order")}
 	}
-	l.query.Order, err = parseOrder(terms, "created_time desc")
+	l.query.Order, err = parseOrderTerms(terms, "created_time desc")
 	return err
 }
 
-// parsePage parses page and size. Older clients call the size pageSize; a client that supports both
+// parsePageAndSize parses page and size. Older clients call the size pageSize; a client that supports both
 // APIs sends both.
-func parsePage(v url.Values) (page, size int, err error) {
+func parsePageAndSize(query url.Values) (page, size int, err error) {
 	name := "size"
-	if !v.Has(name) && v.Has("pageSize") {
+	if !query.Has(name) && query.Has("pageSize") {
 		name = "pageSize"
 	}
-	if v.Has("size") && v.Has("pageSize") && v.Get("size") != v.Get("pageSize") {
-		return 0, 0, rest.NewQueryError("pageSize", "format", v.Get("pageSize"), "differs from size; give only one of the two")
+	if query.Has("size") && query.Has("pageSize") && query.Get("size") != query.Get("pageSize") {
+		return 0, 0, rest.NewQueryError("pageSize", "format", query.Get("pageSize"), "differs from size; give only one of the two")
 	}
-	page, err = parseNumber(v, "page", maxPage, 1)
+	page, err = parsePositiveNumber(query, "page", maxPage, 1)
 	if err != nil {
 		return 0, 0, err
 	}
-	size, err = parseNumber(v, name, maxSize, defaultSize)
+	size, err = parsePositiveNumber(query, name, maxSize, defaultSize)
 	return page, size, err
 }
 
-// parseNumber parses a number of at least 1.
-func parseNumber(v url.Values, name string, maximum, fallback int) (int, error) {
-	if !v.Has(name) {
+// parsePositiveNumber parses a number of at least 1.
+func parsePositiveNumber(query url.Values, name string, maximum, fallback int) (number int, err error) {
+	if !query.Has(name) {
 		return fallback, nil
 	}
-	text := v.Get(name)
+	text := query.Get(name)
 	n, err := strconv.Atoi(text)
 	switch {
 	case errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(text, "-"), n > maximum:

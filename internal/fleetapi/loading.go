@@ -46,26 +46,26 @@ type BatchRow struct {
 
 // A Loader is a Tx that inserts batches.
 type Loader interface {
-	// InsertBatch inserts the rows whose names are not in use, and returns how many it inserted.
-	InsertBatch(ctx context.Context, b *Batch) (created int, err error)
+	// InsertRowsWithFreeNames inserts the rows whose names are not in use, and returns how many it inserted.
+	InsertRowsWithFreeNames(ctx context.Context, b *Batch) (insertedCount int, err error)
 
-	// FirstNotInserted returns the index of the first row of a batch that was not inserted.
-	FirstNotInserted(ctx context.Context, b *Batch) (int, error)
+	// FindFirstNotInserted returns the index of the first row of a batch that was not inserted.
+	FindFirstNotInserted(ctx context.Context, b *Batch) (int, error)
 }
 
-// bulkLoad creates a resource from each line of the body, batch by batch. A created batch
+// newBulkLoadHandler returns the handler that creates a resource from each line of the body, batch by batch. A created batch
 // stays, even if a later one fails.
-func (rs resourceRoutes) bulkLoad(k *kind) handler {
+func (rs resourceRoutes) newBulkLoadHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		l := loader{rs: &rs.api.resources, kind: k}
+		l := bulkLoader{rs: &rs.api.resourceService, kind: k}
 		var err error
-		if l.by, err = authorize(who, v1.VerbCreate); err != nil {
+		if l.by, err = authorizeVerb(who, v1.VerbCreate); err != nil {
 			return err
 		}
-		if l.parent, err = parseParentID(r, k); err != nil {
+		if l.parent, err = parseParentIDFromPath(r, k); err != nil {
 			return err
 		}
-		if l.skip, err = parseIfExists(r.URL.Query()); err != nil {
+		if l.skip, err = parseIfExistsParameter(r.URL.Query()); err != nil {
 			return err
 		}
 		if e := rest.CheckContentType(r, v1.ContentTypeNDJSON); e != nil {
@@ -74,32 +74,32 @@ func (rs resourceRoutes) bulkLoad(k *kind) handler {
 		began := time.Now()
 		lines := newLineReader(w, r.Body, rs.api.maxBody)
 		defer lines.setFinalDeadlines()
-		err = l.loadLines(r.Context(), lines)
+		err = l.loadAllLines(r.Context(), lines)
 		rs.api.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
 			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
 		if err != nil {
-			return l.withLoadedCounts(err)
+			return l.addLoadedCounts(err)
 		}
-		return writeValue(w, http.StatusOK, l.result)
+		return writeJSONValue(w, http.StatusOK, l.result)
 	}
 }
 
-func parseIfExists(v url.Values) (skip bool, err error) {
-	if err := checkParameters(v, "if_exists"); err != nil {
+func parseIfExistsParameter(query url.Values) (skipExisting bool, err error) {
+	if err := checkQueryParameters(query, "if_exists"); err != nil {
 		return false, err
 	}
-	switch e := v1.IfExists(v.Get("if_exists")); {
-	case !v.Has("if_exists") || e == v1.IfExistsFail:
+	switch e := v1.IfExists(query.Get("if_exists")); {
+	case !query.Has("if_exists") || e == v1.IfExistsFail:
 		return false, nil
 	case e == v1.IfExistsSkip:
 		return true, nil
 	}
-	return false, rest.NewQueryError("if_exists", "enum", v.Get("if_exists"), "must be %s or %s", v1.IfExistsFail, v1.IfExistsSkip)
+	return false, rest.NewQueryError("if_exists", "enum", query.Get("if_exists"), "must be %s or %s", v1.IfExistsFail, v1.IfExistsSkip)
 }
 
-// A loader is a bulk load in progress.
-type loader struct {
-	rs     *resources
+// A bulkLoader is a bulk load in progress.
+type bulkLoader struct {
+	rs     *resourceService
 	kind   *kind
 	by     author
 	parent string
@@ -112,37 +112,37 @@ type loader struct {
 	result v1.LoadResult
 }
 
-func (l *loader) loadLines(ctx context.Context, lines *lineReader) error {
+func (l *bulkLoader) loadAllLines(ctx context.Context, lines *lineReader) error {
 	for {
-		line, err := lines.nextLine()
+		line, err := lines.readLine()
 		if errors.Is(err, io.EOF) {
-			lines.pauseDeadline()
-			return l.flushBatch(ctx)
+			lines.clearReadDeadline()
+			return l.createBatchedResources(ctx)
 		}
 		if err == nil && len(bytes.TrimSpace(line)) > 0 {
-			err = l.addLine(line, lines.number)
+			err = l.validateAndAddLine(line, lines.number)
 		}
 		if err != nil {
-			return withLineNumber(lines.number, err)
+			return addLineNumber(lines.number, err)
 		}
 		if len(l.rows) < batchRows && l.size < batchBytes {
 			continue
 		}
-		lines.pauseDeadline()
-		if err := l.flushBatch(ctx); err != nil {
+		lines.clearReadDeadline()
+		if err := l.createBatchedResources(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// addLine validates a line like the body of a request that creates one resource.
-func (l *loader) addLine(line []byte, number int) error {
+// validateAndAddLine validates a line like the body of a request that creates one resource.
+func (l *bulkLoader) validateAndAddLine(line []byte, number int) error {
 	var req v1.CreateRequest
-	if e := rest.DecodeStrict("the line", line, &req); e != nil {
+	if e := rest.DecodeStrictJSON("the line", line, &req); e != nil {
 		return e
 	}
-	var d draft
-	if err := d.fillFrom(l.kind, &req); err != nil {
+	var d resourceDraft
+	if err := d.validateAndCopyRequest(l.kind, &req); err != nil {
 		return err
 	}
 	id, err := uuid.NewV7()
@@ -155,38 +155,38 @@ func (l *loader) addLine(line []byte, number int) error {
 	return nil
 }
 
-// flushBatch creates the collected resources in one transaction.
-func (l *loader) flushBatch(ctx context.Context) error {
+// createBatchedResources creates the collected resources in one transaction.
+func (l *bulkLoader) createBatchedResources(ctx context.Context) error {
 	if len(l.rows) == 0 {
 		return nil
 	}
-	guarded, err := l.rs.isDeletionGuarded(ctx, l.kind)
+	guarded, err := l.rs.deletionWaitsForShoot(ctx, l.kind)
 	if err != nil {
 		return err
 	}
 	var created int
-	err = l.rs.store.Update(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+	err = l.rs.store.RunInTx(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
 		into, ok := tx.(Loader)
 		if !ok {
 			return errors.New("the store does not support batches")
 		}
 		common := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{ParentID: l.parent}}
-		err := l.rs.initRow(ctx, tx, l.by, l.kind, &common)
+		err := l.rs.initRowAndLockParent(ctx, tx, l.by, l.kind, &common)
 		if err != nil {
 			return err
 		}
-		if err := l.checkSpecs(ctx, tx); err != nil {
+		if err := l.checkSpecsAgainstSchema(ctx, tx); err != nil {
 			return err
 		}
 		batch := Batch{Common: common.Record, Rows: l.rows}
-		if created, err = into.InsertBatch(ctx, &batch); err != nil || l.skip || created == len(l.rows) {
+		if created, err = into.InsertRowsWithFreeNames(ctx, &batch); err != nil || l.skip || created == len(l.rows) {
 			return err
 		}
-		first, err := into.FirstNotInserted(ctx, &batch)
+		first, err := into.FindFirstNotInserted(ctx, &batch)
 		if err != nil {
 			return err
 		}
-		return withLineNumber(l.lines[first], rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
+		return addLineNumber(l.lines[first], rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", l.kind.name, l.rows[first].Name))
 	})
 	if err != nil {
 		return err
@@ -197,22 +197,22 @@ func (l *loader) flushBatch(ctx context.Context) error {
 	return nil
 }
 
-// checkSpecs refuses the first row whose spec violates the schema of the kind.
-func (l *loader) checkSpecs(ctx context.Context, tx Tx) error {
-	schema, err := l.rs.schemas.schemaOf(ctx, tx, l.kind.name)
+// checkSpecsAgainstSchema refuses the first row whose spec violates the schema of the kind.
+func (l *bulkLoader) checkSpecsAgainstSchema(ctx context.Context, tx Tx) error {
+	schema, err := l.rs.schemas.getCompiledSchema(ctx, tx, l.kind.name)
 	if err != nil || schema == nil {
 		return err
 	}
 	for i := range l.rows {
-		if violations := schema.Check(l.rows[i].Spec); len(violations) > 0 {
-			return withLineNumber(l.lines[i], rest.NewFieldsError(violations))
+		if violations := schema.ValidateSpec(l.rows[i].Spec); len(violations) > 0 {
+			return addLineNumber(l.lines[i], rest.NewFieldsError(violations))
 		}
 	}
 	return nil
 }
 
-// withLineNumber adds the line number to a problem.
-func withLineNumber(number int, err error) error {
+// addLineNumber adds the line number to a problem.
+func addLineNumber(number int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	if !ok {
 		return err
@@ -222,8 +222,8 @@ func withLineNumber(number int, err error) error {
 	return &placed
 }
 
-// withLoadedCounts adds the number of resources created before it to a problem.
-func (l *loader) withLoadedCounts(err error) error {
+// addLoadedCounts adds the number of resources created before it to a problem.
+func (l *bulkLoader) addLoadedCounts(err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	switch {
 	case ok:
@@ -253,23 +253,23 @@ type lineReader struct {
 	ended   bool
 }
 
-func newLineReader(w http.ResponseWriter, src io.Reader, limit int64) *lineReader {
-	l := &lineReader{control: http.NewResponseController(w), limit: limit}
-	l.src = bufio.NewReaderSize(timed{src, l}, 64<<10)
+func newLineReader(w http.ResponseWriter, body io.Reader, maxLineBytes int64) *lineReader {
+	l := &lineReader{control: http.NewResponseController(w), limit: maxLineBytes}
+	l.src = bufio.NewReaderSize(deadlineReader{body, l}, 64<<10)
 	// The server's deadline for a request is meant for requests of bounded size, and over HTTP/2 it
 	// ends the request.
 	_ = l.control.SetWriteDeadline(time.Time{}) // every connection of a server has deadlines
 	return l
 }
 
-// timed reads under the deadline of the current line.
-type timed struct {
+// deadlineReader reads under the deadline of the current line.
+type deadlineReader struct {
 	src   io.Reader
 	lines *lineReader
 }
 
 // Read implements io.Reader.
-func (t timed) Read(p []byte) (int, error) {
+func (t deadlineReader) Read(p []byte) (int, error) {
 	if l := t.lines; l.waiting != l.number+1 {
 		l.waiting = l.number + 1
 		_ = l.control.SetReadDeadline(time.Now().Add(stalled))
@@ -277,9 +277,9 @@ func (t timed) Read(p []byte) (int, error) {
 	return t.src.Read(p)
 }
 
-// nextLine returns the next line, which is valid until the following call. The last line may lack a
+// readLine returns the next line, which is valid until the following call. The last line may lack a
 // newline.
-func (l *lineReader) nextLine() ([]byte, error) {
+func (l *lineReader) readLine() (line []byte, err error) {
 	l.line = l.line[:0]
 	for {
 		part, err := l.src.ReadSlice('\n')
@@ -304,9 +304,9 @@ func (l *lineReader) nextLine() ([]byte, error) {
 	}
 }
 
-// pauseDeadline removes the deadline while nothing is read: the client does not pay for the
+// clearReadDeadline removes the deadline while nothing is read: the client does not pay for the
 // server's work.
-func (l *lineReader) pauseDeadline() {
+func (l *lineReader) clearReadDeadline() {
 	l.waiting = 0
 	_ = l.control.SetReadDeadline(time.Time{})
 }

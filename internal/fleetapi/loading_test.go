@@ -242,11 +242,11 @@ type interrupted struct {
 	fail func() error
 }
 
-func (s interrupted) Update(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
+func (s interrupted) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
 	if err := s.fail(); err != nil {
 		return err
 	}
-	return s.Store.Update(ctx, scope, change)
+	return s.Store.RunInTx(ctx, scope, change)
 }
 
 // newServed returns an API behind the product's server, whose timeouts must not end a load.

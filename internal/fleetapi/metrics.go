@@ -40,11 +40,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) countRequest(path, method string, status int, took time.Duration) {
+func (m *metrics) observeRequest(path, method string, status int, took time.Duration) {
 	m.requests.WithLabelValues(path, method, strconv.Itoa(status/100)+"xx").Inc()
 	m.duration.WithLabelValues(path, method).Observe(took.Seconds())
 }
 
-func (m *metrics) countReport(collection string, v ReportVerdict) {
-	m.reports.WithLabelValues(collection, string(v)).Inc()
+func (m *metrics) countReport(collection string, verdict ReportVerdict) {
+	m.reports.WithLabelValues(collection, string(verdict)).Inc()
 }

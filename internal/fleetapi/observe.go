@@ -25,10 +25,10 @@ const requestIDHeader = "X-Request-Id"
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// observeRequest runs a handler for a path and a method, which the metrics use as labels. It
-// answers with the problem that the handler returns, turns a panic into one, and counts, logs and
+// instrumentHandler returns a handler for a path and a method, which the metrics use as labels. It
+// answers with the problem that the given handler returns, turns a panic into one, and counts, logs and
 // traces the request.
-func (a *API) observeRequest(path, method string, h handler) http.Handler {
+func (a *API) instrumentHandler(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx := telemetry.Extract(r.Context(), r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))
@@ -36,13 +36,13 @@ func (a *API) observeRequest(path, method string, h handler) http.Handler {
 			attribute.String("http.route", path), attribute.String("http.request.method", r.Method)))
 		defer span.End()
 
-		id := requestIDOrNew(r)
+		id := readOrNewRequestID(r)
 		w.Header().Set(requestIDHeader, id)
-		answer := &response{ResponseWriter: w, status: http.StatusOK}
+		answer := &observedResponse{ResponseWriter: w, status: http.StatusOK}
 		r = r.WithContext(ctx)
 		answer.answered = sync.OnceFunc(func() {
 			took := time.Since(began)
-			a.metrics.countRequest(path, method, answer.status, took)
+			a.metrics.observeRequest(path, method, answer.status, took)
 			span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
 			if answer.status >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, http.StatusText(answer.status))
@@ -50,46 +50,46 @@ func (a *API) observeRequest(path, method string, h handler) http.Handler {
 			span.End()
 			a.log.DebugContext(ctx, "request completed", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
 		})
-		err := recoverPanic(h, answer, r)
+		err := callRecoveringPanic(h, answer, r)
 		if err != nil {
-			p := a.problemOf(ctx, err, id)
+			p := a.toProblemAndLog(ctx, err, id)
 			if !answer.begun {
-				rest.WriteError(answer, r, p, traceID(span, id))
+				rest.WriteProblem(answer, r, p, traceOrRequestID(span, id))
 			}
 		}
 		answer.answered()
 	})
 }
 
-// A panicked is a recovered panic.
-type panicked struct {
+// A panicError is a recovered panic.
+type panicError struct {
 	value any
 	stack []byte
 }
 
-func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+func (p *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
-func recoverPanic(h handler, w http.ResponseWriter, r *http.Request) (err error) {
+func callRecoveringPanic(h handler, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler { //nolint:errorlint // it is panicked with as it is
 				panic(v)
 			}
-			err = &panicked{v, debug.Stack()}
+			err = &panicError{v, debug.Stack()}
 		}
 	}()
 	return h(w, r, auth.Principal{})
 }
 
-// problemOf converts an error into a problem. Errors that the client did not cause go into the log
+// toProblemAndLog converts an error into a problem. Errors that the client did not cause go into the log
 // and not to the client.
-func (a *API) problemOf(ctx context.Context, err error, id string) *rest.Error {
+func (a *API) toProblemAndLog(ctx context.Context, err error, requestID string) *rest.Error {
 	p, ok := errors.AsType[*rest.Error](err)
 	switch {
 	case ok && p.Cause == nil:
 		return p
 	case ok && p.Code != rest.CodeUnavailable:
-		a.log.DebugContext(ctx, "request rejected", "err", err, "request_id", id)
+		a.log.DebugContext(ctx, "request rejected", "err", err, "request_id", requestID)
 		return p
 	case ok:
 	case errors.Is(err, ErrUnavailable):
@@ -100,12 +100,12 @@ func (a *API) problemOf(ctx context.Context, err error, id string) *rest.Error {
 	default:
 		p = &rest.Error{Code: rest.CodeInternal, Detail: "internal error; look for the trace id in the log of the fleet API"}
 	}
-	a.log.ErrorContext(ctx, "request failed", "err", err, "request_id", id)
+	a.log.ErrorContext(ctx, "request failed", "err", err, "request_id", requestID)
 	return p
 }
 
-// requestIDOrNew returns the caller's request id if it is safe to log, or a new one.
-func requestIDOrNew(r *http.Request) string {
+// readOrNewRequestID returns the caller's request id if it is safe to log, or a new one.
+func readOrNewRequestID(r *http.Request) string {
 	const longest = 128
 	id := r.Header.Get(requestIDHeader)
 	usable := id != "" && len(id) <= longest
@@ -118,17 +118,17 @@ func requestIDOrNew(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// traceID returns the id that the client and the logs share: the trace id, or the request id where
+// traceOrRequestID returns the id that the client and the logs share: the trace id, or the request id where
 // the request is not traced.
-func traceID(span trace.Span, requestID string) string {
+func traceOrRequestID(span trace.Span, requestID string) string {
 	if t := span.SpanContext().TraceID(); t.IsValid() {
 		return t.String()
 	}
 	return requestID
 }
 
-// A response records the status of the answer.
-type response struct {
+// An observedResponse records the status of the answer.
+type observedResponse struct {
 	http.ResponseWriter
 
 	status   int
@@ -136,12 +136,12 @@ type response struct {
 	answered func()
 }
 
-// Opened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends
+// OnStreamOpened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends
 // here.
-func (w *response) Opened() { w.answered() }
+func (w *observedResponse) OnStreamOpened() { w.answered() }
 
 // WriteHeader records the status and passes it on.
-func (w *response) WriteHeader(status int) {
+func (w *observedResponse) WriteHeader(status int) {
 	if !w.begun {
 		w.status, w.begun = status, true
 	}
@@ -149,10 +149,10 @@ func (w *response) WriteHeader(status int) {
 }
 
 // Write passes the body on.
-func (w *response) Write(b []byte) (int, error) {
+func (w *observedResponse) Write(b []byte) (int, error) {
 	w.begun = true
 	return w.ResponseWriter.Write(b)
 }
 
 // Unwrap gives http.ResponseController access to the connection.
-func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *observedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -11,9 +11,9 @@ const (
 	documentPathJSON = "/openapi.json"
 )
 
-// serveDocument serves a form of the OpenAPI document. It is the same for all clients and needs no
+// newStaticHandler returns a handler that serves a form of the OpenAPI document. It is the same for all clients and needs no
 // token.
-func serveDocument(contentType, content string) http.Handler {
+func newStaticHandler(contentType, content string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = io.WriteString(w, content) // a client that is gone misses nothing

@@ -18,11 +18,11 @@ type fragileFeed struct {
 	reads *atomic.Int64
 }
 
-func (s fragileFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (watch.Cursor, bool, error) {
+func (s fragileFeed) VisitChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (watch.Cursor, bool, error) {
 	if q.Kind != "" && s.reads.Add(1)%2 == 0 {
 		panic("the second page")
 	}
-	return s.Store.Changes(ctx, scope, q, visit)
+	return s.Store.VisitChanges(ctx, scope, q, visit)
 }
 
 // TestPanicInAWatch checks that a panic after the beginning of an answer is logged, and does not

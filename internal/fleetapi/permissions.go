@@ -15,29 +15,28 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
-// authorize returns the author with whose scope a principal may use a verb on resources of a kind.
+// authorizeVerb returns the author with whose scope a principal may use a verb on resources of a kind.
 // Handlers of resources and the answers of can-i come from it, so that they do not differ.
-func authorize(who auth.Principal, verb v1.Verb) (author, error) {
+func authorizeVerb(principal auth.Principal, verb v1.Verb) (by author, err error) {
 	var scope Scope
-	var err error
 	switch verb {
 	case v1.VerbGet, v1.VerbList:
-		scope, err = readScope(who)
+		scope, err = authorizeRead(principal)
 	case v1.VerbCreate, v1.VerbPatch, v1.VerbDelete:
-		return writeScope(who)
+		return authorizeWrite(principal)
 	case v1.VerbRetry, v1.VerbPause, v1.VerbResume:
-		scope, err = syncControlScope(who)
+		scope, err = authorizeSyncControl(principal)
 	case v1.VerbReport:
-		scope, err = reportScope(who)
+		scope, err = authorizeReport(principal)
 	default:
 		err = rest.NewError(rest.CodeForbidden, "%q is not a verb of this API", verb)
 	}
-	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
+	return author{scope: scope, subject: principal.Subject, tenant: principal.Tenant}, err
 }
 
-// listScope returns the scope in which a principal may list and follow resources.
-func listScope(who auth.Principal) (Scope, error) {
-	by, err := authorize(who, v1.VerbList)
+// authorizeList returns the scope in which a principal may list and follow resources.
+func authorizeList(principal auth.Principal) (Scope, error) {
+	by, err := authorizeVerb(principal, v1.VerbList)
 	return by.scope, err
 }
 
@@ -52,27 +51,27 @@ func requireTenant(by author, k *kind, tenant string) error {
 // permissionRoutes answer what a caller may do.
 type permissionRoutes struct{ api *API }
 
-// canI answers whether the caller may do something. A refusal has the reason that the request would
+// servePermission answers whether the caller may do something. A refusal has the reason that the request would
 // have.
-func (pr permissionRoutes) canI(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	verb, k, name, err := pr.parseCanI(r.URL.Query())
+func (pr permissionRoutes) servePermission(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	verb, k, name, err := pr.parsePermissionQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	answer := v1.Permission{Allowed: true}
-	if err := pr.checkPermission(r, who, verb, k, name); err != nil {
+	if err := pr.checkPermission(r, principal, verb, k, name); err != nil {
 		refused, ok := errors.AsType[*rest.Error](err)
 		if !ok || refused.Code != rest.CodeForbidden && refused.Code != rest.CodeNotFound {
 			return err
 		}
 		answer = v1.Permission{Reason: refused.Detail}
 	}
-	return writeValue(w, http.StatusOK, answer)
+	return writeJSONValue(w, http.StatusOK, answer)
 }
 
 // checkPermission returns why the principal may not use a verb on a kind, or on one resource.
-func (pr permissionRoutes) checkPermission(r *http.Request, who auth.Principal, verb v1.Verb, k *kind, name string) error {
-	by, err := authorize(who, verb)
+func (pr permissionRoutes) checkPermission(r *http.Request, principal auth.Principal, verb v1.Verb, k *kind, name string) error {
+	by, err := authorizeVerb(principal, verb)
 	switch {
 	case err != nil:
 		return err
@@ -81,20 +80,20 @@ func (pr permissionRoutes) checkPermission(r *http.Request, who auth.Principal, 
 	case verb == v1.VerbCreate || name == "": // the name of a child to create is not taken yet
 		return nil
 	}
-	return pr.requireVisible(r, by.scope, k, name)
+	return pr.requireVisibleResource(r, by.scope, k, name)
 }
 
-// requireVisible refuses a resource that does not exist in the scope. The name may be an id.
-func (pr permissionRoutes) requireVisible(r *http.Request, scope Scope, k *kind, name string) error {
-	if uuid.Validate(name) == nil {
-		_, err := pr.api.store.Get(r.Context(), scope, Key{k.name, strings.ToLower(name)})
+// requireVisibleResource refuses a resource that does not exist in the scope. The name may be an id.
+func (pr permissionRoutes) requireVisibleResource(r *http.Request, scope Scope, k *kind, nameOrID string) error {
+	if uuid.Validate(nameOrID) == nil {
+		_, err := pr.api.store.Get(r.Context(), scope, Key{k.name, strings.ToLower(nameOrID)})
 		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
 	}
-	named, err := search.Parse("name = '" + strings.ReplaceAll(name, "'", "''") + "'")
+	named, err := search.ParseQuery("name = '" + strings.ReplaceAll(nameOrID, "'", "''") + "'")
 	if err != nil {
-		return notFound(k, name)
+		return newNotFoundError(k, nameOrID)
 	}
 	found := false
 	_, err = pr.api.store.List(r.Context(), scope, Query{Kind: k.name, Search: named, Limit: 1}, func(*Record) error {
@@ -102,24 +101,24 @@ func (pr permissionRoutes) requireVisible(r *http.Request, scope Scope, k *kind,
 		return nil
 	})
 	if err == nil && !found {
-		return notFound(k, name)
+		return newNotFoundError(k, nameOrID)
 	}
 	return err
 }
 
-// parseCanI parses a question.
-func (pr permissionRoutes) parseCanI(v url.Values) (verb v1.Verb, k *kind, name string, err error) {
-	if err = checkParameters(v, "verb", "resource", "name"); err != nil {
+// parsePermissionQuery parses a question.
+func (pr permissionRoutes) parsePermissionQuery(query url.Values) (verb v1.Verb, k *kind, name string, err error) {
+	if err = checkQueryParameters(query, "verb", "resource", "name"); err != nil {
 		return "", nil, "", err
 	}
-	verb, name = v1.Verb(v.Get("verb")), v.Get("name")
+	verb, name = v1.Verb(query.Get("verb")), query.Get("name")
 	verbs := v1.Verbs()
 	if !slices.Contains(verbs, verb) {
-		return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "must be one of %s", joinWords(verbs))
+		return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "must be one of %s", joinWithCommas(verbs))
 	}
 	var collections []string
 	for _, k := range pr.api.kinds {
-		if k.collection == v.Get("resource") {
+		if k.collection == query.Get("resource") {
 			if slices.Contains([]v1.Verb{v1.VerbRetry, v1.VerbPause, v1.VerbResume}, verb) && !k.synced {
 				return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "is only for clusters")
 			}
@@ -128,42 +127,42 @@ func (pr permissionRoutes) parseCanI(v url.Values) (verb v1.Verb, k *kind, name 
 		collections = append(collections, k.collection)
 	}
 	slices.Sort(collections)
-	return "", nil, "", rest.NewQueryError("resource", "enum", v.Get("resource"), "must be one of %s", strings.Join(collections, ", "))
+	return "", nil, "", rest.NewQueryError("resource", "enum", query.Get("resource"), "must be one of %s", strings.Join(collections, ", "))
 }
 
-// readScope returns the scope in which a principal may read.
-func readScope(who auth.Principal) (Scope, error) {
+// authorizeRead returns the scope in which a principal may read.
+func authorizeRead(principal auth.Principal) (Scope, error) {
 	switch {
-	case who.ReadsAll():
+	case principal.CanReadAllTenants():
 		return Scope{All: true}, nil
-	case who.Tenant == "":
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", who.Subject)
+	case principal.Tenant == "":
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", principal.Subject)
 	}
-	return Scope{Tenant: who.Tenant}, nil
+	return Scope{Tenant: principal.Tenant}, nil
 }
 
-// syncControlScope returns the scope in which a principal may control the sync of clusters.
-func syncControlScope(who auth.Principal) (Scope, error) {
-	if !who.Steers() {
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them", who.Subject, joinWords(who.Roles))
+// authorizeSyncControl returns the scope in which a principal may control the sync of clusters.
+func authorizeSyncControl(principal auth.Principal) (Scope, error) {
+	if !principal.CanControlSync() {
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them", principal.Subject, joinWithCommas(principal.Roles))
 	}
-	return readScope(who)
+	return authorizeRead(principal)
 }
 
-// writeScope returns the author with whose scope a principal may create, change and delete
+// authorizeWrite returns the author with whose scope a principal may create, change and delete
 // resources.
-func writeScope(who auth.Principal) (author, error) {
-	if !who.Changes() {
-		return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources", who.Subject, joinWords(who.Roles))
+func authorizeWrite(principal auth.Principal) (by author, err error) {
+	if !principal.CanChangeResources() {
+		return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources", principal.Subject, joinWithCommas(principal.Roles))
 	}
-	scope, err := readScope(who)
-	return author{scope: scope, subject: who.Subject, tenant: who.Tenant}, err
+	scope, err := authorizeRead(principal)
+	return author{scope: scope, subject: principal.Subject, tenant: principal.Tenant}, err
 }
 
-// reportScope returns the scope in which a principal may report status.
-func reportScope(who auth.Principal) (Scope, error) {
-	if !who.Reports() {
-		return Scope{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have", auth.System, who.Subject)
+// authorizeReport returns the scope in which a principal may report status.
+func authorizeReport(principal auth.Principal) (Scope, error) {
+	if !principal.CanReportStatus() {
+		return Scope{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have", auth.System, principal.Subject)
 	}
-	return readScope(who)
+	return authorizeRead(principal)
 }

@@ -34,22 +34,22 @@ var variablePart = regexp.MustCompile(strings.Join([]string{
 	`(\b[\w-]*\d[\w-]*\b|\b\w+(?:-\w+)*--[\w-]+\b)`,
 }, "|"))
 
-// placeholders returns the placeholder of each group of variablePart. The last group matches words
+// listPlaceholders returns the placeholder of each group of variablePart. The last group matches words
 // and numbers, and has none of its own.
-func placeholders() []string {
+func listPlaceholders() []string {
 	return []string{valuePlaceholder, addressPlaceholder, timePlaceholder, idPlaceholder, addressPlaceholder, pathPlaceholder, ""}
 }
 
-// NormalizeReason replaces the parts of a message that differ between resources: quoted values,
-// addresses, times, ids, paths, numbers, and words that look like names or are among names. Messages
+// NormalizeMessage replaces the parts of a message that differ between resources: quoted values,
+// addresses, times, ids, paths, numbers, and words that look like names or are resource names. Messages
 // with one cause thus become one text, which can be counted.
-func NormalizeReason(message string, names ...string) string {
+func NormalizeMessage(message string, resourceNames ...string) string {
 	message = strings.ToValidUTF8(strings.ReplaceAll(message, "\x00", ""), "")
-	kinds := placeholders()
+	kinds := listPlaceholders()
 	var b strings.Builder
 	last := 0
 	for _, at := range variablePart.FindAllStringSubmatchIndex(message, -1) {
-		b.WriteString(replaceWords(message[last:at[0]], names))
+		b.WriteString(replaceNames(message[last:at[0]], resourceNames))
 		last = at[1]
 		part := message[at[0]:at[1]]
 		for i, placeholder := range kinds {
@@ -58,7 +58,7 @@ func NormalizeReason(message string, names ...string) string {
 			}
 			switch {
 			case placeholder == "":
-				b.WriteString(wordPlaceholder(part))
+				b.WriteString(choosePlaceholder(part))
 			case placeholder == valuePlaceholder && !strings.ContainsAny(part[:1], "\"'`") && !strings.HasPrefix(part, "“"):
 				b.WriteString(part[:1] + placeholder) // the character before a single quote
 			default:
@@ -66,7 +66,7 @@ func NormalizeReason(message string, names ...string) string {
 			}
 		}
 	}
-	b.WriteString(replaceWords(message[last:], names))
+	b.WriteString(replaceNames(message[last:], resourceNames))
 	text := strings.Join(strings.Fields(b.String()), " ")
 	if utf8.RuneCountInString(text) > maxNormalised {
 		text = string([]rune(text)[:maxNormalised-1]) + "…"
@@ -74,9 +74,9 @@ func NormalizeReason(message string, names ...string) string {
 	return text
 }
 
-// wordPlaceholder returns the placeholder of a word with digits or a double hyphen. Short words such
+// choosePlaceholder returns the placeholder of a word with digits or a double hyphen. Short words such
 // as k8s and ipv4 are terms and stay.
-func wordPlaceholder(word string) string {
+func choosePlaceholder(word string) string {
 	const longestTerm = 4
 	letters := strings.IndexFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0
 	switch {
@@ -92,8 +92,8 @@ var quantity = regexp.MustCompile(`^v?\d+(?:ns|us|ms|s|m|h|d|Ki|Mi|Gi|Ti|B|KB|MB
 
 func isQuantity(word string) bool { return quantity.MatchString(word) }
 
-// replaceWords replaces the given names where they stand as words.
-func replaceWords(text string, names []string) string {
+// replaceNames replaces the given names where they stand as words.
+func replaceNames(text string, names []string) string {
 	const shortestName = 3
 	for _, name := range names {
 		if len(name) < shortestName {
@@ -121,9 +121,9 @@ func isWordByte(c byte) bool {
 	return c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// FailedReport returns the condition with which an adapter reported a failure. ok is false if it
+// FindFailedCondition returns the condition with which an adapter reported a failure. ok is false if it
 // reported none.
-func FailedReport(conditions []v1.AdapterCondition) (failed v1.AdapterCondition, ok bool) {
+func FindFailedCondition(conditions []v1.AdapterCondition) (failed v1.AdapterCondition, ok bool) {
 	for _, kind := range []string{v1.ConditionHealth, v1.ConditionAvailable, conditionReady} {
 		for _, c := range conditions {
 			if c.Type == kind && c.Status == v1.ConditionFalse {
@@ -137,20 +137,20 @@ func FailedReport(conditions []v1.AdapterCondition) (failed v1.AdapterCondition,
 // conditionReady is a condition that adapters of other systems report.
 const conditionReady = "Ready"
 
-// describeCondition returns the reason and the message of a condition as one text.
-func describeCondition(c v1.AdapterCondition) string {
+// joinReasonAndMessage returns the reason and the message of a condition as one text.
+func joinReasonAndMessage(condition v1.AdapterCondition) string {
 	switch {
-	case c.Message == "":
-		return c.Reason
-	case c.Reason == "":
-		return c.Message
+	case condition.Message == "":
+		return condition.Reason
+	case condition.Reason == "":
+		return condition.Message
 	}
-	return c.Reason + ": " + c.Message
+	return condition.Reason + ": " + condition.Message
 }
 
-// NormalizeCondition returns the reason for which a failed condition is counted.
-func NormalizeCondition(c v1.AdapterCondition, names ...string) string {
-	if text := NormalizeReason(describeCondition(c), names...); text != "" {
+// NormalizeFailedCondition returns the reason for which a failed condition is counted.
+func NormalizeFailedCondition(condition v1.AdapterCondition, resourceNames ...string) string {
+	if text := NormalizeMessage(joinReasonAndMessage(condition), resourceNames...); text != "" {
 		return text
 	}
 	return "no message"

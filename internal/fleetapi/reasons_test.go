@@ -36,7 +36,7 @@ func TestMessagesOfOneCauseAreOneReason(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, m := range tc.messages {
-				if got := fleetapi.NormalizeReason(m, tc.names...); got != tc.want {
+				if got := fleetapi.NormalizeMessage(m, tc.names...); got != tc.want {
 					t.Errorf("%q becomes %q, want %q", m, got, tc.want)
 				}
 			}
@@ -48,12 +48,12 @@ func TestMessagesOfOneCauseAreOneReason(t *testing.T) {
 // message.
 func TestAnyMessageBecomesAReason(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		got := fleetapi.NormalizeReason(string(rapid.SliceOf(rapid.Byte()).Draw(rt, "bytes"))+rapid.String().Draw(rt, "text"), rapid.String().Draw(rt, "name"))
+		got := fleetapi.NormalizeMessage(string(rapid.SliceOf(rapid.Byte()).Draw(rt, "bytes"))+rapid.String().Draw(rt, "text"), rapid.String().Draw(rt, "name"))
 		if !utf8.ValidString(got) || utf8.RuneCountInString(got) > 300 || strings.ContainsAny(got, "\x00\n") {
 			rt.Fatalf("got %q", got)
 		}
 	})
-	if got := fleetapi.NormalizeReason(strings.Repeat("word ", 1000)); utf8.RuneCountInString(got) != 300 || !strings.HasSuffix(got, "…") {
+	if got := fleetapi.NormalizeMessage(strings.Repeat("word ", 1000)); utf8.RuneCountInString(got) != 300 || !strings.HasSuffix(got, "…") {
 		t.Errorf("got %q", got)
 	}
 }

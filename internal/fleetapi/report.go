@@ -50,21 +50,23 @@ const (
 // The time of the report is that of the observation, or now if the report has none. An observation
 // later than now comes from an adapter's clock that runs ahead, and counts as now; otherwise that
 // adapter's next reports, sent with a corrected clock, would be stale.
-func DecideReport(r v1.Report, last *v1.AdapterStatus, generation int64, now time.Time) (v1.AdapterStatus, ReportVerdict) {
+func DecideReport(
+	report v1.Report, last *v1.AdapterStatus, generation int64, now time.Time,
+) (toStore v1.AdapterStatus, verdict ReportVerdict) {
 	observed := now
-	if r.ObservedTime != nil && r.ObservedTime.Before(now) {
-		observed = r.ObservedTime.UTC().Truncate(time.Microsecond)
+	if report.ObservedTime != nil && report.ObservedTime.Before(now) {
+		observed = report.ObservedTime.UTC().Truncate(time.Microsecond)
 	}
-	if v := classifyReport(r, last, generation, observed); v != ReportStored {
+	if v := classifyReport(report, last, generation, observed); v != ReportStored {
 		return v1.AdapterStatus{}, v
 	}
 
 	s := v1.AdapterStatus{
-		Adapter:            r.Adapter,
-		ObservedGeneration: r.ObservedGeneration,
-		Conditions:         make([]v1.AdapterCondition, len(r.Conditions)),
-		Data:               r.Data,
-		Metadata:           r.Metadata,
+		Adapter:            report.Adapter,
+		ObservedGeneration: report.ObservedGeneration,
+		Conditions:         make([]v1.AdapterCondition, len(report.Conditions)),
+		Data:               report.Data,
+		Metadata:           report.Metadata,
 		CreatedTime:        now,
 		LastReportTime:     observed,
 	}
@@ -74,27 +76,27 @@ func DecideReport(r v1.Report, last *v1.AdapterStatus, generation int64, now tim
 			s.LastReportTime = last.LastReportTime // a newer generation, observed earlier
 		}
 	}
-	for i, c := range r.Conditions {
+	for i, c := range report.Conditions {
 		s.Conditions[i] = v1.AdapterCondition{ReportCondition: c, LastTransitionTime: s.LastReportTime}
-		if p, ok := previousAdapterCondition(last, c.Type); ok && p.Status == c.Status {
+		if p, ok := findPreviousAdapterCondition(last, c.Type); ok && p.Status == c.Status {
 			s.Conditions[i].LastTransitionTime = p.LastTransitionTime
 		}
 	}
 	return s, ReportStored
 }
 
-func classifyReport(r v1.Report, last *v1.AdapterStatus, generation int64, observed time.Time) ReportVerdict {
+func classifyReport(report v1.Report, last *v1.AdapterStatus, generation int64, observed time.Time) ReportVerdict {
 	switch {
-	case r.ObservedGeneration > generation:
+	case report.ObservedGeneration > generation:
 		return ReportAhead
 	case last == nil:
 		return ReportStored
-	case r.ObservedGeneration < last.ObservedGeneration:
+	case report.ObservedGeneration < last.ObservedGeneration:
 		return ReportBehind
-	case r.ObservedGeneration == last.ObservedGeneration && observed.Before(last.LastReportTime):
+	case report.ObservedGeneration == last.ObservedGeneration && observed.Before(last.LastReportTime):
 		return ReportStale
 	}
-	for _, c := range r.Conditions {
+	for _, c := range report.Conditions {
 		if c.Type == v1.ConditionAvailable && c.Status == v1.ConditionUnknown {
 			return ReportUnknown
 		}
@@ -102,10 +104,10 @@ func classifyReport(r v1.Report, last *v1.AdapterStatus, generation int64, obser
 	return ReportStored
 }
 
-func previousAdapterCondition(last *v1.AdapterStatus, kind string) (v1.AdapterCondition, bool) {
+func findPreviousAdapterCondition(last *v1.AdapterStatus, conditionType string) (condition v1.AdapterCondition, found bool) {
 	if last != nil {
 		for _, c := range last.Conditions {
-			if c.Type == kind {
+			if c.Type == conditionType {
 				return c, true
 			}
 		}
@@ -113,26 +115,26 @@ func previousAdapterCondition(last *v1.AdapterStatus, kind string) (v1.AdapterCo
 	return v1.AdapterCondition{}, false
 }
 
-// IsAdapterName reports whether an adapter may have the name: a lower-case DNS label, because the
+// IsValidAdapterName reports whether an adapter may have the name: a lower-case DNS label, because the
 // name becomes part of a condition's type.
-func IsAdapterName(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
+func IsValidAdapterName(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 
 // ValidateReport returns the errors of a report, nil if it is valid. now is the time of the
 // server's clock.
-func ValidateReport(r v1.Report, now time.Time) []v1.FieldError {
+func ValidateReport(report v1.Report, now time.Time) []v1.FieldError {
 	var errs []v1.FieldError
 	refuse := func(field, constraint string, value any, format string, args ...any) {
 		errs = append(errs, v1.FieldError{
 			Field: field, Constraint: constraint, Message: fmt.Sprintf(format, args...), Value: value,
 		})
 	}
-	if !IsAdapterName(r.Adapter) {
-		refuse("adapter", "format", r.Adapter, "must be a lower-case DNS label of 1 to %d characters", validation.DNS1123LabelMaxLength)
+	if !IsValidAdapterName(report.Adapter) {
+		refuse("adapter", "format", report.Adapter, "must be a lower-case DNS label of 1 to %d characters", validation.DNS1123LabelMaxLength)
 	}
-	if r.ObservedGeneration < 1 {
-		refuse("observed_generation", "min", r.ObservedGeneration, "must be at least 1")
+	if report.ObservedGeneration < 1 {
+		refuse("observed_generation", "min", report.ObservedGeneration, "must be at least 1")
 	}
-	if t := r.ObservedTime; t != nil {
+	if t := report.ObservedTime; t != nil {
 		switch {
 		case t.After(now.Add(MaxReportAhead)):
 			refuse("observed_time", "max", t, "must be at most %s ahead of the server's clock, which is at %s", MaxReportAhead, now.Format(time.RFC3339))
@@ -140,23 +142,23 @@ func ValidateReport(r v1.Report, now time.Time) []v1.FieldError {
 			refuse("observed_time", "min", t, "must be at most %s old; the server's clock is at %s", MaxReportAge, now.Format(time.RFC3339))
 		}
 	}
-	return append(errs, validateReportConditions(r.Conditions)...)
+	return append(errs, validateReportConditions(report.Conditions)...)
 }
 
-func validateReportConditions(list []v1.ReportCondition) []v1.FieldError {
+func validateReportConditions(conditions []v1.ReportCondition) []v1.FieldError {
 	var errs []v1.FieldError
 	refuse := func(field, constraint string, value any, message string) {
 		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
 	}
-	if len(list) > maxReportConditions {
-		refuse("conditions", "max", len(list), fmt.Sprintf("must be at most %d", maxReportConditions))
+	if len(conditions) > maxReportConditions {
+		refuse("conditions", "max", len(conditions), fmt.Sprintf("must be at most %d", maxReportConditions))
 		return errs
 	}
-	seen := make(map[string]bool, len(list))
-	for i, c := range list {
+	seen := make(map[string]bool, len(conditions))
+	for i, c := range conditions {
 		field := fmt.Sprintf("conditions[%d].", i)
 		switch {
-		case !isConditionType(c.Type):
+		case !isValidConditionType(c.Type):
 			refuse(field+"type", "format", c.Type, fmt.Sprintf("must be 1 to %d letters and digits and start with a letter", maxConditionType))
 		case seen[c.Type]:
 			refuse(field+"type", "unique", c.Type, "occurs more than once")
@@ -187,11 +189,11 @@ func validateReportConditions(list []v1.ReportCondition) []v1.FieldError {
 	return errs
 }
 
-func isConditionType(s string) bool {
-	if s == "" || len(s) > maxConditionType {
+func isValidConditionType(text string) bool {
+	if text == "" || len(text) > maxConditionType {
 		return false
 	}
-	for i, c := range []byte(s) {
+	for i, c := range []byte(text) {
 		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
 		digit := c >= '0' && c <= '9' && i > 0
 		if !letter && !digit {

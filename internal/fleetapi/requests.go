@@ -31,20 +31,20 @@ type patchBody struct {
 	Annotations json.RawMessage `json:"annotations"`
 }
 
-func (b *patchBody) toPatch() (patch, error) {
+func (b *patchBody) validateAndConvertToPatch() (patch, error) {
 	var p patch
 	var errs []v1.FieldError
 	if b.Spec != nil {
-		errs = append(errs, checkAndCompactObject("spec", &b.Spec, true)...)
+		errs = append(errs, requireAndCompactObject("spec", &b.Spec, true)...)
 		p.spec = b.Spec
 	}
 	if b.Labels != nil {
-		labels, wrong := readStrings("labels", b.Labels, checkLabels)
+		labels, wrong := decodeStringMap("labels", b.Labels, validateLabels)
 		errs = append(errs, wrong...)
 		p.labels = labels
 	}
 	if b.Annotations != nil {
-		annotations, wrong := readStrings("annotations", b.Annotations, checkAnnotations)
+		annotations, wrong := decodeStringMap("annotations", b.Annotations, validateAnnotations)
 		errs = append(errs, wrong...)
 		p.annotations = annotations
 	}
@@ -54,22 +54,22 @@ func (b *patchBody) toPatch() (patch, error) {
 	return p, nil
 }
 
-// applyTo sets the values that differ, and reports whether the spec does.
-func (p *patch) applyTo(r *Record) (respecified bool) {
+// applyChangesTo sets the values that differ, and reports whether the spec does.
+func (p *patch) applyChangesTo(record *Record) (specChanged bool) {
 	set := func(to *json.RawMessage, value json.RawMessage) bool {
-		differs := value != nil && !sameJSON(value, *to)
+		differs := value != nil && !equalJSON(value, *to)
 		if differs {
 			*to = value
 		}
 		return differs
 	}
-	set(&r.Labels, p.labels)
-	set(&r.Annotations, p.annotations)
-	return set(&r.Spec, p.spec)
+	set(&record.Labels, p.labels)
+	set(&record.Annotations, p.annotations)
+	return set(&record.Spec, p.spec)
 }
 
-// fillFrom validates the request and copies its fields.
-func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
+// validateAndCopyRequest validates the request and copies its fields.
+func (d *resourceDraft) validateAndCopyRequest(k *kind, req *v1.CreateRequest) error {
 	var errs []v1.FieldError
 	refuse := func(field, constraint, message string, value any) {
 		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
@@ -97,18 +97,18 @@ func (d *draft) fillFrom(k *kind, req *v1.CreateRequest) error {
 			refuse("metadata.displayName", "format", fmt.Sprintf("must be at most %d characters without NUL", maxDisplayName), nil)
 		}
 	}
-	errs = append(errs, checkName(k, d.Name)...)
-	errs = append(errs, checkLabels(labelsField, labels)...)
-	errs = append(errs, checkAnnotations("annotations", req.Annotations)...)
-	errs = append(errs, checkAndCompactObject("spec", &req.Spec, true)...)
+	errs = append(errs, validateName(k, d.Name)...)
+	errs = append(errs, validateLabels(labelsField, labels)...)
+	errs = append(errs, validateAnnotations("annotations", req.Annotations)...)
+	errs = append(errs, requireAndCompactObject("spec", &req.Spec, true)...)
 	if len(errs) > 0 {
 		return rest.NewFieldsError(errs)
 	}
-	d.Spec, d.Labels, d.Annotations = req.Spec, stringsJSON(labels), stringsJSON(req.Annotations)
+	d.Spec, d.Labels, d.Annotations = req.Spec, encodeSortedStrings(labels), encodeSortedStrings(req.Annotations)
 	return nil
 }
 
-func checkName(k *kind, name string) []v1.FieldError {
+func validateName(k *kind, name string) []v1.FieldError {
 	if n := len(name); n >= k.minName && n <= k.maxName && len(validation.IsDNS1123Label(name)) == 0 {
 		return nil
 	}
@@ -118,8 +118,8 @@ func checkName(k *kind, name string) []v1.FieldError {
 	}}
 }
 
-// checkLabels requires labels in the form of Kubernetes, so that every label can be selected.
-func checkLabels(field string, labels map[string]string) []v1.FieldError {
+// validateLabels requires labels in the form of Kubernetes, so that every label can be selected.
+func validateLabels(field string, labels map[string]string) []v1.FieldError {
 	if len(labels) > maxLabels {
 		return []v1.FieldError{{Field: field, Constraint: "max", Message: fmt.Sprintf("must be at most %d", maxLabels), Value: len(labels)}}
 	}
@@ -136,8 +136,8 @@ func checkLabels(field string, labels map[string]string) []v1.FieldError {
 	return errs
 }
 
-// checkAnnotations requires keys in the form of Kubernetes. Values may be any text that the store holds.
-func checkAnnotations(field string, annotations map[string]string) []v1.FieldError {
+// validateAnnotations requires keys in the form of Kubernetes. Values may be any text that the store holds.
+func validateAnnotations(field string, annotations map[string]string) []v1.FieldError {
 	var errs []v1.FieldError
 	size := 0
 	for key, value := range annotations {
@@ -156,41 +156,43 @@ func checkAnnotations(field string, annotations map[string]string) []v1.FieldErr
 	return errs
 }
 
-// readStrings reads an object of strings that check accepts.
-func readStrings(field string, raw json.RawMessage, check func(string, map[string]string) []v1.FieldError) (json.RawMessage, []v1.FieldError) {
+// decodeStringMap decodes and validates an object of strings, and returns it with sorted keys.
+func decodeStringMap(
+	field string, raw json.RawMessage, validate func(string, map[string]string) []v1.FieldError,
+) (canonical json.RawMessage, errs []v1.FieldError) {
 	var values map[string]string
 	if raw[0] != '{' || json.Unmarshal(raw, &values) != nil {
 		return nil, []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object of strings; {} removes all " + field}}
 	}
-	if errs := check(field, values); len(errs) > 0 {
+	if errs := validate(field, values); len(errs) > 0 {
 		return nil, errs
 	}
-	return stringsJSON(values), nil
+	return encodeSortedStrings(values), nil
 }
 
-func stringsJSON(values map[string]string) json.RawMessage {
+func encodeSortedStrings(values map[string]string) json.RawMessage {
 	b := []byte{'{'}
 	for i, key := range slices.Sorted(maps.Keys(values)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendText(b, key), ':')
-		b = appendText(b, values[key])
+		b = append(appendQuotedText(b, key), ':')
+		b = appendQuotedText(b, values[key])
 	}
 	return append(b, '}')
 }
 
-// checkAndCompactObject requires an object, and removes its white space. If the object is not required, null
+// requireAndCompactObject requires an object, and removes its white space. If the object is not required, null
 // counts as absent.
-func checkAndCompactObject(field string, raw *json.RawMessage, required bool) []v1.FieldError {
-	if !required && (len(*raw) == 0 || string(*raw) == "null") {
-		*raw = nil
+func requireAndCompactObject(field string, object *json.RawMessage, required bool) []v1.FieldError {
+	if !required && (len(*object) == 0 || string(*object) == "null") {
+		*object = nil
 		return nil
 	}
-	v := jsontext.Value(bytes.TrimSpace(*raw))
+	v := jsontext.Value(bytes.TrimSpace(*object))
 	if v.Kind() != jsontext.KindBeginObject || v.Compact(jsontext.PreserveRawStrings(true)) != nil {
 		return []v1.FieldError{{Field: field, Constraint: "format", Message: "must be an object"}}
 	}
-	*raw = json.RawMessage(v)
+	*object = json.RawMessage(v)
 	return nil
 }

@@ -19,9 +19,9 @@ import (
 // the table with names.
 const maxAdapters = 64
 
-// resources implements the rules by which rows are created, changed and removed. The store carries
+// resourceService implements the rules by which rows are created, changed and removed. The store carries
 // them out.
-type resources struct {
+type resourceService struct {
 	store   Store
 	kinds   map[string]*kind // by name
 	schemas *schemaCache
@@ -34,36 +34,36 @@ type author struct {
 	tenant  string
 }
 
-// A draft holds the fields of a resource to create.
-type draft struct {
+// A resourceDraft holds the fields of a resource to create.
+type resourceDraft struct {
 	Content
 
 	parent string // the owner's id, "" for a top-level kind
 }
 
-func (rs *resources) createResource(ctx context.Context, by author, k *kind, d draft) (Record, error) {
+func (rs *resourceService) createResource(ctx context.Context, by author, k *kind, d resourceDraft) (Record, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Record{}, fmt.Errorf("make an id: %w", err)
 	}
-	guarded, err := rs.isDeletionGuarded(ctx, k)
+	guarded, err := rs.deletionWaitsForShoot(ctx, k)
 	if err != nil {
 		return Record{}, err
 	}
 	var created Record
-	err = rs.store.Update(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+	err = rs.store.RunInTx(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
 		l := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{
 			Key:      Key{k.name, id.String()},
 			Content:  d.Content,
 			ParentID: d.parent,
 		}}
-		if err := rs.initRow(ctx, tx, by, k, &l); err != nil {
+		if err := rs.initRowAndLockParent(ctx, tx, by, k, &l); err != nil {
 			return err
 		}
-		if err := rs.schemas.checkSpec(ctx, tx, k, d.Spec); err != nil {
+		if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, d.Spec); err != nil {
 			return err
 		}
-		err := tx.Insert(ctx, &l.Record)
+		err := tx.InsertAndRecordResource(ctx, &l.Record)
 		if errors.Is(err, ErrNameTaken) {
 			return rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", k.name, d.Name)
 		}
@@ -73,31 +73,31 @@ func (rs *resources) createResource(ctx context.Context, by author, k *kind, d d
 	return created, err
 }
 
-// initRow sets the fields that a new row takes from its kind and its parent. It locks the parent,
+// initRowAndLockParent sets the fields that a new row takes from its kind and its parent. It locks the parent,
 // so that the parent stays until the row exists.
-func (rs *resources) initRow(ctx context.Context, tx Tx, by author, k *kind, l *Locked) error {
-	r := &l.Record
+func (rs *resourceService) initRowAndLockParent(ctx context.Context, tx Tx, by author, k *kind, row *Locked) error {
+	r := &row.Record
 	r.Kind, r.Tenant = k.name, by.tenant
 	if k.parent != nil {
-		parent, err := tx.Lock(ctx, Key{k.parent.name, r.ParentID})
+		parent, err := tx.LockAndReadResource(ctx, Key{k.parent.name, r.ParentID})
 		if errors.Is(err, ErrNotFound) {
 			return rest.NewError(rest.CodeNotFound, "no %s %q", k.parent.name, r.ParentID)
 		}
 		if err != nil {
 			return err
 		}
-		if parent.Record.Deleting() {
+		if parent.Record.IsBeingDeleted() {
 			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted; nothing can be created in it", k.parent.name, r.ParentID)
 		}
-		r.Tenant, l.Now = parent.Record.Tenant, parent.Now
+		r.Tenant, row.Now = parent.Record.Tenant, parent.Now
 	}
 	if err := requireTenant(by, k, r.Tenant); err != nil {
 		return err
 	}
 	r.Generation = 1
-	r.CreatedTime, r.UpdatedTime = l.Now, l.Now
+	r.CreatedTime, r.UpdatedTime = row.Now, row.Now
 	r.CreatedBy, r.UpdatedBy = by.subject, by.subject
-	return k.recomputeStatus(l)
+	return k.recomputeStatus(row)
 }
 
 // A patch holds the new values of a resource; nil leaves a value unchanged.
@@ -111,23 +111,23 @@ type patch struct {
 
 // updateResource replaces labels, annotations and spec. The generation rises if the meaning of the spec changes.
 // An update that changes nothing writes nothing.
-func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id string, p patch) (Record, error) {
+func (rs *resourceService) updateResource(ctx context.Context, by author, k *kind, id string, changes patch) (Record, error) {
 	var updated Record
-	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+	err := rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		r := &t.Record
-		if err := checkIfMatch(r, p.match); err != nil {
+		if err := checkIfMatch(r, changes.match); err != nil {
 			return err
 		}
-		if r.Deleting() {
+		if r.IsBeingDeleted() {
 			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
 		}
 		updated = *r
-		respecified := p.applyTo(r)
+		respecified := changes.applyChangesTo(r)
 		if !respecified && bytes.Equal(r.Labels, updated.Labels) && bytes.Equal(r.Annotations, updated.Annotations) {
 			return nil
 		}
 		if respecified {
-			if err := rs.schemas.checkSpec(ctx, tx, k, p.spec); err != nil {
+			if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, changes.spec); err != nil {
 				return err
 			}
 			r.Generation++
@@ -136,7 +136,7 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 		if err := k.recomputeStatus(t.Locked); err != nil {
 			return err
 		}
-		err := tx.Save(ctx, r, nil)
+		err := tx.SaveLockedResource(ctx, r, nil)
 		updated = *r
 		return err
 	})
@@ -144,37 +144,37 @@ func (rs *resources) updateResource(ctx context.Context, by author, k *kind, id 
 }
 
 // checkIfMatch refuses to change a row that differs from the revision the client has seen.
-func checkIfMatch(r *Record, match rest.ETagList) error {
-	if match.AllowsIfMatch(revisionTag(r)) {
+func checkIfMatch(record *Record, ifMatch rest.ETagList) error {
+	if ifMatch.SatisfiesIfMatch(computeETag(record)) {
 		return nil
 	}
-	return rest.NewError(rest.CodePreconditionFailed, "%s %q has changed; read it again and retry", r.Kind, r.ID)
+	return rest.NewError(rest.CodePreconditionFailed, "%s %q has changed; read it again and retry", record.Kind, record.ID)
 }
 
 // requestDeletion requests the deletion of a resource. The row stays until its adapters have
 // finalised and its children are gone, which may be at once. A repeated request changes nothing,
 // but checks whether the row can be removed now, because the adapters it waited for may no longer
 // be required.
-func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id string, match rest.ETagList) (Record, error) {
+func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *kind, id string, ifMatch rest.ETagList) (Record, error) {
 	var deleted Record
-	err := rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
-		if err := checkIfMatch(&t.Record, match); err != nil {
+	err := rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+		if err := checkIfMatch(&t.Record, ifMatch); err != nil {
 			return err
 		}
 		deleted = t.Record
-		if t.Record.Deleting() {
-			if k.finalized(t.Locked) {
-				return rs.removeRowAndSettleParent(ctx, tx, t)
+		if t.Record.IsBeingDeleted() {
+			if k.isDeletionComplete(t.Locked) {
+				return rs.removeRowAndUpdateParent(ctx, tx, t)
 			}
 			return nil
 		}
 		if k.children {
-			if err := rs.markChildrenDeleted(ctx, by, tx, t.Locked); err != nil {
+			if err := rs.requestDeletionOfChildren(ctx, by, tx, t.Locked); err != nil {
 				return err
 			}
 		}
-		markDeleted(t.Locked, by)
-		if err := rs.saveStatusOrRemove(ctx, tx, k, t, nil); err != nil {
+		markDeletionRequested(t.Locked, by)
+		if err := rs.recomputeAndSaveOrRemove(ctx, tx, k, t, nil); err != nil {
 			return err
 		}
 		deleted = t.Record
@@ -183,14 +183,14 @@ func (rs *resources) requestDeletion(ctx context.Context, by author, k *kind, id
 	return deleted, err
 }
 
-func (rs *resources) markChildrenDeleted(ctx context.Context, by author, tx Tx, parent *Locked) error {
-	children, err := tx.LockChildren(ctx, parent.Record.Key)
+func (rs *resourceService) requestDeletionOfChildren(ctx context.Context, by author, tx Tx, parent *Locked) error {
+	children, err := tx.LockAndReadChildren(ctx, parent.Record.Key)
 	if err != nil {
 		return err
 	}
 	parent.Children = len(children)
 	for i := range children {
-		child := &target{Locked: &children[i], parent: parent}
+		child := &lockedTarget{Locked: &children[i], parent: parent}
 		k := rs.kinds[child.Record.Kind]
 		if k == nil {
 			return fmt.Errorf("delete child %q: no kind %q", child.Record.ID, child.Record.Kind)
@@ -198,61 +198,61 @@ func (rs *resources) markChildrenDeleted(ctx context.Context, by author, tx Tx, 
 		if k.onParentDelete == Restrict {
 			return rest.NewError(rest.CodeHasChildren, "%s %q still has %d %s; delete them first", parent.Record.Kind, parent.Record.ID, len(children), k.collection)
 		}
-		if child.Record.Deleting() {
+		if child.Record.IsBeingDeleted() {
 			continue
 		}
-		markDeleted(child.Locked, by)
-		if err := rs.saveStatusOrRemove(ctx, tx, k, child, nil); err != nil {
+		markDeletionRequested(child.Locked, by)
+		if err := rs.recomputeAndSaveOrRemove(ctx, tx, k, child, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// markDeleted requests the deletion of a row.
-func markDeleted(l *Locked, by author) {
-	l.Record.Generation++
-	l.Record.DeletedTime, l.Record.DeletedBy = l.Now, by.subject
-	l.Record.UpdatedTime, l.Record.UpdatedBy = l.Now, by.subject
+// markDeletionRequested requests the deletion of a row.
+func markDeletionRequested(row *Locked, by author) {
+	row.Record.Generation++
+	row.Record.DeletedTime, row.Record.DeletedBy = row.Now, by.subject
+	row.Record.UpdatedTime, row.Record.UpdatedBy = row.Now, by.subject
 }
 
-// purgeResource removes a row that is being deleted, and its children, without waiting for
+// forceDeleteResource removes a row that is being deleted, and its children, without waiting for
 // adapters.
-func (rs *resources) purgeResource(ctx context.Context, by author, k *kind, id string) error {
-	return rs.changeLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
-		if !t.Record.Deleting() {
+func (rs *resourceService) forceDeleteResource(ctx context.Context, by author, k *kind, id string) error {
+	return rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+		if !t.Record.IsBeingDeleted() {
 			return rest.NewError(rest.CodeNotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)
 		}
-		children, err := tx.LockChildren(ctx, t.Record.Key)
+		children, err := tx.LockAndReadChildren(ctx, t.Record.Key)
 		if err != nil {
 			return err
 		}
 		for i := range children {
-			if err := tx.Remove(ctx, children[i].Record.Key); err != nil {
+			if err := tx.DeleteAndRecordResource(ctx, children[i].Record.Key); err != nil {
 				return err
 			}
 		}
-		return rs.removeRowAndSettleParent(ctx, tx, t)
+		return rs.removeRowAndUpdateParent(ctx, tx, t)
 	})
 }
 
-// storeReport stores a valid report of an adapter. The returned status is meaningful only if the
+// decideAndStoreReport stores a valid report of an adapter. The returned status is meaningful only if the
 // report was stored.
-func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id string, r v1.Report) (v1.AdapterStatus, ReportVerdict, error) {
-	var status v1.AdapterStatus
-	var verdict ReportVerdict
-	err := rs.changeLocked(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *target) error {
+func (rs *resourceService) decideAndStoreReport(
+	ctx context.Context, scope Scope, k *kind, id string, report v1.Report,
+) (status v1.AdapterStatus, verdict ReportVerdict, err error) {
+	err = rs.runWithRowLocked(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		var last *v1.AdapterStatus
 		for i := range t.Reports {
-			if t.Reports[i].Adapter == r.Adapter {
+			if t.Reports[i].Adapter == report.Adapter {
 				last = &t.Reports[i]
 			}
 		}
-		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.requiredAdaptersOf(t.Locked), r.Adapter) {
+		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.listRequiredAdapters(t.Locked), report.Adapter) {
 			return rest.NewError(rest.CodeTooManyAdapters, "%s %q already has reports from %d adapters, the maximum; only required adapters can still report",
 				k.name, id, len(t.Reports))
 		}
-		status, verdict = DecideReport(r, last, t.Record.Generation, t.Now)
+		status, verdict = DecideReport(report, last, t.Record.Generation, t.Now)
 		if verdict != ReportStored {
 			return nil
 		}
@@ -261,14 +261,14 @@ func (rs *resources) storeReport(ctx context.Context, scope Scope, k *kind, id s
 		} else {
 			t.Reports = append(t.Reports, status)
 		}
-		return rs.saveStatusOrRemove(ctx, tx, k, t, &status)
+		return rs.recomputeAndSaveOrRemove(ctx, tx, k, t, &status)
 	})
 	return status, verdict, err
 }
 
-// A target is a locked row. If the row is being deleted, parent is its locked parent, because the
+// A lockedTarget is a locked row. If the row is being deleted, parent is its locked parent, because the
 // removal of the row may allow that of the parent.
-type target struct {
+type lockedTarget struct {
 	*Locked
 
 	parent *Locked
@@ -279,24 +279,26 @@ type parentFirstError struct{ parent string }
 
 func (parentFirstError) Error() string { return "the parent is locked first" }
 
-// changeLocked runs f with the row locked. It returns a problem if the row does not exist.
-func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id string, f func(context.Context, Tx, *target) error) error {
+// runWithRowLocked runs f with the row locked. It returns a problem if the row does not exist.
+func (rs *resourceService) runWithRowLocked(
+	ctx context.Context, scope Scope, k *kind, id string, change func(context.Context, Tx, *lockedTarget) error,
+) error {
 	lock := func(parent string) error {
-		return rs.store.Update(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {
-			var t target
+		return rs.store.RunInTx(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {
+			var t lockedTarget
 			var err error
 			if parent != "" {
-				if t.parent, err = tx.Lock(ctx, Key{k.parent.name, parent}); err != nil {
+				if t.parent, err = tx.LockAndReadResource(ctx, Key{k.parent.name, parent}); err != nil {
 					return err
 				}
 			}
-			if t.Locked, err = tx.Lock(ctx, Key{k.name, id}); err != nil {
+			if t.Locked, err = tx.LockAndReadResource(ctx, Key{k.name, id}); err != nil {
 				return err
 			}
-			if t.Record.Deleting() && t.Record.ParentID != "" && parent == "" {
+			if t.Record.IsBeingDeleted() && t.Record.ParentID != "" && parent == "" {
 				return parentFirstError{t.Record.ParentID}
 			}
-			return f(ctx, tx, &t)
+			return change(ctx, tx, &t)
 		})
 	}
 	err := lock("")
@@ -305,7 +307,7 @@ func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id 
 	}
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return notFound(k, id)
+		return newNotFoundError(k, id)
 	case errors.Is(err, ErrShootExists):
 		return &rest.Error{Code: rest.CodeShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
 			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", k.name, id)}
@@ -313,41 +315,43 @@ func (rs *resources) changeLocked(ctx context.Context, scope Scope, k *kind, id 
 	return err
 }
 
-func notFound(k *kind, id string) error {
+func newNotFoundError(k *kind, id string) error {
 	return rest.NewError(rest.CodeNotFound, "no %s %q", k.name, id)
 }
 
-// saveStatusOrRemove computes and saves the status of a changed row, or removes the row if its deletion
+// recomputeAndSaveOrRemove computes and saves the status of a changed row, or removes the row if its deletion
 // is complete.
-func (rs *resources) saveStatusOrRemove(ctx context.Context, tx Tx, k *kind, t *target, r *v1.AdapterStatus) error {
-	if err := k.recomputeStatus(t.Locked); err != nil {
+func (rs *resourceService) recomputeAndSaveOrRemove(
+	ctx context.Context, tx Tx, k *kind, changed *lockedTarget, newReport *v1.AdapterStatus,
+) error {
+	if err := k.recomputeStatus(changed.Locked); err != nil {
 		return err
 	}
-	if k.finalized(t.Locked) {
-		return rs.removeRowAndSettleParent(ctx, tx, t)
+	if k.isDeletionComplete(changed.Locked) {
+		return rs.removeRowAndUpdateParent(ctx, tx, changed)
 	}
-	return tx.Save(ctx, &t.Record, r)
+	return tx.SaveLockedResource(ctx, &changed.Record, newReport)
 }
 
-// removeRowAndSettleParent removes the row. It then checks its parent, whose deletion may have waited only for
+// removeRowAndUpdateParent removes the row. It then checks its parent, whose deletion may have waited only for
 // this row.
-func (rs *resources) removeRowAndSettleParent(ctx context.Context, tx Tx, t *target) error {
-	if err := tx.Remove(ctx, t.Record.Key); err != nil {
+func (rs *resourceService) removeRowAndUpdateParent(ctx context.Context, tx Tx, row *lockedTarget) error {
+	if err := tx.DeleteAndRecordResource(ctx, row.Record.Key); err != nil {
 		return err
 	}
-	if t.parent == nil {
+	if row.parent == nil {
 		return nil
 	}
-	t.parent.Children--
-	if !t.parent.Record.Deleting() {
+	row.parent.Children--
+	if !row.parent.Record.IsBeingDeleted() {
 		return nil
 	}
-	return rs.saveStatusOrRemove(ctx, tx, rs.kinds[t.parent.Record.Kind], &target{Locked: t.parent}, nil)
+	return rs.recomputeAndSaveOrRemove(ctx, tx, rs.kinds[row.parent.Record.Kind], &lockedTarget{Locked: row.parent}, nil)
 }
 
 // recomputeStatus computes the status of a row.
-func (k *kind) recomputeStatus(l *Locked) error {
-	r := &l.Record
+func (k *kind) recomputeStatus(row *Locked) error {
+	r := &row.Record
 	previous := v1.Status{
 		Phase:              r.Status.Phase,
 		ObservedGeneration: r.Status.ObservedGeneration,
@@ -359,7 +363,7 @@ func (k *kind) recomputeStatus(l *Locked) error {
 			return fmt.Errorf("read conditions of %s %q: %w", r.Kind, r.ID, err)
 		}
 	}
-	s := AggregateStatus(k.newStatusFacts(l, previous))
+	s := AggregateStatus(k.newStatusFacts(row, previous))
 	var conditions bytes.Buffer
 	e := json.NewEncoder(&conditions)
 	e.SetEscapeHTML(false)
@@ -372,19 +376,21 @@ func (k *kind) recomputeStatus(l *Locked) error {
 	return nil
 }
 
-// finalized reports whether the deletion of a row is complete.
-func (k *kind) finalized(l *Locked) bool { return IsFinalized(k.newStatusFacts(l, v1.Status{})) }
+// isDeletionComplete reports whether the deletion of a row is complete.
+func (k *kind) isDeletionComplete(row *Locked) bool {
+	return IsDeletionComplete(k.newStatusFacts(row, v1.Status{}))
+}
 
-func (k *kind) newStatusFacts(l *Locked, previous v1.Status) StatusFacts {
+func (k *kind) newStatusFacts(row *Locked, previous v1.Status) StatusFacts {
 	return StatusFacts{
-		Generation:  l.Record.Generation,
-		Deleting:    l.Record.Deleting(),
-		Children:    l.Children,
-		CreatedTime: l.Record.CreatedTime,
-		UpdatedTime: l.Record.UpdatedTime,
-		Required:    k.requiredAdaptersOf(l),
-		Reports:     l.reportsWithShootReport(previous),
+		Generation:  row.Record.Generation,
+		Deleting:    row.Record.IsBeingDeleted(),
+		Children:    row.Children,
+		CreatedTime: row.Record.CreatedTime,
+		UpdatedTime: row.Record.UpdatedTime,
+		Required:    k.listRequiredAdapters(row),
+		Reports:     row.listReportsWithShoot(previous),
 		Previous:    previous,
-		Now:         l.Now,
+		Now:         row.Now,
 	}
 }

@@ -22,45 +22,45 @@ const (
 
 // Revisions reads the kept generations of clusters and node pools.
 type Revisions interface {
-	// Revisions calls visit for the kept generations of a resource below one, the newest first. It
+	// VisitRevisions calls visit for the kept generations of a resource below the given one, the newest first. It
 	// ends when visit returns false. A resource whose spec never changed has none. It does not
 	// check that the resource exists.
-	Revisions(ctx context.Context, scope Scope, key Key, below int64, limit int, visit func(*v1.Revision) bool) error
+	VisitRevisions(ctx context.Context, scope Scope, key Key, belowGeneration int64, limit int, visit func(*v1.Revision) bool) error
 }
 
-func (rs resourceRoutes) listRevisions(k *kind) handler {
+func (rs resourceRoutes) newListRevisionsHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbGet)
+		by, err := authorizeVerb(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
 		v := r.URL.Query()
-		if err := checkParameters(v, "limit", "continue"); err != nil {
+		if err := checkQueryParameters(v, "limit", "continue"); err != nil {
 			return err
 		}
-		limit, err := parseNumber(v, "limit", maxRevisions, defaultRevisions)
+		limit, err := parsePositiveNumber(v, "limit", maxRevisions, defaultRevisions)
 		if err != nil {
 			return err
 		}
-		rec, err := rs.findRecord(r, by.scope, k)
+		rec, err := rs.getRecordFromPath(r, by.scope, k)
 		if err != nil {
 			return err
 		}
 		query, below := rest.DigestQuery("revisions", by.scope.Tenant, strconv.FormatBool(by.scope.All), rec.ID), int64(math.MaxInt64)
 		if v.Has("continue") {
-			_, below, err = rest.ParseNumberedPageToken(query, v.Get("continue"))
-			if err := explainTokenError(v.Get("continue"), err); err != nil {
+			_, below, err = rest.ParseTimeAndNumberPageToken(query, v.Get("continue"))
+			if err := toTokenProblem(v.Get("continue"), err); err != nil {
 				return err
 			}
 		}
-		page, err := rs.readRevisions(r.Context(), by.scope, &rec, below, limit)
+		page, err := rs.readRevisionPage(r.Context(), by.scope, &rec, below, limit)
 		if err != nil {
 			return err
 		}
 		if n := len(page.Items); page.more {
-			page.Continue = rest.NewNumberedPageToken(query, time.Time{}, page.Items[n-1].Generation)
+			page.Continue = rest.NewTimeAndNumberPageToken(query, time.Time{}, page.Items[n-1].Generation)
 		}
-		return writeValue(w, http.StatusOK, page.RevisionList)
+		return writeJSONValue(w, http.StatusOK, page.RevisionList)
 	}
 }
 
@@ -71,12 +71,14 @@ type revisionPage struct {
 	more bool
 }
 
-// readRevisions reads a page of generations. The current one is not kept if the spec never changed;
+// readRevisionPage reads a page of generations. The current one is not kept if the spec never changed;
 // it is then the resource itself.
-func (rs resourceRoutes) readRevisions(ctx context.Context, scope Scope, rec *Record, below int64, limit int) (revisionPage, error) {
+func (rs resourceRoutes) readRevisionPage(
+	ctx context.Context, scope Scope, record *Record, belowGeneration int64, limit int,
+) (revisionPage, error) {
 	page := revisionPage{RevisionList: v1.RevisionList{Items: []v1.Revision{}}}
 	bytes := 0
-	err := rs.api.store.Revisions(ctx, scope, rec.Key, below, limit+1, func(kept *v1.Revision) bool {
+	err := rs.api.store.VisitRevisions(ctx, scope, record.Key, belowGeneration, limit+1, func(kept *v1.Revision) bool {
 		if len(page.Items) == limit || bytes > revisionBytes {
 			page.more = true
 			return false
@@ -85,22 +87,22 @@ func (rs resourceRoutes) readRevisions(ctx context.Context, scope Scope, rec *Re
 		page.Items = append(page.Items, *kept)
 		return true
 	})
-	if err != nil || len(page.Items) > 0 || rec.Generation >= below {
+	if err != nil || len(page.Items) > 0 || record.Generation >= belowGeneration {
 		return page, err
 	}
-	current, err := newestRevision(rec)
+	current, err := newCurrentRevision(record)
 	page.Items = append(page.Items, current)
 	return page, err
 }
 
-// newestRevision returns the current generation of a resource of which none is kept.
-func newestRevision(rec *Record) (v1.Revision, error) {
+// newCurrentRevision returns the current generation of a resource of which none is kept.
+func newCurrentRevision(record *Record) (v1.Revision, error) {
 	current := v1.Revision{
-		Generation: rec.Generation, CreatedTime: rec.CreatedTime.UTC(), Actor: rec.CreatedBy, Deleting: rec.Deleting(), Spec: rec.Spec,
+		Generation: record.Generation, CreatedTime: record.CreatedTime.UTC(), Actor: record.CreatedBy, Deleting: record.IsBeingDeleted(), Spec: record.Spec,
 	}
-	if rec.Generation > 1 { // it is older than the keeping of generations
-		current.CreatedTime, current.Actor = rec.UpdatedTime.UTC(), rec.UpdatedBy
+	if record.Generation > 1 { // it is older than the keeping of generations
+		current.CreatedTime, current.Actor = record.UpdatedTime.UTC(), record.UpdatedBy
 	}
-	err := json.Unmarshal(rec.Labels, &current.Labels)
+	err := json.Unmarshal(record.Labels, &current.Labels)
 	return current, err
 }

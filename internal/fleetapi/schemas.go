@@ -19,12 +19,12 @@ const maxSchemaWarnings = 20
 
 // Schemas stores the schemas of specs, at most one for each kind. They apply to all tenants.
 type Schemas interface {
-	// SpecSchemas returns all schemas, ordered by kind.
-	SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error)
+	// ListSpecSchemas returns all schemas, ordered by kind.
+	ListSpecSchemas(ctx context.Context) ([]v1.SpecSchema, error)
 
 	// SetSpecSchema sets the schema of a kind, replacing any previous one, and returns the stored
 	// schema.
-	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, subject string) (v1.SpecSchema, error)
+	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, updatedBy string) (v1.SpecSchema, error)
 
 	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if the kind has no
 	// schema.
@@ -33,30 +33,30 @@ type Schemas interface {
 
 // A SchemaReader is a Tx that reads schemas.
 type SchemaReader interface {
-	// SpecSchema returns the schema of a kind and its revision, 0 without a schema. It omits the
+	// ReadSpecSchemaIfChanged returns the schema of a kind and its revision, 0 without a schema. It omits the
 	// schema if the caller already has that revision.
-	SpecSchema(ctx context.Context, kind string, have int64) (revision int64, schema json.RawMessage, err error)
+	ReadSpecSchemaIfChanged(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error)
 }
 
 // requireSchemaManager returns an error unless a principal may register schemas, which apply to all
 // tenants.
-func requireSchemaManager(who auth.Principal) error {
-	if who.Unrestricted || who.Has(auth.Operator) {
+func requireSchemaManager(principal auth.Principal) error {
+	if principal.Unrestricted || principal.HasRole(auth.Operator) {
 		return nil
 	}
-	return rest.NewError(rest.CodeForbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, who.Subject)
+	return rest.NewError(rest.CodeForbidden, "schemas apply to all tenants and need the role %s, which %q does not have", auth.Operator, principal.Subject)
 }
 
 // schemaRoutes serve the schemas of specs.
 type schemaRoutes struct{ api *API }
 
-func (sr schemaRoutes) addRoutes(mux *http.ServeMux) {
-	sr.api.handleRoute(mux, v1.SchemasPath, route{http.MethodGet: sr.list})
-	sr.api.handleRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: sr.get, http.MethodPut: sr.put, http.MethodDelete: sr.delete})
+func (sr schemaRoutes) registerRoutes(mux *http.ServeMux) {
+	sr.api.registerRoute(mux, v1.SchemasPath, route{http.MethodGet: sr.serveSchemaList})
+	sr.api.registerRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: sr.serveSchema, http.MethodPut: sr.registerSchema, http.MethodDelete: sr.deleteSchema})
 }
 
-// kindFromPath returns the kind that the path names, by its name or its collection.
-func (sr schemaRoutes) kindFromPath(r *http.Request) (*kind, error) {
+// findKindFromPath returns the kind that the path names, by its name or its collection.
+func (sr schemaRoutes) findKindFromPath(r *http.Request) (*kind, error) {
 	name := r.PathValue("kind")
 	for _, k := range sr.api.kinds {
 		if k.name == name || k.collection == name {
@@ -66,50 +66,50 @@ func (sr schemaRoutes) kindFromPath(r *http.Request) (*kind, error) {
 	return nil, rest.NewError(rest.CodeNotFound, "no kind %q", name)
 }
 
-func noSchema(k *kind) error {
+func newNoSchemaError(k *kind) error {
 	return rest.NewError(rest.CodeNotFound, "no schema is registered for %s", k.collection)
 }
 
-func (sr schemaRoutes) list(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-	list, err := sr.api.store.SpecSchemas(r.Context())
+func (sr schemaRoutes) serveSchemaList(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	list, err := sr.api.store.ListSpecSchemas(r.Context())
 	if err != nil {
 		return err
 	}
 	if list == nil {
 		list = []v1.SpecSchema{}
 	}
-	return writeValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
+	return writeJSONValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
 }
 
-func (sr schemaRoutes) get(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-	k, err := sr.kindFromPath(r)
+func (sr schemaRoutes) serveSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	k, err := sr.findKindFromPath(r)
 	if err != nil {
 		return err
 	}
-	list, err := sr.api.store.SpecSchemas(r.Context())
+	list, err := sr.api.store.ListSpecSchemas(r.Context())
 	if err != nil {
 		return err
 	}
 	for _, s := range list {
 		if s.Kind == k.name {
-			return writeValue(w, http.StatusOK, s)
+			return writeJSONValue(w, http.StatusOK, s)
 		}
 	}
-	return noSchema(k)
+	return newNoSchemaError(k)
 }
 
-// put stores a schema, which applies to new specs from then on, and then finds the resources
+// registerSchema stores a schema, which applies to new specs from then on, and then finds the resources
 // that violate it.
-func (sr schemaRoutes) put(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	if err := requireSchemaManager(who); err != nil {
+func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	if err := requireSchemaManager(principal); err != nil {
 		return err
 	}
-	k, err := sr.kindFromPath(r)
+	k, err := sr.findKindFromPath(r)
 	if err != nil {
 		return err
 	}
 	var raw json.RawMessage
-	if e := rest.ReadBody(w, r, sr.api.maxBody, &raw); e != nil {
+	if e := rest.DecodeJSONBody(w, r, sr.api.maxBody, &raw); e != nil {
 		return e
 	}
 	schema, err := CompileSpecSchema(raw)
@@ -120,24 +120,24 @@ func (sr schemaRoutes) put(w http.ResponseWriter, r *http.Request, who auth.Prin
 	if err := json.Compact(&compact, raw); err != nil {
 		return err
 	}
-	stored, err := sr.api.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), who.Subject)
+	stored, err := sr.api.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), principal.Subject)
 	if err != nil {
 		return err
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // reading a fleet takes longer than the deadline of a request
-	stored.Existing, err = sr.findViolations(r.Context(), k, schema)
+	stored.Existing, err = sr.findExistingViolations(r.Context(), k, schema)
 	_ = control.SetWriteDeadline(time.Now().Add(taken))
 	if err != nil {
 		return err
 	}
-	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", who.Subject,
+	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", principal.Subject,
 		"checked", stored.Existing.Checked, "invalid", stored.Existing.Invalid)
-	return writeValue(w, http.StatusOK, stored)
+	return writeJSONValue(w, http.StatusOK, stored)
 }
 
-// findViolations reads all resources of a kind, except those that are being deleted.
-func (sr schemaRoutes) findViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
+// findExistingViolations reads all resources of a kind, except those that are being deleted.
+func (sr schemaRoutes) findExistingViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
 	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
 	for rows := maxSize; rows == maxSize; {
@@ -145,11 +145,11 @@ func (sr schemaRoutes) findViolations(ctx context.Context, k *kind, schema *Spec
 		_, err := sr.api.store.List(ctx, Scope{All: true}, q, func(r *Record) error {
 			rows++
 			q.After = Position{ID: r.ID}
-			if r.Deleting() {
+			if r.IsBeingDeleted() {
 				return nil
 			}
 			found.Checked++
-			violations := schema.Check(r.Spec)
+			violations := schema.ValidateSpec(r.Spec)
 			if len(violations) == 0 {
 				return nil
 			}
@@ -166,20 +166,20 @@ func (sr schemaRoutes) findViolations(ctx context.Context, k *kind, schema *Spec
 	return found, nil
 }
 
-func (sr schemaRoutes) delete(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	if err := requireSchemaManager(who); err != nil {
+func (sr schemaRoutes) deleteSchema(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	if err := requireSchemaManager(principal); err != nil {
 		return err
 	}
-	k, err := sr.kindFromPath(r)
+	k, err := sr.findKindFromPath(r)
 	if err != nil {
 		return err
 	}
 	if err := sr.api.store.DeleteSpecSchema(r.Context(), k.name); errors.Is(err, ErrNotFound) {
-		return noSchema(k)
+		return newNoSchemaError(k)
 	} else if err != nil {
 		return err
 	}
-	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", who.Subject)
+	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", principal.Subject)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -196,9 +196,9 @@ type compiledSchema struct {
 	schema   *SpecSchema
 }
 
-// schemaOf returns the schema of a kind's specs, nil for none. The transaction reads the current
+// getCompiledSchema returns the schema of a kind's specs, nil for none. The transaction reads the current
 // revision.
-func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*SpecSchema, error) {
+func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string) (*SpecSchema, error) {
 	reader, ok := tx.(SchemaReader)
 	if !ok {
 		return nil, errors.New("the store has no schemas")
@@ -206,7 +206,7 @@ func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*SpecSc
 	c.mu.Lock()
 	have := c.kinds[kind]
 	c.mu.Unlock()
-	revision, raw, err := reader.SpecSchema(ctx, kind, have.revision)
+	revision, raw, err := reader.ReadSpecSchemaIfChanged(ctx, kind, have.revision)
 	switch {
 	case err != nil, revision == 0:
 		return nil, err
@@ -226,13 +226,13 @@ func (c *schemaCache) schemaOf(ctx context.Context, tx Tx, kind string) (*SpecSc
 	return schema, nil
 }
 
-// checkSpec refuses a spec that violates the schema of its kind.
-func (c *schemaCache) checkSpec(ctx context.Context, tx Tx, k *kind, spec json.RawMessage) error {
-	schema, err := c.schemaOf(ctx, tx, k.name)
+// checkSpecAgainstSchema refuses a spec that violates the schema of its kind.
+func (c *schemaCache) checkSpecAgainstSchema(ctx context.Context, tx Tx, k *kind, spec json.RawMessage) error {
+	schema, err := c.getCompiledSchema(ctx, tx, k.name)
 	if err != nil || schema == nil {
 		return err
 	}
-	if violations := schema.Check(spec); len(violations) > 0 {
+	if violations := schema.ValidateSpec(spec); len(violations) > 0 {
 		return rest.NewFieldsError(violations)
 	}
 	return nil

@@ -45,50 +45,50 @@ type ShootState struct {
 	Version int64
 }
 
-// isDeletionGuarded reports whether new rows of a kind are guarded by their Shoot.
-func (rs *resources) isDeletionGuarded(ctx context.Context, k *kind) (bool, error) {
+// deletionWaitsForShoot reports whether new rows of a kind are guarded by their Shoot.
+func (rs *resourceService) deletionWaitsForShoot(ctx context.Context, k *kind) (waits bool, err error) {
 	if !k.synced {
 		return false, nil
 	}
 	return rs.store.HasClusterWorker(ctx)
 }
 
-// requiredAdaptersOf returns the required adapters of a row. A registered cluster-worker counts as the
+// listRequiredAdapters returns the required adapters of a row. A registered cluster-worker counts as the
 // adapter gardener, whatever is configured.
-func (k *kind) requiredAdaptersOf(l *Locked) []string {
-	if !l.Shoot.Guarded || slices.Contains(k.required, adapterGardener) {
+func (k *kind) listRequiredAdapters(row *Locked) []string {
+	if !row.Shoot.Guarded || slices.Contains(k.required, adapterGardener) {
 		return k.required
 	}
 	return append(slices.Clone(k.required), adapterGardener)
 }
 
-// reportsWithShootReport returns the reports on a row. While a cluster is being deleted, the database, not the
+// listReportsWithShoot returns the reports on a row. While a cluster is being deleted, the database, not the
 // adapter gardener, decides whether the Shoot is gone. Before that, the sync stands in for the
 // adapter if the worker does not report to the API.
-func (l *Locked) reportsWithShootReport(previous v1.Status) []v1.AdapterStatus {
+func (l *Locked) listReportsWithShoot(previous v1.Status) []v1.AdapterStatus {
 	isGardener := func(r v1.AdapterStatus) bool { return r.Adapter == adapterGardener }
 	reported := slices.ContainsFunc(l.Reports, isGardener)
-	if !l.Shoot.Guarded || reported && !l.Record.Deleting() || !l.Record.Deleting() && l.Shoot.Generation == 0 {
+	if !l.Shoot.Guarded || reported && !l.Record.IsBeingDeleted() || !l.Record.IsBeingDeleted() && l.Shoot.Generation == 0 {
 		return l.Reports
 	}
-	return append(slices.DeleteFunc(slices.Clone(l.Reports), isGardener), l.shootReport(previous))
+	return append(slices.DeleteFunc(slices.Clone(l.Reports), isGardener), l.buildShootReport(previous))
 }
 
-// shootReport returns the report of the adapter gardener that corresponds to the sync.
-func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
+// buildShootReport returns the report of the adapter gardener that corresponds to the sync.
+func (l *Locked) buildShootReport(previous v1.Status) v1.AdapterStatus {
 	s, shown := l.Shoot, l.Record.Status
 	r := v1.AdapterStatus{Adapter: adapterGardener, ObservedGeneration: s.Generation, CreatedTime: l.Now, LastReportTime: l.Now}
-	ready := s.Synced && shown.ShootStatus == v1.ShootReady && !l.Record.Deleting()
+	ready := s.Synced && shown.ShootStatus == v1.ShootReady && !l.Record.IsBeingDeleted()
 	failed := shown.SyncError != "" && s.Attempts > 0 || shown.ShootStatus == v1.ShootError
 	available := v1.AdapterCondition{LastTransitionTime: l.Now}
-	available.Type, available.Status = v1.ConditionAvailable, conditionStatus(ready)
-	if l.Record.Deleting() {
+	available.Type, available.Status = v1.ConditionAvailable, toConditionStatus(ready)
+	if l.Record.IsBeingDeleted() {
 		r.ObservedGeneration = l.Record.Generation // the absence of the Shoot concerns the deletion
 	}
 	switch {
 	case s.Gone:
 		available.Reason, available.Message = "ShootDeleted", "The deletion of the Shoot is confirmed"
-	case l.Record.Deleting():
+	case l.Record.IsBeingDeleted():
 		available.Reason = "ShootExists"
 		available.Message = "The deletion of the Shoot is not confirmed; a cluster-worker must confirm it"
 	case ready:
@@ -99,7 +99,7 @@ func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
 	if detail := cmp.Or(shown.SyncError, shown.ShootMessage); detail != "" && !s.Gone && !ready {
 		available.Message += ": " + detail
 	}
-	if p, ok := conditionOf(previous, SuccessfulConditionType(adapterGardener)); ok {
+	if p, ok := findCondition(previous, FormatSuccessfulConditionType(adapterGardener)); ok {
 		r.CreatedTime = p.CreatedTime
 		if p.Status == available.Status {
 			available.LastTransitionTime = p.LastTransitionTime
@@ -107,35 +107,35 @@ func (l *Locked) shootReport(previous v1.Status) v1.AdapterStatus {
 	}
 	r.Conditions = []v1.AdapterCondition{
 		available,
-		{ReportCondition: v1.ReportCondition{Type: v1.ConditionHealth, Status: conditionStatus(!failed)}},
-		{ReportCondition: v1.ReportCondition{Type: v1.ConditionFinalized, Status: conditionStatus(s.Gone)}},
+		{ReportCondition: v1.ReportCondition{Type: v1.ConditionHealth, Status: toConditionStatus(!failed)}},
+		{ReportCondition: v1.ReportCondition{Type: v1.ConditionFinalized, Status: toConditionStatus(s.Gone)}},
 	}
 	return r
 }
 
-func conditionOf(s v1.Status, kind string) (v1.Condition, bool) {
-	for _, c := range s.Conditions {
-		if c.Type == kind {
+func findCondition(status v1.Status, conditionType string) (condition v1.Condition, found bool) {
+	for _, c := range status.Conditions {
+		if c.Type == conditionType {
 			return c, true
 		}
 	}
 	return v1.Condition{}, false
 }
 
-func conditionStatus(is bool) v1.ConditionStatus {
-	if is {
+func toConditionStatus(isTrue bool) v1.ConditionStatus {
+	if isTrue {
 		return v1.ConditionTrue
 	}
 	return v1.ConditionFalse
 }
 
-// UpdateClustersFromSyncs updates the status of clusters from the sync of their Shoots until ctx ends. It also
+// RunClusterStatusUpdates updates the status of clusters from the sync of their Shoots until ctx ends. It also
 // removes deleted clusters that waited only for their Shoot. It retries while the database is
 // unavailable.
-func (a *API) UpdateClustersFromSyncs(ctx context.Context) error {
+func (a *API) RunClusterStatusUpdates(ctx context.Context) error {
 	failing := false
 	for backoff.Sleep(ctx, unsettledEvery) == nil {
-		err := a.updateUnsettledClusters(ctx)
+		err := a.updateClustersWithUnsavedSync(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !failing:
@@ -148,19 +148,19 @@ func (a *API) UpdateClustersFromSyncs(ctx context.Context) error {
 	return nil
 }
 
-// updateUnsettledClusters computes the status of all clusters whose sync has changed. A failing cluster does
+// updateClustersWithUnsavedSync computes the status of all clusters whose sync has changed. A failing cluster does
 // not hold up the others.
-func (a *API) updateUnsettledClusters(ctx context.Context) error {
+func (a *API) updateClustersWithUnsavedSync(ctx context.Context) error {
 	k := a.kinds[v1.KindCluster]
 	var failures error
 	for after := ""; ; {
-		ids, err := a.store.ClustersWithUnsettledSync(ctx, after, unsettledBatch)
+		ids, err := a.store.ListClustersWithUnsavedSync(ctx, after, unsettledBatch)
 		if err != nil {
 			return errors.Join(failures, err)
 		}
 		for _, id := range ids {
-			err := a.changeLocked(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *target) error {
-				return a.saveStatusOrRemove(ctx, tx, k, t, nil)
+			err := a.runWithRowLocked(ctx, Scope{All: true}, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+				return a.recomputeAndSaveOrRemove(ctx, tx, k, t, nil)
 			})
 			if p, ok := errors.AsType[*rest.Error](err); !ok || p.Code != rest.CodeNotFound {
 				failures = errors.Join(failures, err)

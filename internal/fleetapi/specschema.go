@@ -53,8 +53,8 @@ func CompileSpecSchema(raw []byte) (*SpecSchema, error) {
 	return &SpecSchema{schema}, nil
 }
 
-// Check returns the violations of a spec, nil if it conforms.
-func (s *SpecSchema) Check(spec []byte) []v1.FieldError {
+// ValidateSpec returns the violations of a spec, nil if it conforms.
+func (s *SpecSchema) ValidateSpec(spec []byte) []v1.FieldError {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(spec))
 	if err != nil {
 		return []v1.FieldError{newSpecViolation("", "format", "must be valid JSON")}
@@ -72,7 +72,7 @@ func (s *SpecSchema) Check(spec []byte) []v1.FieldError {
 			break
 		}
 		keyword := unit.KeywordLocation[strings.LastIndexByte(unit.KeywordLocation, '/')+1:]
-		list = append(list, newSpecViolation(unit.InstanceLocation, schemaConstraint(keyword), "does not meet the schema: "+unit.Error.String()))
+		list = append(list, newSpecViolation(unit.InstanceLocation, constraintForKeyword(keyword), "does not meet the schema: "+unit.Error.String()))
 	}
 	if len(list) == 0 {
 		list = append(list, newSpecViolation("", "format", "does not meet the schema"))
@@ -88,8 +88,8 @@ func newSpecViolation(pointer, constraint, message string) v1.FieldError {
 	return v1.FieldError{Field: field, Pointer: "/spec" + pointer, Constraint: constraint, Message: message}
 }
 
-// schemaConstraint maps a schema keyword to the constraint name in the API's errors.
-func schemaConstraint(keyword string) string {
+// constraintForKeyword maps a schema keyword to the constraint name in the API's errors.
+func constraintForKeyword(keyword string) string {
 	switch keyword {
 	case "required", "dependentRequired":
 		return "required"

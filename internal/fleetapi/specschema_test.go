@@ -33,7 +33,7 @@ func TestSpecSchemaCheck(t *testing.T) {
 		`{"version":"1.34","pools":[1e400,{},{}]}`:         {"spec.pools /spec/pools max", "spec.pools.0 /spec/pools/0 format"},
 	} {
 		var got []string
-		for _, e := range s.Check([]byte(spec)) {
+		for _, e := range s.ValidateSpec([]byte(spec)) {
 			got = append(got, e.Field+" "+e.Pointer+" "+e.Constraint)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

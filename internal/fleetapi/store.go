@@ -79,11 +79,11 @@ type Record struct {
 	Status Status
 }
 
-// Deleting reports whether deletion was requested.
-func (r *Record) Deleting() bool { return !r.DeletedTime.IsZero() }
+// IsBeingDeleted reports whether deletion was requested.
+func (r *Record) IsBeingDeleted() bool { return !r.DeletedTime.IsZero() }
 
-// valueOf returns the value of a column by which a list can be sorted.
-func (r *Record) valueOf(column search.Field) search.Value {
+// sortValue returns the value of a column by which a list can be sorted.
+func (r *Record) sortValue(column search.Field) search.Value {
 	at := func(t time.Time) search.Value { return search.Value{Type: search.Time, Time: t} }
 	text := func(s string) search.Value { return search.Value{Type: search.Text, Text: s} }
 	v := search.Value{Type: search.Absent}
@@ -105,7 +105,7 @@ func (r *Record) valueOf(column search.Field) search.Value {
 	case search.UpdatedTime:
 		v = at(r.UpdatedTime)
 	case search.DeletedTime:
-		if r.Deleting() {
+		if r.IsBeingDeleted() {
 			v = at(r.DeletedTime)
 		}
 	case search.DeletedBy:
@@ -182,8 +182,8 @@ type Query struct {
 	Count bool
 }
 
-// TotalOrder returns the terms of the order followed by the id, which makes the order total.
-func (q *Query) TotalOrder() []Order {
+// OrderTermsWithID returns the terms of the order followed by the id, which makes the order total.
+func (q *Query) OrderTermsWithID() []Order {
 	n := len(q.Order)
 	switch {
 	case n == 0:
@@ -196,7 +196,7 @@ func (q *Query) TotalOrder() []Order {
 
 // An Order sorts by one column. Rows without a value come last, and first in descending order.
 type Order struct {
-	// Column is a column that search.Sortable returns.
+	// Column is a column that search.FindSortableField returns.
 	Column search.Field
 	Desc   bool
 }
@@ -228,9 +228,9 @@ type Reader interface {
 	// valid only until visit returns; an error of visit ends the list and is returned.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Record) error) (Page, error)
 
-	// Reports returns all reports on one row, ordered by adapter. It returns ErrNotFound if the row
+	// ListReports returns all reports on one row, ordered by adapter. It returns ErrNotFound if the row
 	// does not exist.
-	Reports(ctx context.Context, scope Scope, key Key) ([]v1.AdapterStatus, error)
+	ListReports(ctx context.Context, scope Scope, key Key) ([]v1.AdapterStatus, error)
 }
 
 // A History has the changes of resources.
@@ -253,35 +253,35 @@ type Store interface {
 	Overview
 	Schemas
 
-	// Update runs change in one transaction and commits if it returns nil. now is the time of the
+	// RunInTx runs change in one transaction and commits if it returns nil. now is the time of the
 	// store's clock when the transaction began. A transaction that the database aborts
 	// (serialization, deadlock) is run again from the start, so change must keep no state between
 	// runs.
-	Update(ctx context.Context, scope Scope, change func(ctx context.Context, tx Tx, now time.Time) error) error
+	RunInTx(ctx context.Context, scope Scope, change func(ctx context.Context, tx Tx, now time.Time) error) error
 }
 
 // A Tx is a transaction that changes rows. Locks are taken from parent to child, never the other
 // way round.
 type Tx interface {
-	// Insert adds a row and sets its revision in r. It returns ErrNameTaken if its name is in use.
-	Insert(ctx context.Context, r *Record) error
+	// InsertAndRecordResource adds a row and sets its revision in r. It returns ErrNameTaken if its name is in use.
+	InsertAndRecordResource(ctx context.Context, record *Record) error
 
-	// Lock locks and returns one row. Other transactions cannot lock it until this one ends. It
+	// LockAndReadResource locks and returns one row. Other transactions cannot lock it until this one ends. It
 	// returns ErrNotFound if the row does not exist.
-	Lock(ctx context.Context, key Key) (*Locked, error)
+	LockAndReadResource(ctx context.Context, key Key) (locked *Locked, err error)
 
-	// LockChildren locks all rows whose parent is key, ordered by id. Their
+	// LockAndReadChildren locks all rows whose parent is given, ordered by id. Their
 	// kinds may differ.
-	LockChildren(ctx context.Context, key Key) ([]Locked, error)
+	LockAndReadChildren(ctx context.Context, parent Key) (children []Locked, err error)
 
-	// Save writes the mutable parts of a locked row: display name, labels, spec, generation, times,
-	// authors and status. A report that is not nil replaces that adapter's last one. Save sets the
-	// new revision in r. A new generation of a cluster or a node pool is kept; see Revisions. The
+	// SaveLockedResource writes the mutable parts of a locked row: display name, labels, spec, generation, times,
+	// authors and status. A report that is not nil replaces that adapter's last one. SaveLockedResource sets the
+	// new revision in r. A new generation of a cluster or a node pool is kept; see VisitRevisions. The
 	// saved status counts as including the sync state at the time of the
 	// lock.
-	Save(ctx context.Context, r *Record, report *v1.AdapterStatus) error
+	SaveLockedResource(ctx context.Context, record *Record, newReport *v1.AdapterStatus) error
 
-	// Remove permanently deletes a locked row and its reports. The row has no children. It returns
+	// DeleteAndRecordResource permanently deletes a locked row and its reports. The row has no children. It returns
 	// ErrShootExists if the database keeps the row because of its Shoot.
-	Remove(ctx context.Context, key Key) error
+	DeleteAndRecordResource(ctx context.Context, key Key) error
 }

@@ -80,102 +80,102 @@ var gardenerCode = regexp.MustCompile(`\bERR_[A-Z_]+\b`)
 
 // DecideStuckCause returns what holds a resource up: a pause, a failing sync, a required adapter, or
 // a sync that waits. The first that applies decides.
-func DecideStuckCause(r *StuckRow, required []string) v1.StuckCause {
-	unsynced := r.Sync != nil && r.Sync.Synced == nil
+func DecideStuckCause(row *StuckRow, requiredAdapters []string) v1.StuckCause {
+	unsynced := row.Sync != nil && row.Sync.Synced == nil
 	switch {
-	case unsynced && r.Sync.Pause != nil:
-		return v1.StuckCause{Type: v1.StuckOnPause, Message: describePause(r.Sync.Pause)}
-	case unsynced && r.Sync.Error != "":
-		return v1.StuckCause{Type: v1.StuckOnGardener, Code: gardenerCodeOf(r.Sync.Error, r.Sync.ErrorClass), Message: r.Sync.Error}
-	case r.Phase != v1.PhaseReady && r.Sync != nil && r.Sync.ShootStatus == v1.ShootError:
-		return v1.StuckCause{Type: v1.StuckOnGardener, Code: gardenerCodeOf(r.Sync.ShootStatusMessage, ""), Message: r.Sync.ShootStatusMessage}
+	case unsynced && row.Sync.Pause != nil:
+		return v1.StuckCause{Type: v1.StuckOnPause, Message: describePause(row.Sync.Pause)}
+	case unsynced && row.Sync.Error != "":
+		return v1.StuckCause{Type: v1.StuckOnGardener, Code: findGardenerErrorCode(row.Sync.Error, row.Sync.ErrorClass), Message: row.Sync.Error}
+	case row.Phase != v1.PhaseReady && row.Sync != nil && row.Sync.ShootStatus == v1.ShootError:
+		return v1.StuckCause{Type: v1.StuckOnGardener, Code: findGardenerErrorCode(row.Sync.ShootStatusMessage, ""), Message: row.Sync.ShootStatusMessage}
 	}
-	if r.Phase != v1.PhaseReady {
-		if c, ok := findAdapterCause(r, required); ok {
+	if row.Phase != v1.PhaseReady {
+		if c, ok := findAdapterCause(row, requiredAdapters); ok {
 			return c
 		}
 	}
 	switch {
-	case unsynced && r.Sync.Waiting != nil:
-		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "Gardener does not answer: " + r.Sync.Waiting.Reason}
-	case unsynced && r.Sync.State == v1.SyncRunning:
+	case unsynced && row.Sync.Waiting != nil:
+		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "Gardener does not answer: " + row.Sync.Waiting.Reason}
+	case unsynced && row.Sync.State == v1.SyncRunning:
 		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "a cluster-worker is syncing it"}
 	case unsynced:
 		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "it waits for a cluster-worker"}
-	case r.Deleting:
+	case row.Deleting:
 		return v1.StuckCause{Type: v1.StuckOnChildren, Message: "waiting for the deletion of its node pools"}
 	}
 	return v1.StuckCause{Type: v1.StuckOnAdapter, Message: "all required adapters have reported; the next report computes the status again"}
 }
 
 // describePause says who paused a sync and why, since when and until when.
-func describePause(p *v1.SyncPause) string {
+func describePause(pause *v1.SyncPause) string {
 	text := "paused"
-	if p.By != "" {
-		text += " by " + p.By
+	if pause.By != "" {
+		text += " by " + pause.By
 	}
-	if p.Reason != "" {
-		text += " (" + p.Reason + ")"
+	if pause.Reason != "" {
+		text += " (" + pause.Reason + ")"
 	}
-	text += " since " + p.Since.UTC().Format(time.RFC3339)
-	if p.Until != nil {
-		text += " until " + p.Until.UTC().Format(time.RFC3339)
+	text += " since " + pause.Since.UTC().Format(time.RFC3339)
+	if pause.Until != nil {
+		text += " until " + pause.Until.UTC().Format(time.RFC3339)
 	}
 	return text
 }
 
-func gardenerCodeOf(message, class string) string {
+func findGardenerErrorCode(message, fallback string) string {
 	if code := gardenerCode.FindString(message); code != "" {
 		return code
 	}
-	return class
+	return fallback
 }
 
 // findAdapterCause returns the required adapter that holds a resource up: one that reported a failure of
 // the current generation before one that has not reported it.
-func findAdapterCause(r *StuckRow, required []string) (v1.StuckCause, bool) {
-	f := StatusFacts{Generation: r.Generation, Deleting: r.Deleting, Required: required, Reports: r.Reports}
-	reports := f.requiredReports()
+func findAdapterCause(row *StuckRow, requiredAdapters []string) (cause v1.StuckCause, found bool) {
+	f := StatusFacts{Generation: row.Generation, Deleting: row.Deleting, Required: requiredAdapters, Reports: row.Reports}
+	reports := f.findRequiredReports()
 	reported := false
 	for i, report := range reports {
 		reported = reported || report != nil
-		if report == nil || !f.isCurrent(report) {
+		if report == nil || !f.hasCurrentGeneration(report) {
 			continue
 		}
-		if c, failed := FailedReport(report.Conditions); failed && (!r.Deleting || c.Type == v1.ConditionHealth) {
-			return describeFailedReport(required[i], c), true
+		if c, failed := FindFailedCondition(report.Conditions); failed && (!row.Deleting || c.Type == v1.ConditionHealth) {
+			return newFailedReportCause(requiredAdapters[i], c), true
 		}
 	}
-	if !reported && len(required) > 0 {
-		return v1.StuckCause{Type: v1.StuckOnNoReport, Adapter: required[0], Message: "none of the required adapters has reported: " + strings.Join(required, ", ")}, true
+	if !reported && len(requiredAdapters) > 0 {
+		return v1.StuckCause{Type: v1.StuckOnNoReport, Adapter: requiredAdapters[0], Message: "none of the required adapters has reported: " + strings.Join(requiredAdapters, ", ")}, true
 	}
 	for i, report := range reports {
 		switch {
 		case report == nil:
-			return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: required[i], Message: "it has not reported yet"}, true
-		case !f.isCurrent(report):
-			return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: required[i], Message: fmt.Sprintf("it has not reported generation %d; its last report is of generation %d", r.Generation, report.ObservedGeneration)}, true
-		case !f.isMet(report, f.goalCondition()):
-			return describeUnmetReport(required[i], adapterCondition(report, f.goalCondition()), f.goalCondition()), true
+			return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: requiredAdapters[i], Message: "it has not reported yet"}, true
+		case !f.hasCurrentGeneration(report):
+			return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: requiredAdapters[i], Message: fmt.Sprintf("it has not reported generation %d; its last report is of generation %d", row.Generation, report.ObservedGeneration)}, true
+		case !f.isTrueAtCurrentGeneration(report, f.goalConditionType()):
+			return newUnmetReportCause(requiredAdapters[i], findAdapterCondition(report, f.goalConditionType()), f.goalConditionType()), true
 		}
 	}
 	return v1.StuckCause{}, false
 }
 
-func describeFailedReport(name string, c v1.AdapterCondition) v1.StuckCause {
-	message := c.Message
+func newFailedReportCause(adapter string, failed v1.AdapterCondition) v1.StuckCause {
+	message := failed.Message
 	if message == "" {
-		message = "it reported " + c.Type + " as False"
+		message = "it reported " + failed.Type + " as False"
 	}
-	return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: name, Reason: c.Reason, Message: message}
+	return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: adapter, Reason: failed.Reason, Message: message}
 }
 
-func describeUnmetReport(name string, c v1.AdapterCondition, goal string) v1.StuckCause {
-	message := c.Message
+func newUnmetReportCause(adapter string, unmet v1.AdapterCondition, goalType string) v1.StuckCause {
+	message := unmet.Message
 	if message == "" {
-		message = "it has not reported " + goal + " as True"
+		message = "it has not reported " + goalType + " as True"
 	}
-	return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: name, Reason: c.Reason, Message: message}
+	return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: adapter, Reason: unmet.Reason, Message: message}
 }
 
 // A stuckRequest is a parsed request for what is stuck.
@@ -188,8 +188,8 @@ type stuckRequest struct {
 // stuckRoutes serve the list of what is stuck.
 type stuckRoutes struct{ api *API }
 
-func (st stuckRoutes) list(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+func (st stuckRoutes) serveStuckList(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
@@ -197,32 +197,34 @@ func (st stuckRoutes) list(w http.ResponseWriter, r *http.Request, who auth.Prin
 	if err != nil {
 		return err
 	}
-	items, next, err := st.read(r.Context(), scope, req)
+	items, next, err := st.readStuckPage(r.Context(), scope, req)
 	if err != nil {
 		return err
 	}
 	list := v1.StuckList{Items: items}
 	if next != nil {
-		if list.Continue, err = rest.NewTimedPageToken(req.digest, next.Since, next.ID); err != nil {
+		if list.Continue, err = rest.NewTimeAndIDPageToken(req.digest, next.Since, next.ID); err != nil {
 			return err
 		}
 	}
-	return writeValue(w, http.StatusOK, list)
+	return writeJSONValue(w, http.StatusOK, list)
 }
 
-// read reads pages of the store until the page of the API is full. next is the position at which
+// readStuckPage reads pages of the store until the page of the API is full. next is the position at which
 // to continue, nil at the end.
-func (st stuckRoutes) read(ctx context.Context, scope Scope, req stuckRequest) (items []v1.StuckResource, next *StuckPosition, err error) {
+func (st stuckRoutes) readStuckPage(
+	ctx context.Context, scope Scope, request stuckRequest,
+) (items []v1.StuckResource, next *StuckPosition, err error) {
 	items = []v1.StuckResource{}
-	limit := req.query.Limit
-	req.query.Limit++ // the extra row shows whether there is another page
+	limit := request.query.Limit
+	request.query.Limit++ // the extra row shows whether there is another page
 	for range maxStuckRounds {
-		page, err := st.api.store.Stuck(ctx, scope, req.query)
+		page, err := st.api.store.ListStuckResources(ctx, scope, request.query)
 		if err != nil {
 			return nil, nil, err
 		}
 		for i := range page.Rows {
-			item, wanted := st.describe(&page.Rows[i], req.causes)
+			item, wanted := st.newStuckResource(&page.Rows[i], request.causes)
 			if wanted && len(items) == limit {
 				last := &items[limit-1]
 				return items, &StuckPosition{Since: last.Since, ID: last.ID}, nil
@@ -234,31 +236,31 @@ func (st stuckRoutes) read(ctx context.Context, scope Scope, req stuckRequest) (
 		if next = page.Next; next == nil || len(items) == limit {
 			break
 		}
-		req.query.After = *next
+		request.query.After = *next
 	}
 	return items, next, nil
 }
 
-// describe returns a row with its cause. ok means that the cause is one of the wanted.
-func (st stuckRoutes) describe(r *StuckRow, wanted []v1.StuckCauseType) (item v1.StuckResource, ok bool) {
+// newStuckResource returns a row with its cause. isWanted means that the cause is one of the wanted.
+func (st stuckRoutes) newStuckResource(row *StuckRow, wantedCauses []v1.StuckCauseType) (item v1.StuckResource, isWanted bool) {
 	item = v1.StuckResource{
-		Kind: r.Kind, ID: r.ID, Name: r.Name, ClusterID: r.OwnerID, ClusterName: r.OwnerName, Phase: r.Phase, Since: r.Since,
-		Generation: r.Generation, ObservedGeneration: r.ObservedGeneration,
-		Cause: DecideStuckCause(r, st.api.kinds[r.Kind].required),
+		Kind: row.Kind, ID: row.ID, Name: row.Name, ClusterID: row.OwnerID, ClusterName: row.OwnerName, Phase: row.Phase, Since: row.Since,
+		Generation: row.Generation, ObservedGeneration: row.ObservedGeneration,
+		Cause: DecideStuckCause(row, st.api.kinds[row.Kind].required),
 	}
-	if r.Sync != nil && r.Sync.Synced == nil {
-		item.Attempts, item.NextAttempt = r.Sync.Attempts, r.Sync.NextAttempt
+	if row.Sync != nil && row.Sync.Synced == nil {
+		item.Attempts, item.NextAttempt = row.Sync.Attempts, row.Sync.NextAttempt
 	}
-	return item, len(wanted) == 0 || slices.Contains(wanted, item.Cause.Type)
+	return item, len(wantedCauses) == 0 || slices.Contains(wantedCauses, item.Cause.Type)
 }
 
 // parseStuckRequest parses the parameters of a list of what is stuck.
-func parseStuckRequest(scope Scope, v url.Values) (req stuckRequest, err error) {
-	if err = checkParameters(v, "kind", "cause", "older_than", "limit", "continue"); err != nil {
+func parseStuckRequest(scope Scope, query url.Values) (req stuckRequest, err error) {
+	if err = checkQueryParameters(query, "kind", "cause", "older_than", "limit", "continue"); err != nil {
 		return req, err
 	}
-	switch kind := v.Get("kind"); {
-	case !v.Has("kind"):
+	switch kind := query.Get("kind"); {
+	case !query.Has("kind"):
 		req.query.Kinds = []string{v1.KindCluster, v1.KindNodePool}
 	case kind == v1.CollectionClusters:
 		req.query.Kinds = []string{v1.KindCluster}
@@ -267,18 +269,18 @@ func parseStuckRequest(scope Scope, v url.Values) (req stuckRequest, err error) 
 	default:
 		return req, rest.NewQueryError("kind", "enum", kind, "must be %s or %s", v1.CollectionClusters, v1.CollectionNodePools)
 	}
-	if req.causes, err = parseCauses(v); err != nil {
+	if req.causes, err = parseCausesParameter(query); err != nil {
 		return req, err
 	}
 	req.query.OlderThan = defaultStuckAge
-	if v.Has("older_than") {
-		age, err := time.ParseDuration(v.Get("older_than"))
+	if query.Has("older_than") {
+		age, err := time.ParseDuration(query.Get("older_than"))
 		if err != nil || age < 0 || age > maxStuckAge {
-			return req, rest.NewQueryError("older_than", "format", v.Get("older_than"), "must be a duration such as 90s, 5m or 2h")
+			return req, rest.NewQueryError("older_than", "format", query.Get("older_than"), "must be a duration such as 90s, 5m or 2h")
 		}
 		req.query.OlderThan = age
 	}
-	if req.query.Limit, err = parseNumber(v, "limit", maxSize, defaultSize); err != nil {
+	if req.query.Limit, err = parsePositiveNumber(query, "limit", maxSize, defaultSize); err != nil {
 		return req, err
 	}
 	parts := []string{"stuck", scope.Tenant, strconv.FormatBool(scope.All), req.query.OlderThan.String()}
@@ -286,21 +288,21 @@ func parseStuckRequest(scope Scope, v url.Values) (req stuckRequest, err error) 
 		parts = append(parts, string(c))
 	}
 	req.digest = rest.DigestQuery(append(parts, req.query.Kinds...)...)
-	if v.Has("continue") {
-		req.query.After.Since, req.query.After.ID, err = rest.ParseTimedPageToken(req.digest, v.Get("continue"))
+	if query.Has("continue") {
+		req.query.After.Since, req.query.After.ID, err = rest.ParseTimeAndIDPageToken(req.digest, query.Get("continue"))
 	}
-	return req, explainTokenError(v.Get("continue"), err)
+	return req, toTokenProblem(query.Get("continue"), err)
 }
 
-func parseCauses(v url.Values) (causes []v1.StuckCauseType, err error) {
-	if !v.Has("cause") {
+func parseCausesParameter(query url.Values) (causes []v1.StuckCauseType, err error) {
+	if !query.Has("cause") {
 		return nil, nil
 	}
 	all := v1.StuckCauseTypes()
-	for name := range strings.SplitSeq(v.Get("cause"), ",") {
+	for name := range strings.SplitSeq(query.Get("cause"), ",") {
 		cause := v1.StuckCauseType(name)
 		if !slices.Contains(all, cause) {
-			return nil, rest.NewQueryError("cause", "enum", name, "has the unknown value %q; use one of %s", name, joinWords(all))
+			return nil, rest.NewQueryError("cause", "enum", name, "has the unknown value %q; use one of %s", name, joinWithCommas(all))
 		}
 		if !slices.Contains(causes, cause) {
 			causes = append(causes, cause)

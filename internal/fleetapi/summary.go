@@ -29,16 +29,16 @@ const (
 
 // Rollups reads the counts of resources, and what is stuck.
 type Rollups interface {
-	// Summary returns the counts of a scope. It returns ErrNotCounted until all resources have been
+	// ReadSummary returns the counts of a scope. It returns ErrNotCounted until all resources have been
 	// counted once.
-	Summary(ctx context.Context, scope Scope) (v1.Summary, error)
+	ReadSummary(ctx context.Context, scope Scope) (v1.Summary, error)
 
-	// Stuck returns a page of resources that are not ready or not synced.
-	Stuck(ctx context.Context, scope Scope, q StuckQuery) (StuckPage, error)
+	// ListStuckResources returns a page of resources that are not ready or not synced.
+	ListStuckResources(ctx context.Context, scope Scope, q StuckQuery) (StuckPage, error)
 }
 
-// CheckSummaryLabels checks the label keys by whose values clusters are counted.
-func CheckSummaryLabels(keys []string) error {
+// ValidateSummaryLabels checks the label keys by whose values clusters are counted.
+func ValidateSummaryLabels(keys []string) error {
 	if len(keys) > maxSummaryLabels {
 		return fmt.Errorf("summary labels: %d keys are listed; at most %d are allowed", len(keys), maxSummaryLabels)
 	}
@@ -53,20 +53,20 @@ func CheckSummaryLabels(keys []string) error {
 	return nil
 }
 
-func (a *API) getSummary(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+func (a *API) serveSummary(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	if err := checkParameters(r.URL.Query()); err != nil {
+	if err := checkQueryParameters(r.URL.Query()); err != nil {
 		return err
 	}
-	summary, err := a.store.Summary(r.Context(), scope)
+	summary, err := a.store.ReadSummary(r.Context(), scope)
 	if errors.Is(err, ErrNotCounted) {
 		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API is still counting the resources for the first time; retry later", RetryAfter: retryAfter, Cause: err}
 	}
 	if err != nil {
 		return err
 	}
-	return writeValue(w, http.StatusOK, summary)
+	return writeJSONValue(w, http.StatusOK, summary)
 }

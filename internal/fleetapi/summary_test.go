@@ -22,7 +22,7 @@ func (f *fixture) startRoller(labels ...string) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	done := make(chan error, 1)
-	r := pgstore.NewRoller(pgtest.Open(f.T, f.database), labels, slog.New(slog.DiscardHandler))
+	r := pgstore.NewRollupCounter(pgtest.Open(f.T, f.database), labels, slog.New(slog.DiscardHandler))
 	go func() { done <- r.Run(ctx) }()
 	f.Cleanup(func() {
 		cancel()
@@ -157,11 +157,11 @@ func TestSummaryLabelsAreChecked(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"Key": {"not a key"}, "Twice": {"env", "env"}, "Many": {"a", "b", "c", "d", "e", "f", "g", "h", "i"},
 	} {
-		if err := fleetapi.CheckSummaryLabels(keys); err == nil {
+		if err := fleetapi.ValidateSummaryLabels(keys); err == nil {
 			t.Errorf("%s: %v is accepted", name, keys)
 		}
 	}
-	if err := fleetapi.CheckSummaryLabels([]string{"env", "example.com/region"}); err != nil {
+	if err := fleetapi.ValidateSummaryLabels([]string{"env", "example.com/region"}); err != nil {
 		t.Error(err)
 	}
 }

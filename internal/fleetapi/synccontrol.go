@@ -16,48 +16,49 @@ import (
 // maxReason is the maximum length of a reason in characters.
 const maxReason = 1024
 
-// controlOne is open to callers who may change the cluster, and to the role system, which drives the
-// fleet: the cluster itself does not change.
-func (sy syncRoutes) controlOne(k *kind, action SyncAction) handler {
+// newSyncActionHandler returns the handler of an action on one sync. It is open to callers who
+// may change the cluster, and to the role system, which drives the fleet: the cluster itself
+// does not change.
+func (sy syncRoutes) newSyncActionHandler(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.Verb(action))
+		by, err := authorizeVerb(who, v1.Verb(action))
 		if err != nil {
 			return err
 		}
-		id, err := parseID(k, r.PathValue("id"))
+		id, err := parseResourceID(k, r.PathValue("id"))
 		if err != nil {
 			return err
 		}
 		var req v1.SyncControl
 		if r.ContentLength != 0 { // the body may be left out
-			if e := rest.ReadBody(w, r, sy.api.maxBody, &req); e != nil {
+			if e := rest.DecodeJSONBody(w, r, sy.api.maxBody, &req); e != nil {
 				return e
 			}
 		}
-		change, err := newSyncChange(action, who, req, time.Now())
+		change, err := newValidatedSyncChange(action, who, req, time.Now())
 		if err != nil {
 			return err
 		}
-		sync, _, err := sy.controlSync(r.Context(), by.scope, k, id, change)
+		sync, _, err := sy.applySyncAction(r.Context(), by.scope, k, id, change)
 		if err != nil {
 			return err
 		}
-		return writeValue(w, http.StatusOK, sync)
+		return writeJSONValue(w, http.StatusOK, sync)
 	}
 }
 
-// controlMany applies an action to several syncs, each in a transaction of its own.
-func (sy syncRoutes) controlMany(k *kind, action SyncAction) handler {
+// newBulkSyncActionHandler returns the handler that applies an action to several syncs, each in a transaction of its own.
+func (sy syncRoutes) newBulkSyncActionHandler(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.Verb(action))
+		by, err := authorizeVerb(who, v1.Verb(action))
 		if err != nil {
 			return err
 		}
 		var req v1.BulkSyncControl
-		if e := rest.ReadBody(w, r, sy.api.maxBody, &req); e != nil {
+		if e := rest.DecodeJSONBody(w, r, sy.api.maxBody, &req); e != nil {
 			return e
 		}
-		change, err := newSyncChange(action, who, req.SyncControl, time.Now())
+		change, err := newValidatedSyncChange(action, who, req.SyncControl, time.Now())
 		if err != nil {
 			return err
 		}
@@ -67,17 +68,17 @@ func (sy syncRoutes) controlMany(k *kind, action SyncAction) handler {
 		case n > v1.MaxBulkSyncs:
 			return rest.NewFieldsError([]v1.FieldError{{Field: "ids", Constraint: "max", Message: "must have at most 500 ids", Value: n}})
 		}
-		result, err := sy.controlSyncs(r.Context(), by.scope, k, req.IDs, change)
+		result, err := sy.applySyncActions(r.Context(), by.scope, k, req.IDs, change)
 		if err != nil {
 			return err
 		}
-		return writeValue(w, http.StatusOK, result)
+		return writeJSONValue(w, http.StatusOK, result)
 	}
 }
 
-// newSyncChange validates a request.
-func newSyncChange(action SyncAction, who auth.Principal, req v1.SyncControl, now time.Time) (SyncChange, error) {
-	c := SyncChange{Action: action, By: who.Subject, Reason: strings.TrimSpace(req.Reason)}
+// newValidatedSyncChange validates a request and returns its change.
+func newValidatedSyncChange(action SyncAction, principal auth.Principal, req v1.SyncControl, now time.Time) (SyncChange, error) {
+	c := SyncChange{Action: action, By: principal.Subject, Reason: strings.TrimSpace(req.Reason)}
 	var errs []v1.FieldError
 	if utf8.RuneCountInString(c.Reason) > maxReason || strings.ContainsRune(c.Reason, 0) {
 		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})
@@ -97,32 +98,36 @@ func newSyncChange(action SyncAction, who auth.Principal, req v1.SyncControl, no
 	return c, nil
 }
 
-// controlSync applies a change to one sync. An error is a problem.
-func (sy syncRoutes) controlSync(ctx context.Context, scope Scope, k *kind, id string, c SyncChange) (v1.ClusterSync, bool, error) {
-	sync, changed, err := sy.api.store.ApplySyncAction(ctx, scope, id, c)
+// applySyncAction applies a change to one sync. An error is a problem.
+func (sy syncRoutes) applySyncAction(
+	ctx context.Context, scope Scope, k *kind, id string, change SyncChange,
+) (after v1.ClusterSync, changed bool, err error) {
+	sync, changed, err := sy.api.store.ApplySyncAction(ctx, scope, id, change)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return sync, false, notFound(k, id)
+		return sync, false, newNotFoundError(k, id)
 	case err != nil:
 		return sync, false, err
 	case changed:
-		sy.api.log.InfoContext(ctx, "sync changed by request", "action", string(c.Action), "resource_id", id, "subject", c.By)
-	case c.Action == SyncRetry && sync.State == v1.SyncRunning:
+		sy.api.log.InfoContext(ctx, "sync changed by request", "action", string(change.Action), "resource_id", id, "subject", change.By)
+	case change.Action == SyncRetry && sync.State == v1.SyncRunning:
 		return sync, false, rest.NewError(rest.CodeSyncRunning, "worker %q is syncing %s %q now; wait for the result", sync.ClaimedBy, k.name, id)
-	case c.Action == SyncRetry && sync.State == v1.SyncPaused:
+	case change.Action == SyncRetry && sync.State == v1.SyncPaused:
 		return sync, false, rest.NewError(rest.CodeSyncPaused, "the sync of %s %q is paused; resume it first", k.name, id)
 	}
 	return sync, changed, nil
 }
 
-// controlSyncs applies a change to several syncs. It fails if the first failure is one of the
+// applySyncActions applies a change to several syncs. It fails if the first failure is one of the
 // store; a later one counts for all ids that are left.
-func (sy syncRoutes) controlSyncs(ctx context.Context, scope Scope, k *kind, ids []string, c SyncChange) (v1.BulkSyncResult, error) {
+func (sy syncRoutes) applySyncActions(
+	ctx context.Context, scope Scope, k *kind, ids []string, change SyncChange,
+) (v1.BulkSyncResult, error) {
 	result := v1.BulkSyncResult{Failed: []v1.BulkSyncFailure{}}
 	seen := make(map[string]bool, len(ids))
 	var down error
 	for _, given := range ids {
-		id, err := parseID(k, given)
+		id, err := parseResourceID(k, given)
 		if seen[id] {
 			continue
 		}
@@ -130,7 +135,7 @@ func (sy syncRoutes) controlSyncs(ctx context.Context, scope Scope, k *kind, ids
 		if err == nil {
 			seen[id] = true
 			if err = down; err == nil {
-				_, changed, err = sy.controlSync(ctx, scope, k, id, c)
+				_, changed, err = sy.applySyncAction(ctx, scope, k, id, change)
 			}
 		}
 		problem, ok := errors.AsType[*rest.Error](err)
@@ -144,7 +149,7 @@ func (sy syncRoutes) controlSyncs(ctx context.Context, scope Scope, k *kind, ids
 			return result, err
 		default:
 			if down == nil {
-				sy.api.log.ErrorContext(ctx, "bulk change of syncs ended early", "action", string(c.Action), "changed", result.Changed, "err", err)
+				sy.api.log.ErrorContext(ctx, "bulk change of syncs ended early", "action", string(change.Action), "changed", result.Changed, "err", err)
 			}
 			down = err
 			result.Failed = append(result.Failed, v1.BulkSyncFailure{

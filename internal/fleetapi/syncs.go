@@ -56,77 +56,77 @@ type SyncPosition struct {
 	ID    string
 }
 
-// positionOf returns the position of a sync in the order.
-func positionOf(s *v1.ClusterSync) SyncPosition {
-	p := SyncPosition{ID: s.ClusterID}
-	if s.Synced == nil && s.UnsyncedSince != nil {
-		p.Since = *s.UnsyncedSince
+// newSyncPosition returns the position of a sync in the order.
+func newSyncPosition(of *v1.ClusterSync) SyncPosition {
+	p := SyncPosition{ID: of.ClusterID}
+	if of.Synced == nil && of.UnsyncedSince != nil {
+		p.Since = *of.UnsyncedSince
 	}
 	return p
 }
 
 // Syncs reads and controls the sync of clusters to Gardener. The rows belong to the cluster-worker.
 type Syncs interface {
-	// Sync returns the sync of one cluster. It returns ErrNotFound if the sync does not exist.
-	Sync(ctx context.Context, scope Scope, cluster string) (v1.ClusterSync, error)
+	// GetClusterSync returns the sync of one cluster. It returns ErrNotFound if the sync does not exist.
+	GetClusterSync(ctx context.Context, scope Scope, clusterID string) (v1.ClusterSync, error)
 
-	// ListSyncs returns a page of syncs.
-	ListSyncs(ctx context.Context, scope Scope, q SyncQuery) ([]v1.ClusterSync, error)
+	// ListClusterSyncs returns a page of syncs.
+	ListClusterSyncs(ctx context.Context, scope Scope, q SyncQuery) ([]v1.ClusterSync, error)
 
 	// ApplySyncAction applies an action and returns the resulting sync. Pauses and their ends are
-	// recorded in the timeline. taken is false if the action changed nothing. For a retry this is
+	// recorded in the timeline. applied is false if the action changed nothing. For a retry this is
 	// so if a worker is syncing the cluster, or if the sync is paused or done; the state of the sync
 	// shows which. It returns ErrNotFound if the sync does not exist.
-	ApplySyncAction(ctx context.Context, scope Scope, cluster string, c SyncChange) (sync v1.ClusterSync, taken bool, err error)
+	ApplySyncAction(ctx context.Context, scope Scope, clusterID string, change SyncChange) (sync v1.ClusterSync, applied bool, err error)
 
 	// HasClusterWorker reports whether a cluster-worker is registered.
-	HasClusterWorker(ctx context.Context) (bool, error)
+	HasClusterWorker(ctx context.Context) (registered bool, err error)
 
-	// ClustersWithUnsettledSync returns the ids of up to limit clusters of all tenants whose sync changed
-	// after their status was saved. The ids are sorted and follow after; "" starts at the first.
-	ClustersWithUnsettledSync(ctx context.Context, after string, limit int) ([]string, error)
+	// ListClustersWithUnsavedSync returns the ids of up to limit clusters of all tenants whose sync changed
+	// after their status was saved. The ids are sorted and follow afterID; "" starts at the first.
+	ListClustersWithUnsavedSync(ctx context.Context, afterID string, limit int) (ids []string, err error)
 }
 
 // syncRoutes serve the syncs of clusters to Gardener.
 type syncRoutes struct{ api *API }
 
-// addRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
+// registerRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
 // also that of an id.
-func (sy syncRoutes) addRoutes(mux *http.ServeMux, base string, k *kind) {
-	mux.Handle("GET "+base+"/sync", sy.api.observeRequest(base+"/sync", http.MethodGet, sy.api.authenticated(sy.list)))
+func (sy syncRoutes) registerRoutes(mux *http.ServeMux, basePath string, k *kind) {
+	mux.Handle("GET "+basePath+"/sync", sy.api.instrumentHandler(basePath+"/sync", http.MethodGet, sy.api.requireAuthentication(sy.serveSyncList)))
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		sy.api.handleRoute(mux, base+"/sync/"+string(action), route{http.MethodPost: sy.controlMany(k, action)})
+		sy.api.registerRoute(mux, basePath+"/sync/"+string(action), route{http.MethodPost: sy.newBulkSyncActionHandler(k, action)})
 	}
-	one := base + "/{id}/sync"
-	sy.api.handleRoute(mux, one, route{http.MethodGet: sy.get(k)})
+	one := basePath + "/{id}/sync"
+	sy.api.registerRoute(mux, one, route{http.MethodGet: sy.newGetSyncHandler(k)})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		sy.api.handleRoute(mux, one+"/"+string(action), route{http.MethodPost: sy.controlOne(k, action)})
+		sy.api.registerRoute(mux, one+"/"+string(action), route{http.MethodPost: sy.newSyncActionHandler(k, action)})
 	}
 }
 
-func (sy syncRoutes) get(k *kind) handler {
+func (sy syncRoutes) newGetSyncHandler(k *kind) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorize(who, v1.VerbGet)
+		by, err := authorizeVerb(who, v1.VerbGet)
 		if err != nil {
 			return err
 		}
-		id, err := parseID(k, r.PathValue("id"))
+		id, err := parseResourceID(k, r.PathValue("id"))
 		if err != nil {
 			return err
 		}
-		sync, err := sy.api.store.Sync(r.Context(), by.scope, id)
+		sync, err := sy.api.store.GetClusterSync(r.Context(), by.scope, id)
 		if errors.Is(err, ErrNotFound) {
-			return notFound(k, id)
+			return newNotFoundError(k, id)
 		}
 		if err != nil {
 			return err
 		}
-		return writeValue(w, http.StatusOK, sync)
+		return writeJSONValue(w, http.StatusOK, sync)
 	}
 }
 
-func (sy syncRoutes) list(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := listScope(who)
+func (sy syncRoutes) serveSyncList(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeList(principal)
 	if err != nil {
 		return err
 	}
@@ -136,36 +136,36 @@ func (sy syncRoutes) list(w http.ResponseWriter, r *http.Request, who auth.Princ
 	}
 	limit := q.Limit
 	q.Limit++ // the extra row shows whether there is another page
-	syncs, err := sy.api.store.ListSyncs(r.Context(), scope, q)
+	syncs, err := sy.api.store.ListClusterSyncs(r.Context(), scope, q)
 	if err != nil {
 		return err
 	}
 	page := v1.ClusterSyncList{Items: append([]v1.ClusterSync{}, syncs[:min(limit, len(syncs))]...)}
 	if len(syncs) > limit {
-		last := positionOf(&page.Items[limit-1])
-		if page.Continue, err = rest.NewTimedPageToken(query, last.Since, last.ID); err != nil {
+		last := newSyncPosition(&page.Items[limit-1])
+		if page.Continue, err = rest.NewTimeAndIDPageToken(query, last.Since, last.ID); err != nil {
 			return err
 		}
 	}
-	return writeValue(w, http.StatusOK, page)
+	return writeJSONValue(w, http.StatusOK, page)
 }
 
 // parseSyncQuery parses the parameters of a list of syncs. The digest identifies the query.
-func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query rest.QueryDigest, err error) {
-	if err = checkParameters(v, "state", "limit", "continue"); err != nil {
-		return q, query, err
+func parseSyncQuery(scope Scope, parameters url.Values) (q SyncQuery, digest rest.QueryDigest, err error) {
+	if err = checkQueryParameters(parameters, "state", "limit", "continue"); err != nil {
+		return q, digest, err
 	}
-	if q.Limit, err = parseNumber(v, "limit", maxSize, defaultSize); err != nil {
-		return q, query, err
+	if q.Limit, err = parsePositiveNumber(parameters, "limit", maxSize, defaultSize); err != nil {
+		return q, digest, err
 	}
 	all := v1.SyncStates()
 	names := []string{"syncs", scope.Tenant}
-	for name := range strings.SplitSeq(v.Get("state"), ",") {
+	for name := range strings.SplitSeq(parameters.Get("state"), ",") {
 		state := v1.SyncState(name)
 		switch {
-		case !v.Has("state"):
+		case !parameters.Has("state"):
 		case !slices.Contains(all, state):
-			return q, query, rest.NewQueryError("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWords(all))
+			return q, digest, rest.NewQueryError("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWithCommas(all))
 		case !slices.Contains(q.States, state):
 			q.States = append(q.States, state)
 		}
@@ -174,15 +174,15 @@ func parseSyncQuery(scope Scope, v url.Values) (q SyncQuery, query rest.QueryDig
 	for _, s := range q.States {
 		names = append(names, string(s))
 	}
-	query = rest.DigestQuery(names...)
-	if !v.Has("continue") {
-		return q, query, nil
+	digest = rest.DigestQuery(names...)
+	if !parameters.Has("continue") {
+		return q, digest, nil
 	}
-	q.After.Since, q.After.ID, err = rest.ParseTimedPageToken(query, v.Get("continue"))
-	return q, query, explainTokenError(v.Get("continue"), err)
+	q.After.Since, q.After.ID, err = rest.ParseTimeAndIDPageToken(digest, parameters.Get("continue"))
+	return q, digest, toTokenProblem(parameters.Get("continue"), err)
 }
 
-func joinWords[T ~string](words []T) string {
+func joinWithCommas[T ~string](words []T) string {
 	names := make([]string, len(words))
 	for i, s := range words {
 		names[i] = string(s)

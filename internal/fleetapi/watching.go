@@ -16,12 +16,12 @@ import (
 )
 
 // serveWatch streams changes to the client for as long as it listens.
-func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, f *following, who auth.Principal) error {
+func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, request *changesRequest, principal auth.Principal) error {
 	return watch.ServeEvents(w, r, watch.EventStream{
-		Hub: a.hub, Log: a.log, Expired: explainExpiredCursor,
+		Hub: a.hub, Log: a.log, Expired: toExpiredCursorProblem,
 		Request: watch.Request{
-			Kind: f.kind.name, Tenant: f.scope.Tenant, All: f.scope.All, Labels: f.labels, After: f.after,
-			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: a.newAccessRecheck(r.Header.Get("Authorization"), f.scope),
+			Kind: request.kind.name, Tenant: request.scope.Tenant, All: request.scope.All, Labels: request.labels, After: request.after,
+			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: a.newAccessRecheck(r.Header.Get("Authorization"), request.scope),
 		},
 	})
 }
@@ -35,9 +35,9 @@ func (a *API) newAccessRecheck(authorization string, scope Scope) func(context.C
 			return nil // it was valid before, and is checked again later
 		}
 		if err != nil {
-			return explainAuthError(err)
+			return toAuthProblem(err)
 		}
-		now, err := listScope(who)
+		now, err := authorizeList(who)
 		if err == nil && now != scope {
 			err = rest.NewError(rest.CodeForbidden, "the token's permissions have changed; watch again")
 		}
@@ -45,23 +45,25 @@ func (a *API) newAccessRecheck(authorization string, scope Scope) func(context.C
 	}
 }
 
-// watched adapts the store to package watch.
-type watched struct {
+// watchSource adapts the store to package watch.
+type watchSource struct {
 	store Feed
 	kinds map[string]*kind
 }
 
-// Now returns the cursor after all settled changes.
-func (s watched) Now(ctx context.Context) (watch.Cursor, error) {
-	at, err := s.store.Horizon(ctx)
+// ReadLatestCursor returns the cursor after all settled changes.
+func (s watchSource) ReadLatestCursor(ctx context.Context) (watch.Cursor, error) {
+	at, err := s.store.ReadLatestCursor(ctx)
 	return at, toWatchError(err)
 }
 
-// Changes reads the changes for watches.
-func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next watch.Cursor, more bool, err error) {
+// VisitChanges reads the changes for watches.
+func (s watchSource) VisitChanges(
+	ctx context.Context, q watch.Query, visit func(watch.Change) error,
+) (next watch.Cursor, hasMore bool, err error) {
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	var record []byte
-	next, more, err = s.store.Changes(ctx, scope, ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}, func(c *Change) error {
+	next, hasMore, err = s.store.VisitChanges(ctx, scope, ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}, func(c *Change) error {
 		k := s.kinds[c.Key.Kind]
 		if k == nil {
 			return nil // a kind of another version of the program
@@ -72,12 +74,12 @@ func (s watched) Changes(ctx context.Context, q watch.Query, visit func(watch.Ch
 			if err := json.Unmarshal(c.Record.Labels, &labels); err != nil {
 				return fmt.Errorf("get the labels of %s %q: %w", c.Key.Kind, c.Key.ID, err)
 			}
-			record = appendRecord(record[:0], c.Record, k)
+			record = appendRecordJSON(record[:0], c.Record, k)
 			change.Labels, change.Record = labels, record
 		}
 		return visit(change)
 	})
-	return next, more, toWatchError(err)
+	return next, hasMore, toWatchError(err)
 }
 
 // toWatchError converts errors of the store into those of package watch.
@@ -91,16 +93,16 @@ func toWatchError(err error) error {
 	return err
 }
 
-// nudging is a store that wakes watches after a commit.
-type nudging struct {
+// watchNotifyingStore is a store that wakes watches after a commit.
+type watchNotifyingStore struct {
 	Store
 
 	nudge func()
 }
 
-// Update runs a change and wakes the watches if it commits.
-func (s nudging) Update(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
-	err := s.Store.Update(ctx, scope, change)
+// RunInTx runs a change and wakes the watches if it commits.
+func (s watchNotifyingStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
+	err := s.Store.RunInTx(ctx, scope, change)
 	if err == nil {
 		s.nudge()
 	}
@@ -108,8 +110,10 @@ func (s nudging) Update(ctx context.Context, scope Scope, change func(context.Co
 }
 
 // ApplySyncAction wakes the watches if it changed a sync, which is a change event.
-func (s nudging) ApplySyncAction(ctx context.Context, scope Scope, cluster string, c SyncChange) (v1.ClusterSync, bool, error) {
-	sync, taken, err := s.Store.ApplySyncAction(ctx, scope, cluster, c)
+func (s watchNotifyingStore) ApplySyncAction(
+	ctx context.Context, scope Scope, clusterID string, change SyncChange,
+) (after v1.ClusterSync, applied bool, err error) {
+	sync, taken, err := s.Store.ApplySyncAction(ctx, scope, clusterID, change)
 	if taken {
 		s.nudge()
 	}

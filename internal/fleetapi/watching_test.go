@@ -161,12 +161,12 @@ type lossyFeed struct {
 	lost chan struct{}
 }
 
-func (s lossyFeed) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (watch.Cursor, bool, error) {
+func (s lossyFeed) VisitChanges(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (watch.Cursor, bool, error) {
 	select {
 	case <-s.lost:
 		return watch.Cursor{}, false, fleetapi.ErrCursorExpired
 	default:
-		return s.Store.Changes(ctx, scope, q, visit)
+		return s.Store.VisitChanges(ctx, scope, q, visit)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestWatchOutlivesWriteTimeout(t *testing.T) {
 				f.create("clusters", fmt.Sprint("c-", i), nil)
 				w.want(fmt.Sprint("changed c-", i))
 			}
-			f.api.EndWatches()
+			f.api.StopWatches()
 			w.want("bookmark")
 			if e, open := <-w.events; open || w.end != nil {
 				t.Errorf("it ended with %v, %v", e, w.end)
@@ -253,7 +253,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.OnShutdown(f.api.EndWatches)
+	server.OnShutdown(f.api.StopWatches)
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 

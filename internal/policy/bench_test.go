@@ -12,7 +12,7 @@ func BenchmarkDecide(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	input := policy.ExampleInput()
+	input := policy.ExamplePolicyInput()
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := s.Decide(b.Context(), input, now); err != nil {
@@ -27,10 +27,10 @@ func BenchmarkCondition(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	input := policy.ExampleInput()
+	input := policy.ExamplePolicyInput()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := c.Evaluate(b.Context(), input, now); err != nil {
+		if _, _, err := c.EvaluateInput(b.Context(), input, now); err != nil {
 			b.Fatal(err)
 		}
 	}

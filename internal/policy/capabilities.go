@@ -6,11 +6,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// policyCapabilities returns the capabilities of this version of Open Policy Agent. It omits
+// newPolicyCapabilities returns the capabilities of this version of Open Policy Agent. It omits
 // functions that reach out of the process or are not deterministic. The time is the one exception:
 // the caller sets it.
-func policyCapabilities() *ast.Capabilities {
-	return capabilitiesWithout(func(b *ast.Builtin) bool {
+func newPolicyCapabilities() *ast.Capabilities {
+	return newCapabilitiesWithout(func(b *ast.Builtin) bool {
 		switch b.Name {
 		case ast.NowNanos.Name:
 			return false
@@ -23,18 +23,18 @@ func policyCapabilities() *ast.Capabilities {
 	})
 }
 
-// conditionCapabilities returns the capabilities of policies that conditions need. Other functions
+// newConditionCapabilities returns the capabilities of policies that conditions need. Other functions
 // do not exist in a condition, even if a new version of Open Policy Agent adds some.
-func conditionCapabilities() *ast.Capabilities {
-	all := policyCapabilities()
-	allowed := conditionBuiltins()
+func newConditionCapabilities() *ast.Capabilities {
+	all := newPolicyCapabilities()
+	allowed := listConditionBuiltins()
 	all.Builtins = slices.DeleteFunc(all.Builtins, func(b *ast.Builtin) bool { return !slices.Contains(allowed, b.Name) })
 	return all
 }
 
-// conditionBuiltins returns the built-in functions of conditions, by topic. The page about policies
+// listConditionBuiltins returns the built-in functions of conditions, by topic. The page about policies
 // lists those that authors use.
-func conditionBuiltins() []string {
+func listConditionBuiltins() []string {
 	return []string{
 		"assign", "eq", "equal", "neq", "lt", "lte", "gt", "gte", "internal.member_2", "internal.member_3", // used by the syntax
 		"plus", "minus", "mul", "div", "rem", "abs", "ceil", "floor", "round", // numbers
@@ -48,7 +48,7 @@ func conditionBuiltins() []string {
 	}
 }
 
-func capabilitiesWithout(drop func(*ast.Builtin) bool) *ast.Capabilities {
+func newCapabilitiesWithout(drop func(*ast.Builtin) bool) *ast.Capabilities {
 	caps := ast.CapabilitiesForThisVersion()
 	caps.Builtins = slices.DeleteFunc(caps.Builtins, drop)
 	caps.AllowNet = []string{} // nil would mean any host

@@ -65,7 +65,7 @@ type Set struct {
 	mode    Mode
 	shape   *inputShape
 	unseen  *inputShape
-	query   *query
+	query   *preparedQuery
 	timeout time.Duration
 }
 
@@ -73,30 +73,30 @@ type Set struct {
 // *_test.rego one with tests of the others, *.v0.rego (and *_test.v0.rego) one in the syntax before
 // version 1. The error names file, line and test; it wraps ErrUnfinished if the tests did not run
 // to completion.
-func CompileAndTest(ctx context.Context, files map[string]string, o Options) (*Set, error) {
-	o = o.withDefaults()
-	if _, err := ParseMode(string(o.Mode)); err != nil {
+func CompileAndTest(ctx context.Context, files map[string]string, options Options) (*Set, error) {
+	options = options.withDefaults()
+	if _, err := ParseMode(string(options.Mode)); err != nil {
 		return nil, err
 	}
-	if err := checkFiles(files); err != nil {
+	if err := checkFileNamesAndSizes(files); err != nil {
 		return nil, fmt.Errorf("read policies: %w", err)
 	}
-	s := &Set{hash: hashFiles(files), names: slices.Sorted(maps.Keys(files)), mode: o.Mode, timeout: o.Timeout}
+	s := &Set{hash: hashFiles(files), names: slices.Sorted(maps.Keys(files)), mode: options.Mode, timeout: options.Timeout}
 	var err error
-	if s.shape, err = policyShape(); err != nil {
+	if s.shape, err = newPolicyInputShape(); err != nil {
 		return nil, err
 	}
-	compiler, err := compilePolicies(files, s.shape)
+	compiler, err := compileWithoutTests(files, s.shape)
 	if err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	s.unseen = s.shape.UnreferencedPart(compiler)
+	s.unseen = s.shape.FindUnreferencedPart(compiler)
 	if s.query, err = prepareQuery(ctx, compiler, DecisionPath); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	ctx, done := withCPUTimeLimit(ctx, o.TrialCPUTime)
+	ctx, done := withCPUTimeLimit(ctx, options.TrialCPUTime)
 	defer done()
-	if s.tests, err = runTests(ctx, files, s.shape); err != nil {
+	if s.tests, err = runPolicyTests(ctx, files, s.shape); err != nil {
 		return nil, fmt.Errorf("test policies: %w", wrapIfUnfinished(ctx, err))
 	}
 	if err := s.checkCanariesDenied(ctx); err != nil {
@@ -117,18 +117,18 @@ func wrapIfUnfinished(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// Hash returns the SHA-256 of the names and texts of all files, in hexadecimal.
-func (s *Set) Hash() string { return s.hash }
+// ContentHash returns the SHA-256 of the names and texts of all files, in hexadecimal.
+func (s *Set) ContentHash() string { return s.hash }
 
-// Decide returns the decision about an input, see ExampleInput. An error is never a permission.
+// Decide returns the decision about an input, see ExamplePolicyInput. An error is never a permission.
 func (s *Set) Decide(ctx context.Context, input json.RawMessage, now time.Time) (Decision, error) {
-	d, _, err := s.decideWithInput(ctx, input, now)
+	d, _, err := s.decideAndReturnInput(ctx, input, now)
 	return d, err
 }
 
-// decideWithInput is like Decide and also returns the parsed input, for metrics.
-func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) (d Decision, parsed ast.Value, err error) {
-	v, err := s.shape.Read(input, s.unseen)
+// decideAndReturnInput is like Decide and also returns the parsed input, for metrics.
+func (s *Set) decideAndReturnInput(ctx context.Context, input []byte, now time.Time) (d Decision, parsed ast.Value, err error) {
+	v, err := s.shape.ParseAndCheckInput(input, s.unseen)
 	if err != nil {
 		return Decision{}, nil, err
 	}
@@ -136,7 +136,7 @@ func (s *Set) decideWithInput(ctx context.Context, input []byte, now time.Time) 
 	if err != nil {
 		return Decision{}, v, fmt.Errorf("evaluate %s: %w", DecisionPath, err)
 	}
-	return raw.inMode(s.mode), v, nil
+	return raw.applyMode(s.mode), v, nil
 }
 
 // evaluateDecision returns the set's decision, regardless of the mode. timeout limits the
@@ -163,7 +163,7 @@ func hashFiles(files map[string]string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func checkFiles(files map[string]string) error {
+func checkFileNamesAndSizes(files map[string]string) error {
 	if len(files) > maxFiles {
 		return fmt.Errorf("there are %d files, at most %d are allowed", len(files), maxFiles)
 	}
@@ -183,13 +183,13 @@ func checkFiles(files map[string]string) error {
 	return nil
 }
 
-func isTest(name string) bool {
+func isTestFile(name string) bool {
 	return strings.HasSuffix(name, "_test.rego") || strings.HasSuffix(name, "_test.v0.rego")
 }
 
 // parseModules parses files into modules. They belong to the compiler that uses them, because it
 // modifies them.
-func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*ast.Module, error) {
+func parseModules(files map[string]string, capabilities *ast.Capabilities) (map[string]*ast.Module, error) {
 	modules := map[string]*ast.Module{}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -197,10 +197,10 @@ func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*
 		if strings.HasSuffix(name, ".v0.rego") {
 			version = ast.RegoV0
 		}
-		m, err := ast.ParseModuleWithOpts(name, files[name], ast.ParserOptions{RegoVersion: version, Capabilities: caps})
+		m, err := ast.ParseModuleWithOpts(name, files[name], ast.ParserOptions{RegoVersion: version, Capabilities: capabilities})
 		switch {
 		case err != nil:
-			errs = append(errs, shortenErrors(err))
+			errs = append(errs, shortenCompileErrors(err))
 		case m == nil:
 			errs = append(errs, fmt.Errorf("%s is empty", name))
 		default:
@@ -210,18 +210,18 @@ func parseModules(files map[string]string, caps *ast.Capabilities) (map[string]*
 	return modules, errors.Join(errs...)
 }
 
-// compilePolicies compiles the policies without the tests, so that no test can change a decision.
-func compilePolicies(files map[string]string, s *inputShape) (*ast.Compiler, error) {
+// compileWithoutTests compiles the policies without the tests, so that no test can change a decision.
+func compileWithoutTests(files map[string]string, shape *inputShape) (*ast.Compiler, error) {
 	policies := maps.Clone(files)
-	maps.DeleteFunc(policies, func(name, _ string) bool { return isTest(name) })
-	caps := policyCapabilities()
+	maps.DeleteFunc(policies, func(name, _ string) bool { return isTestFile(name) })
+	caps := newPolicyCapabilities()
 	modules, err := parseModules(policies, caps)
 	if err != nil {
 		return nil, err
 	}
-	c := newCompiler(caps, s)
+	c := newCompiler(caps, shape)
 	if c.Compile(modules); c.Failed() {
-		return nil, shortenErrors(c.Errors)
+		return nil, shortenCompileErrors(c.Errors)
 	}
 	if len(c.GetRulesExact(ast.MustParseRef(DecisionPath))) == 0 {
 		return nil, fmt.Errorf("no module defines the rule %s", DecisionPath)
@@ -231,12 +231,12 @@ func compilePolicies(files map[string]string, s *inputShape) (*ast.Compiler, err
 
 // newCompiler returns a compiler that ignores annotations: with those, a module could choose
 // another schema.
-func newCompiler(caps *ast.Capabilities, s *inputShape) *ast.Compiler {
-	return ast.NewCompiler().WithCapabilities(caps).WithSchemas(s.Schemas()).WithStrict(true)
+func newCompiler(capabilities *ast.Capabilities, shape *inputShape) *ast.Compiler {
+	return ast.NewCompiler().WithCapabilities(capabilities).WithSchemas(shape.ToSchemaSet()).WithStrict(true)
 }
 
-// shortenErrors shortens compilation errors to a few lines, each with file and line.
-func shortenErrors(err error) error {
+// shortenCompileErrors shortens compilation errors to a few lines, each with file and line.
+func shortenCompileErrors(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
 		return err

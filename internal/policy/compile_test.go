@@ -142,14 +142,14 @@ func TestSyntaxBeforeVersion1(t *testing.T) {
 // package.
 func TestTestsDecideNothing(t *testing.T) {
 	s := newSet(t, with(map[string]string{"a_test.rego": "package fleetloop.safety\nviolations contains \"from a test\" if input.now > 0"}), policy.Options{})
-	d, err := s.Decide(t.Context(), policy.ExampleInput(), now)
+	d, err := s.Decide(t.Context(), policy.ExamplePolicyInput(), now)
 	if err != nil || !d.Allow {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }
 
 func TestHash(t *testing.T) {
-	one := newSet(t, smallestAnd("a.rego", "package a\n"), policy.Options{}).Hash()
+	one := newSet(t, smallestAnd("a.rego", "package a\n"), policy.Options{}).ContentHash()
 	seen := map[string]string{one: "a"}
 	for name, files := range map[string]map[string]string{
 		"other text":       smallestAnd("a.rego", "package a\n\n"),
@@ -158,13 +158,13 @@ func TestHash(t *testing.T) {
 		"no other file":    with(nil),
 		"moved characters": smallestAnd("a.regopackage a.rego", "package a\n"),
 	} {
-		h := newSet(t, files, policy.Options{}).Hash()
+		h := newSet(t, files, policy.Options{}).ContentHash()
 		if other, ok := seen[h]; ok {
 			t.Errorf("%s has the hash of %s", name, other)
 		}
 		seen[h] = name
 	}
-	if again := newSet(t, smallestAnd("a.rego", "package a\n"), policy.Options{Mode: policy.Warn}).Hash(); again != one || len(one) != 64 {
+	if again := newSet(t, smallestAnd("a.rego", "package a\n"), policy.Options{Mode: policy.Warn}).ContentHash(); again != one || len(one) != 64 {
 		t.Errorf("got %s and %s, want the same", one, again)
 	}
 }
@@ -223,7 +223,7 @@ func TestDeadlineOfTests(t *testing.T) {
 func TestTimeIsTheCallers(t *testing.T) {
 	s := newSet(t, smallestAnd("b.rego", "package fleetloop.safety\nviolations contains msg if { time.now_ns() != 0; msg := sprintf(\"at %d\", [time.now_ns()]) }"), policy.Options{})
 	for _, at := range []time.Time{now, now.Add(time.Nanosecond)} {
-		d, err := s.Decide(t.Context(), policy.ExampleInput(), at)
+		d, err := s.Decide(t.Context(), policy.ExamplePolicyInput(), at)
 		if err != nil || !cmp.Equal(d.Violations, []string{fmt.Sprintf("at %d", at.UnixNano())}) {
 			t.Errorf("got %+v, %v", d, err)
 		}

@@ -18,7 +18,7 @@ const (
 // A Condition is a compiled module from an execution. Neither its compilation nor its evaluation is
 // limited, so both must run in a limited process: see Evaluator.
 type Condition struct {
-	allow, message *query // message is nil if the module has none
+	allow, message *preparedQuery // message is nil if the module has none
 	shape, unseen  *inputShape
 }
 
@@ -34,22 +34,22 @@ func (e *CompileError) Unwrap() error { return e.Err }
 // CompileCondition compiles a module. It returns a *CompileError if the module can never be
 // evaluated.
 func CompileCondition(ctx context.Context, module string) (*Condition, error) {
-	s, err := conditionShape()
+	s, err := newConditionInputShape()
 	if err != nil {
 		return nil, err
 	}
-	c, err := compileCondition(ctx, module, s)
+	c, err := compileConditionModule(ctx, module, s)
 	if err != nil {
 		return nil, &CompileError{err}
 	}
 	return c, nil
 }
 
-// Evaluate reports whether the module's rule allow holds for an input, and returns its rule
+// EvaluateInput reports whether the module's rule allow holds for an input, and returns its rule
 // message, if it has one. The module may have any package. An error, such as an undefined rule,
 // never counts as passed.
-func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
-	v, err := c.shape.Read(input, c.unseen)
+func (c *Condition) EvaluateInput(ctx context.Context, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
+	v, err := c.shape.ParseAndCheckInput(input, c.unseen)
 	if err != nil {
 		return false, "", err
 	}
@@ -61,16 +61,16 @@ func (c *Condition) Evaluate(ctx context.Context, input json.RawMessage, now tim
 	if !ok {
 		return false, "", fmt.Errorf("evaluate allow: got %s, want a boolean", ast.ValueName(t.Value))
 	}
-	message, err = c.evaluateMessage(ctx, v, now)
+	message, err = c.evaluateOptionalMessage(ctx, v, now)
 	if err != nil {
 		return false, "", fmt.Errorf("evaluate message: %w", err)
 	}
 	return bool(allow), message, nil
 }
 
-// evaluateMessage returns the message. An undefined message is empty: rules often define one for
+// evaluateOptionalMessage returns the message. An undefined message is empty: rules often define one for
 // one case only.
-func (c *Condition) evaluateMessage(ctx context.Context, input ast.Value, now time.Time) (string, error) {
+func (c *Condition) evaluateOptionalMessage(ctx context.Context, input ast.Value, now time.Time) (message string, err error) {
 	if c.message == nil {
 		return "", nil
 	}
@@ -88,21 +88,21 @@ func (c *Condition) evaluateMessage(ctx context.Context, input ast.Value, now ti
 	return truncateText(string(s), maxMessageText), nil
 }
 
-func compileCondition(ctx context.Context, module string, s *inputShape) (c *Condition, err error) {
-	defer recoverError(&err)
+func compileConditionModule(ctx context.Context, module string, shape *inputShape) (c *Condition, err error) {
+	defer recoverPanicAsError(&err)
 	if len(module) > maxConditionBytes {
 		return nil, fmt.Errorf("the module has %d bytes, at most %d are allowed", len(module), maxConditionBytes)
 	}
 	const name = "condition"
-	caps := conditionCapabilities()
+	caps := newConditionCapabilities()
 	modules, err := parseModules(map[string]string{name: module}, caps)
 	if err != nil {
 		return nil, err
 	}
 	path := modules[name].Package.Path
-	compiler := newCompiler(caps, s).WithStrict(false)
+	compiler := newCompiler(caps, shape).WithStrict(false)
 	if compiler.Compile(modules); compiler.Failed() {
-		return nil, shortenErrors(compiler.Errors)
+		return nil, shortenCompileErrors(compiler.Errors)
 	}
 	has := func(rule string) (string, bool) {
 		ref := path.Append(ast.StringTerm(rule))
@@ -112,7 +112,7 @@ func compileCondition(ctx context.Context, module string, s *inputShape) (c *Con
 	if !ok {
 		return nil, fmt.Errorf("package %s has no rule allow", path)
 	}
-	c = &Condition{shape: s, unseen: s.UnreferencedPart(compiler)}
+	c = &Condition{shape: shape, unseen: shape.FindUnreferencedPart(compiler)}
 	if c.allow, err = prepareQuery(ctx, compiler, allow); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func evaluate(ctx context.Context, module string, input json.RawMessage) (passed
 	if err != nil {
 		return false, "", err
 	}
-	return c.Evaluate(ctx, input, now)
+	return c.EvaluateInput(ctx, input, now)
 }
 
 func TestConditions(t *testing.T) {
@@ -73,7 +73,7 @@ func TestConditions(t *testing.T) {
 		"Bounded":          {reason: "what is bounded does the same as ever", module: "package a\nallow if { concat(\",\", [\"a\", \"b\"]) == \"a,b\"; 2 * 3 + 4 == 10; replace(\"abc\", \"b\", \"x\") == \"axc\"; sum([1, 2]) == 3; sprintf(\"%5.2f|%-8s, 100%% of 4294967296\", [1.5, \"a\"]) == \" 1.50|a       , 100% of 4294967296\" }", passed: true},
 		"OwnFunction":      {reason: "a function of the module's own has the name it wants", module: "package a\nreplace(x, y, z) := 7\nallow if replace(1, 2, 3) == 7", passed: true},
 	}
-	input := changed(t, policy.ExampleInput(), aliases)
+	input := changed(t, policy.ExamplePolicyInput(), aliases)
 	if err := policy.CheckConditionInput(input); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ allow if {
 	max([1, 2]) - min({1, 2}) == 1
 }
 `
-	if passed, _, err := evaluate(t.Context(), module, policy.ExampleInput()); !passed || err != nil {
+	if passed, _, err := evaluate(t.Context(), module, policy.ExamplePolicyInput()); !passed || err != nil {
 		t.Errorf("got %v, %v", passed, err)
 	}
 }
@@ -148,7 +148,7 @@ func TestConditionStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the process ends")
 	cancel(stop)
-	if _, _, err := evaluate(ctx, enoughCPU, policy.ExampleInput()); !errors.Is(err, stop) {
+	if _, _, err := evaluate(ctx, enoughCPU, policy.ExamplePolicyInput()); !errors.Is(err, stop) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
@@ -166,7 +166,7 @@ func TestUnits(t *testing.T) {
 		`input.cluster.availableCPU >= 500`:             true,
 		`input.cluster.availableMemory >= 4 * 10737418`: true,
 	} {
-		got, _, err := evaluate(t.Context(), "package a\ndefault allow := false\nallow if "+comparison, policy.ExampleInput())
+		got, _, err := evaluate(t.Context(), "package a\ndefault allow := false\nallow if "+comparison, policy.ExamplePolicyInput())
 		if got != want || err != nil {
 			t.Errorf("%s: got %v, %v, want %v", comparison, got, err, want)
 		}
@@ -174,11 +174,11 @@ func TestUnits(t *testing.T) {
 }
 
 func TestCheckConditionInput(t *testing.T) {
-	if err := policy.CheckConditionInput(policy.ExampleInput()); err != nil {
+	if err := policy.CheckConditionInput(policy.ExamplePolicyInput()); err != nil {
 		t.Errorf("nothing but the input of policies: %v", err)
 	}
 	for field, value := range map[string]any{"current_replicas": "3", "namespace": "shop", "deployment": "web", "pods": []any{map[string]any{"nam": "x"}}} {
-		if err := policy.CheckConditionInput(changed(t, policy.ExampleInput(), map[string]any{field: value})); err == nil {
+		if err := policy.CheckConditionInput(changed(t, policy.ExamplePolicyInput(), map[string]any{field: value})); err == nil {
 			t.Errorf("%s = %v was taken", field, value)
 		}
 	}
@@ -191,15 +191,15 @@ func FuzzCondition(f *testing.F) {
 	f.Add("package a\nallow { deny[x] }")
 	f.Add("package a\nallow := " + strings.Repeat("[", 5000))
 	f.Add("package a\nallow := [x | some x in input.target.ownerChain][_]")
-	place, err := policy.NewEvaluator().Enter("fuzz")
+	place, err := policy.NewEvaluator().ReservePlace("fuzz")
 	if err != nil {
 		f.Fatal(err)
 	}
-	defer place.Leave()
-	input := policy.ExampleInput()
+	defer place.ReleasePlace()
+	input := policy.ExamplePolicyInput()
 	f.Fuzz(func(t *testing.T, module string) {
 		begin := time.Now()
-		passed, _, err := place.Evaluate(t.Context(), module, input, now)
+		passed, _, err := place.EvaluateModule(t.Context(), module, input, now)
 		if passed && err != nil {
 			t.Errorf("it holds, and %v", err)
 		}

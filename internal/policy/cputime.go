@@ -18,9 +18,9 @@ const cpuLook = 50 * time.Millisecond
 // withCPUTimeLimit returns a context that ends when the process has used an amount of CPU time. Unlike a
 // deadline, it does not advance while the process or the machine is paused. The returned function
 // releases the context.
-func withCPUTimeLimit(ctx context.Context, limit time.Duration) (bound context.Context, stop func()) {
+func withCPUTimeLimit(ctx context.Context, limit time.Duration) (limited context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	begin, done := cpuTime(), make(chan struct{})
+	begin, done := processCPUTime(), make(chan struct{})
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(cpuLook)
@@ -31,7 +31,7 @@ func withCPUTimeLimit(ctx context.Context, limit time.Duration) (bound context.C
 				return
 			case <-tick.C:
 			}
-			if cpuTime()-begin > limit {
+			if processCPUTime()-begin > limit {
 				cancel(fmt.Errorf("%w within %s of CPU time", ErrUnfinished, limit))
 			}
 		}
@@ -42,8 +42,8 @@ func withCPUTimeLimit(ctx context.Context, limit time.Duration) (bound context.C
 	}
 }
 
-// cpuTime returns the CPU time that the process has used.
-func cpuTime() time.Duration {
+// processCPUTime returns the CPU time that the process has used.
+func processCPUTime() time.Duration {
 	var used syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it fails only for other arguments
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())

@@ -61,10 +61,10 @@ type Approvals struct {
 	RequesterCannotApprove bool
 }
 
-// inMode returns the decision with the effect of a mode.
-func (d Decision) inMode(m Mode) Decision {
-	d.Mode = string(m)
-	if d.Allow || m == Enforce {
+// applyMode returns the decision with the effect of a mode.
+func (d Decision) applyMode(mode Mode) Decision {
+	d.Mode = string(mode)
+	if d.Allow || mode == Enforce {
 		return d
 	}
 	d.Allow = true
@@ -80,25 +80,25 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	if !ok {
 		return Decision{}, fmt.Errorf("the decision is %s, want an object", ast.ValueName(v))
 	}
-	f := fields{object: o, of: "the decision"}
+	f := fieldReader{object: o, of: "the decision"}
 	d := Decision{
 		Allow:           f.readBool("allow", true),
-		Violations:      limitMessages(f.readTexts("violations", true)),
-		Warnings:        limitMessages(f.readTexts("warnings", false)),
+		Violations:      truncateMessages(f.readStrings("violations", true)),
+		Warnings:        truncateMessages(f.readStrings("warnings", false)),
 		RequireDryRun:   f.readBool("requireDryRun", true),
 		RequireApproval: f.readBool("requireApproval", true),
-		PolicyName:      f.readText("policyName", true),
+		PolicyName:      f.readString("policyName", true),
 	}
-	if t := f.getField("approvals", false); t != nil {
+	if t := f.lookUpField("approvals", false); t != nil {
 		sub, ok := t.Value.(ast.Object)
 		if !ok {
 			return Decision{}, fmt.Errorf("approvals is %s, want an object", ast.ValueName(t.Value))
 		}
-		a := fields{object: sub, of: "approvals"}
+		a := fieldReader{object: sub, of: "approvals"}
 		d.Approvals = Approvals{
-			Count: a.readCount("count"), Groups: a.readTexts("groups", false), RequesterCannotApprove: a.readBool("requesterCannotApprove", false),
+			Count: a.readApprovalCount("count"), Groups: a.readStrings("groups", false), RequesterCannotApprove: a.readBool("requesterCannotApprove", false),
 		}
-		if err := a.errorOrUnknownFields(); err != nil {
+		if err := a.firstErrorOrUnknownField(); err != nil {
 			return Decision{}, err
 		}
 		if n := len(d.Approvals.Groups); n > maxGroups {
@@ -110,7 +110,7 @@ func decodeDecision(v ast.Value) (Decision, error) {
 			}
 		}
 	}
-	if err := f.errorOrUnknownFields(); err != nil {
+	if err := f.firstErrorOrUnknownField(); err != nil {
 		return Decision{}, err
 	}
 	switch {
@@ -127,67 +127,67 @@ func decodeDecision(v ast.Value) (Decision, error) {
 	return d, nil
 }
 
-// fields reads the fields of an object one by one; errorOrUnknownFields returns the first error.
-type fields struct {
+// fieldReader reads the fields of an object one by one; firstErrorOrUnknownField returns the first error.
+type fieldReader struct {
 	object ast.Object
 	of     string
 	known  []string
 	err    error
 }
 
-func (f *fields) getField(name string, required bool) *ast.Term {
+func (f *fieldReader) lookUpField(name string, required bool) *ast.Term {
 	f.known = append(f.known, name)
 	t := f.object.Get(ast.InternedTerm(name))
 	if t == nil && required {
-		f.addErrorf("%s lacks %q", f.of, name)
+		f.setFirstErrorf("%s lacks %q", f.of, name)
 	}
 	return t
 }
 
-func (f *fields) addErrorf(format string, args ...any) {
+func (f *fieldReader) setFirstErrorf(format string, args ...any) {
 	if f.err == nil {
 		f.err = fmt.Errorf(format, args...)
 	}
 }
 
-func (f *fields) errorOrUnknownFields() error {
+func (f *fieldReader) firstErrorOrUnknownField() error {
 	if f.err == nil && f.object.Len() > 0 {
 		f.object.Foreach(func(k, _ *ast.Term) {
 			name, ok := k.Value.(ast.String)
 			if !ok || !slices.Contains(f.known, string(name)) {
-				f.addErrorf("%s has the unknown field %s: want %s", f.of, k.Value, strings.Join(f.known, ", "))
+				f.setFirstErrorf("%s has the unknown field %s: want %s", f.of, k.Value, strings.Join(f.known, ", "))
 			}
 		})
 	}
 	return f.err
 }
 
-func (f *fields) readBool(name string, required bool) bool {
-	t := f.getField(name, required)
+func (f *fieldReader) readBool(name string, required bool) bool {
+	t := f.lookUpField(name, required)
 	if t == nil {
 		return false
 	}
 	b, ok := t.Value.(ast.Boolean)
 	if !ok {
-		f.addErrorf("%s is %s, want a boolean", name, ast.ValueName(t.Value))
+		f.setFirstErrorf("%s is %s, want a boolean", name, ast.ValueName(t.Value))
 	}
 	return bool(b)
 }
 
-func (f *fields) readText(name string, required bool) string {
-	t := f.getField(name, required)
+func (f *fieldReader) readString(name string, required bool) string {
+	t := f.lookUpField(name, required)
 	if t == nil {
 		return ""
 	}
 	s, ok := t.Value.(ast.String)
 	if !ok {
-		f.addErrorf("%s is %s, want a string", name, ast.ValueName(t.Value))
+		f.setFirstErrorf("%s is %s, want a string", name, ast.ValueName(t.Value))
 	}
 	return string(s)
 }
 
-func (f *fields) readCount(name string) int {
-	t := f.getField(name, false)
+func (f *fieldReader) readApprovalCount(name string) int {
+	t := f.lookUpField(name, false)
 	if t == nil {
 		return 0
 	}
@@ -197,15 +197,15 @@ func (f *fields) readCount(name string) int {
 		i, whole = n.Int()
 	}
 	if !whole || i < 0 || i > maxApprovals {
-		f.addErrorf("%s is %s, want a number from 0 to %d", name, t.Value, maxApprovals)
+		f.setFirstErrorf("%s is %s, want a number from 0 to %d", name, t.Value, maxApprovals)
 		return 0
 	}
 	return i
 }
 
-// readTexts returns a set or a list of strings in alphabetical order.
-func (f *fields) readTexts(name string, required bool) []string {
-	t := f.getField(name, required)
+// readStrings returns a set or a list of strings in alphabetical order.
+func (f *fieldReader) readStrings(name string, required bool) []string {
+	t := f.lookUpField(name, required)
 	if t == nil {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (f *fields) readTexts(name string, required bool) []string {
 	each := func(t *ast.Term) {
 		s, ok := t.Value.(ast.String)
 		if !ok {
-			f.addErrorf("%s contains %s, want strings", name, ast.ValueName(t.Value))
+			f.setFirstErrorf("%s contains %s, want strings", name, ast.ValueName(t.Value))
 			return
 		}
 		all = append(all, string(s))
@@ -224,32 +224,32 @@ func (f *fields) readTexts(name string, required bool) []string {
 	case *ast.Array:
 		v.Foreach(each)
 	default:
-		f.addErrorf("%s is %s, want a set or a list of strings", name, ast.ValueName(t.Value))
+		f.setFirstErrorf("%s is %s, want a set or a list of strings", name, ast.ValueName(t.Value))
 		return nil
 	}
 	slices.Sort(all)
 	return all
 }
 
-// limitMessages limits messages to the space in a status.
-func limitMessages(all []string) []string {
-	if len(all) > maxMessages {
-		all = append(all[:maxMessages-1], fmt.Sprintf("and %d more", len(all)-maxMessages+1))
+// truncateMessages limits messages to the space in a status.
+func truncateMessages(messages []string) []string {
+	if len(messages) > maxMessages {
+		messages = append(messages[:maxMessages-1], fmt.Sprintf("and %d more", len(messages)-maxMessages+1))
 	}
-	for i, s := range all {
-		all[i] = truncateText(s, maxMessageBytes)
+	for i, s := range messages {
+		messages[i] = truncateText(s, maxMessageBytes)
 	}
-	return all
+	return messages
 }
 
 // truncateText truncates a text to a number of bytes.
-func truncateText(s string, maxBytes int) string {
-	if len(s) <= maxBytes {
-		return s
+func truncateText(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
+		return text
 	}
-	s = s[:maxBytes-len("…")]
-	for len(s) > 0 && !utf8.ValidString(s) {
-		s = s[:len(s)-1]
+	text = text[:maxBytes-len("…")]
+	for len(text) > 0 && !utf8.ValidString(text) {
+		text = text[:len(text)-1]
 	}
-	return s + "…"
+	return text + "…"
 }

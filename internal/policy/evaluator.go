@@ -75,14 +75,14 @@ func (e *RetryError) Unwrap() error { return e.Err }
 // conditions of one evaluation round, so that results are not lost to others who enter between two
 // conditions. Enter never waits: it returns a *RetryError instead.
 type Evaluator struct {
-	shares  *shares
+	shares  *placeAllocator
 	overall time.Duration // timeout of one evaluation
 	cpu     time.Duration // its maximum CPU time
 }
 
 // NewEvaluator returns an Evaluator. It starts nothing.
 func NewEvaluator() *Evaluator {
-	return &Evaluator{shares: newShares(), overall: evaluationTimeout, cpu: MaxEvaluatorCPU}
+	return &Evaluator{shares: newPlaceAllocator(), overall: evaluationTimeout, cpu: MaxEvaluatorCPU}
 }
 
 // An EvaluationPlace is a slot in which the conditions of one requester are evaluated, one after
@@ -92,40 +92,42 @@ type EvaluationPlace struct {
 	requester string
 }
 
-// Enter reserves a place for a requester, who must leave it. The empty name has one place in total,
+// ReservePlace reserves a place for a requester, who must leave it. The empty name has one place in total,
 // so that an anonymous requester gains no additional share. Without a free place it returns a
 // *RetryError. A requester who retries at its time keeps its position.
-func (e *Evaluator) Enter(requester string) (*EvaluationPlace, error) {
-	after, ok := e.shares.acquireSlot(requester, time.Now())
+func (e *Evaluator) ReservePlace(requester string) (*EvaluationPlace, error) {
+	after, ok := e.shares.tryReservePlace(requester, time.Now())
 	if !ok {
 		return nil, &RetryError{after, errors.New("all evaluator processes are busy")}
 	}
 	return &EvaluationPlace{e, requester}, nil
 }
 
-// Leave releases the place. It is called once.
-func (p *EvaluationPlace) Leave() { p.of.shares.releaseSlot(p.requester) }
+// ReleasePlace releases the place. It is called once.
+func (p *EvaluationPlace) ReleasePlace() { p.of.shares.releasePlace(p.requester) }
 
-// Compile returns why a module can never be evaluated, as a *CompileError or a *KilledError. A
+// CheckModule returns why a module can never be evaluated, as a *CompileError or a *KilledError. A
 // *RetryError means that this is unknown.
-func (p *EvaluationPlace) Compile(ctx context.Context, module string) error {
-	_, _, err := p.of.askProcess(ctx, processQuestion{Module: module})
+func (p *EvaluationPlace) CheckModule(ctx context.Context, module string) error {
+	_, _, err := p.of.evaluateInProcess(ctx, processQuestion{Module: module})
 	return err
 }
 
-// Evaluate reports whether a module holds for an input, like Condition. An error never counts as
+// EvaluateModule reports whether a module holds for an input, like Condition. An error never counts as
 // passed. It can be a *CompileError, a *KilledError, or the error of evaluating this input. A
 // *RetryError means that no process started or got CPU time.
-func (p *EvaluationPlace) Evaluate(ctx context.Context, module string, input json.RawMessage, now time.Time) (passed bool, message string, err error) {
-	return p.of.askProcess(ctx, processQuestion{Module: module, Input: input, Now: now})
+func (p *EvaluationPlace) EvaluateModule(
+	ctx context.Context, module string, input json.RawMessage, now time.Time,
+) (passed bool, message string, err error) {
+	return p.of.evaluateInProcess(ctx, processQuestion{Module: module, Input: input, Now: now})
 }
 
-func (e *Evaluator) askProcess(ctx context.Context, q processQuestion) (passed bool, message string, err error) {
-	text, err := json.Marshal(q)
+func (e *Evaluator) evaluateInProcess(ctx context.Context, question processQuestion) (passed bool, message string, err error) {
+	text, err := json.Marshal(question)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
-	a, err := e.runProcess(ctx, text)
+	a, err := e.runEvaluatorProcess(ctx, text)
 	switch {
 	case err != nil:
 		return false, "", err
@@ -137,9 +139,9 @@ func (e *Evaluator) askProcess(ctx context.Context, q processQuestion) (passed b
 	return a.Passed, a.Message, nil
 }
 
-// runProcess answers a question in a new process.
-func (e *Evaluator) runProcess(ctx context.Context, question []byte) (processAnswer, error) {
-	// The process ends with the thread that started it, see processAttributes.
+// runEvaluatorProcess answers a question in a new process.
+func (e *Evaluator) runEvaluatorProcess(ctx context.Context, question []byte) (processAnswer, error) {
+	// The process ends with the thread that started it, see newKilledWithParentAttributes.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	bound, cancel := context.WithTimeoutCause(ctx, e.overall, errOvertime)
@@ -152,7 +154,7 @@ func (e *Evaluator) runProcess(ctx context.Context, question []byte) (processAns
 	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", fmt.Sprintf("GOMEMLIMIT=%d", MaxEvaluatorMemory/4*3)}
 	cmd.Dir = "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(question), said, report
-	cmd.SysProcAttr = processAttributes()
+	cmd.SysProcAttr = newKilledWithParentAttributes()
 	cmd.WaitDelay = pipeTimeout
 	err := cmd.Run()
 	var begun, a processAnswer
@@ -164,12 +166,12 @@ func (e *Evaluator) runProcess(ctx context.Context, question []byte) (processAns
 	case ctx.Err() != nil:
 		return processAnswer{}, fmt.Errorf("evaluate a condition: %w", context.Cause(ctx))
 	case cmd.ProcessState == nil || !started:
-		return processAnswer{}, &RetryError{retryDelay, fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.firstLine())}
+		return processAnswer{}, &RetryError{retryDelay, fmt.Errorf("start a process for a condition: %w: %s", errors.Join(err, bound.Err()), report.firstKeptLine())}
 	}
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
-	case outOfMemory(report.kept.String()):
+	case isOutOfMemory(report.kept.String()):
 		return processAnswer{}, &KilledError{fmt.Sprintf("it used more than %d MiB of memory", MaxEvaluatorMemory>>20)}
 	case used >= e.cpu || strings.Contains(report.kept.String(), "SIGXCPU"): // the Go runtime can report it before the kernel's count is visible here
 		return processAnswer{}, &KilledError{fmt.Sprintf("it used more than %s of CPU time", e.cpu)}
@@ -178,16 +180,16 @@ func (e *Evaluator) runProcess(ctx context.Context, question []byte) (processAns
 	case status.Signaled():
 		return processAnswer{}, &KilledError{fmt.Sprintf("it was ended by signal %q, for example because of a memory or CPU time limit", status.Signal())}
 	}
-	return processAnswer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.firstLine())}
+	return processAnswer{}, &KilledError{fmt.Sprintf("it ended with %v: %s", err, report.firstKeptLine())}
 }
 
-// outOfMemory reports whether a process ended for lack of memory. With cgo, the allocation of a new
+// isOutOfMemory reports whether a process ended for lack of memory. With cgo, the allocation of a new
 // thread's stack can fail, and with the race detector, that of its shadow memory, which can show as a
 // segmentation violation. Rego itself has no way to cause one.
-func outOfMemory(report string) bool {
+func isOutOfMemory(stderr string) bool {
 	return slices.ContainsFunc([]string{
 		"out of memory", "cannot allocate memory", "pthread_create failed", "ThreadSanitizer failed to allocate", "SIGSEGV: segmentation violation",
-	}, func(sign string) bool { return strings.Contains(report, sign) })
+	}, func(sign string) bool { return strings.Contains(stderr, sign) })
 }
 
 // A cappedBuffer keeps the first bytes written, and accepts all.
@@ -202,8 +204,8 @@ func (h *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// firstLine returns the first line.
-func (h *cappedBuffer) firstLine() string {
+// firstKeptLine returns the first line.
+func (h *cappedBuffer) firstKeptLine() string {
 	first, _, _ := strings.Cut(h.kept.String(), "\n")
 	return strings.ToValidUTF8(first, "")
 }

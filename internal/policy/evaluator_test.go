@@ -24,34 +24,34 @@ const (
 
 // evaluateInProcess evaluates one condition in a new place.
 func evaluateInProcess(ctx context.Context, e *policy.Evaluator, requester, module string) (passed bool, err error) {
-	place, err := e.Enter(requester)
+	place, err := e.ReservePlace(requester)
 	if err != nil {
 		return false, err
 	}
-	defer place.Leave()
-	passed, _, err = place.Evaluate(ctx, module, policy.ExampleInput(), now)
+	defer place.ReleasePlace()
+	passed, _, err = place.EvaluateModule(ctx, module, policy.ExamplePolicyInput(), now)
 	return passed, err
 }
 
 func TestEvaluator(t *testing.T) {
-	place, err := policy.NewEvaluator().Enter("alice")
+	place, err := policy.NewEvaluator().ReservePlace("alice")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer place.Leave()
-	passed, message, err := place.Evaluate(t.Context(), holds, policy.ExampleInput(), now)
+	defer place.ReleasePlace()
+	passed, message, err := place.EvaluateModule(t.Context(), holds, policy.ExamplePolicyInput(), now)
 	if !passed || message != "yes" || err != nil {
 		t.Errorf("got %v, %q, %v", passed, message, err)
 	}
-	passed, _, err = place.Evaluate(t.Context(), "package a\nallow if input.now > 9999999999", policy.ExampleInput(), now)
+	passed, _, err = place.EvaluateModule(t.Context(), "package a\nallow if input.now > 9999999999", policy.ExamplePolicyInput(), now)
 	if passed || err == nil || err.Error() != "evaluate allow: undefined: no rule gives it a value for this input" {
 		t.Errorf("got %v, %v", passed, err)
 	}
 	never := (*policy.CompileError)(nil)
-	if err := place.Compile(t.Context(), "package a\nallow if {"); !errors.As(err, &never) || !strings.Contains(err.Error(), "condition:2") {
+	if err := place.CheckModule(t.Context(), "package a\nallow if {"); !errors.As(err, &never) || !strings.Contains(err.Error(), "condition:2") {
 		t.Errorf("got %v", err)
 	}
-	if err := place.Compile(t.Context(), holds); err != nil {
+	if err := place.CheckModule(t.Context(), holds); err != nil {
 		t.Error(err)
 	}
 }

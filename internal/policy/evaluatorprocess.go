@@ -40,20 +40,20 @@ func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 	if os.Args[0] != childName || len(os.Args) != 2 {
 		return
 	}
-	if err := evaluateOne(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
+	if err := limitSelfAndAnswer(context.Background(), os.Args[1], os.Stdin, os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		syscall.Exit(1) // main must not run
 	}
 	syscall.Exit(0)
 }
 
-// evaluateOne answers one question within the limits of a process; one of them is the CPU time.
-func evaluateOne(ctx context.Context, cpuLimit string, in io.Reader, out io.Writer) error {
+// limitSelfAndAnswer answers one question within the limits of a process; one of them is the CPU time.
+func limitSelfAndAnswer(ctx context.Context, cpuLimit string, in io.Reader, out io.Writer) error {
 	most, err := time.ParseDuration(cpuLimit)
 	if err != nil {
 		return fmt.Errorf("read the limit of CPU time: %w", err)
 	}
-	if err := limitProcess(most); err != nil {
+	if err := limitOwnCPUAndMemory(most); err != nil {
 		return fmt.Errorf("limit the process: %w", err)
 	}
 	says := json.NewEncoder(out)
@@ -64,23 +64,23 @@ func evaluateOne(ctx context.Context, cpuLimit string, in io.Reader, out io.Writ
 	if err := json.NewDecoder(in).Decode(&q); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
-	return says.Encode(answerQuestion(ctx, q))
+	return says.Encode(compileAndEvaluate(ctx, q))
 }
 
-func answerQuestion(ctx context.Context, q processQuestion) processAnswer {
-	c, err := CompileCondition(ctx, q.Module)
+func compileAndEvaluate(ctx context.Context, question processQuestion) processAnswer {
+	c, err := CompileCondition(ctx, question.Module)
 	never := (*CompileError)(nil)
 	if errors.As(err, &never) {
-		return processAnswer{Never: true, Error: truncateAnswer(never.Err.Error())}
+		return processAnswer{Never: true, Error: truncateErrorText(never.Err.Error())}
 	}
 	var a processAnswer
-	if err == nil && q.Input != nil {
-		a.Passed, a.Message, err = c.Evaluate(ctx, q.Input, q.Now)
+	if err == nil && question.Input != nil {
+		a.Passed, a.Message, err = c.EvaluateInput(ctx, question.Input, question.Now)
 	}
 	if err != nil {
-		return processAnswer{Error: truncateAnswer(err.Error())}
+		return processAnswer{Error: truncateErrorText(err.Error())}
 	}
 	return a
 }
 
-func truncateAnswer(s string) string { return s[:min(len(s), maxAnswerText)] }
+func truncateErrorText(s string) string { return s[:min(len(s), maxAnswerText)] }

@@ -10,15 +10,15 @@ import (
 // thisProgram is the running executable, even if its file was replaced.
 const thisProgram = "/proc/self/exe"
 
-// processAttributes makes the kernel end the process with the thread that started it: no evaluation
+// newKilledWithParentAttributes returns attributes that make the kernel end the process with the thread that started it: no evaluation
 // outlives the controller.
-func processAttributes() *syscall.SysProcAttr {
+func newKilledWithParentAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// limitProcess makes the kernel end this process if it exceeds its limits. They are
+// limitOwnCPUAndMemory makes the kernel end this process if it exceeds its limits. They are
 // MaxEvaluatorMemory, and a CPU time of cpu, rounded up to a second.
-func limitProcess(cpu time.Duration) error {
+func limitOwnCPUAndMemory(cpu time.Duration) error {
 	// Memory in use before the module is read does not count: with the race detector it is
 	// gigabytes of addresses.
 	text, err := os.ReadFile("/proc/self/statm")

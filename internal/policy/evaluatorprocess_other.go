@@ -10,8 +10,8 @@ import (
 
 const thisProgram = ""
 
-func processAttributes() *syscall.SysProcAttr { return nil }
+func newKilledWithParentAttributes() *syscall.SysProcAttr { return nil }
 
-// limitProcess fails: only Linux limits the memory of a process as needed here, and without the
+// limitOwnCPUAndMemory fails: only Linux limits the memory of a process as needed here, and without the
 // limit no condition is evaluated.
-func limitProcess(time.Duration) error { return errors.ErrUnsupported }
+func limitOwnCPUAndMemory(time.Duration) error { return errors.ErrUnsupported }

@@ -16,9 +16,9 @@ const (
 	retryGrace = 10 * time.Second
 )
 
-// shares allocates the places. Callers never wait in it, because a waiting caller blocks a worker;
+// placeAllocator allocates the places. Callers never wait in it, because a waiting caller blocks a worker;
 // rejected callers get a retry time.
-type shares struct {
+type placeAllocator struct {
 	mu      sync.Mutex
 	running int
 	of      map[string]*share
@@ -31,10 +31,10 @@ type share struct {
 	since   time.Time // since when it wants a place and has none; otherwise zero
 }
 
-func newShares() *shares { return &shares{of: map[string]*share{}} }
+func newPlaceAllocator() *placeAllocator { return &placeAllocator{of: map[string]*share{}} }
 
-// acquireSlot reserves a place for a requester, or returns the delay of a retry.
-func (s *shares) acquireSlot(requester string, now time.Time) (retryAfter time.Duration, ok bool) {
+// tryReservePlace reserves a place for a requester, or returns the delay of a retry.
+func (s *placeAllocator) tryReservePlace(requester string, now time.Time) (retryAfter time.Duration, reserved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	mine := s.of[requester]
@@ -75,8 +75,8 @@ func (s *shares) acquireSlot(requester string, now time.Time) (retryAfter time.D
 	return mine.next.Sub(now), false
 }
 
-// releaseSlot releases a place.
-func (s *shares) releaseSlot(requester string) {
+// releasePlace releases a place.
+func (s *placeAllocator) releasePlace(requester string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--

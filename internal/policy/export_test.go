@@ -37,7 +37,7 @@ func NewOracle() (func(context.Context, json.RawMessage) (string, error), error)
 // Canaries returns the names of the requests that every set must deny.
 func Canaries() []string {
 	var names []string
-	for _, c := range canaryInputs() {
+	for _, c := range listCanaries() {
 		names = append(names, c.name)
 	}
 	return names
@@ -47,7 +47,7 @@ func Canaries() []string {
 func ConditionsSchema() json.RawMessage { return conditionSchema }
 
 // ConditionBuiltins returns the functions of conditions.
-func ConditionBuiltins() []string { return conditionBuiltins() }
+func ConditionBuiltins() []string { return listConditionBuiltins() }
 
 // SetTrialCPUTime sets the CPU time of a store's trials.
 func SetTrialCPUTime(st *Store, d time.Duration) { st.trial = d }

@@ -43,7 +43,7 @@ func TestCheckInput(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := policy.CheckInput(example(t, tc.set))
+			err := policy.CheckPolicyInput(example(t, tc.set))
 			if tc.want != "" {
 				wantError(t, err, "read input: ", tc.want)
 			} else if err != nil {
@@ -55,15 +55,15 @@ func TestCheckInput(t *testing.T) {
 
 func TestCheckInputRefusesText(t *testing.T) {
 	with := func(old, text string) string {
-		return strings.Replace(string(policy.ExampleInput()), old, text, 1)
+		return strings.Replace(string(policy.ExamplePolicyInput()), old, text, 1)
 	}
 	deep := strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200)
 	for name, tc := range map[string]struct{ input, want string }{
 		"Nothing":      {"", "read input"},
 		"Null":         {"null", `input lacks "apiVersion"`},
 		"List":         {"[]", "input is a list, want object"},
-		"Cut":          {string(policy.ExampleInput()[:500]), "read input"},
-		"Behind":       {string(policy.ExampleInput()) + "{}", "trailing data"},
+		"Cut":          {string(policy.ExamplePolicyInput()[:500]), "read input"},
+		"Behind":       {string(policy.ExamplePolicyInput()) + "{}", "trailing data"},
 		"Twice":        {with(`"protected": false`, `"protected": true, "protected": false`), "duplicate object member name"},
 		"TwiceEscaped": {with(`"protected": false`, `"protected": true, "\u0070rotected": false`), "duplicate object member name"},
 		"NotUTF8":      {with(`"web"`, "\"\xff\""), "invalid UTF-8"},
@@ -74,15 +74,15 @@ func TestCheckInputRefusesText(t *testing.T) {
 		"Large":        {with(`"web"`, `"`+strings.Repeat("x", 1<<20)+`"`), "at most 1048576 are allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantError(t, policy.CheckInput(json.RawMessage(tc.input)), tc.want)
+			wantError(t, policy.CheckPolicyInput(json.RawMessage(tc.input)), tc.want)
 		})
 	}
-	if err := policy.CheckInput(json.RawMessage(with(`"web"`, `"w\u0065b \"\\ \ud83d\ude00"`))); err != nil {
+	if err := policy.CheckPolicyInput(json.RawMessage(with(`"web"`, `"w\u0065b \"\\ \ud83d\ude00"`))); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDecideChecksItsInput checks that Decide refuses the same inputs as CheckInput.
+// TestDecideChecksItsInput checks that Decide refuses the same inputs as CheckPolicyInput.
 func TestDecideChecksItsInput(t *testing.T) {
 	s := newSet(t, with(nil), policy.Options{Mode: policy.Audit})
 	d, err := s.Decide(t.Context(), example(t, map[string]any{"target.labels": 3}), now)
@@ -91,7 +91,7 @@ func TestDecideChecksItsInput(t *testing.T) {
 		t.Error("allowed")
 	}
 	// Also in the part without references.
-	broken := strings.Replace(string(policy.ExampleInput()), `"revisionHistoryLimit": 10`, `"revisionHistoryLimit": 1 0`, 1)
+	broken := strings.Replace(string(policy.ExamplePolicyInput()), `"revisionHistoryLimit": 10`, `"revisionHistoryLimit": 1 0`, 1)
 	if _, err := s.Decide(t.Context(), json.RawMessage(broken), now); err == nil {
 		t.Error("what is no JSON was decided about")
 	}
@@ -106,7 +106,7 @@ func TestSchemaSaysTheSame(t *testing.T) {
 	}
 	var paths []string
 	var doc map[string]any
-	if err := json.Unmarshal(policy.ExampleInput(), &doc); err != nil {
+	if err := json.Unmarshal(policy.ExamplePolicyInput(), &doc); err != nil {
 		t.Fatal(err)
 	}
 	walk(doc, "", func(path string) { paths = append(paths, path) })
@@ -118,7 +118,7 @@ func TestSchemaSaysTheSame(t *testing.T) {
 		for _, value := range values {
 			for _, at := range []string{path, path + "X"} {
 				input := example(t, map[string]any{at: value})
-				ours := policy.CheckInput(input)
+				ours := policy.CheckPolicyInput(input)
 				theirs, err := oracle(t.Context(), input)
 				if err != nil {
 					t.Fatal(err)
@@ -153,11 +153,11 @@ func walk(doc map[string]any, prefix string, see func(string)) {
 }
 
 func FuzzCheckInput(f *testing.F) {
-	f.Add([]byte(policy.ExampleInput()))
+	f.Add([]byte(policy.ExamplePolicyInput()))
 	f.Add([]byte(`{"apiVersion":"fleetloop.io/policy/v1","target":{"labels":null}}`))
 	f.Add([]byte(fmt.Sprintf(`{"now":%s}`, strings.Repeat("9", 400))))
 	f.Fuzz(func(t *testing.T, input []byte) {
-		if policy.CheckInput(input) == nil && !json.Valid(input) {
+		if policy.CheckPolicyInput(input) == nil && !json.Valid(input) {
 			t.Error("what is no JSON was taken")
 		}
 	})

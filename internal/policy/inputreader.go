@@ -22,16 +22,16 @@ const (
 	maxInputExponent = 308
 )
 
-// Read parses an input and checks it against s. It reads the text once, because an input is checked
+// ParseAndCheckInput parses an input and checks it against the shape. It reads the text once, because an input is checked
 // and converted at every decision. The check is necessary, because a rule that denies by a field is
-// silent if the field is missing or has another type. The parts in unseen, if it is not nil, are
+// silent if the field is missing or has another type. The parts in skipped, if it is not nil, are
 // only checked to be JSON and left empty.
-func (s *inputShape) Read(input []byte, unseen *inputShape) (ast.Value, error) {
+func (s *inputShape) ParseAndCheckInput(input []byte, skipped *inputShape) (ast.Value, error) {
 	if len(input) > maxInputBytes {
 		return nil, fmt.Errorf("read input: %d bytes, at most %d are allowed", len(input), maxInputBytes)
 	}
-	r := inputReader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &inputShape{}, unseen: unseen}
-	v, err := r.readValue(s)
+	r := inputReader{text: string(input), dec: jsontext.NewDecoder(bytes.NewBuffer(input)), free: &inputShape{}, unseen: skipped}
+	v, err := r.readAndCheckValue(s)
 	if err != nil {
 		return nil, fmt.Errorf("read input: %w", err)
 	}
@@ -53,28 +53,28 @@ type inputReader struct {
 	terms  []*ast.Term    // of the lists being read
 }
 
-func (r *inputReader) newTerm(v ast.Value) *ast.Term {
+func (r *inputReader) allocateTerm(value ast.Value) *ast.Term {
 	if len(r.chunk) == 0 {
 		r.chunk = make([]ast.Term, 64)
 	}
 	t := &r.chunk[0]
 	r.chunk = r.chunk[1:]
-	t.Value = v
+	t.Value = value
 	return t
 }
 
-func (r *inputReader) readValue(s *inputShape) (ast.Value, error) {
+func (r *inputReader) readAndCheckValue(shape *inputShape) (ast.Value, error) {
 	switch byte(r.dec.PeekKind()) {
 	case '{':
-		if !s.hasType("object") {
-			return nil, r.mismatchError(s, "an object")
+		if !shape.hasType("object") {
+			return nil, r.newTypeMismatchError(shape, "an object")
 		}
-		return r.readObject(s)
+		return r.readAndCheckObject(shape)
 	case '[':
-		if !s.hasType("array") {
-			return nil, r.mismatchError(s, "a list")
+		if !shape.hasType("array") {
+			return nil, r.newTypeMismatchError(shape, "a list")
 		}
-		return r.readArray(s)
+		return r.readAndCheckArray(shape)
 	}
 	raw, err := r.dec.ReadValue()
 	if err != nil {
@@ -82,25 +82,25 @@ func (r *inputReader) readValue(s *inputShape) (ast.Value, error) {
 	}
 	switch byte(raw.Kind()) {
 	case '"':
-		return r.readString(s, raw)
+		return r.checkString(shape, raw)
 	case '0':
-		return r.readNumber(s, raw)
+		return r.checkNumber(shape, raw)
 	case 't', 'f':
-		if !s.hasType("boolean") {
-			return nil, r.mismatchError(s, "a boolean")
+		if !shape.hasType("boolean") {
+			return nil, r.newTypeMismatchError(shape, "a boolean")
 		}
 		return ast.InternedValue(raw[0] == 't'), nil
 	}
 	// Go encodes nil maps and lists as null.
-	switch s.Type {
+	switch shape.Type {
 	case "":
 		return ast.NullValue, nil
 	case "object":
-		return s.checkRequiredFields(r, ast.NewObject())
+		return shape.requireFieldsIn(r, ast.NewObject())
 	case "array":
 		return ast.NewArray(), nil
 	}
-	return nil, r.mismatchError(s, "null")
+	return nil, r.newTypeMismatchError(shape, "null")
 }
 
 func (s *inputShape) hasType(typ string) bool { return s.Type == "" || s.Type == typ }
@@ -115,27 +115,27 @@ func (r *inputReader) unquoteString(raw jsontext.Value) (string, error) {
 	return string(b), err
 }
 
-func (r *inputReader) readString(s *inputShape, raw jsontext.Value) (ast.Value, error) {
+func (r *inputReader) checkString(shape *inputShape, raw jsontext.Value) (ast.Value, error) {
 	text, err := r.unquoteString(raw)
 	if err != nil {
 		return nil, err
 	}
-	if !s.hasType("string") {
-		return nil, r.mismatchError(s, "a string")
+	if !shape.hasType("string") {
+		return nil, r.newTypeMismatchError(shape, "a string")
 	}
-	if s.Const != "" && text != s.Const {
-		return nil, fmt.Errorf("%s is %q, want %q", r.currentPath(), text, s.Const)
+	if shape.Const != "" && text != shape.Const {
+		return nil, fmt.Errorf("%s is %q, want %q", r.formatCurrentPath(), text, shape.Const)
 	}
 	return ast.InternedValue(text), nil
 }
 
-func (r *inputReader) readNumber(s *inputShape, raw jsontext.Value) (ast.Value, error) {
+func (r *inputReader) checkNumber(shape *inputShape, raw jsontext.Value) (ast.Value, error) {
 	text := string(raw)
-	if !s.hasType("number") && (s.Type != "integer" || strings.ContainsAny(text, ".eE")) {
-		return nil, r.mismatchError(s, "the number "+text)
+	if !shape.hasType("number") && (shape.Type != "integer" || strings.ContainsAny(text, ".eE")) {
+		return nil, r.newTypeMismatchError(shape, "the number "+text)
 	}
-	if !isCalculable(text) {
-		return nil, fmt.Errorf("%s is %s, which is out of range", r.currentPath(), text)
+	if !isExponentInRange(text) {
+		return nil, fmt.Errorf("%s is %s, which is out of range", r.formatCurrentPath(), text)
 	}
 	if t := ast.InternedIntNumberTermFromString(text); t != nil {
 		return t.Value, nil
@@ -143,19 +143,19 @@ func (r *inputReader) readNumber(s *inputShape, raw jsontext.Value) (ast.Value, 
 	return ast.Number(text), nil
 }
 
-// isCalculable reports whether a number can be written in decimal, as Open Policy Agent does for
+// isExponentInRange reports whether a number can be written in decimal, as Open Policy Agent does for
 // arithmetic.
-func isCalculable(n string) bool {
-	i := strings.IndexAny(n, "eE")
+func isExponentInRange(number string) bool {
+	i := strings.IndexAny(number, "eE")
 	if i < 0 {
 		return true
 	}
-	exp, err := strconv.Atoi(n[i+1:])
+	exp, err := strconv.Atoi(number[i+1:])
 	return err == nil && -maxInputExponent <= exp && exp <= maxInputExponent
 }
 
-// enterObjectOrList enters an object or a list.
-func (r *inputReader) enterObjectOrList() error {
+// enterNestedValue enters an object or a list.
+func (r *inputReader) enterNestedValue() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return err
 	}
@@ -165,14 +165,14 @@ func (r *inputReader) enterObjectOrList() error {
 	return nil
 }
 
-func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
-	if s == r.unseen {
+func (r *inputReader) readAndCheckObject(shape *inputShape) (ast.Value, error) {
+	if shape == r.unseen {
 		return ast.NewObject(), r.dec.SkipValue()
 	}
-	if err := r.enterObjectOrList(); err != nil {
+	if err := r.enterNestedValue(); err != nil {
 		return nil, err
 	}
-	begin, missing := len(r.pairs), len(s.required)
+	begin, missing := len(r.pairs), len(shape.required)
 	for byte(r.dec.PeekKind()) != '}' {
 		raw, err := r.dec.ReadValue()
 		if err != nil {
@@ -182,18 +182,18 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		key, sub, err := r.fieldKeyAndShape(s, name)
+		key, sub, err := r.findFieldShape(shape, name)
 		if err != nil {
 			return nil, err
 		}
-		if s.required[name] {
+		if shape.required[name] {
 			missing--
 		}
-		v, err := r.readValue(sub)
+		v, err := r.readAndCheckValue(sub)
 		if err != nil {
 			return nil, err
 		}
-		r.pairs = append(r.pairs, [2]*ast.Term{key, r.newTerm(v)})
+		r.pairs = append(r.pairs, [2]*ast.Term{key, r.allocateTerm(v)})
 	}
 	if _, err := r.dec.ReadToken(); err != nil {
 		return nil, err
@@ -201,50 +201,50 @@ func (r *inputReader) readObject(s *inputShape) (ast.Value, error) {
 	o := ast.NewObject(r.pairs[begin:]...)
 	r.pairs = r.pairs[:begin]
 	if missing > 0 {
-		return s.checkRequiredFields(r, o)
+		return shape.requireFieldsIn(r, o)
 	}
 	return o, nil
 }
 
-// fieldKeyAndShape returns the key of a field and its shape.
-func (r *inputReader) fieldKeyAndShape(s *inputShape, name string) (key *ast.Term, shape *inputShape, err error) {
-	if key, ok := s.keys[name]; ok {
-		return key, s.Properties[name], nil
+// findFieldShape returns the key of a field and its shape.
+func (r *inputReader) findFieldShape(parent *inputShape, name string) (key *ast.Term, shape *inputShape, err error) {
+	if key, ok := parent.keys[name]; ok {
+		return key, parent.Properties[name], nil
 	}
 	switch {
-	case s.closed:
-		return nil, nil, fmt.Errorf("%s is unknown: want %s", r.currentPath(), strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", "))
-	case s.rest != nil:
-		return ast.InternedTerm(name), s.rest, nil
+	case parent.closed:
+		return nil, nil, fmt.Errorf("%s is unknown: want %s", r.formatCurrentPath(), strings.Join(slices.Sorted(maps.Keys(parent.Properties)), ", "))
+	case parent.rest != nil:
+		return ast.InternedTerm(name), parent.rest, nil
 	}
 	return ast.InternedTerm(name), r.free, nil
 }
 
-// checkRequiredFields returns o, or an error that names a missing field.
-func (s *inputShape) checkRequiredFields(r *inputReader, o ast.Object) (ast.Value, error) {
+// requireFieldsIn returns o, or an error that names a missing field.
+func (s *inputShape) requireFieldsIn(reader *inputReader, object ast.Object) (ast.Value, error) {
 	for _, name := range s.Required {
-		if o.Get(s.keys[name]) == nil {
-			return nil, fmt.Errorf("%s lacks %q", r.currentPath(), name)
+		if object.Get(s.keys[name]) == nil {
+			return nil, fmt.Errorf("%s lacks %q", reader.formatCurrentPath(), name)
 		}
 	}
-	return o, nil
+	return object, nil
 }
 
-func (r *inputReader) readArray(s *inputShape) (ast.Value, error) {
-	if err := r.enterObjectOrList(); err != nil {
+func (r *inputReader) readAndCheckArray(shape *inputShape) (ast.Value, error) {
+	if err := r.enterNestedValue(); err != nil {
 		return nil, err
 	}
-	items := s.Items
+	items := shape.Items
 	if items == nil {
 		items = r.free
 	}
 	begin := len(r.terms)
 	for byte(r.dec.PeekKind()) != ']' {
-		v, err := r.readValue(items)
+		v, err := r.readAndCheckValue(items)
 		if err != nil {
 			return nil, err
 		}
-		r.terms = append(r.terms, r.newTerm(v))
+		r.terms = append(r.terms, r.allocateTerm(v))
 	}
 	if _, err := r.dec.ReadToken(); err != nil {
 		return nil, err
@@ -254,12 +254,12 @@ func (r *inputReader) readArray(s *inputShape) (ast.Value, error) {
 	return a, nil
 }
 
-func (r *inputReader) mismatchError(s *inputShape, got string) error {
-	return fmt.Errorf("%s is %s, want %s", r.currentPath(), got, s.Type)
+func (r *inputReader) newTypeMismatchError(shape *inputShape, got string) error {
+	return fmt.Errorf("%s is %s, want %s", r.formatCurrentPath(), got, shape.Type)
 }
 
-// currentPath returns the current place, as policies write it.
-func (r *inputReader) currentPath() string {
+// formatCurrentPath returns the current place, as policies write it.
+func (r *inputReader) formatCurrentPath() string {
 	var b strings.Builder
 	b.WriteString("input")
 	for token := range r.dec.StackPointer().Tokens() {

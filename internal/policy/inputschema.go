@@ -42,8 +42,8 @@ type inputShape struct {
 	required map[string]bool
 }
 
-// policyShape returns the shape of the input of policies.
-func policyShape() (*inputShape, error) { return parseShape(policySchema) }
+// newPolicyInputShape returns the shape of the input of policies.
+func newPolicyInputShape() (*inputShape, error) { return parseInputShape(policySchema) }
 
 // policyOnlyFields lists fields of policies' input that conditions do not receive. The requester may
 // not be allowed to read them.
@@ -51,14 +51,14 @@ func policyShape() (*inputShape, error) { return parseShape(policySchema) }
 //nolint:gochecknoglobals // a table that nobody writes to
 var policyOnlyFields = map[string][]string{"target": {"annotations"}, "namespace": {"annotations"}, "plan": {"before", "diff"}}
 
-// conditionShape returns the shape of the input of conditions. It is that of policies, without the
+// newConditionInputShape returns the shape of the input of conditions. It is that of policies, without the
 // fields for policies only, and with the additional fields of conditions.
-func conditionShape() (*inputShape, error) {
-	s, err := parseShape(policySchema)
+func newConditionInputShape() (*inputShape, error) {
+	s, err := parseInputShape(policySchema)
 	if err != nil {
 		return nil, err
 	}
-	more, err := parseShape(conditionSchema)
+	more, err := parseInputShape(conditionSchema)
 	if err != nil {
 		return nil, err
 	}
@@ -75,16 +75,16 @@ func conditionShape() (*inputShape, error) {
 	return s, nil
 }
 
-func parseShape(schema []byte) (*inputShape, error) {
+func parseInputShape(schema []byte) (*inputShape, error) {
 	var s inputShape
 	if err := json.Unmarshal(schema, &s); err != nil {
 		return nil, fmt.Errorf("parse schema of the input: %w", err)
 	}
-	return &s, s.prepareSchema()
+	return &s, s.computeLookupFields()
 }
 
-// prepareSchema computes the fields that reading needs.
-func (s *inputShape) prepareSchema() error {
+// computeLookupFields computes the fields that reading needs.
+func (s *inputShape) computeLookupFields() error {
 	switch string(s.Additional) {
 	case "", "true":
 	case "false":
@@ -106,21 +106,21 @@ func (s *inputShape) prepareSchema() error {
 		if sub == nil {
 			continue
 		}
-		if err := sub.prepareSchema(); err != nil {
+		if err := sub.computeLookupFields(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Schemas returns the shape for the type checker of Open Policy Agent.
-func (s *inputShape) Schemas() *ast.SchemaSet {
+// ToSchemaSet returns the shape for the type checker of Open Policy Agent.
+func (s *inputShape) ToSchemaSet() *ast.SchemaSet {
 	set := ast.NewSchemaSet()
-	set.Put(ast.SchemaRootRef, s.plainSchema())
+	set.Put(ast.SchemaRootRef, s.buildVisibleSchema())
 	return set
 }
 
-func (s *inputShape) plainSchema() map[string]any {
+func (s *inputShape) buildVisibleSchema() map[string]any {
 	m := map[string]any{}
 	if s.Type != "" {
 		m["type"] = s.Type
@@ -129,20 +129,20 @@ func (s *inputShape) plainSchema() map[string]any {
 		props := map[string]any{}
 		for key, sub := range s.Properties {
 			if !sub.hidden {
-				props[key] = sub.plainSchema()
+				props[key] = sub.buildVisibleSchema()
 			}
 		}
 		m["properties"] = props
 	}
 	if s.Items != nil {
-		m["items"] = s.Items.plainSchema()
+		m["items"] = s.Items.buildVisibleSchema()
 	}
 	return m
 }
 
-// UnreferencedPart returns the part of an input that modules cannot see, because no reference leads there. It
+// FindUnreferencedPart returns the part of an input that modules cannot see, because no reference leads there. It
 // is the target object, more than half of an input, if no module refers to it. Nil means nothing.
-func (s *inputShape) UnreferencedPart(c *ast.Compiler) *inputShape {
+func (s *inputShape) FindUnreferencedPart(compiler *ast.Compiler) *inputShape {
 	path := []string{"target", "object"}
 	at := s
 	for _, name := range path {
@@ -158,7 +158,7 @@ func (s *inputShape) UnreferencedPart(c *ast.Compiler) *inputShape {
 			if !x.HasPrefix(ast.InputRootRef) {
 				return false
 			}
-			seen = seen || !leadsElsewhere(x[1:], path)
+			seen = seen || !divergesFromPath(x[1:], path)
 			for _, t := range x[1:] {
 				visit.Walk(t)
 			}
@@ -166,7 +166,7 @@ func (s *inputShape) UnreferencedPart(c *ast.Compiler) *inputShape {
 		}
 		return false
 	})
-	for _, m := range c.Modules {
+	for _, m := range compiler.Modules {
 		visit.Walk(m)
 	}
 	if seen {
@@ -175,9 +175,9 @@ func (s *inputShape) UnreferencedPart(c *ast.Compiler) *inputShape {
 	return at
 }
 
-// leadsElsewhere reports whether a reference is known to lead elsewhere: it names another field on the
+// divergesFromPath reports whether a reference is known to lead elsewhere: it names another field on the
 // way. A reference that ends earlier, or selects any field, includes everything below.
-func leadsElsewhere(ref ast.Ref, path []string) bool {
+func divergesFromPath(ref ast.Ref, path []string) bool {
 	for i, name := range path {
 		if i >= len(ref) {
 			return false

@@ -73,10 +73,10 @@ func newSet(tb testing.TB, files map[string]string, o policy.Options) *policy.Se
 	return s
 }
 
-// example returns policy.ExampleInput with some fields changed, by path.
+// example returns policy.ExamplePolicyInput with some fields changed, by path.
 func example(tb testing.TB, set map[string]any) json.RawMessage {
 	tb.Helper()
-	return changed(tb, policy.ExampleInput(), set)
+	return changed(tb, policy.ExamplePolicyInput(), set)
 }
 
 func changed(tb testing.TB, input json.RawMessage, set map[string]any) json.RawMessage {

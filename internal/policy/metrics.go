@@ -58,33 +58,33 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-func (m *Metrics) observeDecision(d Decision, input ast.Value, err error, took time.Duration) {
+func (m *Metrics) observeDecision(decision Decision, input ast.Value, err error, took time.Duration) {
 	if m == nil {
 		return
 	}
-	r := resultOf(d, err)
+	r := classifyDecision(decision, err)
 	m.duration.WithLabelValues(string(r)).Observe(took.Seconds())
 	m.evaluations.WithLabelValues(string(r)).Inc()
 	if r == resultDenied {
-		m.denials.WithLabelValues(d.PolicyName, actionOf(input)).Inc()
+		m.denials.WithLabelValues(decision.PolicyName, readActionName(input)).Inc()
 	}
 }
 
-func resultOf(d Decision, err error) result {
+func classifyDecision(decision Decision, err error) result {
 	switch {
 	case err != nil:
 		return resultError
-	case !d.Allow:
+	case !decision.Allow:
 		return resultDenied
-	case len(d.Violations) > 0:
+	case len(decision.Violations) > 0:
 		return resultPassed
 	}
 	return resultAllowed
 }
 
-// actionOf returns the action's name in the catalogue, which is a closed set; the requested name is
+// readActionName returns the action's name in the catalogue, which is a closed set; the requested name is
 // not.
-func actionOf(input ast.Value) string {
+func readActionName(input ast.Value) string {
 	v, err := input.Find(ast.Ref{ast.InternedTerm("action"), ast.InternedTerm("name")})
 	if err != nil {
 		return ""
@@ -93,7 +93,7 @@ func actionOf(input ast.Value) string {
 	return string(s)
 }
 
-func (m *Metrics) observeReload(s *Set, err error) {
+func (m *Metrics) recordReload(loadedSet *Set, err error) {
 	if m == nil {
 		return
 	}
@@ -103,11 +103,11 @@ func (m *Metrics) observeReload(s *Set, err error) {
 	}
 	m.reloads.Inc()
 	m.info.Reset()
-	m.info.WithLabelValues(s.hash).Set(1)
+	m.info.WithLabelValues(loadedSet.hash).Set(1)
 }
 
-// noteUnloaded records that no policies are loaded.
-func (m *Metrics) noteUnloaded() {
+// clearLoadedInfo records that no policies are loaded.
+func (m *Metrics) clearLoadedInfo() {
 	if m != nil {
 		m.info.Reset()
 	}

@@ -76,11 +76,11 @@ func TestUnfinished(t *testing.T) {
 	store := policy.NewStore(0, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the machine stood still"))
-	err := store.Load(ctx, shipped(t), policy.Enforce)
-	if !errors.Is(err, policy.ErrUnfinished) || !errors.Is(store.Status().Err, policy.ErrUnfinished) || !strings.Contains(err.Error(), "the machine stood still") {
+	err := store.LoadPolicies(ctx, shipped(t), policy.Enforce)
+	if !errors.Is(err, policy.ErrUnfinished) || !errors.Is(store.GetStatus().Err, policy.ErrUnfinished) || !strings.Contains(err.Error(), "the machine stood still") {
 		t.Errorf("got %v, want that it was not finished, and why", err)
 	}
-	if err := store.Load(t.Context(), shipped(t), policy.Enforce); err != nil || store.Status().Hash == "" {
+	if err := store.LoadPolicies(t.Context(), shipped(t), policy.Enforce); err != nil || store.GetStatus().Hash == "" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -97,14 +97,14 @@ func TestTestsThatNeverEndAreCounted(t *testing.T) {
 	policy.SetTrialCPUTime(store, 10*time.Millisecond)
 	files := with(map[string]string{"long_test.rego": strings.ReplaceAll(long, "some e in [1, 2, 3, 4, 5, 6]", "some e in l; some f in l; some g in l")})
 	for range 2 {
-		err := store.Load(t.Context(), files, policy.Enforce)
+		err := store.LoadPolicies(t.Context(), files, policy.Enforce)
 		if want := "test policies: not finished within 10ms of CPU time: long_test.rego:5: data.long_test.test_long does not end"; !errors.Is(err, policy.ErrUnfinished) || err.Error() != want {
 			t.Fatalf("got %v, want %s", err, want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := store.Load(ctx, files, policy.Enforce); !errors.Is(err, policy.ErrUnfinished) {
+	if err := store.LoadPolicies(ctx, files, policy.Enforce); !errors.Is(err, policy.ErrUnfinished) {
 		t.Fatalf("got %v, want that the tests did not end", err)
 	}
 	want := `

@@ -17,27 +17,29 @@ var (
 	errStopped   = errors.New("evaluation was stopped")
 )
 
-// A query selects one document of compiled modules.
-type query struct{ prepared rego.PreparedEvalQuery }
+// A preparedQuery selects one document of compiled modules.
+type preparedQuery struct{ prepared rego.PreparedEvalQuery }
 
-func prepareQuery(ctx context.Context, c *ast.Compiler, path string) (q *query, err error) {
-	defer recoverError(&err)
+func prepareQuery(ctx context.Context, compiler *ast.Compiler, documentPath string) (q *preparedQuery, err error) {
+	defer recoverPanicAsError(&err)
 	prepared, err := rego.New(
-		rego.Compiler(c),
-		rego.Query(path),
+		rego.Compiler(compiler),
+		rego.Query(documentPath),
 		rego.StrictBuiltinErrors(true), // otherwise a rule that denies would be silent if a function fails
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t, nil }),
 	).PrepareForEval(ctx)
 	if err != nil {
-		return nil, shortenErrors(err)
+		return nil, shortenCompileErrors(err)
 	}
-	return &query{prepared: prepared}, nil
+	return &preparedQuery{prepared: prepared}, nil
 }
 
 // evaluateQuery returns the document for an input. now is the result of
 // time.now_ns. timeout limits the query; zero means that only ctx limits it.
-func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Time, timeout time.Duration) (t *ast.Term, err error) {
-	defer recoverError(&err)
+func (q *preparedQuery) evaluateQuery(
+	ctx context.Context, input ast.Value, now time.Time, timeout time.Duration,
+) (document *ast.Term, err error) {
+	defer recoverPanicAsError(&err)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", errStopped, context.Cause(ctx))
 	}
@@ -63,15 +65,15 @@ func (q *query) evaluateQuery(ctx context.Context, input ast.Value, now time.Tim
 	case len(rs) > 1 || len(rs[0].Expressions) != 1:
 		return nil, errors.New("the result has more than one value")
 	}
-	t, ok := rs[0].Expressions[0].Value.(*ast.Term)
+	document, ok := rs[0].Expressions[0].Value.(*ast.Term)
 	if !ok {
 		return nil, errors.New("the result is not a document")
 	}
-	return t, nil
+	return document, nil
 }
 
-// recoverError converts a panic into an error: no text in a cluster's objects may end the process.
-func recoverError(err *error) {
+// recoverPanicAsError converts a panic into an error: no text in a cluster's objects may end the process.
+func recoverPanicAsError(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panic in Open Policy Agent: %v", p)
 	}

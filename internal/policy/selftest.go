@@ -15,18 +15,18 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// runTests runs the tests of a set like `opa test`, and returns their number. The error names the
+// runPolicyTests runs the tests of a set like `opa test`, and returns their number. The error names the
 // tests that failed or did not end.
-func runTests(ctx context.Context, files map[string]string, s *inputShape) (tests int, err error) {
-	caps := policyCapabilities()
+func runPolicyTests(ctx context.Context, files map[string]string, shape *inputShape) (count int, err error) {
+	caps := newPolicyCapabilities()
 	modules, err := parseModules(files, caps)
 	if err != nil {
 		return 0, err
 	}
-	runner := tester.NewRunner().SetCompiler(newCompiler(caps, s).WithStrict(false)).SetModules(modules).SetTimeout(24 * time.Hour).RaiseBuiltinErrors(true)
+	runner := tester.NewRunner().SetCompiler(newCompiler(caps, shape).WithStrict(false)).SetModules(modules).SetTimeout(24 * time.Hour).RaiseBuiltinErrors(true)
 	results, err := runner.RunTests(ctx, nil)
 	if err != nil {
-		return 0, shortenErrors(err)
+		return 0, shortenCompileErrors(err)
 	}
 	n := 0
 	var failed []error
@@ -36,7 +36,7 @@ func runTests(ctx context.Context, files map[string]string, s *inputShape) (test
 		case topdown.IsCancel(r.Error):
 			failed = append(failed, fmt.Errorf("%s: %s.%s does not end", r.Location, r.Package, r.Name))
 		case r.Error != nil:
-			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, shortenErrors(r.Error)))
+			failed = append(failed, fmt.Errorf("%s: %s.%s: %w", r.Location, r.Package, r.Name, shortenCompileErrors(r.Error)))
 		case r.Fail:
 			failed = append(failed, fmt.Errorf("%s: %s.%s fails", r.Location, r.Package, r.Name))
 		}
@@ -55,11 +55,11 @@ func runTests(ctx context.Context, files map[string]string, s *inputShape) (test
 // A canary is a request that every set must deny.
 type canary struct {
 	name string
-	// set maps paths in ExampleInput to other values; nil means an empty input.
+	// set maps paths in ExamplePolicyInput to other values; nil means an empty input.
 	set map[string]any
 }
 
-func canaryInputs() []canary {
+func listCanaries() []canary {
 	protected := func(namespace string) map[string]any {
 		return map[string]any{
 			"target.namespace": namespace, "namespace.name": namespace, "request.parameters.namespace": namespace,
@@ -96,7 +96,7 @@ func canaryInputs() []canary {
 // defines nothing is broken, which differs from denying.
 func (s *Set) checkCanariesDenied(ctx context.Context) error {
 	var problems []error
-	for _, c := range canaryInputs() {
+	for _, c := range listCanaries() {
 		input, err := c.buildInput()
 		if err != nil {
 			return err

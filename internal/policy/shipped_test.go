@@ -14,10 +14,10 @@ import (
 
 func TestShippedPolicies(t *testing.T) {
 	st := policy.NewStore(0, nil)
-	if err := st.Load(t.Context(), shipped(t), policy.Enforce); err != nil {
+	if err := st.LoadPolicies(t.Context(), shipped(t), policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
-	if got := st.Status().Tests; got < 40 {
+	if got := st.GetStatus().Tests; got < 40 {
 		t.Errorf("the shipped policies bring %d tests along, want all of them", got)
 	}
 	cases := map[string]struct {

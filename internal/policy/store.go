@@ -37,10 +37,10 @@ func NewStore(timeout time.Duration, metrics *Metrics) *Store {
 	return &Store{timeout: timeout, metrics: metrics}
 }
 
-// Load replaces the set if Compile succeeds. Otherwise the last good set stays, with its mode, and
+// LoadPolicies replaces the set if Compile succeeds. Otherwise the last good set stays, with its mode, and
 // Status also has the error. After an error that wraps ErrUnfinished, the same files can be loaded
 // again. Every failure is counted, unless the caller has cancelled ctx.
-func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) error {
+func (st *Store) LoadPolicies(ctx context.Context, files map[string]string, mode Mode) error {
 	st.loading.Lock()
 	defer st.loading.Unlock()
 	if mode == "" {
@@ -55,28 +55,28 @@ func (st *Store) Load(ctx context.Context, files map[string]string, mode Mode) e
 	if err != nil {
 		st.err.Store(&err)
 		if !errors.Is(ctx.Err(), context.Canceled) { // as at the end of the process
-			st.metrics.observeReload(nil, err)
+			st.metrics.recordReload(nil, err)
 		}
 		return err
 	}
 	st.now.Store(&loaded{set: set, at: time.Now()})
 	st.err.Store(nil)
-	st.metrics.observeReload(set, nil)
+	st.metrics.recordReload(set, nil)
 	return nil
 }
 
 // ErrTakenAway means that the good set was removed.
 var ErrTakenAway = errors.New("the policies were removed")
 
-// Unload removes the set: from then on Decide fails. It is meant for policies that were deleted,
+// UnloadPolicies removes the set: from then on Decide fails. It is meant for policies that were deleted,
 // and not for bad ones.
-func (st *Store) Unload() {
+func (st *Store) UnloadPolicies() {
 	st.loading.Lock()
 	defer st.loading.Unlock()
 	gone := ErrTakenAway
 	st.now.Store(nil)
 	st.err.Store(&gone)
-	st.metrics.noteUnloaded()
+	st.metrics.clearLoadedInfo()
 }
 
 // Decide returns the set's decision and hash. An error is never a permission.
@@ -91,7 +91,7 @@ func (st *Store) Decide(ctx context.Context, input json.RawMessage, now time.Tim
 		st.metrics.observeDecision(Decision{}, nil, err, time.Since(begin))
 		return Decision{}, "", err
 	}
-	d, v, err := l.set.decideWithInput(ctx, input, now)
+	d, v, err := l.set.decideAndReturnInput(ctx, input, now)
 	st.metrics.observeDecision(d, v, err, time.Since(begin))
 	return d, l.set.hash, err
 }
@@ -106,8 +106,8 @@ type Status struct {
 	Err      error    // why the last offered set was not accepted, or nil
 }
 
-// Status returns the state of the store.
-func (st *Store) Status() Status {
+// GetStatus returns the state of the store.
+func (st *Store) GetStatus() Status {
 	var s Status
 	if err := st.err.Load(); err != nil {
 		s.Err = *err

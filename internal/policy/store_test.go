@@ -23,24 +23,26 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := policy.NewStore(10*time.Second, metrics)
-	decide := func() (policy.Decision, string, error) { return st.Decide(t.Context(), policy.ExampleInput(), now) }
+	decide := func() (policy.Decision, string, error) {
+		return st.Decide(t.Context(), policy.ExamplePolicyInput(), now)
+	}
 
 	if _, hash, err := decide(); !errors.Is(err, policy.ErrNoPolicy) || hash != "" {
 		t.Errorf("without a set: got %q, %v", hash, err)
 	}
 	broken := with(map[string]string{"b.rego": "package b\nx if {"})
-	wantError(t, st.Load(t.Context(), broken, policy.Enforce), "b.rego:2")
+	wantError(t, st.LoadPolicies(t.Context(), broken, policy.Enforce), "b.rego:2")
 	if _, _, err := decide(); !errors.Is(err, policy.ErrNoPolicy) || !strings.Contains(err.Error(), "b.rego:2") {
 		t.Errorf("without a good set: got %v, want why", err)
 	}
-	if got := st.Status(); got.Hash != "" || got.Err == nil || !got.LoadedAt.IsZero() {
+	if got := st.GetStatus(); got.Hash != "" || got.Err == nil || !got.LoadedAt.IsZero() {
 		t.Errorf("got %+v", got)
 	}
 
-	if err := st.Load(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), policy.Enforce); err != nil {
+	if err := st.LoadPolicies(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
-	first := st.Status()
+	first := st.GetStatus()
 	if diff := cmp.Diff([]string{"a_test.rego", "smallest.rego"}, first.Names); diff != "" || first.Err != nil || first.LoadedAt.IsZero() || first.Mode != policy.Enforce || first.Tests != 1 {
 		t.Errorf("got %+v", first)
 	}
@@ -49,31 +51,31 @@ func TestStore(t *testing.T) {
 	}
 
 	// A rejected set leaves the last good one, with its mode.
-	wantError(t, st.Load(t.Context(), broken, policy.Warn), "b.rego:2")
-	if got := st.Status(); got.Hash != first.Hash || got.Err == nil || got.Mode != policy.Enforce || got.LoadedAt != first.LoadedAt {
+	wantError(t, st.LoadPolicies(t.Context(), broken, policy.Warn), "b.rego:2")
+	if got := st.GetStatus(); got.Hash != first.Hash || got.Err == nil || got.Mode != policy.Enforce || got.LoadedAt != first.LoadedAt {
 		t.Errorf("got %+v, want %+v with an error", got, first)
 	}
 	if d, hash, err := decide(); !d.Allow || hash != first.Hash || err != nil {
 		t.Errorf("got %+v, %q, %v", d, hash, err)
 	}
-	wantError(t, st.Load(t.Context(), with(nil), "strict"), `unknown mode "strict"`)
+	wantError(t, st.LoadPolicies(t.Context(), with(nil), "strict"), `unknown mode "strict"`)
 
 	// Loading the previous set again clears the error.
-	if err := st.Load(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), ""); err != nil {
+	if err := st.LoadPolicies(t.Context(), with(map[string]string{"a_test.rego": "package a_test\ntest_x if true"}), ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := st.Status(); got.Err != nil || got.LoadedAt != first.LoadedAt {
+	if got := st.GetStatus(); got.Err != nil || got.LoadedAt != first.LoadedAt {
 		t.Errorf("got %+v, want %+v", got, first)
 	}
 
-	if err := st.Load(t.Context(), with(map[string]string{"b.rego": denyAll}), policy.Enforce); err != nil {
+	if err := st.LoadPolicies(t.Context(), with(map[string]string{"b.rego": denyAll}), policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
 	if d, _, err := decide(); d.Allow || !cmp.Equal(d.Violations, []string{"closed"}) || err != nil {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	second := st.Status()
-	if err := st.Load(t.Context(), with(map[string]string{"b.rego": denyAll}), policy.Audit); err != nil {
+	second := st.GetStatus()
+	if err := st.LoadPolicies(t.Context(), with(map[string]string{"b.rego": denyAll}), policy.Audit); err != nil {
 		t.Fatal(err)
 	}
 	if d, hash, err := decide(); !d.Allow || d.Mode != "audit" || hash != second.Hash || err != nil {
@@ -116,9 +118,9 @@ kubernetes_executor_policy_reloads_total 3
 // hash is that set's.
 func TestStoreConcurrently(t *testing.T) {
 	open, closed := with(nil), with(map[string]string{"b.rego": denyAll})
-	openHash, closedHash := newSet(t, open, policy.Options{}).Hash(), newSet(t, closed, policy.Options{}).Hash()
+	openHash, closedHash := newSet(t, open, policy.Options{}).ContentHash(), newSet(t, closed, policy.Options{}).ContentHash()
 	st := policy.NewStore(time.Minute, nil)
-	if err := st.Load(t.Context(), open, policy.Enforce); err != nil {
+	if err := st.LoadPolicies(t.Context(), open, policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
@@ -126,8 +128,8 @@ func TestStoreConcurrently(t *testing.T) {
 	for _, files := range []map[string]string{open, closed, with(map[string]string{"b.rego": "package b\nx if {"})} {
 		loading.Go(func() {
 			for range 10 {
-				_ = st.Load(t.Context(), files, policy.Enforce)
-				_ = st.Status()
+				_ = st.LoadPolicies(t.Context(), files, policy.Enforce)
+				_ = st.GetStatus()
 			}
 		})
 	}
@@ -140,7 +142,7 @@ func TestStoreConcurrently(t *testing.T) {
 					return
 				default:
 				}
-				d, hash, err := st.Decide(t.Context(), policy.ExampleInput(), now)
+				d, hash, err := st.Decide(t.Context(), policy.ExamplePolicyInput(), now)
 				if err != nil || d.Allow != (hash == openHash) || hash != openHash && hash != closedHash {
 					t.Errorf("got %+v, %q, %v", d, hash, err)
 					return
@@ -193,17 +195,17 @@ func FuzzCompile(f *testing.F) {
 func TestUnload(t *testing.T) {
 	st := policy.NewStore(10*time.Second, nil)
 	files := with(nil)
-	if err := st.Load(t.Context(), files, policy.Enforce); err != nil {
+	if err := st.LoadPolicies(t.Context(), files, policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
-	st.Unload()
-	if d, _, err := st.Decide(t.Context(), policy.ExampleInput(), time.Now()); !errors.Is(err, policy.ErrNoPolicy) || !errors.Is(err, policy.ErrTakenAway) || d.Allow {
+	st.UnloadPolicies()
+	if d, _, err := st.Decide(t.Context(), policy.ExamplePolicyInput(), time.Now()); !errors.Is(err, policy.ErrNoPolicy) || !errors.Is(err, policy.ErrTakenAway) || d.Allow {
 		t.Errorf("it decided %+v, %v", d, err)
 	}
-	if s := st.Status(); s.Hash != "" || !errors.Is(s.Err, policy.ErrTakenAway) {
+	if s := st.GetStatus(); s.Hash != "" || !errors.Is(s.Err, policy.ErrTakenAway) {
 		t.Errorf("it has %+v", s)
 	}
-	if err := st.Load(t.Context(), files, policy.Enforce); err != nil || st.Status().Hash == "" {
+	if err := st.LoadPolicies(t.Context(), files, policy.Enforce); err != nil || st.GetStatus().Hash == "" {
 		t.Errorf("the same set again: %v", err)
 	}
 }

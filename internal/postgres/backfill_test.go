@@ -73,7 +73,7 @@ func TestOldClustersGetTheirSyncs(t *testing.T) {
 			}
 		})
 	}
-	err := postgres.Migrate(t.Context(), owner(url), log)
+	err := postgres.MigrateSchema(t.Context(), owner(url), log)
 	stop.Store(true)
 	wg.Wait()
 	if err != nil {
@@ -116,7 +116,7 @@ func TestALockedClusterHoldsUpNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- postgres.Migrate(t.Context(), owner(url), log) }()
+	go func() { done <- postgres.MigrateSchema(t.Context(), owner(url), log) }()
 	await(t, "all others are filled in", func() bool {
 		return texts(t, conn, `select count(*)::text from tenant.cluster_sync`)[0] == "999"
 	})
@@ -145,12 +145,12 @@ func TestForeignRowsAreNamed(t *testing.T) {
 			created_time, updated_time, phase, last_updated_time, last_transition_time)
 		select '00000000-0000-7000-8000-000000000001', 'NodePool', 'mallory', 'planted', c.id, 'Cluster', '{}', 1, now(), now(), 'Pending', now(), now()
 		from tenant.clusters c limit 1`)
-	err := postgres.Migrate(t.Context(), owner(url), log)
+	err := postgres.MigrateSchema(t.Context(), owner(url), log)
 	if err == nil || !strings.Contains(err.Error(), "NodePool 00000000-0000-7000-8000-000000000001 of tenant mallory") {
 		t.Fatalf("the migration ends with %v", err)
 	}
 	run(t, conn, `delete from tenant.resources where kind = 'NodePool'`)
-	if err := postgres.Migrate(t.Context(), owner(url), log); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), owner(url), log); err != nil {
 		t.Fatal(err)
 	}
 	got := texts(t, conn, `select conrelid::regclass || ' ' || convalidated from pg_constraint
@@ -173,7 +173,7 @@ func TestAnOldWorkerIsRegistered(t *testing.T) {
 			}
 			conn := connect(t, url)
 			run(t, conn, "update tenant.installation set garden = "+garden)
-			if err := postgres.Migrate(t.Context(), owner(url), log); err != nil {
+			if err := postgres.MigrateSchema(t.Context(), owner(url), log); err != nil {
 				t.Fatal(err)
 			}
 			if got := texts(t, conn, "select tenant.has_cluster_worker()::text"); got[0] != strconv.FormatBool(name == "Worker") {

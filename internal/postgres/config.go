@@ -83,18 +83,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// poolConfig returns the configuration of the pgx pool.
-func (c Config) poolConfig() (*pgxpool.Config, error) {
+// newPoolConfig returns the configuration of the pgx pool.
+func (c Config) newPoolConfig() (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig(c.URL.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", redactConnString(err))
+		return nil, fmt.Errorf("read the database URL: %w", redactConnError(err))
 	}
 	pc.MaxConns = int32(c.MaxConns) //nolint:gosec // validated
 	pc.MaxConnIdleTime = maxConnIdle
 	pc.MaxConnLifetime = maxConnLifetime
 	pc.MaxConnLifetimeJitter = lifetimeJitter
-	c.configureConn(pc.ConnConfig)
-	c.applyRoleAndTimeouts(pc.ConnConfig)
+	c.applyCommonSettings(pc.ConnConfig)
+	c.applyRoleAndTimeoutsUnlessPooled(pc.ConnConfig)
 	pc.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.TypeMap().RegisterType(&pgtype.Type{
 			Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
@@ -104,43 +104,43 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	return pc, nil
 }
 
-// ConnConfig returns the configuration of a separate connection, for purposes that a pool does not
+// NewConnConfig returns the configuration of a separate connection, for purposes that a pool does not
 // serve. The connection uses the role, and its creator must close it.
-func (c Config) ConnConfig() (*pgx.ConnConfig, error) {
+func (c Config) NewConnConfig() (*pgx.ConnConfig, error) {
 	c = c.withDefaults()
 	cc, err := pgx.ParseConfig(c.URL.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("read the database URL: %w", redactConnString(err))
+		return nil, fmt.Errorf("read the database URL: %w", redactConnError(err))
 	}
-	c.configureConn(cc)
-	c.applyRoleAndTimeouts(cc)
+	c.applyCommonSettings(cc)
+	c.applyRoleAndTimeoutsUnlessPooled(cc)
 	return cc, nil
 }
 
-// applyRoleAndTimeouts sets the role and the timeouts, except behind a pooler.
-func (c Config) applyRoleAndTimeouts(cc *pgx.ConnConfig) {
-	if cc.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+// applyRoleAndTimeoutsUnlessPooled sets the role and the timeouts, except behind a pooler.
+func (c Config) applyRoleAndTimeoutsUnlessPooled(to *pgx.ConnConfig) {
+	if to.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return // there may be a pooler
 	}
 	if c.Role != "" {
-		cc.RuntimeParams["role"] = c.Role
+		to.RuntimeParams["role"] = c.Role
 	}
-	cc.RuntimeParams["statement_timeout"] = milliseconds(c.StatementTimeout)
-	cc.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(2 * c.StatementTimeout)
+	to.RuntimeParams["statement_timeout"] = formatMilliseconds(c.StatementTimeout)
+	to.RuntimeParams["idle_in_transaction_session_timeout"] = formatMilliseconds(2 * c.StatementTimeout)
 	// The values of a filter determine the best index; a plan made without them is wrong by orders
 	// of magnitude for some. Planning costs a tenth of a millisecond.
-	cc.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
+	to.RuntimeParams["plan_cache_mode"] = "force_custom_plan"
 }
 
-// configureConn applies the settings of every connection, including those for migrations.
-func (c Config) configureConn(cc *pgx.ConnConfig) {
-	cc.ConnectTimeout = c.ConnectTimeout
-	cc.RuntimeParams["application_name"] = c.ApplicationName
-	cc.RuntimeParams["timezone"] = "UTC"
-	if cc.ValidateConnect == nil {
+// applyCommonSettings applies the settings of every connection, including those for migrations.
+func (c Config) applyCommonSettings(to *pgx.ConnConfig) {
+	to.ConnectTimeout = c.ConnectTimeout
+	to.RuntimeParams["application_name"] = c.ApplicationName
+	to.RuntimeParams["timezone"] = "UTC"
+	if to.ValidateConnect == nil {
 		// After a failover the old primary returns as a standby, perhaps under the same name: a
 		// server that accepts no writes counts as down.
-		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+		to.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 }
 
@@ -166,10 +166,10 @@ func checkRoleBoundByRLS(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+func formatMilliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// redactConnString removes the parts of a pgx error that may contain a password.
-func redactConnString(err error) error {
+// redactConnError removes the parts of a pgx error that may contain a password.
+func redactConnError(err error) error {
 	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok && parse.Unwrap() != nil {
 		err = parse.Unwrap()
 	}

@@ -31,25 +31,25 @@ const (
 	classConnection           = "08"
 )
 
-// Code returns the SQLSTATE of the error, "" if the server did not send it.
-func Code(err error) string {
+// SQLState returns the SQLSTATE of the error, "" if the server did not send it.
+func SQLState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""
 }
 
-// Constraint returns the name of the violated constraint, or "".
-func Constraint(err error) string {
+// ViolatedConstraint returns the name of the violated constraint, or "".
+func ViolatedConstraint(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.ConstraintName
 	}
 	return ""
 }
 
-// markUnavailable marks an error of the connection as ErrUnavailable. An answer of a working server is
+// markIfUnavailable marks an error of the connection as ErrUnavailable. An answer of a working server is
 // not one.
-func markUnavailable(ctx context.Context, err error) error {
+func markIfUnavailable(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) || !isConnectionLost(ctx, err) {
 		return err
 	}
@@ -64,9 +64,9 @@ func isConnectionLost(ctx context.Context, err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
-	switch code := Code(err); code {
+	switch code := SQLState(err); code {
 	case "":
-		return errors.Is(err, pgconn.ErrConnClosed) || brokenPipe(err)
+		return errors.Is(err, pgconn.ErrConnClosed) || isNetworkError(err)
 	case codeReadOnly, codeTooManyConns, codeAdminShutdown, codeCrashShutdown, codeCannotConnect, codeDatabaseDropped, codeIdleInTx:
 		return true
 	default:

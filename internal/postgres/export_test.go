@@ -1,6 +1,6 @@
 package postgres
 
-// MigrateFiles is Migrate with other migrations.
+// MigrateFiles is MigrateSchema with other migrations.
 var MigrateFiles = runMigrations
 
 // MigrationLockTimeout is the lock timeout of a migration.

@@ -59,9 +59,9 @@ type fingerprint struct {
 	sha256  string
 }
 
-// fingerprintsOf returns the fingerprints of the migrations in files.
-func fingerprintsOf(files fs.FS) (map[int64]string, error) {
-	names, err := fs.Glob(files, "*.sql")
+// computeFingerprints returns the fingerprints of the migrations in files.
+func computeFingerprints(migrations fs.FS) (hashByVersion map[int64]string, err error) {
+	names, err := fs.Glob(migrations, "*.sql")
 	if err != nil {
 		return nil, err
 	}
@@ -72,18 +72,18 @@ func fingerprintsOf(files fs.FS) (map[int64]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("migration %q has no version number", name)
 		}
-		text, err := fs.ReadFile(files, name)
+		text, err := fs.ReadFile(migrations, name)
 		if err != nil {
 			return nil, err
 		}
-		out[version] = contentHash(text)
+		out[version] = hashMigrationContent(text)
 	}
 	return out, nil
 }
 
-// contentHash returns the hash of a migration without comments and empty lines, which have no
+// hashMigrationContent returns the hash of a migration without comments and empty lines, which have no
 // effect on the database.
-func contentHash(text []byte) string {
+func hashMigrationContent(text []byte) string {
 	h := sha256.New()
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimRight(line, " \t\r\n")
@@ -98,9 +98,9 @@ func contentHash(text []byte) string {
 
 // compareFingerprints returns an error if the content of an applied migration differs from that of
 // this program. It ignores versions of a newer release.
-func compareFingerprints(have []fingerprint, want map[int64]string) error {
-	for _, f := range have {
-		switch hash, known := want[f.version]; {
+func compareFingerprints(applied []fingerprint, expected map[int64]string) error {
+	for _, f := range applied {
+		switch hash, known := expected[f.version]; {
 		case !known, f.sha256 == hash:
 		case f.sha256 == "":
 			return &IncompatibleSchemaError{Reason: fmt.Sprintf("migration %d has no fingerprint, so an older version applied it", f.version)}
@@ -111,23 +111,23 @@ func compareFingerprints(have []fingerprint, want map[int64]string) error {
 	return nil
 }
 
-// checkFingerprints compares the applied migrations with those of this program.
-func (p *Pool) checkFingerprints(ctx context.Context) error {
-	want, err := fingerprintsOf(Migrations())
+// checkAppliedFingerprints compares the applied migrations with those of this program.
+func (p *Pool) checkAppliedFingerprints(ctx context.Context) error {
+	want, err := computeFingerprints(MigrationFiles())
 	if err != nil {
 		return err
 	}
-	have, err := p.readFingerprints(ctx, appliedFingerprints)
-	if Code(err) == codeUndefinedTable {
-		have, err = p.readFingerprints(ctx, applied)
+	have, err := p.queryFingerprints(ctx, appliedFingerprints)
+	if SQLState(err) == codeUndefinedTable {
+		have, err = p.queryFingerprints(ctx, applied)
 	}
 	if err != nil {
-		return fmt.Errorf("read the fingerprints of the migrations: %w", markUnavailable(ctx, err))
+		return fmt.Errorf("read the fingerprints of the migrations: %w", markIfUnavailable(ctx, err))
 	}
 	return compareFingerprints(have, want)
 }
 
-func (p *Pool) readFingerprints(ctx context.Context, query string) (have []fingerprint, err error) {
+func (p *Pool) queryFingerprints(ctx context.Context, query string) (found []fingerprint, err error) {
 	rows, err := p.pool.Query(ctx, query)
 	if err != nil {
 		return nil, err
@@ -138,9 +138,9 @@ func (p *Pool) readFingerprints(ctx context.Context, query string) (have []finge
 		if err := rows.Scan(&f.version, &f.sha256); err != nil {
 			return nil, err
 		}
-		have = append(have, f)
+		found = append(found, f)
 	}
-	return have, rows.Err()
+	return found, rows.Err()
 }
 
 // A fingerprintLocker checks and records the fingerprints as soon as it has the
@@ -168,7 +168,7 @@ func (l fingerprintLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) er
 
 // checkAndStoreFingerprints records the fingerprints of the pending migrations.
 func (l fingerprintLocker) checkAndStoreFingerprints(ctx context.Context, conn *sql.Conn) error {
-	have, err := readApplied(ctx, conn)
+	have, err := readAppliedFingerprints(ctx, conn)
 	if err == nil {
 		err = compareFingerprints(have, l.want)
 	}
@@ -195,23 +195,23 @@ func (l fingerprintLocker) checkAndStoreFingerprints(ctx context.Context, conn *
 	return nil
 }
 
-// checkApplied compares the applied migrations with the expected ones. It does not need the
+// checkAppliedMigrations compares the applied migrations with the expected ones. It does not need the
 // migration lock, because a fingerprint is written before its migration.
-func checkApplied(ctx context.Context, db *sql.DB, want map[int64]string) error {
+func checkAppliedMigrations(ctx context.Context, db *sql.DB, expected map[int64]string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	have, err := readApplied(ctx, conn)
+	have, err := readAppliedFingerprints(ctx, conn)
 	if err != nil {
 		return err
 	}
-	return compareFingerprints(have, want)
+	return compareFingerprints(have, expected)
 }
 
-// readApplied returns the applied migrations with their fingerprints, if recorded.
-func readApplied(ctx context.Context, conn *sql.Conn) (have []fingerprint, err error) {
+// readAppliedFingerprints returns the applied migrations with their fingerprints, if recorded.
+func readAppliedFingerprints(ctx context.Context, conn *sql.Conn) (recorded []fingerprint, err error) {
 	var migrated, fingerprinted bool
 	const tables = "select to_regclass($1) is not null, to_regclass($2) is not null"
 	if err := conn.QueryRowContext(ctx, tables, versionTable, fingerprintTable).Scan(&migrated, &fingerprinted); err != nil {
@@ -234,7 +234,7 @@ func readApplied(ctx context.Context, conn *sql.Conn) (have []fingerprint, err e
 		if err := rows.Scan(&f.version, &f.sha256); err != nil {
 			return nil, err
 		}
-		have = append(have, f)
+		recorded = append(recorded, f)
 	}
-	return have, rows.Err()
+	return recorded, rows.Err()
 }

@@ -53,8 +53,8 @@ func TestIncompatibleSchemaIsRejected(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantRejected(t, tc.reason+": CheckSchema", pgtest.Open(t, url).CheckSchema(t.Context()), tc.want)
-			wantRejected(t, tc.reason+": Migrate", postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)), tc.want)
+			wantRejected(t, tc.reason+": CheckSchema", pgtest.Open(t, url).CheckSchemaUpToDate(t.Context()), tc.want)
+			wantRejected(t, tc.reason+": Migrate", postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler)), tc.want)
 		})
 	}
 }
@@ -99,10 +99,10 @@ func TestMigrationIsRepeatedAfterACrash(t *testing.T) {
 	if err := postgres.MigrateFiles(t.Context(), owner(url), bad, slog.New(slog.DiscardHandler)); err == nil {
 		t.Fatal("the migration did not fail")
 	}
-	if err := postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if err := pgtest.Open(t, url).CheckSchema(t.Context()); err != nil {
+	if err := pgtest.Open(t, url).CheckSchemaUpToDate(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -115,7 +115,7 @@ func TestFingerprintsAreReadable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := pool.CheckSchema(t.Context()); err != nil {
+		if err := pool.CheckSchemaUpToDate(t.Context()); err != nil {
 			t.Errorf("%s: %v", role, err)
 		}
 		pool.Close()

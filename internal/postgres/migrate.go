@@ -31,36 +31,36 @@ const (
 // ErrSchemaBehind means that a migration of this program has not been run.
 var ErrSchemaBehind = errors.New("the database schema is not up to date")
 
-// CheckSchema returns an error if the schema is behind, or was created by other migrations. A
+// CheckSchemaUpToDate returns an error if the schema is behind, or was created by other migrations. A
 // schema that is ahead belongs to a newer release, and this program supports it.
-func (p *Pool) CheckSchema(ctx context.Context) error {
+func (p *Pool) CheckSchemaUpToDate(ctx context.Context) error {
 	var have int64
 	err := p.pool.QueryRow(ctx, "select coalesce(max(version_id), 0) from "+versionTable+" where is_applied").Scan(&have)
 	switch {
-	case err == nil, Code(err) == codeUndefinedTable:
-	case Code(err) == codeInsufficientPrivilege: // the second migration grants it
+	case err == nil, SQLState(err) == codeUndefinedTable:
+	case SQLState(err) == codeInsufficientPrivilege: // the second migration grants it
 		return fmt.Errorf("%w: the role cannot read its version: run 'fleet-api migrate', or grant select on %s to the role: %w", ErrSchemaBehind, versionTable, err)
 	default:
-		return fmt.Errorf("read the version of the schema: %w", markUnavailable(ctx, err))
+		return fmt.Errorf("read the version of the schema: %w", markIfUnavailable(ctx, err))
 	}
 	if have > 0 {
-		if err := p.checkFingerprints(ctx); err != nil {
+		if err := p.checkAppliedFingerprints(ctx); err != nil {
 			return err
 		}
 	}
-	if want := LatestVersion(); have < want {
+	if want := LatestSchemaVersion(); have < want {
 		return fmt.Errorf("%w: it is at version %d, but version %d is required: run 'fleet-api migrate'", ErrSchemaBehind, have, want)
 	}
 	return nil
 }
 
-// Migrate brings the schema up to date. Any number of processes may call it at once: one migrates,
+// MigrateSchema brings the schema up to date. Any number of processes may call it at once: one migrates,
 // the others wait and find nothing left to do.
-func Migrate(ctx context.Context, cfg Config, log *slog.Logger) error {
-	return runMigrations(ctx, cfg, Migrations(), log)
+func MigrateSchema(ctx context.Context, cfg Config, log *slog.Logger) error {
+	return runMigrations(ctx, cfg, MigrationFiles(), log)
 }
 
-func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logger) error {
+func runMigrations(ctx context.Context, cfg Config, migrations fs.FS, log *slog.Logger) error {
 	cfg = cfg.withDefaults()
 	url := cfg.MigrationURL
 	if url == "" {
@@ -68,10 +68,10 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 	}
 	cc, err := pgx.ParseConfig(url.Reveal())
 	if err != nil {
-		return fmt.Errorf("read the migration URL: %w", redactConnString(err))
+		return fmt.Errorf("read the migration URL: %w", redactConnError(err))
 	}
-	cfg.configureConn(cc)
-	cc.RuntimeParams["lock_timeout"] = milliseconds(migrationLockTimeout)
+	cfg.applyCommonSettings(cc)
+	cc.RuntimeParams["lock_timeout"] = formatMilliseconds(migrationLockTimeout)
 	db := stdlib.OpenDB(*cc)
 	defer func() { _ = db.Close() }()
 
@@ -79,11 +79,11 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 	if err != nil {
 		return fmt.Errorf("create the migration lock: %w", err)
 	}
-	want, err := fingerprintsOf(files)
+	want, err := computeFingerprints(migrations)
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations,
 		goose.WithTableName(versionTable),
 		goose.WithSessionLocker(fingerprintLocker{locker: locker, want: want}),
 		goose.WithDisableGlobalRegistry(true),
@@ -94,8 +94,8 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 	}
 	return backoff.Retry(ctx, backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}, func(ctx context.Context) error {
 		// If nothing is pending, Up does not lock, and so the locker does not check.
-		if err := checkApplied(ctx, db, want); err != nil {
-			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markUnavailable(ctx, err)))
+		if err := checkAppliedMigrations(ctx, db, want); err != nil {
+			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markIfUnavailable(ctx, err)))
 		}
 		done, err := provider.Up(ctx)
 		for _, r := range done {
@@ -107,11 +107,11 @@ func runMigrations(ctx context.Context, cfg Config, files fs.FS, log *slog.Logge
 		switch {
 		case err == nil:
 			return nil
-		case Code(err) == codeLockTimeout, Code(err) == codeDeadlock:
+		case SQLState(err) == codeLockTimeout, SQLState(err) == codeDeadlock:
 			log.WarnContext(ctx, "migration waits for a table lock", "err", err)
 			return fmt.Errorf("migrate the schema: %w", err)
 		default:
-			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markUnavailable(ctx, err)))
+			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markIfUnavailable(ctx, err)))
 		}
 	})
 }

@@ -37,13 +37,13 @@ func (m messages) Handle(_ context.Context, r slog.Record) error {
 
 func files(t *testing.T) fstest.MapFS {
 	t.Helper()
-	entries, err := fs.ReadDir(postgres.Migrations(), ".")
+	entries, err := fs.ReadDir(postgres.MigrationFiles(), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := fstest.MapFS{}
 	for _, e := range entries {
-		b, err := fs.ReadFile(postgres.Migrations(), e.Name())
+		b, err := fs.ReadFile(postgres.MigrationFiles(), e.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestMigrationsRunOnce(t *testing.T) {
 			for range 2 {
 				var g errgroup.Group
 				for range rounds {
-					g.Go(func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(log)) })
+					g.Go(func() error { return postgres.MigrateSchema(t.Context(), owner(url), slog.New(log)) })
 				}
 				if err := g.Wait(); err != nil {
 					t.Fatal(err)
@@ -89,7 +89,7 @@ func TestMigrationsOfTwoDatabasesAtOnce(t *testing.T) {
 	var g errgroup.Group
 	for range 4 {
 		url := pgtest.NewEmptyDatabaseURL(t)
-		g.Go(func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)) })
+		g.Go(func() error { return postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler)) })
 	}
 	if err := g.Wait(); err != nil {
 		t.Error(err)
@@ -119,7 +119,7 @@ func TestAPlainOwnerCanMigrate(t *testing.T) {
 		}
 	})
 	plain := strings.Replace(url, "postgres@", "plain_owner@", 1)
-	if err := postgres.Migrate(t.Context(), owner(plain), slog.New(slog.DiscardHandler)); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), owner(plain), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	// It owns the tables, but row-level security still applies.
@@ -194,7 +194,7 @@ func TestASchemaThatIsBehindIsNoticed(t *testing.T) {
 		{"the last migration has not run", func() error {
 			return postgres.MigrateFiles(t.Context(), owner(url), older, slog.New(slog.DiscardHandler))
 		}, postgres.ErrSchemaBehind},
-		{"all have run", func() error { return postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler)) }, nil},
+		{"all have run", func() error { return postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler)) }, nil},
 		{"one that we do not know has run, as while a newer release is rolled out", func() error {
 			newer := files(t)
 			newer["09999_newer.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nselect 1;\n")}
@@ -204,7 +204,7 @@ func TestASchemaThatIsBehindIsNoticed(t *testing.T) {
 		if err := step.migrate(); err != nil {
 			t.Fatal(err)
 		}
-		if err := pool.CheckSchema(t.Context()); !errors.Is(err, step.want) {
+		if err := pool.CheckSchemaUpToDate(t.Context()); !errors.Is(err, step.want) {
 			t.Errorf("%s: CheckSchema() = %v, want %v", step.reason, err, step.want)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 //go:embed migrations/*.sql
 var embedded embed.FS
 
-// Migrations returns the schema of the database as a sequence of SQL files, to which files are only
+// MigrationFiles returns the schema of the database as a sequence of SQL files, to which files are only
 // added. They run forward; the only way back is a backup.
 //
 // A migration must not stop a running fleet. It waits for a lock only for the short time that the
 // runner allows, and is retried. On a table that may be full, build indexes in a separate file,
 // with "-- +goose NO TRANSACTION" and CONCURRENTLY, on each partition; add constraints as NOT VALID
 // and validate them in the next file; add columns without a volatile default.
-func Migrations() fs.FS {
+func MigrationFiles() fs.FS {
 	files, err := fs.Sub(embedded, "migrations")
 	if err != nil {
 		panic(err) // impossible: the path is valid
@@ -26,9 +26,9 @@ func Migrations() fs.FS {
 	return files
 }
 
-// LatestVersion returns the schema version of the newest migration.
-func LatestVersion() int64 {
-	entries, err := fs.ReadDir(Migrations(), ".")
+// LatestSchemaVersion returns the schema version of the newest migration.
+func LatestSchemaVersion() int64 {
+	entries, err := fs.ReadDir(MigrationFiles(), ".")
 	if err != nil {
 		panic(err) // impossible: the files are part of the program
 	}

@@ -5,7 +5,7 @@
 // while the server is unavailable, calls fail with ErrUnavailable and Ready returns the reason, and
 // the first call after its return succeeds.
 //
-// Migrate runs the migrations; any number of processes may do so at once. A Schema runs or awaits
+// MigrateSchema runs the migrations; any number of processes may do so at once. A Schema runs or awaits
 // them before the process uses the database.
 package postgres
 
@@ -45,7 +45,7 @@ func New(cfg Config, log *slog.Logger) (*Pool, error) {
 	if cfg.URL == "" {
 		return nil, errors.New("read the database URL: it is not set; set DATABASE_URL")
 	}
-	pc, err := cfg.withDefaults().poolConfig()
+	pc, err := cfg.withDefaults().newPoolConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (p *Pool) Ready() error { return p.state.Load().err }
 // Run probes the database until ctx ends, then closes the pool.
 func (p *Pool) Run(ctx context.Context) error {
 	defer p.Close()
-	w := watcher{cfg: p.pool.Config().ConnConfig}
-	defer w.closeConn(ctx)
+	w := prober{cfg: p.pool.Config().ConnConfig}
+	defer w.closeAndForgetConn(ctx)
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -80,11 +80,11 @@ func (p *Pool) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		err := w.probeServer(ctx)
+		err := w.probeWithTimeout(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		p.noteProbe(ctx, err)
+		p.storeAndLogProbeResult(ctx, err)
 		timer.Reset(p.probeEvery)
 		if err != nil {
 			timer.Reset(probeAgain)
@@ -92,8 +92,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 }
 
-// noteProbe stores the result of a probe, and logs changes.
-func (p *Pool) noteProbe(ctx context.Context, err error) {
+// storeAndLogProbeResult stores the result of a probe, and logs changes.
+func (p *Pool) storeAndLogProbeResult(ctx context.Context, err error) {
 	before := p.state.Swap(&state{err: err}).err
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
@@ -103,19 +103,19 @@ func (p *Pool) noteProbe(ctx context.Context, err error) {
 	}
 }
 
-// A watcher probes the database on a separate connection. A pool whose connections are all busy
+// A prober probes the database on a separate connection. A pool whose connections are all busy
 // must not look like a dead server.
-type watcher struct {
+type prober struct {
 	cfg  *pgx.ConnConfig
 	conn *pgx.Conn
 }
 
-func (w *watcher) probeServer(ctx context.Context) error {
+func (w *prober) probeWithTimeout(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no response within %s", probeTimeout))
 	defer cancel()
-	err := w.pingServer(ctx)
+	err := w.connectOrPing(ctx)
 	if err != nil {
-		w.closeConn(ctx)
+		w.closeAndForgetConn(ctx)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -124,7 +124,7 @@ func (w *watcher) probeServer(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) pingServer(ctx context.Context) error {
+func (w *prober) connectOrPing(ctx context.Context) error {
 	if w.conn == nil {
 		conn, err := pgx.ConnectConfig(ctx, w.cfg.Copy())
 		if err != nil {
@@ -143,7 +143,7 @@ func (w *watcher) pingServer(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) closeConn(ctx context.Context) {
+func (w *prober) closeAndForgetConn(ctx context.Context) {
 	if w.conn == nil {
 		return
 	}

@@ -90,7 +90,7 @@ func TestTheViewOfAllTenantsIsForTheirRole(t *testing.T) {
 			b.Queue("select count(*) from tenant.all_resources").QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 		})
 	}
-	if err := read(postgres.Scope{Tenant: "a"}); postgres.Code(err) != "42501" {
+	if err := read(postgres.Scope{Tenant: "a"}); postgres.SQLState(err) != "42501" {
 		t.Errorf("a tenant's role may read it: %v", err)
 	}
 	if err := read(postgres.Scope{Role: postgres.RoleAllTenants}); err != nil || n != 1 {
@@ -138,7 +138,7 @@ func TestASecretStaysOutOfErrors(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("new: %v", err)
 			}
-			err = postgres.Migrate(t.Context(), owner(url), slog.New(slog.DiscardHandler))
+			err = postgres.MigrateSchema(t.Context(), owner(url), slog.New(slog.DiscardHandler))
 			if err == nil || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("migrate: %v", err)
 			}
@@ -154,14 +154,14 @@ func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	err = p.InTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+	err = p.RunInTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		if tx.Now.Location() != time.UTC {
 			t.Errorf("now is in %s", tx.Now.Location())
 		}
 		_, err := tx.Exec(ctx, "select pg_sleep(10)")
 		return err
 	})
-	if postgres.Code(err) != "57014" {
+	if postgres.SQLState(err) != "57014" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestTheRolesOfComponentsAreTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.Close)
-		if err := p.CheckSchema(t.Context()); err != nil {
+		if err := p.CheckSchemaUpToDate(t.Context()); err != nil {
 			t.Errorf("as %s: %v", role, err)
 		}
 	}

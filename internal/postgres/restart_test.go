@@ -43,7 +43,7 @@ func startServer(t *testing.T, dir string, port int) *pgserver.Server {
 			t.Error(err)
 		}
 	})
-	if err := postgres.Migrate(t.Context(), owner(s.URL()), slog.New(slog.DiscardHandler)); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), owner(s.DatabaseURL()), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -90,7 +90,7 @@ func await(t *testing.T, what string, ok func() bool) {
 
 func TestARestartUnderLoad(t *testing.T) {
 	server, dir := newServer(t)
-	p := newPool(t, server.URL())
+	p := newPool(t, server.DatabaseURL())
 	runPool(t, p)
 	await(t, "ready at first", func() bool { return p.Ready() == nil })
 
@@ -123,7 +123,7 @@ func TestARestartUnderLoad(t *testing.T) {
 			})
 		})
 		load(func(ctx context.Context) error {
-			return p.InTx(ctx, scope, func(ctx context.Context, tx postgres.Tx) error {
+			return p.RunInTx(ctx, scope, func(ctx context.Context, tx postgres.Tx) error {
 				_, err := tx.Exec(ctx, "update tenant.resources set phase = 'Ready'")
 				return err
 			})
@@ -139,7 +139,7 @@ func TestARestartUnderLoad(t *testing.T) {
 	}
 	await(t, "calls that fail", func() bool { return failed.Load() > 0 })
 
-	startServer(t, dir, server.Port())
+	startServer(t, dir, server.LoopbackPort())
 	before := served.Load()
 	await(t, "calls that are served again", func() bool { return served.Load() > before+200 })
 	await(t, "ready again", func() bool { return p.Ready() == nil })
@@ -152,16 +152,16 @@ func TestARestartUnderLoad(t *testing.T) {
 // replaced.
 func TestARestartBetweenCalls(t *testing.T) {
 	server, dir := newServer(t)
-	p := newPool(t, server.URL())
+	p := newPool(t, server.DatabaseURL())
 	calls := map[string]func() error{
 		"Read": func() error {
 			return p.RunBatch(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
 		},
 		"ReadSnapshot": func() error {
-			return p.ReadSnapshot(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
+			return p.RunSnapshotBatch(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
 		},
 		"InTx": func() error {
-			return p.InTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+			return p.RunInTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 				_, err := tx.Exec(ctx, "select 1")
 				return err
 			})
@@ -181,7 +181,7 @@ func TestARestartBetweenCalls(t *testing.T) {
 			if err := server.Close(); err != nil {
 				tt.Fatal(err)
 			}
-			server = startServer(t, dir, server.Port())
+			server = startServer(t, dir, server.LoopbackPort())
 			for range 8 {
 				if err := call(); err != nil {
 					tt.Errorf("after the restart: %v", err)
@@ -193,10 +193,10 @@ func TestARestartBetweenCalls(t *testing.T) {
 
 func TestAServerThatTakesNoWritesIsNotUsed(t *testing.T) {
 	server, _ := newServer(t)
-	p := newPool(t, server.URL())
+	p := newPool(t, server.DatabaseURL())
 	runPool(t, p)
 	await(t, "ready", func() bool { return p.Ready() == nil })
-	conn := connect(t, server.URL())
+	conn := connect(t, server.DatabaseURL())
 	// As a primary that became a standby: connections stay, writes fail.
 	set := func(value string) {
 		run(t, conn, "alter system set default_transaction_read_only = "+value)
@@ -208,7 +208,7 @@ func TestAServerThatTakesNoWritesIsNotUsed(t *testing.T) {
 		t.Errorf("ready says %v", err)
 	}
 	write := func() error {
-		return p.InTx(t.Context(), postgres.Scope{Tenant: "t"}, func(ctx context.Context, tx postgres.Tx) error {
+		return p.RunInTx(t.Context(), postgres.Scope{Tenant: "t"}, func(ctx context.Context, tx postgres.Tx) error {
 			_, err := tx.Exec(ctx, "delete from tenant.resources")
 			return err
 		})
@@ -227,7 +227,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p := newPool(t, server.URL())
+	p := newPool(t, server.DatabaseURL())
 	runPool(t, p)
 	err := p.RunBatch(t.Context(), postgres.Scope{}, func(b *pgx.Batch) { b.Queue("select 1") })
 	if !errors.Is(err, postgres.ErrUnavailable) {
@@ -237,7 +237,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		err := p.Ready()
 		return err != nil && errors.Is(err, syscall.ECONNREFUSED)
 	})
-	if err := postgres.Migrate(t.Context(), owner(server.URL()), slog.New(slog.DiscardHandler)); !errors.Is(err, postgres.ErrUnavailable) {
+	if err := postgres.MigrateSchema(t.Context(), owner(server.DatabaseURL()), slog.New(slog.DiscardHandler)); !errors.Is(err, postgres.ErrUnavailable) {
 		t.Errorf("migrate says %v", err)
 	}
 }

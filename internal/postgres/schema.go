@@ -23,11 +23,11 @@ type Schema struct {
 
 type schemaAttempt struct{ err error }
 
-// NewAwaitedSchema returns a schema that another process migrates. Run fails at once if the database
+// NewSchemaWaiter returns a schema that another process migrates. Run fails at once if the database
 // has foreign migrations.
-func NewAwaitedSchema(pool *Pool, log *slog.Logger) *Schema {
+func NewSchemaWaiter(pool *Pool, log *slog.Logger) *Schema {
 	return newSchema(func(ctx context.Context) error {
-		err := pool.CheckSchema(ctx)
+		err := pool.CheckSchemaUpToDate(ctx)
 		if errors.Is(err, ErrSchemaIncompatible) {
 			return backoff.Permanent(err)
 		}
@@ -35,9 +35,9 @@ func NewAwaitedSchema(pool *Pool, log *slog.Logger) *Schema {
 	}, log)
 }
 
-// NewMigratedSchema returns a schema that this process migrates.
-func NewMigratedSchema(cfg Config, log *slog.Logger) *Schema {
-	return newSchema(func(ctx context.Context) error { return migrateSchema(ctx, cfg, log) }, log)
+// NewSchemaMigrator returns a schema that this process migrates.
+func NewSchemaMigrator(cfg Config, log *slog.Logger) *Schema {
+	return newSchema(func(ctx context.Context) error { return migrateMarkingPermanentErrors(ctx, cfg, log) }, log)
 }
 
 func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
@@ -46,9 +46,9 @@ func newSchema(prepare func(context.Context) error, log *slog.Logger) *Schema {
 	return s
 }
 
-// migrateSchema migrates the schema and marks errors that a retry cannot solve as permanent.
-func migrateSchema(ctx context.Context, cfg Config, log *slog.Logger) error {
-	err := Migrate(ctx, cfg, log)
+// migrateMarkingPermanentErrors migrates the schema and marks errors that a retry cannot solve as permanent.
+func migrateMarkingPermanentErrors(ctx context.Context, cfg Config, log *slog.Logger) error {
+	err := MigrateSchema(ctx, cfg, log)
 	if err != nil && !errors.Is(err, ErrUnavailable) {
 		return backoff.Permanent(err)
 	}
@@ -60,7 +60,7 @@ func (s *Schema) Ready() error { return s.state.Load().err }
 
 // Run prepares the schema until it succeeds once, then waits for ctx.
 func (s *Schema) Run(ctx context.Context) error {
-	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.prepareOnce)
+	err := backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}, s.prepareAndStoreResult)
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *Schema) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Schema) prepareOnce(ctx context.Context) error {
+func (s *Schema) prepareAndStoreResult(ctx context.Context) error {
 	err := s.prepare(ctx)
 	if ctx.Err() != nil || backoff.IsPermanent(err) {
 		return err

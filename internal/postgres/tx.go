@@ -39,46 +39,46 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
-// queueScope adds the statement that applies the scope to a batch.
-func (s Scope) queueScope(b *pgx.Batch, now *time.Time) {
+// queueApplyScope adds the statement that applies the scope to a batch.
+func (s Scope) queueApplyScope(b *pgx.Batch, into *time.Time) {
 	var discard string
 	if s.Role == "" {
-		b.Queue(setScope, s.Tenant).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, now) })
+		b.Queue(setScope, s.Tenant).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, into) })
 		return
 	}
-	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, now) })
+	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, into) })
 }
 
 // RunBatch runs the statements that queue adds to the batch, with their callbacks, in one round trip and one
 // transaction. Each statement has its own snapshot.
 //
-// A dead connection is replaced once, so fill may be called twice; its callbacks have not been
+// A dead connection is replaced once, so queue may be called twice; its callbacks have not been
 // called by then.
-func (p *Pool) RunBatch(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
-	return p.runBatchRetrying(ctx, func(b *pgx.Batch, now *time.Time) {
-		s.queueScope(b, now)
+func (p *Pool) RunBatch(ctx context.Context, scope Scope, queue func(*pgx.Batch)) error {
+	return p.runBatchWithOneRetry(ctx, func(b *pgx.Batch, now *time.Time) {
+		scope.queueApplyScope(b, now)
 		queue(b)
 	})
 }
 
-// ReadSnapshot is like Read, with one snapshot for all statements.
-func (p *Pool) ReadSnapshot(ctx context.Context, s Scope, queue func(*pgx.Batch)) error {
-	return p.runBatchRetrying(ctx, func(b *pgx.Batch, now *time.Time) {
+// RunSnapshotBatch is like RunBatch, with one snapshot for all statements.
+func (p *Pool) RunSnapshotBatch(ctx context.Context, scope Scope, queue func(*pgx.Batch)) error {
+	return p.runBatchWithOneRetry(ctx, func(b *pgx.Batch, now *time.Time) {
 		b.Queue("begin isolation level repeatable read read only")
-		s.queueScope(b, now)
+		scope.queueApplyScope(b, now)
 		queue(b)
 		b.Queue("commit")
 	})
 }
 
-func (p *Pool) runBatchRetrying(ctx context.Context, fill func(*pgx.Batch, *time.Time)) error {
+func (p *Pool) runBatchWithOneRetry(ctx context.Context, queue func(*pgx.Batch, *time.Time)) error {
 	for again := false; ; again = true {
 		var now time.Time // set by the first answer, before any callback of the caller
 		var b pgx.Batch
-		fill(&b, &now)
+		queue(&b, &now)
 		err := p.sendBatch(ctx, &b)
 		if err == nil || again || !now.IsZero() || !p.dropIdleConnsIfLost(ctx, err) {
-			return markUnavailable(ctx, err)
+			return markIfUnavailable(ctx, err)
 		}
 	}
 }
@@ -92,27 +92,27 @@ func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch) error {
 	return conn.SendBatch(ctx, b).Close()
 }
 
-// InTx runs fn in a transaction and commits if it returns nil. A transaction that the server aborts
-// because of a conflict (serialization, deadlock) is run again from the start, so fn must keep no
+// RunInTx calls run in a transaction and commits if it returns nil. A transaction that the server aborts
+// because of a conflict (serialization, deadlock) is run again from the start, so run must keep no
 // state between runs.
-func (p *Pool) InTx(ctx context.Context, s Scope, fn func(context.Context, Tx) error) error {
+func (p *Pool) RunInTx(ctx context.Context, scope Scope, run func(context.Context, Tx) error) error {
 	for try := 1; ; try++ {
-		err := p.tryTx(ctx, s, fn)
-		if code := Code(err); try == maxTries || ctx.Err() != nil || code != codeSerialization && code != codeDeadlock {
-			return markUnavailable(ctx, err)
+		err := p.runTxOnce(ctx, scope, run)
+		if code := SQLState(err); try == maxTries || ctx.Err() != nil || code != codeSerialization && code != codeDeadlock {
+			return markIfUnavailable(ctx, err)
 		}
 	}
 }
 
-func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) error) error {
-	tx, err := p.beginTx(ctx, s)
+func (p *Pool) runTxOnce(ctx context.Context, scope Scope, run func(context.Context, Tx) error) error {
+	tx, err := p.beginScopedTx(ctx, scope)
 	if err != nil && p.dropIdleConnsIfLost(ctx, err) {
-		tx, err = p.beginTx(ctx, s)
+		tx, err = p.beginScopedTx(ctx, scope)
 	}
 	if err != nil {
 		return err
 	}
-	err = fn(ctx, tx)
+	err = run(ctx, tx)
 	if err == nil {
 		err = tx.Commit(ctx)
 	}
@@ -124,14 +124,14 @@ func (p *Pool) tryTx(ctx context.Context, s Scope, fn func(context.Context, Tx) 
 	return err
 }
 
-func (p *Pool) beginTx(ctx context.Context, s Scope) (Tx, error) {
+func (p *Pool) beginScopedTx(ctx context.Context, scope Scope) (Tx, error) {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {
 		return Tx{}, fmt.Errorf("begin transaction: %w", err)
 	}
 	t := Tx{Tx: tx}
 	var b pgx.Batch
-	s.queueScope(&b, &t.Now)
+	scope.queueApplyScope(&b, &t.Now)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		rollbackTx(ctx, tx)
 		return Tx{}, fmt.Errorf("set the scope of a transaction: %w", err)
@@ -157,8 +157,8 @@ func (p *Pool) dropIdleConnsIfLost(ctx context.Context, err error) (dropped bool
 	return true
 }
 
-// brokenPipe reports whether err is a communication failure and not an answer.
-func brokenPipe(err error) bool {
+// isNetworkError reports whether err is a communication failure and not an answer.
+func isNetworkError(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)

@@ -115,11 +115,11 @@ func TestPostgresRestart(t *testing.T) {
 	t.Parallel()
 	cfg := serverConfig(t)
 	server := newPostgres(t, cfg)
-	cfg.Port = server.Port()
-	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(server.URL())}, quiet()); err != nil {
+	cfg.Port = server.LoopbackPort()
+	if err := postgres.MigrateSchema(t.Context(), postgres.Config{URL: settings.Secret(server.DatabaseURL())}, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	e := &editor{fixture: newFixtureOn(t, server.URL(), 1)}
+	e := &editor{fixture: newFixtureOn(t, server.DatabaseURL(), 1)}
 	e.gardenlet(50 * time.Millisecond)
 	e.witness()
 	for range 2 {

@@ -113,11 +113,11 @@ func newStorm(t *testing.T, seed uint64, plan stormPlan) *storm {
 			t.Error(err)
 		}
 	})
-	s.cfg.Port = s.server.Port()
-	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(s.server.URL())}, quiet()); err != nil {
+	s.cfg.Port = s.server.LoopbackPort()
+	if err := postgres.MigrateSchema(t.Context(), postgres.Config{URL: settings.Secret(s.server.DatabaseURL())}, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	s.editor = &editor{fixture: newFixtureOn(t, s.server.URL(), seed), api: newAPIWriter(t, s.server.URL())}
+	s.editor = &editor{fixture: newFixtureOn(t, s.server.DatabaseURL(), seed), api: newAPIWriter(t, s.server.DatabaseURL())}
 	s.timing = plan.timing
 	s.gardenlet(400 * time.Millisecond)
 	s.witness()

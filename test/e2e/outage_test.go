@@ -163,8 +163,8 @@ func TestPostgresRestart(t *testing.T) {
 	t.Parallel()
 	cfg := pgserver.Config{Dir: serverDir(t), Throwaway: true, Settings: map[string]string{"synchronous_commit": "on"}}
 	server := newPostgres(t, cfg)
-	cfg.Port = server.Port()
-	f := newFleet(t, mergeEnv(oneAdapter(), map[string]string{"DATABASE_URL": server.URL()}))
+	cfg.Port = server.LoopbackPort()
+	f := newFleet(t, mergeEnv(oneAdapter(), map[string]string{"DATABASE_URL": server.DatabaseURL()}))
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
 	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nhyperfleet_api: {endpoint: API}\nmessage_data: {generation: .generation}\n",
 		rabbitEnv(rabbit(t).Addr(), exchangeOf(t)))

@@ -48,7 +48,7 @@ func newLoop(ctx context.Context, p *process.Process, cfg Config, dataDir string
 
 // migrateEmbeddedDatabase migrates the embedded database before any other part uses it.
 func migrateEmbeddedDatabase(ctx context.Context, p *process.Process, cfg Config, dataDir string) error {
-	err := postgres.Migrate(ctx, cfg.API.Database, p.Log)
+	err := postgres.MigrateSchema(ctx, cfg.API.Database, p.Log)
 	if e, ok := errors.AsType[*postgres.IncompatibleSchemaError](err); ok {
 		return fmt.Errorf("%w: %s: remove the data folder %q and run 'fleetloop up' again", postgres.ErrSchemaIncompatible, e.Reason, dataDir)
 	}
@@ -63,7 +63,7 @@ func (l *loop) startPostgreSQL(ctx context.Context, p *process.Process, cfg Conf
 		return cfg, fmt.Errorf("start embedded PostgreSQL: %w", err)
 	}
 	l.parts = append(l.parts, lifecycle.Part{Name: "PostgreSQL", Run: server.Run, Ready: server.Ready, Close: server.Close})
-	l.audit = server.URL()
+	l.audit = server.DatabaseURL()
 	cfg.API.Database.URL = settings.Secret(l.audit)
 	if err := migrateEmbeddedDatabase(ctx, p, cfg, dataDir); err != nil {
 		return cfg, err

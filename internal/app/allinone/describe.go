@@ -42,7 +42,7 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 		return err
 	}
 	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: timelinestore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
-	_, keeperErr := timelinestore.NewKeeper(nil, 0, log, reg)
+	_, keeperErr := timelinestore.NewPartitionMaintainer(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg})
 	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))

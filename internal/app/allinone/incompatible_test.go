@@ -23,10 +23,10 @@ func TestUpRejectsDataOfAnOlderVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(server.URL())}, log); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), postgres.Config{URL: settings.Secret(server.DatabaseURL())}, log); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(t.Context(), server.URL())
+	conn, err := pgx.Connect(t.Context(), server.DatabaseURL())
 	if err != nil {
 		t.Fatal(err)
 	}

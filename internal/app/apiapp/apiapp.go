@@ -62,14 +62,14 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		return nil, "", err
 	}
 	tables := newSchema(cfg, pool, p.Log)
-	keeper, err := timelinestore.NewKeeper(pool, cfg.Timeline.Retention, p.Log, p.Metrics)
+	keeper, err := timelinestore.NewPartitionMaintainer(pool, cfg.Timeline.Retention, p.Log, p.Metrics)
 	if err != nil {
 		pool.Close()
 		return nil, "", err
 	}
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
-		Store:      pgstore.New(pool, pgstore.KeepRevisions(cmp.Or(cfg.RevisionLimit, fleetapi.DefaultRevisionLimit))),
+		Store:      pgstore.New(pool, pgstore.WithRevisionLimit(cmp.Or(cfg.RevisionLimit, fleetapi.DefaultRevisionLimit))),
 		Timeline:   timelinestore.New(pool),
 		Log:        p.Log,
 		Metrics:    p.Metrics,
@@ -86,16 +86,16 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 		return nil, "", fmt.Errorf("listen for requests to the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
 
-	server.OnShutdown(api.EndWatches)
+	server.OnShutdown(api.StopWatches)
 
 	return []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: tables.Run, Ready: tables.Ready},
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
-		{Name: "summary", Run: pgstore.NewRoller(pool, cfg.SummaryLabels, p.Log).Run},
+		{Name: "summary", Run: pgstore.NewRollupCounter(pool, cfg.SummaryLabels, p.Log).Run},
 		{Name: "timeline", Run: keeper.Run},
-		{Name: "watches", Run: api.RunWatches},
-		{Name: "cluster sync", Run: api.UpdateClustersFromSyncs},
+		{Name: "watches", Run: api.RunWatchHubs},
+		{Name: "cluster sync", Run: api.RunClusterStatusUpdates},
 		{Name: "fleet API", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	}, server.Addr(), nil
 }
@@ -103,7 +103,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle
 // newSchema returns a schema that migrates, or waits where another process migrates.
 func newSchema(cfg Part, pool *postgres.Pool, log *slog.Logger) *postgres.Schema {
 	if !cfg.Migrate {
-		return postgres.NewAwaitedSchema(pool, log)
+		return postgres.NewSchemaWaiter(pool, log)
 	}
-	return postgres.NewMigratedSchema(cfg.Database, log)
+	return postgres.NewSchemaMigrator(cfg.Database, log)
 }

@@ -78,5 +78,5 @@ func migrateDatabase(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return postgres.Migrate(ctx, cfg.Database, p.Log)
+	return postgres.MigrateSchema(ctx, cfg.Database, p.Log)
 }

@@ -238,7 +238,7 @@ func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, don
 	if err != nil {
 		return nil, nil, NewUsageError(err, "check DATABASE_URL")
 	}
-	if err := pool.CheckSchema(cmd.Context()); err != nil {
+	if err := pool.CheckSchemaUpToDate(cmd.Context()); err != nil {
 		pool.Close()
 		return nil, nil, explainAuditError(err)
 	}
@@ -254,7 +254,7 @@ func explainAuditError(err error) error {
 		f.next = "check that the database in DATABASE_URL is reachable from here"
 	case errors.Is(err, postgres.ErrSchemaBehind):
 		f.next = "run 'fleet-api migrate' to migrate it"
-	case postgres.Code(err) == noRight:
+	case postgres.SQLState(err) == noRight:
 		f.next = "as the owner of the database, grant execution_auditor to the login in DATABASE_URL"
 	}
 	return f

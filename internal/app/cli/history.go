@@ -147,7 +147,7 @@ func diffRevisions(from, to *v1.Revision) []changeevent.FieldChange {
 		}
 		return text
 	}
-	return append(timeline.DiffFields("spec", from.Spec, to.Spec), timeline.DiffFields("labels", labels(from), labels(to))...)
+	return append(timeline.DiffJSONFields("spec", from.Spec, to.Spec), timeline.DiffJSONFields("labels", labels(from), labels(to))...)
 }
 
 func newDiffCommand(s *session) *cobra.Command {

@@ -86,7 +86,7 @@ func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes
 		return nil, err
 	}
 	e.store = pgstore.New(pool, toEventSinks(sinks)...)
-	tables := postgres.NewAwaitedSchema(pool, p.Log)
+	tables := postgres.NewSchemaWaiter(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "cluster-worker schema", Run: tables.Run, Ready: tables.Ready},

@@ -105,7 +105,7 @@ func wantRefused(t *testing.T, conn *pgx.Conn, id string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = tx.Exec(t.Context(), "delete from tenant.resources where id = $1", id); postgres.Constraint(err) != "clusters_shoot_guard" {
+		if _, err = tx.Exec(t.Context(), "delete from tenant.resources where id = $1", id); postgres.ViolatedConstraint(err) != "clusters_shoot_guard" {
 			t.Errorf("%s removes the row of a cluster that has a Shoot: %v", role, err)
 		}
 		if err := tx.Rollback(t.Context()); err != nil {
@@ -176,7 +176,7 @@ func TestADeletedClusterKeepsItsRowWhileGardenerIsAway(t *testing.T) {
 	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
 	api.wantKept(id)
 	wantRefused(t, conn, id)
-	if _, err := conn.Exec(t.Context(), "truncate tenant.resources cascade"); postgres.Constraint(err) != "clusters_shoot_guard" {
+	if _, err := conn.Exec(t.Context(), "truncate tenant.resources cascade"); postgres.ViolatedConstraint(err) != "clusters_shoot_guard" {
 		t.Errorf("all rows can be removed at once: %v", err)
 	}
 

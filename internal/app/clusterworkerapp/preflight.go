@@ -58,7 +58,7 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 		return err
 	}
 	defer pool.Close()
-	if err := pool.CheckSchema(ctx); err != nil {
+	if err := pool.CheckSchemaUpToDate(ctx); err != nil {
 		return err
 	}
 	store := pgstore.New(pool)

@@ -180,7 +180,7 @@ func newSessionsAndDatabaseParts(
 	if err != nil {
 		return nil, nil, err
 	}
-	schema := postgres.NewAwaitedSchema(pool, p.Log)
+	schema := postgres.NewSchemaWaiter(pool, p.Log)
 	return session.New(cfg.Session, key, pgstore.New(pool), refresh, p.Log), []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: schema.Run, Ready: schema.Ready},

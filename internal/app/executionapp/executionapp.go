@@ -103,7 +103,7 @@ func newAuditing(cfg Part, p *process.Process) (auditor *audit.Auditor, database
 	if err != nil {
 		return nil, nil, err
 	}
-	tables := postgres.NewAwaitedSchema(pool, p.Log)
+	tables := postgres.NewSchemaWaiter(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "audit database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "audit schema", Run: tables.Run, Ready: tables.Ready},

@@ -39,9 +39,9 @@ func newTimedEvaluator(reg prometheus.Registerer, conditions execution.Condition
 	return c, reg.Register(c.took)
 }
 
-// Enter reserves a place that measures, and counts requests without a free place.
-func (c timedEvaluator) Enter(requester string) (execution.Place, error) {
-	p, err := c.Conditions.Enter(requester)
+// ReservePlace reserves a place that measures, and counts requests without a free place.
+func (c timedEvaluator) ReservePlace(requester string) (execution.Place, error) {
+	p, err := c.Conditions.ReservePlace(requester)
 	if err != nil {
 		c.took.WithLabelValues("deferred").Observe(0)
 		return nil, err
@@ -56,10 +56,10 @@ type timedEvaluationPlace struct {
 	took *prometheus.HistogramVec
 }
 
-// Evaluate evaluates a condition and measures the time.
-func (p timedEvaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+// EvaluateModule evaluates a condition and measures the time.
+func (p timedEvaluationPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	begin := time.Now()
-	passed, message, err = p.Place.Evaluate(ctx, module, input, now)
+	passed, message, err = p.Place.EvaluateModule(ctx, module, input, now)
 	result, retry := "failed", (*execution.RetryError)(nil)
 	switch {
 	case errors.Is(err, execution.ErrKilled):

@@ -85,29 +85,29 @@ func (p *policyConfigMaps) Run(ctx context.Context) error {
 // denied.
 func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigMap, retryIn time.Duration) (done bool) {
 	if cm == nil {
-		p.store.Unload()
+		p.store.UnloadPolicies()
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
 		return true
 	}
 	bound, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("the controller got too little CPU time within %s", p.timeout))
 	defer cancel()
-	err := p.store.Load(bound, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode]))
+	err := p.store.LoadPolicies(bound, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode]))
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, policy.ErrUnfinished):
-		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", retryIn, "active_hash", p.store.Status().Hash)
+		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", retryIn, "active_hash", p.store.GetStatus().Hash)
 		return false
 	case err != nil:
 		p.log.ErrorContext(ctx, "policies rejected, the previous ones stay active", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
 	default:
-		p.log.InfoContext(ctx, "policies loaded", "configmap", p.name, "version", cm.ResourceVersion, "hash", p.store.Status().Hash)
+		p.log.InfoContext(ctx, "policies loaded", "configmap", p.name, "version", cm.ResourceVersion, "hash", p.store.GetStatus().Hash)
 	}
 	return true
 }
 
 // Ready reports why decisions are impossible, or nil.
 func (p *policyConfigMaps) Ready() error {
-	s := p.store.Status()
+	s := p.store.GetStatus()
 	switch {
 	case s.Hash != "":
 		return nil
@@ -146,9 +146,9 @@ func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (exe
 // conditionEvaluator evaluates modules in Rego.
 type conditionEvaluator struct{ *policy.Evaluator }
 
-// Enter reserves a place for a requester.
-func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
-	p, err := c.Evaluator.Enter(requester)
+// ReservePlace reserves a place for a requester.
+func (c conditionEvaluator) ReservePlace(requester string) (execution.Place, error) {
+	p, err := c.Evaluator.ReservePlace(requester)
 	if err != nil {
 		return nil, toExecutionError(err)
 	}
@@ -158,19 +158,19 @@ func (c conditionEvaluator) Enter(requester string) (execution.Place, error) {
 // evaluationPlace is a reserved place for evaluations.
 type evaluationPlace struct{ *policy.EvaluationPlace }
 
-// Evaluate reports whether a condition holds.
-func (p evaluationPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
+// EvaluateModule reports whether a condition holds.
+func (p evaluationPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
-	passed, message, err = p.EvaluationPlace.Evaluate(ctx, module, text, now)
+	passed, message, err = p.EvaluationPlace.EvaluateModule(ctx, module, text, now)
 	return passed, message, toExecutionError(err)
 }
 
-// Compile reports why a condition can never hold.
-func (p evaluationPlace) Compile(ctx context.Context, module string) error {
-	return toExecutionError(p.EvaluationPlace.Compile(ctx, module))
+// CheckModule reports why a condition can never hold.
+func (p evaluationPlace) CheckModule(ctx context.Context, module string) error {
+	return toExecutionError(p.EvaluationPlace.CheckModule(ctx, module))
 }
 
 // toExecutionError converts an error to the error types of executions.

@@ -134,7 +134,7 @@ func TestShareWithoutRequester(t *testing.T) {
 			if g.Enter(gate.Claim{UID: types.UID(name), Key: types.NamespacedName{Name: name}, Action: "scale_deployment", Target: name, Requester: requester}, time.Now()).In {
 				running++
 			}
-			if _, err := slots.Enter(requester); err == nil {
+			if _, err := slots.ReservePlace(requester); err == nil {
 				evaluating++
 			}
 		}

@@ -219,7 +219,7 @@ func TestPhases(t *testing.T) {
 			if got := fleetapi.AggregateStatus(facts).Phase; verdict != fleetapi.ReportStored || got != tc.want {
 				t.Errorf("%s: %s and %s, want %s", tc.reason, verdict, got, tc.want)
 			}
-			if got := fleetapi.IsFinalized(facts); got != tc.finalized {
+			if got := fleetapi.IsDeletionComplete(facts); got != tc.finalized {
 				t.Errorf("%s: finalized is %t", tc.reason, got)
 			}
 		})

@@ -223,7 +223,7 @@ func TestOutagesAreNoted(t *testing.T) {
 		`select from tenant.cluster_sync_notifier`:   noRight,
 	} {
 		err := api.RunBatch(t.Context(), postgres.Scope{Tenant: "a"}, func(batch *pgx.Batch) { batch.Queue(sql) })
-		if postgres.Code(err) != code {
+		if postgres.SQLState(err) != code {
 			t.Errorf("%s: %v, want code %q", sql, err, code)
 		}
 	}

@@ -76,7 +76,7 @@ func (l *Listener) LastPingTime() time.Time {
 
 // Run listens until ctx ends. It replaces a broken connection.
 func (l *Listener) Run(ctx context.Context) error {
-	cc, err := l.cfg.ConnConfig()
+	cc, err := l.cfg.NewConnConfig()
 	if err != nil {
 		return fmt.Errorf("start database listener: %w", err)
 	}

@@ -230,7 +230,7 @@ func startServer(t *testing.T, dir string, port int) *pgserver.Server {
 			t.Error(err)
 		}
 	})
-	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(s.URL())}, slog.New(slog.DiscardHandler)); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), postgres.Config{URL: settings.Secret(s.DatabaseURL())}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -243,7 +243,7 @@ func TestNoWorkIsLostByARestart(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	server := startServer(t, dir, 0)
-	b := &bed{T: t, url: server.URL(), owner: connect(t, server.URL())}
+	b := &bed{T: t, url: server.DatabaseURL(), owner: connect(t, server.DatabaseURL())}
 	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker))
 	l := newListener(t, b.url)
 	b.await("it listens", func() bool { return l.Ready() == nil })
@@ -264,7 +264,7 @@ func TestNoWorkIsLostByARestart(t *testing.T) {
 	if _, err := b.store.WriteResults(t.Context(), []clusterworker.Result{done(c)}); err == nil {
 		t.Error("completed without a database")
 	}
-	startServer(t, dir, server.Port())
+	startServer(t, dir, server.LoopbackPort())
 	b.wantWake(l, "something may have been missed")
 	b.owner = connect(t, b.url)
 	b.complete(done(c)) // the claim is still valid

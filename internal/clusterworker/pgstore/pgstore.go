@@ -110,7 +110,7 @@ func (s *Store) StoreNames(ctx context.Context, names []clusterworker.ProposedNa
 			scanIntInto(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
 		})
 		switch {
-		case postgres.Code(err) == codeUniqueViolation:
+		case postgres.SQLState(err) == codeUniqueViolation:
 			return len(left), nil // another transaction took one of the names meanwhile
 		case err != nil:
 			return 0, err

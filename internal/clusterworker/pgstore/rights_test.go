@@ -53,7 +53,7 @@ func TestTheRightsOfAWorker(t *testing.T) {
 		`select tenant.retry_cluster_sync(gen_random_uuid())`:                     noRight,
 	} {
 		_, err := worker.Exec(t.Context(), sql)
-		if got := postgres.Code(err); got != want || want == "" && err != nil {
+		if got := postgres.SQLState(err); got != want || want == "" && err != nil {
 			t.Errorf("%s: %v, want code %q", sql, err, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 	} {
 		for _, scope := range []postgres.Scope{{Tenant: "a"}, {Role: postgres.RoleAllTenants}} {
 			err := api.RunBatch(t.Context(), scope, func(batch *pgx.Batch) { batch.Queue(sql) })
-			if postgres.Code(err) != noRight {
+			if postgres.SQLState(err) != noRight {
 				t.Errorf("%s as %+v: %v", sql, scope, err)
 			}
 		}

@@ -50,7 +50,7 @@ func (s *Store) Get(ctx context.Context, idHash session.Hash) (session.Record, e
 func (s *Store) UpdateLocked(
 	ctx context.Context, idHash session.Hash, change func(context.Context, session.Record) (session.Record, error),
 ) error {
-	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+	err := s.pool.RunInTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		r := session.Record{Hash: idHash}
 		if err := tx.QueryRow(ctx, lockSession, idHash[:]).Scan(&r.Sealed, &r.Seen, &r.Expires); err != nil {
 			return fmt.Errorf("lock session: %w", err)

@@ -154,7 +154,7 @@ func (g *guide) rightsAreGiven() {
 	const duplicate = "42710"
 	for _, begins := range []string{"create role execution_controller", "create role execution_auditor"} {
 		sql := g.does(begins)
-		if _, err := g.owner.Exec(g.Context(), sql); postgres.Code(err) != duplicate {
+		if _, err := g.owner.Exec(g.Context(), sql); postgres.SQLState(err) != duplicate {
 			g.Errorf("%s: %v, want that it is there", sql, err)
 		}
 	}
@@ -204,7 +204,7 @@ func (g *guide) prunes(noted string) {
 	const through = 41 - 7 // the events of June are left, with those of the execution that is lost
 	last := queryValue[[]byte](g.storeBed, `select hash from executor.execution_audit_event where position = $1`, through)
 	controller := audit.NewPostgresStore(openAs(g.TB, g.login("fleet_executions"), postgres.RoleExecutionController))
-	if _, err := controller.Maintain(g.Context(), retention); postgres.Code(err) != noRight {
+	if _, err := controller.Maintain(g.Context(), retention); postgres.SQLState(err) != noRight {
 		g.Errorf("90 days are not refused: %v", err)
 	}
 	conn := connect(g.TB, g.login("fleet_executions"))
@@ -215,7 +215,7 @@ func (g *guide) prunes(noted string) {
 	if err := hand(`set role ` + postgres.RoleExecutionController); err != nil {
 		g.Fatal(err)
 	}
-	if err := hand(`select executor.prune_audit('364 days')`); postgres.Code(err) != noRight {
+	if err := hand(`select executor.prune_audit('364 days')`); postgres.SQLState(err) != noRight {
 		g.Errorf("364 days are not refused: %v", err)
 	}
 	g.fleetloop(cli.CodeOK, "all 43 events are valid", "verify")

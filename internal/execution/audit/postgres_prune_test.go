@@ -163,7 +163,7 @@ func TestABrokenChainIsNotPruned(t *testing.T) {
 	b.wantBroken(audit.Changed, 2)
 	// Nor by the function alone, where it looks.
 	b.tamper(`delete from executor.execution_audit_event where position = 1`)
-	if _, err := b.owner.Exec(t.Context(), `select executor.prune_audit('90 days')`); postgres.Code(err) != "XX001" {
+	if _, err := b.owner.Exec(t.Context(), `select executor.prune_audit('90 days')`); postgres.SQLState(err) != "XX001" {
 		t.Errorf("%v", err)
 	}
 }
@@ -211,7 +211,7 @@ func TestPruningDuringVerification(t *testing.T) {
 	b.await("it waits", func() bool {
 		return queryValue[bool](b, `select exists (select from pg_locks where not granted and relation = 'executor.execution_summary'::regclass)`)
 	})
-	if _, err := b.owner.Exec(t.Context(), `select executor.prune_audit('90 days')`); postgres.Code(err) != "55P03" {
+	if _, err := b.owner.Exec(t.Context(), `select executor.prune_audit('90 days')`); postgres.SQLState(err) != "55P03" {
 		t.Errorf("%v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {

@@ -22,7 +22,7 @@ const eventPageSize = 1000
 // compares the end with the stored end. It pauses pruning but not appending.
 func (s *PostgresStore) Verify(ctx context.Context, checkpoints ...Position) (Report, error) {
 	var report Report
-	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+	err := s.pool.RunInTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		q := db.New(tx)
 		ends, err := q.AuditEnds(ctx)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -110,7 +110,7 @@ func (s *PostgresStore) List(ctx context.Context, f Filter, each func(*Event) er
 			p.Most = int64(min(left, eventPageSize))
 		}
 		var rows []db.Event
-		err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		err := s.pool.RunInTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 			var err error
 			rows, err = db.New(tx).ListAudit(ctx, p)
 			return err
@@ -154,7 +154,7 @@ func listParams(f Filter) db.ListAuditParams {
 // ListOpenExecutions returns the executions with neither an end nor a deletion on record.
 func (s *PostgresStore) ListOpenExecutions(ctx context.Context, p Page) ([]Record, error) {
 	var rows []db.Summary
-	err := s.pool.InTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+	err := s.pool.RunInTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		var err error
 		rows, err = db.New(tx).OpenExecutions(ctx, db.OpenExecutionsParams{After: p.After, Cluster: p.Cluster, Namespace: p.Namespace, Most: int64(p.Most)})
 		return err

@@ -70,7 +70,7 @@ func TestTheRights(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = tx.Exec(t.Context(), sql)
-			if got := postgres.Code(err); code != "any" && (got != code || code == "" && err != nil) {
+			if got := postgres.SQLState(err); code != "any" && (got != code || code == "" && err != nil) {
 				t.Errorf("%s as %s: %v, want code %q", sql, role, err, code)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {

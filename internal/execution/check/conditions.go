@@ -38,7 +38,7 @@ func (r *round) compilePostAndCheckPreConditions(ctx context.Context) error {
 			r.out.Results.PostConditionResults = addKilledPostCondition(r.out.Results.PostConditionResults, r.ke.Spec.PostConditions[:i], known[i])
 			continue
 		}
-		err := r.place.Compile(ctx, c.Rego)
+		err := r.place.CheckModule(ctx, c.Rego)
 		switch {
 		case err == nil:
 		case isInconclusive(ctx, err):
@@ -84,10 +84,10 @@ func (r *round) takeEvaluationSlot(conditionCount int) (leave func(), err error)
 	if conditionCount == 0 {
 		return func() {}, nil
 	}
-	if r.place, err = r.checker.deps.Conditions.Enter(r.ke.Spec.RequestedBy); err != nil {
+	if r.place, err = r.checker.deps.Conditions.ReservePlace(r.ke.Spec.RequestedBy); err != nil {
 		return nil, fmt.Errorf("evaluate conditions: %w", err)
 	}
-	return r.place.Leave, nil
+	return r.place.ReleasePlace, nil
 }
 
 func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
@@ -372,7 +372,7 @@ func (t timing) evaluateCondition(ctx context.Context, place execution.Place, c 
 	case t.noSecrets != "" && usesInvalidSecrets(c):
 		return false, "", errors.New(t.noSecrets)
 	}
-	return place.Evaluate(ctx, c.Rego, input, t.now)
+	return place.EvaluateModule(ctx, c.Rego, input, t.now)
 }
 
 // nextEvaluationDelay returns the delay until the earliest evaluation of a condition that can still become

@@ -19,23 +19,23 @@ type fakeConditions struct {
 	held   int // places
 }
 
-// Enter gives a place.
-func (c *fakeConditions) Enter(string) (execution.Place, error) {
+// ReservePlace gives a place.
+func (c *fakeConditions) ReservePlace(string) (execution.Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held++
 	return c, nil
 }
 
-// Leave takes it back.
-func (c *fakeConditions) Leave() {
+// ReleasePlace takes it back.
+func (c *fakeConditions) ReleasePlace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held--
 }
 
-// Compile knows one module that is malformed.
-func (c *fakeConditions) Compile(_ context.Context, module string) error {
+// CheckModule knows one module that is malformed.
+func (c *fakeConditions) CheckModule(_ context.Context, module string) error {
 	return map[string]error{
 		"malformed": fmt.Errorf("%w: line 3", execution.ErrMalformed),
 		"killed":    fmt.Errorf("%w: it took too much", execution.ErrKilled),
@@ -43,8 +43,8 @@ func (c *fakeConditions) Compile(_ context.Context, module string) error {
 	}[module]
 }
 
-func (c *fakeConditions) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
-	if err := c.Compile(ctx, module); err != nil {
+func (c *fakeConditions) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+	if err := c.CheckModule(ctx, module); err != nil {
 		return false, "", err
 	}
 	c.mu.Lock()

@@ -43,7 +43,7 @@ func FuzzObjects(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := policy.CheckInput(text); err != nil {
+		if err := policy.CheckPolicyInput(text); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
 		if size, err := json.Marshal(in.Target.Object); err != nil || len(size) > 32<<10 {

@@ -168,7 +168,7 @@ func wantSchema(t *testing.T, in *execution.Input) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := policy.CheckInput(raw); err != nil {
+	if err := policy.CheckPolicyInput(raw); err != nil {
 		t.Error(err)
 	}
 }

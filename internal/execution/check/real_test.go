@@ -37,7 +37,7 @@ func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decisio
 	if err != nil {
 		return execution.Decision{}, err
 	}
-	if err := policy.CheckInput(text); err != nil {
+	if err := policy.CheckPolicyInput(text); err != nil {
 		return execution.Decision{}, err
 	}
 	d, hash, err := l.store.Decide(ctx, text, begun)
@@ -50,8 +50,8 @@ func (l law) Decide(ctx context.Context, in *execution.Input) (execution.Decisio
 // rego evaluates conditions as the program does.
 type rego struct{ *policy.Evaluator }
 
-func (r rego) Enter(requester string) (execution.Place, error) {
-	p, err := r.Evaluator.Enter(requester)
+func (r rego) ReservePlace(requester string) (execution.Place, error) {
+	p, err := r.Evaluator.ReservePlace(requester)
 	if retry := (*policy.RetryError)(nil); errors.As(err, &retry) {
 		return nil, &execution.RetryError{After: retry.After, Err: err}
 	}
@@ -60,12 +60,12 @@ func (r rego) Enter(requester string) (execution.Place, error) {
 
 type regoPlace struct{ *policy.EvaluationPlace }
 
-func (p regoPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+func (p regoPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
 	text, err := json.Marshal(input)
 	if err != nil {
 		return false, "", err
 	}
-	return p.EvaluationPlace.Evaluate(ctx, module, text, now)
+	return p.EvaluationPlace.EvaluateModule(ctx, module, text, now)
 }
 
 // crowded are conditions of so many requesters that none is evaluated before each of
@@ -78,8 +78,8 @@ type crowded struct {
 	once sync.Map // by requester
 }
 
-func (c *crowded) Enter(requester string) (execution.Place, error) {
-	p, err := c.rego.Enter(requester)
+func (c *crowded) ReservePlace(requester string) (execution.Place, error) {
+	p, err := c.rego.ReservePlace(requester)
 	if err != nil {
 		c.refused.Add(1)
 	}
@@ -94,10 +94,10 @@ type crowdedPlace struct {
 	of *crowded
 }
 
-func (p crowdedPlace) Evaluate(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
+func (p crowdedPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (bool, string, error) {
 	p.of.missing.Wait()
 	p.of.evaluated.Add(1)
-	return p.Place.Evaluate(ctx, module, input, now)
+	return p.Place.EvaluateModule(ctx, module, input, now)
 }
 
 // TestManyRequestersGetThrough verifies that more requesters than slots succeed: each evaluates all
@@ -151,7 +151,7 @@ func (r *fixture) realChecker(t *testing.T) *check.Checker {
 		t.Fatal(err)
 	}
 	store := policy.NewStore(0, nil)
-	if err := store.Load(t.Context(), files, policy.Enforce); err != nil {
+	if err := store.LoadPolicies(t.Context(), files, policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
 	g, err := gate.New(gate.Config{})

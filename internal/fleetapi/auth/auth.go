@@ -53,25 +53,25 @@ type Principal struct {
 	Unrestricted bool
 }
 
-// Has reports whether the principal has the role.
-func (p Principal) Has(r Role) bool { return slices.Contains(p.Roles, r) }
+// HasRole reports whether the principal has the role.
+func (p Principal) HasRole(r Role) bool { return slices.Contains(p.Roles, r) }
 
-// ReadsAll reports whether the principal sees the resources of all tenants.
-func (p Principal) ReadsAll() bool {
-	return p.Unrestricted || p.Has(System) || p.Has(Viewer) || p.Has(Operator)
+// CanReadAllTenants reports whether the principal sees the resources of all tenants.
+func (p Principal) CanReadAllTenants() bool {
+	return p.Unrestricted || p.HasRole(System) || p.HasRole(Viewer) || p.HasRole(Operator)
 }
 
-// Changes reports whether the principal may create, change and delete the resources it sees.
-func (p Principal) Changes() bool {
-	return p.Unrestricted || p.Has(Operator) || !p.ReadsAll()
+// CanChangeResources reports whether the principal may create, change and delete the resources it sees.
+func (p Principal) CanChangeResources() bool {
+	return p.Unrestricted || p.HasRole(Operator) || !p.CanReadAllTenants()
 }
 
-// Steers reports whether the principal may control the sync of the clusters it sees, and submit
+// CanControlSync reports whether the principal may control the sync of the clusters it sees, and submit
 // change events for them.
-func (p Principal) Steers() bool { return p.Changes() || p.Has(System) }
+func (p Principal) CanControlSync() bool { return p.CanChangeResources() || p.HasRole(System) }
 
-// Reports reports whether the principal may write the reports of adapters.
-func (p Principal) Reports() bool { return p.Unrestricted || p.Has(System) }
+// CanReportStatus reports whether the principal may write the reports of adapters.
+func (p Principal) CanReportStatus() bool { return p.Unrestricted || p.HasRole(System) }
 
 // Errors of Authenticate.
 var (
@@ -189,8 +189,8 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 
 // Authenticate returns the principal of a request with the given Authorization header. Its errors
 // are, or wrap, those of this package.
-func (a *Authenticator) Authenticate(ctx context.Context, header string) (Principal, error) {
-	token := httpserver.TokenFromHeader(header)
+func (a *Authenticator) Authenticate(ctx context.Context, authorizationHeader string) (Principal, error) {
+	token := httpserver.TokenFromHeader(authorizationHeader)
 	if a.anonymous {
 		subject := cmp.Or(a.names[token], "anonymous")
 		return Principal{Subject: subject, Tenant: DefaultTenant, Unrestricted: true}, nil
@@ -203,7 +203,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, header string) (Princi
 			return p, nil
 		}
 	}
-	if i, ok := a.issuers[claimedIssuer(token)]; ok {
+	if i, ok := a.issuers[readUnverifiedIssuer(token)]; ok {
 		return i.verifyToken(ctx, token)
 	}
 	return Principal{}, fmt.Errorf("%w: it matches no configured token and no configured issuer", ErrInvalidToken)

@@ -31,7 +31,7 @@ const (
 type issuer struct {
 	cfg    Issuer
 	client *http.Client
-	fetch  *fetcher
+	fetch  *rateLimitedTransport
 
 	discovering chan struct{} // holds one; its holder may set keys
 	keys        atomic.Pointer[oidc.RemoteKeySet]
@@ -45,8 +45,8 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 		cfg.Algorithms = []string{oidc.RS256, oidc.ES256, oidc.EdDSA}
 	}
 	for _, alg := range cfg.Algorithms {
-		if !slices.Contains(asymmetricAlgorithms(), alg) {
-			return nil, fmt.Errorf("unknown algorithm %q; use one of %s", alg, strings.Join(asymmetricAlgorithms(), ", "))
+		if !slices.Contains(listAsymmetricAlgorithms(), alg) {
+			return nil, fmt.Errorf("unknown algorithm %q; use one of %s", alg, strings.Join(listAsymmetricAlgorithms(), ", "))
 		}
 	}
 	if cfg.Issuer == "" || cfg.Audience == "" {
@@ -55,7 +55,7 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	if client == nil {
 		client = &http.Client{Timeout: fetchTimeout}
 	}
-	f := &fetcher{next: client.Transport, limit: rate.NewLimiter(fetchesPerSecond, fetchBurst)}
+	f := &rateLimitedTransport{next: client.Transport, limit: rate.NewLimiter(fetchesPerSecond, fetchBurst)}
 	if f.next == nil {
 		f.next = http.DefaultTransport
 	}
@@ -64,9 +64,9 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	return &issuer{cfg: cfg, client: &own, fetch: f, discovering: make(chan struct{}, 1)}, nil
 }
 
-// asymmetricAlgorithms returns the algorithms whose keys an issuer can publish. A symmetric one would use a
+// listAsymmetricAlgorithms returns the algorithms whose keys an issuer can publish. A symmetric one would use a
 // public key as a secret.
-func asymmetricAlgorithms() []string {
+func listAsymmetricAlgorithms() []string {
 	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
 		oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
@@ -74,7 +74,7 @@ func asymmetricAlgorithms() []string {
 }
 
 func (i *issuer) verifyToken(ctx context.Context, token string) (Principal, error) {
-	keys, err := i.keySet(ctx)
+	keys, err := i.getOrDiscoverKeys(ctx)
 	if err != nil {
 		return Principal{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -92,11 +92,11 @@ func (i *issuer) verifyToken(ctx context.Context, token string) (Principal, erro
 	case err != nil:
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
-	return i.newPrincipal(t)
+	return i.newPrincipalFromToken(t)
 }
 
-// keySet returns the issuer's keys. It discovers them at the first token of the issuer.
-func (i *issuer) keySet(ctx context.Context) (*oidc.RemoteKeySet, error) {
+// getOrDiscoverKeys returns the issuer's keys. It discovers them at the first token of the issuer.
+func (i *issuer) getOrDiscoverKeys(ctx context.Context) (*oidc.RemoteKeySet, error) {
 	if k := i.keys.Load(); k != nil {
 		return k, nil
 	}
@@ -130,12 +130,12 @@ func (i *issuer) keySet(ctx context.Context) (*oidc.RemoteKeySet, error) {
 	return k, nil
 }
 
-func (i *issuer) newPrincipal(t *oidc.IDToken) (Principal, error) {
+func (i *issuer) newPrincipalFromToken(token *oidc.IDToken) (Principal, error) {
 	var claims map[string]any
-	if err := t.Claims(&claims); err != nil {
+	if err := token.Claims(&claims); err != nil {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
-	p := Principal{Subject: t.Subject, Expires: t.Expiry}
+	p := Principal{Subject: token.Subject, Expires: token.Expiry}
 	if !httpserver.IsValidSubjectOrTenant(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: its subject is missing or invalid", ErrInvalidToken)
 	}
@@ -145,7 +145,7 @@ func (i *issuer) newPrincipal(t *oidc.IDToken) (Principal, error) {
 		}
 		p.Tenant = tenant
 	}
-	given := splitWords(findClaim(claims, i.cfg.RolesClaim))
+	given := listClaimWords(findClaim(claims, i.cfg.RolesClaim))
 	for _, r := range []struct {
 		called string
 		role   Role
@@ -159,20 +159,20 @@ func (i *issuer) newPrincipal(t *oidc.IDToken) (Principal, error) {
 
 // findClaim follows a dotted path into the claims. A claim whose name contains the dots, as
 // namespaced ones do, takes precedence.
-func findClaim(claims map[string]any, path string) any {
-	if v, ok := claims[path]; ok {
+func findClaim(claims map[string]any, dottedPath string) any {
+	if v, ok := claims[dottedPath]; ok {
 		return v
 	}
-	head, rest, nested := strings.Cut(path, ".")
+	head, rest, nested := strings.Cut(dottedPath, ".")
 	if inner, ok := claims[head].(map[string]any); ok && nested {
 		return findClaim(inner, rest)
 	}
 	return nil
 }
 
-// splitWords parses a list of texts, or one text of words separated by spaces.
-func splitWords(v any) []string {
-	switch v := v.(type) {
+// listClaimWords parses a list of texts, or one text of words separated by spaces.
+func listClaimWords(claim any) []string {
+	switch v := claim.(type) {
 	case string:
 		return strings.Fields(v)
 	case []any:
@@ -187,9 +187,9 @@ func splitWords(v any) []string {
 	return nil
 }
 
-// claimedIssuer returns the unverified issuer of a JWT, "" if the token is no JWT. It only selects
+// readUnverifiedIssuer returns the unverified issuer of a JWT, "" if the token is no JWT. It only selects
 // the issuer that verifies the token.
-func claimedIssuer(token string) string {
+func readUnverifiedIssuer(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return ""
@@ -209,15 +209,15 @@ func claimedIssuer(token string) string {
 
 var errTooManyFetches = errors.New("the issuer's keys were requested too often; retry later")
 
-// A fetcher sends rate-limited requests to an issuer and counts failures.
-type fetcher struct {
+// A rateLimitedTransport sends rate-limited requests to an issuer and counts failures.
+type rateLimitedTransport struct {
 	next     http.RoundTripper
 	limit    *rate.Limiter
 	failures atomic.Int64
 }
 
 // RoundTrip sends one request.
-func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f *rateLimitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.limit.Allow() {
 		f.failures.Add(1)
 		return nil, errTooManyFetches

@@ -10,11 +10,11 @@ import (
 
 // A tokenList is the content of a token file.
 type tokenList struct {
-	Tokens []entry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
+	Tokens []tokenEntry `key:"tokens" validate:"dive" doc:"Accepted tokens."`
 }
 
-// An entry is one token. Exactly one of Token and SHA256, the token's hexadecimal hash, is set.
-type entry struct {
+// A tokenEntry is one token. Exactly one of Token and SHA256, the token's hexadecimal hash, is set.
+type tokenEntry struct {
 	Token   settings.Secret `key:"token" doc:"The token."`
 	SHA256  string          `key:"sha256" doc:"SHA-256 of the token in hexadecimal, so that the file holds no secret."`
 	Subject string          `key:"subject" validate:"required" doc:"Name of the token's owner, as shown in created_by and in the log."`
@@ -38,7 +38,7 @@ func readTokenFile(path string) ([]httpserver.BearerToken[Principal], error) {
 	return tokens, nil
 }
 
-func (e entry) checkTenantAndRoles() error {
+func (e tokenEntry) checkTenantAndRoles() error {
 	switch {
 	case e.Tenant == "" && len(e.Roles) == 0:
 		return fmt.Errorf("must have a tenant or one of the roles %q, %q and %q", System, Viewer, Operator)

@@ -37,9 +37,9 @@ left join lateral (select * from tenant.resources where id = of_id and kind = of
 where age = 1%s
 order by at_xact, at_seq`
 
-// changesStatement returns the statement for one kind, or for all.
-func changesStatement(q fleetapi.ChangeQuery) *clause {
-	c := new(clause)
+// buildChangesQuery returns the statement for one kind, or for all.
+func buildChangesQuery(q fleetapi.ChangeQuery) *sqlBuilder {
+	c := new(sqlBuilder)
 	c.args = []any{q.After.Xact, q.After.Seq, q.Limit}
 	of := ""
 	if q.Kind != "" {
@@ -49,7 +49,7 @@ func changesStatement(q fleetapi.ChangeQuery) *clause {
 	if q.Stepwise {
 		relabelled, row, still, also = "labels_changed", "kind, id, tenant", " and tenant = of_tenant", " or relabelled_last"
 	}
-	c.writeSQL(fmt.Sprintf(changes, relabelled, row, of, still, shootOf("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
+	c.writeSQL(fmt.Sprintf(changes, relabelled, row, of, still, joinShootColumnsSQL("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
 	return c
 }
 
@@ -59,14 +59,16 @@ const renewBatch = 100_000
 // errOtherHistory means that the feed belongs to another history of the database.
 var errOtherHistory = errors.New("the change feed belongs to another database")
 
-// Changes calls visit for the settled changes after a cursor.
-func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
+// VisitChanges calls visit for the settled changes after a cursor.
+func (s *Store) VisitChanges(
+	ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error,
+) (next watch.Cursor, hasMore bool, err error) {
 	// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
-	next, more, err = peekHorizon(ctx, s.pool, q)
+	next, hasMore, err = peekForChanges(ctx, s.pool, q)
 	visiting := visitor[*fleetapi.Change]{visit: visit}
-	if err == nil && more {
-		err = readFeedRenewingEpoch(ctx, s.pool, func() error {
-			next, more, err = readChanges(ctx, s.pool, scope, q, visiting.visitItem)
+	if err == nil && hasMore {
+		err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
+			next, hasMore, err = readChangesInSnapshot(ctx, s.pool, scope, q, visiting.visitAndKeepError)
 			return err
 		})
 	}
@@ -76,81 +78,83 @@ func (s *Store) Changes(ctx context.Context, scope fleetapi.Scope, q fleetapi.Ch
 	case errors.Is(err, fleetapi.ErrCursorExpired):
 		return watch.Cursor{}, false, fleetapi.ErrCursorExpired
 	case err != nil:
-		return watch.Cursor{}, false, wrapError(err, "read the changes")
+		return watch.Cursor{}, false, wrapAndMarkUnavailable(err, "read the changes")
 	}
-	return next, more, nil
+	return next, hasMore, nil
 }
 
-// peekHorizon returns the horizon, and whether there are changes between the cursor of a query and
+// peekForChanges returns the horizon, and whether there are changes between the cursor of a query and
 // the horizon.
-func peekHorizon(ctx context.Context, pool *postgres.Pool, q fleetapi.ChangeQuery) (next watch.Cursor, more bool, err error) {
-	err = readFeedRenewingEpoch(ctx, pool, func() error {
-		return pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
-			queueBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-				next, err = horizonNotBefore(q.After, bounds)
-				more = bounds.More
+func peekForChanges(ctx context.Context, pool *postgres.Pool, q fleetapi.ChangeQuery) (latest watch.Cursor, hasChanges bool, err error) {
+	err = retryReadAfterEpochRenewal(ctx, pool, func() error {
+		return pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
+			queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
+				latest, err = validateAndAdvanceCursor(q.After, bounds)
+				hasChanges = bounds.More
 				return err
 			})
 		})
 	})
-	return next, more, err
+	return latest, hasChanges, err
 }
 
-// readChanges reads the changes after the cursor of a query.
-func readChanges(ctx context.Context, pool *postgres.Pool, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error) (next watch.Cursor, more bool, err error) {
-	statement := changesStatement(q)
-	err = pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		queueBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-			next, err = horizonNotBefore(q.After, bounds)
+// readChangesInSnapshot reads the changes after the cursor of a query.
+func readChangesInSnapshot(
+	ctx context.Context, pool *postgres.Pool, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error,
+) (next watch.Cursor, hasMore bool, err error) {
+	statement := buildChangesQuery(q)
+	err = pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+		queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
+			next, err = validateAndAdvanceCursor(q.After, bounds)
 			return err
 		})
 		b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
-			last, read, err := visitChanges(rows, visit)
-			if more = read == q.Limit; more {
+			last, read, err := scanChanges(rows, visit)
+			if hasMore = read == q.Limit; hasMore {
 				next.Position = last
 			}
 			return err
 		})
 	})
-	return next, more, err
+	return next, hasMore, err
 }
 
-// Horizon returns the cursor after all changes that are settled now.
-func (s *Store) Horizon(ctx context.Context) (next watch.Cursor, err error) {
-	err = readFeedRenewingEpoch(ctx, s.pool, func() error {
-		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
-			queueBounds(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
-				next, err = horizonCursor(bounds)
+// ReadLatestCursor returns the cursor after all changes that are settled now.
+func (s *Store) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err error) {
+	err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
+		return s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
+			queueReadFeedBounds(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
+				latest, err = newSettledCursor(bounds)
 				return err
 			})
 		})
 	})
 	if err != nil {
-		return watch.Cursor{}, wrapError(err, "read the bounds of the change feed")
+		return watch.Cursor{}, wrapAndMarkUnavailable(err, "read the bounds of the change feed")
 	}
-	return next, nil
+	return latest, nil
 }
 
-// State returns the visible state of the changes of a kind.
-func (s *Store) State(ctx context.Context, kind string) (state watch.FeedState, err error) {
-	err = readFeedRenewingEpoch(ctx, s.pool, func() error {
-		return s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) { queueState(b, kind, &state) })
+// ReadFeedState returns the visible state of the changes of a kind.
+func (s *Store) ReadFeedState(ctx context.Context, kind string) (state watch.FeedState, err error) {
+	err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
+		return s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) { queueReadFeedState(b, kind, &state) })
 	})
 	if err != nil {
-		return watch.FeedState{}, wrapError(err, "read the state of the change feed")
+		return watch.FeedState{}, wrapAndMarkUnavailable(err, "read the state of the change feed")
 	}
 	return state, nil
 }
 
-// readFeedRenewingEpoch runs a read of the feed. If the database has been restored since, the feed begins a new
+// retryReadAfterEpochRenewal runs a read of the feed. If the database has been restored since, the feed begins a new
 // epoch and the read runs again.
-func readFeedRenewingEpoch(ctx context.Context, pool *postgres.Pool, read func() error) error {
+func retryReadAfterEpochRenewal(ctx context.Context, pool *postgres.Pool, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
 	for done := false; !done; {
-		err := pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+		err := pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
 			b.Queue(db.RenewFeed, renewBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
 		})
 		if err != nil {
@@ -160,77 +164,77 @@ func readFeedRenewingEpoch(ctx context.Context, pool *postgres.Pool, read func()
 	return read()
 }
 
-// queueState adds the read of a kind's state to a batch.
-func queueState(b *pgx.Batch, kind string, state *watch.FeedState) {
+// queueReadFeedState adds the read of a kind's state to a batch.
+func queueReadFeedState(b *pgx.Batch, kind string, into *watch.FeedState) {
 	b.Queue(db.FeedState, kind).QueryRow(func(row pgx.Row) error {
 		var r db.FeedStateRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq, &r.Pending); err != nil {
 			return err
 		}
 		var err error
-		*state = watch.FeedState{Newest: watch.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
-		state.Epoch, err = parseEpoch(r.Epoch, r.Current)
+		*into = watch.FeedState{Newest: watch.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
+		into.Epoch, err = parseEpochIfCurrent(r.Epoch, r.Current)
 		return err
 	})
 }
 
-// queueBounds adds the read of a query's bounds to a batch.
-func queueBounds(b *pgx.Batch, q fleetapi.ChangeQuery, use func(*db.FeedBoundsRow) error) {
+// queueReadFeedBounds adds the read of a query's bounds to a batch.
+func queueReadFeedBounds(b *pgx.Batch, q fleetapi.ChangeQuery, handle func(*db.FeedBoundsRow) error) {
 	b.Queue(db.FeedBounds, q.Kind, q.After.Xact, q.After.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.FeedBoundsRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.PrunedXact, &r.PrunedSeq, &r.Settled, &r.LastXact, &r.LastSeq, &r.Known, &r.More); err != nil {
 			return err
 		}
-		return use(&r)
+		return handle(&r)
 	})
 }
 
-// horizonCursor returns the position of the last change before the oldest running transaction.
+// newSettledCursor returns the position of the last change before the oldest running transaction.
 // Transactions between the two were rolled back or changed nothing, and must not be used as
 // positions: after a crash the server may reuse their numbers. The number of a committed
 // transaction with changes is never reused.
-func horizonCursor(r *db.FeedBoundsRow) (watch.Cursor, error) {
-	id, err := parseEpoch(r.Epoch, r.Current)
-	return watch.Cursor{Epoch: id, Position: watch.Position{Xact: r.LastXact, Seq: r.LastSeq}}, err
+func newSettledCursor(bounds *db.FeedBoundsRow) (settled watch.Cursor, err error) {
+	id, err := parseEpochIfCurrent(bounds.Epoch, bounds.Current)
+	return watch.Cursor{Epoch: id, Position: watch.Position{Xact: bounds.LastXact, Seq: bounds.LastSeq}}, err
 }
 
-func parseEpoch(text string, isCurrent bool) (uuid.UUID, error) {
+func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err error) {
 	if !isCurrent {
 		return uuid.UUID{}, errOtherHistory
 	}
-	return uuid.Parse(text)
+	return uuid.Parse(epochText)
 }
 
-// horizonNotBefore returns the later of the horizon and the cursor. It fails if changes after the
+// validateAndAdvanceCursor returns the later of the horizon and the cursor. It fails if changes after the
 // cursor were pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be
 // at a running transaction.)
-func horizonNotBefore(after watch.Cursor, r *db.FeedBoundsRow) (watch.Cursor, error) {
-	next, err := horizonCursor(r)
-	pruned := watch.Position{Xact: r.PrunedXact, Seq: r.PrunedSeq}
-	if err == nil && (after.Epoch != next.Epoch || after.Compare(pruned) < 0 || after.Xact > r.Known) {
+func validateAndAdvanceCursor(cursor watch.Cursor, bounds *db.FeedBoundsRow) (advanced watch.Cursor, err error) {
+	next, err := newSettledCursor(bounds)
+	pruned := watch.Position{Xact: bounds.PrunedXact, Seq: bounds.PrunedSeq}
+	if err == nil && (cursor.Epoch != next.Epoch || cursor.Compare(pruned) < 0 || cursor.Xact > bounds.Known) {
 		err = fleetapi.ErrCursorExpired
 	}
-	if next.Compare(after.Position) < 0 {
-		next.Position = after.Position
+	if next.Compare(cursor.Position) < 0 {
+		next.Position = cursor.Position
 	}
 	return next, err
 }
 
-// visitChanges calls visit for every change. The change and its record are reused for the next one.
+// scanChanges calls visit for every change. The change and its record are reused for the next one.
 // It returns the position of the last change, and the number of log entries.
-func visitChanges(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch.Position, read int, err error) {
+func scanChanges(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch.Position, logEntries int, err error) {
 	var row pageRow
 	var rec fleetapi.Record
 	var c fleetapi.Change
-	of := []any{&c.At.Xact, &c.At.Seq, &c.Key.Kind, &c.Key.ID, &c.Tenant, &c.Relabelled, &read}
-	there := append(row.scanTargets(&rec), of...)
+	of := []any{&c.At.Xact, &c.At.Seq, &c.Key.Kind, &c.Key.ID, &c.Tenant, &c.Relabelled, &logEntries}
+	there := append(row.buildScanTargets(&rec), of...)
 	gone := append(make([]any, len(there)-len(of)), of...) // columns without a target are skipped
 	for rows.Next() {
 		c.Record = nil
 		if rows.RawValues()[0] == nil {
 			err = rows.Scan(gone...)
 		} else if err = rows.Scan(there...); err == nil {
-			row.fillRecord(&rec)
+			row.copyToRecord(&rec)
 			rec.Kind = c.Key.Kind
 			c.Record = &rec
 		}
@@ -238,9 +242,9 @@ func visitChanges(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch
 			err = visit(&c)
 		}
 		if err != nil {
-			return last, read, err
+			return last, logEntries, err
 		}
 		last = c.At
 	}
-	return last, read, rows.Err()
+	return last, logEntries, rows.Err()
 }

@@ -33,7 +33,7 @@ func newDatabase(t *testing.T) *database {
 	t.Helper()
 	url := pgtest.NewDatabaseURL(t)
 	d := &database{pgstore.New(pgtest.Open(t, url)), url, connectTo(t, url)}
-	if _, err := d.Horizon(t.Context()); err != nil { // the database is a copy, and begins a new epoch
+	if _, err := d.ReadLatestCursor(t.Context()); err != nil { // the database is a copy, and begins a new epoch
 		t.Fatal(err)
 	}
 	return d
@@ -68,7 +68,7 @@ type follower struct {
 
 func (d *database) follower(t *testing.T, kind string, scope fleetapi.Scope) *follower {
 	t.Helper()
-	at, err := d.Horizon(t.Context())
+	at, err := d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func (d *database) follower(t *testing.T, kind string, scope fleetapi.Scope) *fo
 
 // read reads changes, and reports whether there may be more.
 func (f *follower) read(ctx context.Context, s *pgstore.Store) (bool, error) {
-	next, more, err := s.Changes(ctx, f.scope, fleetapi.ChangeQuery{Kind: f.kind, After: f.at, Limit: f.limit}, func(c *fleetapi.Change) error {
+	next, more, err := s.VisitChanges(ctx, f.scope, fleetapi.ChangeQuery{Kind: f.kind, After: f.at, Limit: f.limit}, func(c *fleetapi.Change) error {
 		if c.At.Compare(f.at.Position) <= 0 {
 			return fmt.Errorf("a change at %v behind the cursor at %v", c.At, f.at.Position)
 		}
@@ -131,7 +131,9 @@ func touch(t *testing.T, s *pgstore.Store, r *fleetapi.Record) {
 
 func remove(t *testing.T, s *pgstore.Store, r *fleetapi.Record) {
 	t.Helper()
-	err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return tx.Remove(ctx, r.Key) })
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		return tx.DeleteAndRecordResource(ctx, r.Key)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,13 +251,13 @@ func TestChangesOfOthersAreTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d.exec(t, "delete from tenant.clusters where id = $1", r.ID)
 			insert(t, d.Store, r)
-			at, err := d.Horizon(t.Context())
+			at, err := d.ReadLatestCursor(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			d.exec(t, tc.sql, r.ID)
 			told := 0
-			_, _, err = d.Changes(t.Context(), all(), fleetapi.ChangeQuery{After: at, Limit: 10}, func(c *fleetapi.Change) error {
+			_, _, err = d.VisitChanges(t.Context(), all(), fleetapi.ChangeQuery{After: at, Limit: 10}, func(c *fleetapi.Change) error {
 				told++
 				if c.Key != r.Key || (c.Record == nil) != tc.gone || c.Relabelled != tc.relabelled {
 					t.Errorf("told %+v", c)
@@ -364,7 +366,7 @@ func write(ctx context.Context, s *pgstore.Store, random *rand.Rand, writer, ste
 	undo := errors.New("undo")
 	for step := range steps {
 		var after []fleetapi.Key
-		err := s.Update(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) (err error) {
+		err := s.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) (err error) {
 			after, err = writeSome(ctx, tx, random, mine, fmt.Sprintf("w%d-s%d", writer, step))
 			if err == nil && random.IntN(5) == 0 {
 				return undo
@@ -391,20 +393,20 @@ func writeSome(ctx context.Context, tx fleetapi.Tx, random *rand.Rand, mine []fl
 		switch action := random.IntN(5); {
 		case len(after) == 0 || action < 2:
 			r := newRecord("a", v1.KindCluster, fmt.Sprintf("%s-%d", name, i))
-			if err := tx.Insert(ctx, r); err != nil {
+			if err := tx.InsertAndRecordResource(ctx, r); err != nil {
 				return nil, err
 			}
 			after = append(after, r.Key)
 		case action < 4:
-			l, err := tx.Lock(ctx, after[at])
+			l, err := tx.LockAndReadResource(ctx, after[at])
 			if err != nil {
 				return nil, err
 			}
-			if err := tx.Save(ctx, &l.Record, nil); err != nil {
+			if err := tx.SaveLockedResource(ctx, &l.Record, nil); err != nil {
 				return nil, err
 			}
 		default:
-			if err := tx.Remove(ctx, after[at]); err != nil {
+			if err := tx.DeleteAndRecordResource(ctx, after[at]); err != nil {
 				return nil, err
 			}
 			after = append(after[:at], after[at+1:]...)
@@ -434,6 +436,6 @@ func TestAPageAndItsChangesLeaveNoGap(t *testing.T) {
 	if err := slow.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{at: page.State.Cursor(), kind: v1.KindCluster, scope: all(), limit: 10, rows: map[fleetapi.Key]int64{}}
+	f := &follower{at: page.State.CursorBeforePending(), kind: v1.KindCluster, scope: all(), limit: 10, rows: map[fleetapi.Key]int64{}}
 	f.want(t, d.Store, "the page shows the one and not yet the other", "+"+early.ID, "+"+late.ID)
 }

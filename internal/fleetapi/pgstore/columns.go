@@ -28,44 +28,44 @@ type pageRow struct {
 	labels, spec, conditions pgtype.DriverBytes
 	annotations              pgtype.DriverBytes
 
-	shown
+	shootColumnValues
 }
 
-// scanTargets returns the targets into which pageColumns are scanned.
-func (row *pageRow) scanTargets(rec *fleetapi.Record) []any {
+// buildScanTargets returns the targets into which pageColumns are scanned.
+func (row *pageRow) buildScanTargets(into *fleetapi.Record) []any {
 	return []any{
-		&rec.ID, &rec.Tenant, &rec.Name, &rec.DisplayName, &row.owner, &row.labels, &row.annotations, &row.spec, &rec.Generation, &rec.Revision,
-		&rec.CreatedTime, &rec.UpdatedTime, &row.deleted, &rec.CreatedBy, &rec.UpdatedBy, &rec.DeletedBy,
-		&row.phase, &rec.Status.ObservedGeneration, &rec.Status.LastUpdatedTime, &rec.Status.LastTransitionTime, &row.conditions,
+		&into.ID, &into.Tenant, &into.Name, &into.DisplayName, &row.owner, &row.labels, &row.annotations, &row.spec, &into.Generation, &into.Revision,
+		&into.CreatedTime, &into.UpdatedTime, &row.deleted, &into.CreatedBy, &into.UpdatedBy, &into.DeletedBy,
+		&row.phase, &into.Status.ObservedGeneration, &into.Status.LastUpdatedTime, &into.Status.LastTransitionTime, &row.conditions,
 		&row.ShootStatus, &row.ShootMessage, &row.SyncError,
 	}
 }
 
-// fillRecord completes a record whose columns were read.
-func (row *pageRow) fillRecord(rec *fleetapi.Record) {
-	rec.ParentID, rec.DeletedTime = "", time.Time{}
+// copyToRecord completes a record whose columns were read.
+func (row *pageRow) copyToRecord(into *fleetapi.Record) {
+	into.ParentID, into.DeletedTime = "", time.Time{}
 	if row.owner.Valid {
-		rec.ParentID = row.owner.String()
+		into.ParentID = row.owner.String()
 	}
 	if row.deleted != nil {
-		rec.DeletedTime = *row.deleted
+		into.DeletedTime = *row.deleted
 	}
-	rec.Status.Phase = v1.Phase(row.phase)
-	rec.Labels, rec.Annotations, rec.Spec = json.RawMessage(row.labels), json.RawMessage(row.annotations), json.RawMessage(row.spec)
-	rec.Status.Conditions = json.RawMessage(row.conditions)
-	row.fillShootStatus(rec)
+	into.Status.Phase = v1.Phase(row.phase)
+	into.Labels, into.Annotations, into.Spec = json.RawMessage(row.labels), json.RawMessage(row.annotations), json.RawMessage(row.spec)
+	into.Status.Conditions = json.RawMessage(row.conditions)
+	row.copyToStatus(into)
 }
 
-// visitRows calls visit for every row. The record is reused for the next one.
-func visitRows(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
+// scanRecords calls visit for every row. The record is reused for the next one.
+func scanRecords(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) error {
 	var row pageRow
 	rec := fleetapi.Record{Key: fleetapi.Key{Kind: kind}}
-	into := row.scanTargets(&rec)
+	into := row.buildScanTargets(&rec)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		row.fillRecord(&rec)
+		row.copyToRecord(&rec)
 		if err := visit(&rec); err != nil {
 			return err
 		}
@@ -73,32 +73,32 @@ func visitRows(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error) e
 	return rows.Err()
 }
 
-// recordOf converts a row into a Record.
-func recordOf(r *db.Resource) fleetapi.Record {
+// newRecordFromRow converts a row into a Record.
+func newRecordFromRow(row *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
-		Key:         fleetapi.Key{Kind: r.Kind, ID: r.ID},
-		Content:     fleetapi.Content{Name: r.Name, DisplayName: r.DisplayName, Labels: r.Labels, Annotations: r.Annotations, Spec: r.Spec},
-		Tenant:      r.Tenant,
-		Generation:  r.Generation,
-		Revision:    r.Revision,
-		CreatedTime: r.CreatedTime,
-		UpdatedTime: r.UpdatedTime,
-		CreatedBy:   r.CreatedBy,
-		UpdatedBy:   r.UpdatedBy,
-		DeletedBy:   r.DeletedBy,
+		Key:         fleetapi.Key{Kind: row.Kind, ID: row.ID},
+		Content:     fleetapi.Content{Name: row.Name, DisplayName: row.DisplayName, Labels: row.Labels, Annotations: row.Annotations, Spec: row.Spec},
+		Tenant:      row.Tenant,
+		Generation:  row.Generation,
+		Revision:    row.Revision,
+		CreatedTime: row.CreatedTime,
+		UpdatedTime: row.UpdatedTime,
+		CreatedBy:   row.CreatedBy,
+		UpdatedBy:   row.UpdatedBy,
+		DeletedBy:   row.DeletedBy,
 		Status: fleetapi.Status{
-			Phase:              v1.Phase(r.Phase),
-			ObservedGeneration: r.ObservedGeneration,
-			LastUpdatedTime:    r.LastUpdatedTime,
-			LastTransitionTime: r.LastTransitionTime,
-			Conditions:         r.Conditions,
+			Phase:              v1.Phase(row.Phase),
+			ObservedGeneration: row.ObservedGeneration,
+			LastUpdatedTime:    row.LastUpdatedTime,
+			LastTransitionTime: row.LastTransitionTime,
+			Conditions:         row.Conditions,
 		},
 	}
-	if r.OwnerID != nil {
-		rec.ParentID = *r.OwnerID
+	if row.OwnerID != nil {
+		rec.ParentID = *row.OwnerID
 	}
-	if r.DeletedTime != nil {
-		rec.DeletedTime = *r.DeletedTime
+	if row.DeletedTime != nil {
+		rec.DeletedTime = *row.DeletedTime
 	}
 	return rec
 }
@@ -125,9 +125,11 @@ type insertedRow struct {
 	Revision int64
 }
 
-// insertRows inserts the rows whose names are not in use, and returns them. The rows have common
+// insertRowsWithFreeNames inserts the rows whose names are not in use, and returns them. The rows have common
 // without its id and content.
-func (t *tx) insertRows(ctx context.Context, common *fleetapi.Record, rows []fleetapi.BatchRow) ([]insertedRow, error) {
+func (t *resourceTx) insertRowsWithFreeNames(
+	ctx context.Context, common *fleetapi.Record, rows []fleetapi.BatchRow,
+) (newRows []insertedRow, err error) {
 	n := len(rows)
 	ids, names, displayNames := make([]string, n), make([]string, n), make([]string, n)
 	labels, specs := make([]string, n), make([]string, n)
@@ -135,12 +137,12 @@ func (t *tx) insertRows(ctx context.Context, common *fleetapi.Record, rows []fle
 	for i := range rows {
 		r := &rows[i]
 		ids[i], names[i], displayNames[i] = r.ID, r.Name, r.DisplayName
-		labels[i], specs[i], annotations[i] = string(r.Labels), string(r.Spec), orNull(string(r.Annotations))
+		labels[i], specs[i], annotations[i] = string(r.Labels), string(r.Spec), nilIfZero(string(r.Annotations))
 	}
 	c := common
 	inserted, err := t.tx.Query(ctx, insertBatch, ids, names, displayNames, labels, specs,
-		c.Kind, c.Tenant, orNull(c.ParentID), c.Generation,
-		c.CreatedTime, c.UpdatedTime, orNull(c.DeletedTime), c.CreatedBy, c.UpdatedBy, c.DeletedBy,
+		c.Kind, c.Tenant, nilIfZero(c.ParentID), c.Generation,
+		c.CreatedTime, c.UpdatedTime, nilIfZero(c.DeletedTime), c.CreatedBy, c.UpdatedBy, c.DeletedBy,
 		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions), annotations)
 	if err != nil {
 		return nil, err
@@ -148,24 +150,24 @@ func (t *tx) insertRows(ctx context.Context, common *fleetapi.Record, rows []fle
 	return pgx.CollectRows(inserted, pgx.RowToStructByPos[insertedRow])
 }
 
-// saveParams returns the parameters of SaveResource. A nil spec leaves the spec unchanged.
-func saveParams(r *fleetapi.Record, spec []byte) db.SaveResourceParams {
+// newSaveResourceParams returns the parameters of SaveResource. A nil spec leaves the spec unchanged.
+func newSaveResourceParams(record *fleetapi.Record, newSpec []byte) db.SaveResourceParams {
 	return db.SaveResourceParams{
-		ID:                 r.ID,
-		Kind:               r.Kind,
-		DisplayName:        r.DisplayName,
-		Labels:             r.Labels,
-		Annotations:        r.Annotations,
-		Spec:               spec,
-		Generation:         r.Generation,
-		UpdatedTime:        r.UpdatedTime,
-		DeletedTime:        orNull(r.DeletedTime),
-		UpdatedBy:          r.UpdatedBy,
-		DeletedBy:          r.DeletedBy,
-		Phase:              string(r.Status.Phase),
-		ObservedGeneration: r.Status.ObservedGeneration,
-		LastUpdatedTime:    r.Status.LastUpdatedTime,
-		LastTransitionTime: r.Status.LastTransitionTime,
-		Conditions:         r.Status.Conditions,
+		ID:                 record.ID,
+		Kind:               record.Kind,
+		DisplayName:        record.DisplayName,
+		Labels:             record.Labels,
+		Annotations:        record.Annotations,
+		Spec:               newSpec,
+		Generation:         record.Generation,
+		UpdatedTime:        record.UpdatedTime,
+		DeletedTime:        nilIfZero(record.DeletedTime),
+		UpdatedBy:          record.UpdatedBy,
+		DeletedBy:          record.DeletedBy,
+		Phase:              string(record.Status.Phase),
+		ObservedGeneration: record.Status.ObservedGeneration,
+		LastUpdatedTime:    record.Status.LastUpdatedTime,
+		LastTransitionTime: record.Status.LastTransitionTime,
+		Conditions:         record.Status.Conditions,
 	}
 }

@@ -19,7 +19,7 @@ import (
 // update runs a change in the scope of tenant a, in a separate transaction.
 func update(t *testing.T, s *pgstore.Store, change func(context.Context, fleetapi.Tx) error) error {
 	t.Helper()
-	return s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return change(ctx, tx) })
+	return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return change(ctx, tx) })
 }
 
 func TestNoChangeOfARowIsLost(t *testing.T) {
@@ -30,8 +30,8 @@ func TestNoChangeOfARowIsLost(t *testing.T) {
 	var g errgroup.Group
 	for i := range writers {
 		g.Go(func() error {
-			return s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-				l, err := tx.Lock(ctx, r.Key)
+			return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				l, err := tx.LockAndReadResource(ctx, r.Key)
 				if err != nil {
 					return err
 				}
@@ -41,7 +41,7 @@ func TestNoChangeOfARowIsLost(t *testing.T) {
 				l.Record.Generation++
 				l.Record.UpdatedTime = l.Now
 				l.Record.Status.ObservedGeneration = int64(len(l.Reports))
-				return tx.Save(ctx, &l.Record, &v1.AdapterStatus{
+				return tx.SaveLockedResource(ctx, &l.Record, &v1.AdapterStatus{
 					Adapter: fmt.Sprintf("adapter-%d", i), CreatedTime: l.Now, LastReportTime: l.Now,
 				})
 			})
@@ -57,7 +57,7 @@ func TestNoChangeOfARowIsLost(t *testing.T) {
 	if got.Status.ObservedGeneration != writers-1 {
 		t.Errorf("the last writer saw %d reports, want the %d before its own", got.Status.ObservedGeneration, writers-1)
 	}
-	reports, err := s.Reports(t.Context(), tenant("a"), r.Key)
+	reports, err := s.ListReports(t.Context(), tenant("a"), r.Key)
 	if err != nil || len(reports) != writers {
 		t.Errorf("%d reports, want %d; %v", len(reports), writers, err)
 	}
@@ -76,17 +76,17 @@ func TestAChildWaitsForItsParent(t *testing.T) {
 	insertWhen := func(started chan struct{}) {
 		inserted <- update(t, s, func(ctx context.Context, tx fleetapi.Tx) error {
 			close(started)
-			return tx.Insert(ctx, child)
+			return tx.InsertAndRecordResource(ctx, child)
 		})
 	}
-	err := s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		if _, err := tx.Lock(ctx, parent.Key); err != nil {
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		if _, err := tx.LockAndReadResource(ctx, parent.Key); err != nil {
 			return err
 		}
 		started := make(chan struct{})
 		go insertWhen(started)
 		<-started
-		return tx.Remove(ctx, parent.Key)
+		return tx.DeleteAndRecordResource(ctx, parent.Key)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +111,8 @@ func TestADeadlockIsRunAgain(t *testing.T) {
 	for _, order := range [][2]fleetapi.Key{{x.Key, y.Key}, {y.Key, x.Key}} {
 		g.Go(func() error {
 			tries := 0
-			return s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-				first, err := tx.Lock(ctx, order[0])
+			return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				first, err := tx.LockAndReadResource(ctx, order[0])
 				if err != nil {
 					return err
 				}
@@ -120,13 +120,13 @@ func TestADeadlockIsRunAgain(t *testing.T) {
 					both.Done()
 					both.Wait() // each holds one by now
 				}
-				second, err := tx.Lock(ctx, order[1])
+				second, err := tx.LockAndReadResource(ctx, order[1])
 				if err != nil {
 					return err
 				}
 				first.Record.Generation++
 				second.Record.Generation++
-				return errors.Join(tx.Save(ctx, &first.Record, nil), tx.Save(ctx, &second.Record, nil))
+				return errors.Join(tx.SaveLockedResource(ctx, &first.Record, nil), tx.SaveLockedResource(ctx, &second.Record, nil))
 			})
 		})
 	}
@@ -146,8 +146,8 @@ func TestSameNameAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			errs[i] = s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-				return tx.Insert(ctx, newRecord("a", v1.KindCluster, "one"))
+			errs[i] = s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				return tx.InsertAndRecordResource(ctx, newRecord("a", v1.KindCluster, "one"))
 			})
 		})
 	}
@@ -176,14 +176,14 @@ func TestTheLockReadsWhatWasWrittenLast(t *testing.T) {
 	lockWhen := func(begun chan struct{}) error {
 		return update(t, s, func(ctx context.Context, tx fleetapi.Tx) error {
 			close(begun)
-			l, err := tx.Lock(ctx, r.Key)
+			l, err := tx.LockAndReadResource(ctx, r.Key)
 			waiting <- l
 			return err
 		})
 	}
 	var g errgroup.Group
-	err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		l, err := tx.Lock(ctx, r.Key)
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func TestTheLockReadsWhatWasWrittenLast(t *testing.T) {
 		g.Go(func() error { return lockWhen(begun) })
 		<-begun
 		l.Record.Spec = json.RawMessage(`{"last": true}`)
-		return tx.Save(ctx, &l.Record, &v1.AdapterStatus{Adapter: "dns", CreatedTime: l.Now, LastReportTime: l.Now})
+		return tx.SaveLockedResource(ctx, &l.Record, &v1.AdapterStatus{Adapter: "dns", CreatedTime: l.Now, LastReportTime: l.Now})
 	})
 	if err := errors.Join(err, g.Wait()); err != nil {
 		t.Fatal(err)

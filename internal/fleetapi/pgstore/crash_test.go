@@ -72,10 +72,10 @@ func ownServer(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	if err := postgres.Migrate(t.Context(), postgres.Config{URL: settings.Secret(server.URL())}, log); err != nil {
+	if err := postgres.MigrateSchema(t.Context(), postgres.Config{URL: settings.Secret(server.DatabaseURL())}, log); err != nil {
 		t.Fatal(err)
 	}
-	return server.URL()
+	return server.DatabaseURL()
 }
 
 // crashed waits until the server works again. The end of another process's connection shows that

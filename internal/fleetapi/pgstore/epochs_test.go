@@ -14,7 +14,7 @@ import (
 func TestCursorsExpire(t *testing.T) {
 	d := newDatabase(t)
 	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
-	now, err := d.Horizon(t.Context())
+	now, err := d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestCursorsExpire(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := d.Changes(t.Context(), all(), fleetapi.ChangeQuery{After: tc.after, Limit: 1}, func(*fleetapi.Change) error { return nil })
+			_, _, err := d.VisitChanges(t.Context(), all(), fleetapi.ChangeQuery{After: tc.after, Limit: 1}, func(*fleetapi.Change) error { return nil })
 			if errors.Is(err, fleetapi.ErrCursorExpired) != tc.expired || err != nil && !tc.expired {
 				t.Errorf("%v: %s", err, tc.reason)
 			}
@@ -48,7 +48,7 @@ func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {
 	insert(t, d.Store, r)
 	d.exec(t, "delete from tenant.resource_changes where id = $1", late.ID)
 	before := d.follower(t, v1.KindCluster, all())
-	was, err := d.State(t.Context(), v1.KindCluster)
+	was, err := d.ReadFeedState(t.Context(), v1.KindCluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {
 	if _, err := before.read(t.Context(), d.Store); !errors.Is(err, fleetapi.ErrCursorExpired) {
 		t.Errorf("a cursor from before: %v", err)
 	}
-	is, err := d.State(t.Context(), v1.KindCluster)
+	is, err := d.ReadFeedState(t.Context(), v1.KindCluster)
 	if err != nil || is.Epoch == was.Epoch || is.Newest.Xact > 1<<40 {
 		t.Errorf("state %+v after %+v, %v", is, was, err)
 	}

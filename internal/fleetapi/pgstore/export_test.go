@@ -13,19 +13,19 @@ import (
 )
 
 // Round runs one round of pruning.
-var Round = (*Pruner).pruneOnce
+var Round = (*Pruner).deleteExpiredChanges
 
 // CountOnce runs one round of counting.
-var CountOnce = (*Roller).countOnce
+var CountOnce = (*RollupCounter).countChangesAndSyncs
 
 // RunRounds runs rounds of a roller without a database.
 func RunRounds(ctx context.Context, round func(context.Context) (more bool, err error)) error {
-	return (&Roller{log: slog.New(slog.DiscardHandler)}).runRounds(ctx, round)
+	return (&RollupCounter{log: slog.New(slog.DiscardHandler)}).repeatRounds(ctx, round)
 }
 
 // StuckStatements returns the statements of a page, with their arguments.
 func StuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) (statements []string, args [][]any) {
-	for _, c := range stuckStatements(scope, q) {
+	for _, c := range buildStuckQueries(scope, q) {
 		statements, args = append(statements, c.sql.String()), append(args, c.args)
 	}
 	return statements, args
@@ -33,7 +33,7 @@ func StuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) (statements []
 
 // PageStatement returns the statement of a page, with its arguments.
 func PageStatement(scope fleetapi.Scope, q fleetapi.Query) (statement string, args []any) {
-	c := pageStatement(scope, q)
+	c := buildPageQuery(scope, q)
 	return c.sql.String(), c.args
 }
 
@@ -42,14 +42,14 @@ var errDied = errors.New("died")
 
 // CountDying runs one step of counting and dies before the statement with a number. It reports
 // whether it died.
-func (r *Roller) CountDying(ctx context.Context, syncs bool, statement int) (died bool, err error) {
-	step := r.countResources
+func (r *RollupCounter) CountDying(ctx context.Context, syncs bool, statement int) (died bool, err error) {
+	step := r.countChangesOrRecount
 	if syncs {
-		step = r.countSyncs
+		step = r.updateUnsyncedCounts
 	}
-	err = r.pool.InTx(ctx, scopeOf(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
+	err = r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
 		tx.Tx = &dyingTx{tx.Tx, statement}
-		_, err := runStepInTx(ctx, tx, step)
+		_, err := runStepIfLockFree(ctx, tx, step)
 		return err
 	})
 	if errors.Is(err, errDied) {

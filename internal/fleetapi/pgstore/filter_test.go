@@ -137,7 +137,7 @@ func expressions(depth int, rows []fleetapi.Record) *rapid.Generator[search.Expr
 			c := columns().Draw(t, "column")
 			return search.In{Column: c, Values: rapid.SliceOfN(values(c, rows), 1, 3).Draw(t, "values")}
 		case 5:
-			c := columns().Filter(func(c search.Column) bool { return c.Field.Type() == search.Text }).Draw(t, "column")
+			c := columns().Filter(func(c search.Column) bool { return c.Field.ValueType() == search.Text }).Draw(t, "column")
 			return search.Like{Column: c, Pattern: rapid.SampledFrom([]string{"%", "_", "", "x", `c\_%`, "c__A", "%y", "Tr%", "%-%"}).Draw(t, "pattern")}
 		default:
 			return search.Present{Column: columns().Draw(t, "column")}
@@ -163,7 +163,7 @@ func columns() *rapid.Generator[search.Column] {
 
 func values(c search.Column, rows []fleetapi.Record) *rapid.Generator[search.Value] {
 	return rapid.Custom(func(t *rapid.T) search.Value {
-		v := search.Value{Type: c.Field.Type()}
+		v := search.Value{Type: c.Field.ValueType()}
 		switch v.Type {
 		case search.Integer:
 			v.Int = rapid.Int64Range(-1, 4).Draw(t, "int")
@@ -346,7 +346,7 @@ func conditionValue(c search.Column, r *fleetapi.Record) (search.Value, bool) {
 		case float64:
 			return search.Value{Type: search.Integer, Int: int64(v)}, true
 		case string:
-			if c.Field.Type() != search.Time {
+			if c.Field.ValueType() != search.Time {
 				return search.Value{Text: v}, true
 			}
 			at, err := time.Parse(time.RFC3339, v)

@@ -61,14 +61,14 @@ func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, kind := range []string{v1.KindNodePool, v1.KindManifest, v1.KindWorkload, v1.KindCluster} {
-				if err := d.as(t, scope, insertOwned, kind, "mallory", victim.ID); postgres.Code(err) != codeForeignKey {
+				if err := d.as(t, scope, insertOwned, kind, "mallory", victim.ID); postgres.SQLState(err) != codeForeignKey {
 					t.Errorf("a %s is put under the cluster of another tenant: %v", kind, err)
 				}
 			}
-			if err := d.as(t, scope, insertReport, victim.ID, "mallory"); postgres.Code(err) != codeForeignKey {
+			if err := d.as(t, scope, insertReport, victim.ID, "mallory"); postgres.SQLState(err) != codeForeignKey {
 				t.Errorf("a report is put on the cluster of another tenant: %v", err)
 			}
-			if err := d.as(t, scope, "update tenant.resources set owner_id = $1 where id = $2", victim.ID, pool.ID); postgres.Code(err) != codeForeignKey {
+			if err := d.as(t, scope, "update tenant.resources set owner_id = $1 where id = $2", victim.ID, pool.ID); postgres.SQLState(err) != codeForeignKey {
 				t.Errorf("a node pool is moved under the cluster of another tenant: %v", err)
 			}
 			// Rows of the same tenant still work.
@@ -80,7 +80,7 @@ func TestARowHasTheTenantOfItsOwner(t *testing.T) {
 			}
 		})
 	}
-	if err := d.as(t, postgres.Scope{Role: postgres.RoleAllTenants}, "update tenant.resources set tenant = 'victim' where id = $1", mine.ID); postgres.Code(err) != codeForeignKey {
+	if err := d.as(t, postgres.Scope{Role: postgres.RoleAllTenants}, "update tenant.resources set tenant = 'victim' where id = $1", mine.ID); postgres.SQLState(err) != codeForeignKey {
 		t.Errorf("a cluster leaves its node pools behind with another tenant: %v", err)
 	}
 }
@@ -108,7 +108,7 @@ func TestATenantsRoleKeepsTheHistoryOfOthers(t *testing.T) {
 		"select * from tenant.rollup_rows",
 		"select * from tenant.all_cluster_syncs",
 	} {
-		if err := d.as(t, postgres.Scope{Tenant: "mallory"}, sql); postgres.Code(err) != codeNoRight {
+		if err := d.as(t, postgres.Scope{Tenant: "mallory"}, sql); postgres.SQLState(err) != codeNoRight {
 			t.Errorf("%s as a tenant's role: %v", sql, err)
 		}
 	}

@@ -19,45 +19,47 @@ const (
 	noShoot      = `null::text, null::text, null::text`
 )
 
-// shootOf returns the join of shootColumns for the cluster with an id, where a condition holds.
-func shootOf(id, condition string) string {
-	return " left join lateral (select " + shootColumns + " from tenant.cluster_sync where cluster_id = " + id + " limit 1) shoot on " + condition
+// joinShootColumnsSQL returns the join of shootColumns for the cluster with an id, where a condition holds.
+func joinShootColumnsSQL(clusterIDSQL, conditionSQL string) string {
+	return " left join lateral (select " + shootColumns + " from tenant.cluster_sync where cluster_id = " + clusterIDSQL + " limit 1) shoot on " + conditionSQL
 }
 
 // inOrder makes a tenant's list use the index with the order of the list until the page is full.
-// The planner estimates every filter on labels as rarely matching, see tableOf, and would otherwise
+// The planner estimates every filter on labels as rarely matching, see chooseResourceTable, and would otherwise
 // collect and sort all rows of the tenant.
 const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
 
-// tableOf returns the table from which a scope lists. For all tenants it is a view without
+// chooseResourceTable returns the table from which a scope lists. For all tenants it is a view without
 // row-level security, which only the all-tenants role may read: without it, the planner cannot
 // estimate which labels are rare.
-func tableOf(s fleetapi.Scope) string {
-	if s.All {
+func chooseResourceTable(scope fleetapi.Scope) string {
+	if scope.All {
 		return "tenant.all_resources"
 	}
 	return "tenant.resources"
 }
 
 // List calls visit for the rows of a page, in order.
-func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error) (page fleetapi.Page, err error) {
-	if q.ParentID != "" && !isID(q.ParentID) || q.After.ID != "" && !isID(q.After.ID) {
+func (s *Store) List(
+	ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error,
+) (page fleetapi.Page, err error) {
+	if q.ParentID != "" && !isUUIDText(q.ParentID) || q.After.ID != "" && !isUUIDText(q.After.ID) {
 		return page, nil // no row has such a parent, and no row follows such a row
 	}
 	visiting := visitor[*fleetapi.Record]{visit: visit}
-	statement := pageStatement(scope, q)
-	err = readFeedRenewingEpoch(ctx, s.pool, func() error {
-		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
-			queueState(b, q.Kind, &page.State)
+	statement := buildPageQuery(scope, q)
+	err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
+		return s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+			queueReadFeedState(b, q.Kind, &page.State)
 			if !scope.All {
 				b.Queue(inOrder)
 			}
 			if q.Count {
-				total := countStatement(scope, q)
+				total := buildCountQuery(scope, q)
 				b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Count) })
 			}
 			b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
-				return visitRows(rows, q.Kind, visiting.visitItem)
+				return scanRecords(rows, q.Kind, visiting.visitAndKeepError)
 			})
 		})
 	})
@@ -65,7 +67,7 @@ func (s *Store) List(ctx context.Context, scope fleetapi.Scope, q fleetapi.Query
 	case visiting.err != nil:
 		return fleetapi.Page{}, visiting.err
 	case err != nil:
-		return fleetapi.Page{}, wrapError(err, "list %ss", q.Kind)
+		return fleetapi.Page{}, wrapAndMarkUnavailable(err, "list %ss", q.Kind)
 	}
 	return page, nil
 }
@@ -76,26 +78,26 @@ type visitor[T any] struct {
 	err   error
 }
 
-func (v *visitor[T]) visitItem(item T) error {
+func (v *visitor[T]) visitAndKeepError(item T) error {
 	v.err = v.visit(item)
 	return v.err
 }
 
-// pageStatement returns the statement that reads a page.
-func pageStatement(scope fleetapi.Scope, q fleetapi.Query) *clause {
-	c := new(clause)
+// buildPageQuery returns the statement that reads a page.
+func buildPageQuery(scope fleetapi.Scope, q fleetapi.Query) *sqlBuilder {
+	c := new(sqlBuilder)
 	shoot, join := noShoot, ""
 	if q.Kind == v1.KindCluster {
-		shoot, join = shootColumns, shootOf("page.id", "true")
+		shoot, join = shootColumns, joinShootColumnsSQL("page.id", "true")
 	}
-	c.writeSQL("select page.*, ", shoot, " from (select ", pageColumns, " from ", tableOf(scope))
-	c.writeFilter(q)
-	terms := q.TotalOrder()
+	c.writeSQL("select page.*, ", shoot, " from (select ", pageColumns, " from ", chooseResourceTable(scope))
+	c.writeWhereClause(q)
+	terms := q.OrderTermsWithID()
 	if q.After.ID != "" {
 		c.writeSQL(" and ")
-		c.writeAfter(terms, append(slices.Clone(q.After.Values), search.Value{Text: q.After.ID}))
+		c.writeKeysetCondition(terms, append(slices.Clone(q.After.Values), search.Value{Text: q.After.ID}))
 	}
-	order := orderBy(terms)
+	order := buildOrderBySQL(terms)
 	c.writeSQL(order, " limit ", c.addArg(q.Limit, "bigint"))
 	if q.Offset > 0 {
 		c.writeSQL(" offset ", c.addArg(q.Offset, "bigint"))
@@ -104,9 +106,9 @@ func pageStatement(scope fleetapi.Scope, q fleetapi.Query) *clause {
 	return c
 }
 
-// orderBy returns the clause that sorts a page by the terms. It leaves out the
+// buildOrderBySQL returns the clause that sorts a page by the terms. It leaves out the
 // kind: all rows of a page have the same one.
-func orderBy(terms []fleetapi.Order) string {
+func buildOrderBySQL(terms []fleetapi.Order) string {
 	var columns []string
 	for _, t := range terms {
 		if t.Column == search.Kind {
@@ -121,28 +123,28 @@ func orderBy(terms []fleetapi.Order) string {
 	return " order by " + strings.Join(columns, ", ")
 }
 
-// writeAfter writes the condition that a row comes after the values in an order. If all terms have
+// writeKeysetCondition writes the condition that a row comes after the values in an order. If all terms have
 // one direction and are never null, it is a row comparison, which an index can answer.
-func (c *clause) writeAfter(terms []fleetapi.Order, at []search.Value) {
+func (c *sqlBuilder) writeKeysetCondition(terms []fleetapi.Order, after []search.Value) {
 	uniform := true
 	for _, t := range terms {
-		uniform = uniform && t.Desc == terms[0].Desc && !t.Column.Optional()
+		uniform = uniform && t.Desc == terms[0].Desc && !t.Column.IsOptional()
 	}
 	if !uniform {
-		c.writeAfterByTerm(terms, at)
+		c.writeKeysetConditionByTerm(terms, after)
 		return
 	}
 	columns, values := make([]string, len(terms)), make([]string, len(terms))
 	for i, t := range terms {
-		columns[i], values[i] = plainColumnSQL(t.Column), c.orderValueSQL(t.Column, at[i])
+		columns[i], values[i] = plainColumnSQL(t.Column), c.addOrderValueArg(t.Column, after[i])
 	}
-	c.writeSQL("(", strings.Join(columns, ", "), ")", orderOperator(terms[0]), "(", strings.Join(values, ", "), ")")
+	c.writeSQL("(", strings.Join(columns, ", "), ")", keysetOperatorSQL(terms[0]), "(", strings.Join(values, ", "), ")")
 }
 
-// writeAfterByTerm writes the condition of writeAfter for any terms. PostgreSQL sorts null as the
+// writeKeysetConditionByTerm writes the condition of writeKeysetCondition for any terms. PostgreSQL sorts null as the
 // largest value.
-func (c *clause) writeAfterByTerm(terms []fleetapi.Order, at []search.Value) {
-	t, v := terms[0], at[0]
+func (c *sqlBuilder) writeKeysetConditionByTerm(terms []fleetapi.Order, after []search.Value) {
+	t, v := terms[0], after[0]
 	column, null := plainColumnSQL(t.Column), v.Type == search.Absent
 	c.writeSQL("(")
 	switch {
@@ -151,8 +153,8 @@ func (c *clause) writeAfterByTerm(terms []fleetapi.Order, at []search.Value) {
 	case null:
 		c.writeSQL("false")
 	default:
-		c.writeSQL(column, orderOperator(t), c.orderValueSQL(t.Column, v))
-		if t.Column.Optional() && !t.Desc {
+		c.writeSQL(column, keysetOperatorSQL(t), c.addOrderValueArg(t.Column, v))
+		if t.Column.IsOptional() && !t.Desc {
 			c.writeSQL(" or ", column, " is null")
 		}
 	}
@@ -161,38 +163,38 @@ func (c *clause) writeAfterByTerm(terms []fleetapi.Order, at []search.Value) {
 		if null {
 			c.writeSQL(" is null")
 		} else {
-			c.writeSQL(" = ", c.orderValueSQL(t.Column, v))
+			c.writeSQL(" = ", c.addOrderValueArg(t.Column, v))
 		}
 		c.writeSQL(" and ")
-		c.writeAfterByTerm(terms[1:], at[1:])
+		c.writeKeysetConditionByTerm(terms[1:], after[1:])
 	}
 	c.writeSQL(")")
 }
 
-// orderValueSQL returns the SQL of a value of an ordered column.
-func (c *clause) orderValueSQL(f search.Field, v search.Value) string {
-	if f == search.ID || f == search.OwnerID {
-		return c.addArg(v.Text, "uuid")
+// addOrderValueArg returns the SQL of a value of an ordered column.
+func (c *sqlBuilder) addOrderValueArg(column search.Field, value search.Value) (placeholder string) {
+	if column == search.ID || column == search.OwnerID {
+		return c.addArg(value.Text, "uuid")
 	}
-	return c.valueSQL(v)
+	return c.addValueArg(value)
 }
 
-func orderOperator(t fleetapi.Order) string {
-	if t.Desc {
+func keysetOperatorSQL(term fleetapi.Order) string {
+	if term.Desc {
 		return " < "
 	}
 	return " > "
 }
 
-// countStatement returns the statement that counts all matches.
-func countStatement(scope fleetapi.Scope, q fleetapi.Query) *clause {
-	c := new(clause)
-	c.writeSQL("select count(*) from ", tableOf(scope))
-	c.writeFilter(q)
+// buildCountQuery returns the statement that counts all matches.
+func buildCountQuery(scope fleetapi.Scope, q fleetapi.Query) *sqlBuilder {
+	c := new(sqlBuilder)
+	c.writeSQL("select count(*) from ", chooseResourceTable(scope))
+	c.writeWhereClause(q)
 	return c
 }
 
-func (c *clause) writeFilter(q fleetapi.Query) {
+func (c *sqlBuilder) writeWhereClause(q fleetapi.Query) {
 	c.writeSQL(" where kind = ", c.addArg(q.Kind, "text"))
 	if q.ParentID != "" {
 		c.writeSQL(" and owner_id = ", c.addArg(q.ParentID, "uuid"))
@@ -200,9 +202,9 @@ func (c *clause) writeFilter(q fleetapi.Query) {
 	if q.IDs != nil {
 		c.writeSQL(" and id = any(", c.addArg(q.IDs, "uuid[]"), ")")
 	}
-	c.writeLabels(q.Labels)
+	c.writeLabelConditions(q.Labels)
 	if q.Search != nil {
 		c.writeSQL(" and ")
-		searchWriter{c}.writeSearch(q.Search, false)
+		searchWriter{c}.writeSearchExpr(q.Search, false)
 	}
 }

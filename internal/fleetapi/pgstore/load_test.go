@@ -27,14 +27,14 @@ func newBatch(tenantName string, names ...string) *fleetapi.Batch {
 // insertBatch returns the number of new rows, and the index of the first existing one, below zero
 // if there was none.
 func insertBatch(ctx context.Context, s *pgstore.Store, scope fleetapi.Scope, b *fleetapi.Batch) (created, missing int, err error) {
-	err = s.Update(ctx, scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err = s.RunInTx(ctx, scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 		into, _ := tx.(fleetapi.Loader)
 		var err error
-		if created, err = into.InsertBatch(ctx, b); err != nil || created == len(b.Rows) {
+		if created, err = into.InsertRowsWithFreeNames(ctx, b); err != nil || created == len(b.Rows) {
 			missing = -1
 			return err
 		}
-		missing, err = into.FirstNotInserted(ctx, b)
+		missing, err = into.FindFirstNotInserted(ctx, b)
 		return err
 	})
 	return created, missing, err
@@ -88,9 +88,9 @@ func TestBatchesAtTheSameTime(t *testing.T) {
 			random.Shuffle(rows, func(i, j int) { names[i], names[j] = names[j], names[i] })
 			b := newBatch("a", names...)
 			g.Go(func() {
-				err := s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 					tries.Add(1)
-					n, err := tx.(fleetapi.Loader).InsertBatch(ctx, b) //nolint:errcheck // a panic says as much
+					n, err := tx.(fleetapi.Loader).InsertRowsWithFreeNames(ctx, b) //nolint:errcheck // a panic says as much
 					created.Add(int64(n))
 					return err
 				})

@@ -21,7 +21,7 @@ func TestPagesCoverEverythingOnceInEveryOrder(t *testing.T) {
 	rows := fleet(t, s)
 	orders := [][]fleetapi.Order{nil}
 	for f := range search.Label {
-		if _, ok := search.SortableField(search.Column{Field: f}.String()); ok {
+		if _, ok := search.FindSortableField(search.Column{Field: f}.String()); ok {
 			orders = append(orders, []fleetapi.Order{{Column: f}}, []fleetapi.Order{{Column: f, Desc: true}})
 		}
 	}
@@ -61,7 +61,7 @@ func TestPagesCoverEverythingOnceInEveryOrder(t *testing.T) {
 
 // compareRows compares two rows by an order, in Go.
 func compareRows(q *fleetapi.Query, a, b *fleetapi.Record) int {
-	for _, term := range q.TotalOrder() {
+	for _, term := range q.OrderTermsWithID() {
 		v, hasA := valueOf(search.Column{Field: term.Column}, a)
 		w, hasB := valueOf(search.Column{Field: term.Column}, b)
 		n := 0
@@ -88,7 +88,7 @@ func placeOf(q *fleetapi.Query, r *fleetapi.Record) fleetapi.Position {
 	p := fleetapi.Position{ID: r.ID}
 	for _, term := range q.Order {
 		v, ok := valueOf(search.Column{Field: term.Column}, r)
-		v.Type = term.Column.Type()
+		v.Type = term.Column.ValueType()
 		if !ok {
 			v = search.Value{Type: search.Absent}
 		}
@@ -123,8 +123,8 @@ func TestPagesWhileRowsChange(t *testing.T) {
 			}
 		}
 		if len(seen) == 4 {
-			if err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-				return tx.Remove(ctx, doomed)
+			if err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				return tx.DeleteAndRecordResource(ctx, doomed)
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -14,14 +14,14 @@ func TestAMovedRowIsToldToBothTenants(t *testing.T) {
 	d := newDatabase(t)
 	r := newRecord("a", v1.KindCluster, "row")
 	insert(t, d.Store, r)
-	begin, err := d.Horizon(t.Context())
+	begin, err := d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := func(scope fleetapi.Scope, stepwise bool) (told []string) {
 		t.Helper()
 		q := fleetapi.ChangeQuery{After: begin, Limit: 100, Stepwise: stepwise}
-		_, _, err := d.Changes(t.Context(), scope, q, func(c *fleetapi.Change) error {
+		_, _, err := d.VisitChanges(t.Context(), scope, q, func(c *fleetapi.Change) error {
 			what := "gone"
 			if c.Record != nil {
 				what = c.Record.Tenant + "'s"
@@ -46,7 +46,7 @@ func TestAMovedRowIsToldToBothTenants(t *testing.T) {
 	wantTold(t, "stepwise, moved on", []string{"a: gone", "b: gone", "c: c's"}, told(all(), true))
 
 	// A move in a transaction that is before one that wrote to the row earlier.
-	begin, err = d.Horizon(t.Context())
+	begin, err = d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestAMovedRowIsToldToBothTenants(t *testing.T) {
 	wantTold(t, "once each, the row is there", []string{"c: d's"}, told(all(), false))
 
 	// A move that is not settled: the log is behind the rows.
-	begin, err = d.Horizon(t.Context())
+	begin, err = d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

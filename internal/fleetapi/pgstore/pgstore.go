@@ -34,8 +34,8 @@ var _ fleetapi.Store = (*Store)(nil)
 // An Option configures a store.
 type Option func(*Store)
 
-// KeepRevisions sets the number of kept generations of a resource.
-func KeepRevisions(n int) Option { return func(s *Store) { s.revisions = n } }
+// WithRevisionLimit sets the number of kept generations of a resource.
+func WithRevisionLimit(limit int) Option { return func(s *Store) { s.revisions = limit } }
 
 // New returns a store on a pool whose schema is migrated. It keeps fleetapi.DefaultRevisionLimit
 // generations.
@@ -49,118 +49,118 @@ func New(pool *postgres.Pool, options ...Option) *Store {
 
 // Get reads one row.
 func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key) (fleetapi.Record, error) {
-	if !isID(key.ID) {
+	if !isUUIDText(key.ID) {
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
-	var rows []shownRow
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		collectRows(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
+	var rows []resourceWithShootRow
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+		queueCollectRows(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
-		return fleetapi.Record{}, wrapError(err, "read %s %q", key.Kind, key.ID)
+		return fleetapi.Record{}, wrapAndMarkUnavailable(err, "read %s %q", key.Kind, key.ID)
 	}
 	if len(rows) == 0 {
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
-	rec := recordOf(&rows[0].Resource)
-	rows[0].fillShootStatus(&rec)
+	rec := newRecordFromRow(&rows[0].Resource)
+	rows[0].copyToStatus(&rec)
 	return rec, nil
 }
 
-// A shown holds the displayed part of a cluster's sync.
-type shown struct {
+// A shootColumnValues holds the displayed part of a cluster's sync.
+type shootColumnValues struct {
 	ShootStatus, ShootMessage, SyncError *string
 }
 
-func (s *shown) fillShootStatus(rec *fleetapi.Record) {
+func (s *shootColumnValues) copyToStatus(of *fleetapi.Record) {
 	text := func(t *string) string {
 		if t == nil {
 			return ""
 		}
 		return *t
 	}
-	rec.Status.ShootStatus = v1.ShootStatus(text(s.ShootStatus))
-	rec.Status.ShootMessage, rec.Status.SyncError = text(s.ShootMessage), text(s.SyncError)
+	of.Status.ShootStatus = v1.ShootStatus(text(s.ShootStatus))
+	of.Status.ShootMessage, of.Status.SyncError = text(s.ShootMessage), text(s.SyncError)
 }
 
-// A shownRow is a row of GetResource.
-type shownRow struct {
+// A resourceWithShootRow is a row of GetResource.
+type resourceWithShootRow struct {
 	db.Resource
-	shown
+	shootColumnValues
 }
 
-// Reports reads all reports on one row, ordered by adapter.
-func (s *Store) Reports(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key) ([]v1.AdapterStatus, error) {
-	if !isID(key.ID) {
+// ListReports reads all reports on one row, ordered by adapter.
+func (s *Store) ListReports(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key) ([]v1.AdapterStatus, error) {
+	if !isUUIDText(key.ID) {
 		return nil, fleetapi.ErrNotFound
 	}
 	var found bool
 	var rows []db.AdapterReport
-	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(db.ResourceExists, key.ID, key.Kind).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
-		collectRows(b.Queue(db.ListReports, key.ID, key.Kind), &rows)
+		queueCollectRows(b.Queue(db.ListReports, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
-		return nil, wrapError(err, "read the reports on %s %q", key.Kind, key.ID)
+		return nil, wrapAndMarkUnavailable(err, "read the reports on %s %q", key.Kind, key.ID)
 	}
 	if !found {
 		return nil, fleetapi.ErrNotFound
 	}
 	list := make([]v1.AdapterStatus, len(rows))
 	for i := range rows {
-		if list[i], err = reportOf(&rows[i]); err != nil {
+		if list[i], err = decodeReportRow(&rows[i]); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// scopeOf converts a scope into that of package postgres.
-func scopeOf(s fleetapi.Scope) postgres.Scope {
-	if s.All {
+// toPostgresScope converts a scope into that of package postgres.
+func toPostgresScope(scope fleetapi.Scope) postgres.Scope {
+	if scope.All {
 		return postgres.Scope{Role: postgres.RoleAllTenants}
 	}
-	return postgres.Scope{Tenant: s.Tenant}
+	return postgres.Scope{Tenant: scope.Tenant}
 }
 
-// collectRows appends the rows of a queued statement to a list.
-func collectRows[T any](q *pgx.QueuedQuery, list *[]T) {
+// queueCollectRows appends the rows of a queued statement to a list.
+func queueCollectRows[T any](q *pgx.QueuedQuery, into *[]T) {
 	q.Query(func(rows pgx.Rows) error {
 		var err error
-		*list, err = pgx.AppendRows(*list, rows, pgx.RowToStructByPos[T])
+		*into, err = pgx.AppendRows(*into, rows, pgx.RowToStructByPos[T])
 		return err
 	})
 }
 
-// isID reports whether id can be the id of a row, which is a UUID in canonical length. The database
+// isUUIDText reports whether id can be the id of a row, which is a UUID in canonical length. The database
 // would fail on other text.
-func isID(id string) bool {
+func isUUIDText(text string) bool {
 	const length = 36
-	return len(id) == length && uuid.Validate(id) == nil
+	return len(text) == length && uuid.Validate(text) == nil
 }
 
-// wrapError adds the attempted operation to an error. It also marks connection errors, so that
+// wrapAndMarkUnavailable adds the attempted operation to an error. It also marks connection errors, so that
 // callers need not know PostgreSQL.
-func wrapError(err error, format string, args ...any) error {
-	err = fmt.Errorf(format+": %w", append(args, err)...)
+func wrapAndMarkUnavailable(err error, operationFormat string, operationArgs ...any) error {
+	err = fmt.Errorf(operationFormat+": %w", append(operationArgs, err)...)
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
 	}
 	return err
 }
 
-// reportOf converts a row into an AdapterStatus.
-func reportOf(r *db.AdapterReport) (v1.AdapterStatus, error) {
+// decodeReportRow converts a row into an AdapterStatus.
+func decodeReportRow(row *db.AdapterReport) (v1.AdapterStatus, error) {
 	s := v1.AdapterStatus{
-		Adapter:            r.Adapter,
-		ObservedGeneration: r.ObservedGeneration,
-		Data:               r.Data,
-		Metadata:           r.Metadata,
-		CreatedTime:        r.CreatedTime,
-		LastReportTime:     r.LastReportTime,
+		Adapter:            row.Adapter,
+		ObservedGeneration: row.ObservedGeneration,
+		Data:               row.Data,
+		Metadata:           row.Metadata,
+		CreatedTime:        row.CreatedTime,
+		LastReportTime:     row.LastReportTime,
 	}
-	if err := json.Unmarshal(r.Conditions, &s.Conditions); err != nil {
-		return s, fmt.Errorf("read the conditions of adapter %q on %s %q: %w", r.Adapter, r.Kind, r.ResourceID, err)
+	if err := json.Unmarshal(row.Conditions, &s.Conditions); err != nil {
+		return s, fmt.Errorf("read the conditions of adapter %q on %s %q: %w", row.Adapter, row.Kind, row.ResourceID, err)
 	}
 	return s, nil
 }

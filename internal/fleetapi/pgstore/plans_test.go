@@ -80,7 +80,7 @@ func TestStuckIsFoundByIndexes(t *testing.T) {
 						t.Errorf("want the index %s and no scan of a table, got\n%s", tc.indexes[i], plan)
 					}
 				}
-				page, err := d.Stuck(t.Context(), tc.scope, q)
+				page, err := d.ListStuckResources(t.Context(), tc.scope, q)
 				if err != nil || len(page.Rows) == 0 || page.Next == nil {
 					t.Fatalf("got %d rows, %v", len(page.Rows), err)
 				}

@@ -51,7 +51,7 @@ func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *
 // Run prunes periodically until ctx ends. It retries while the database is unavailable.
 func (p *Pruner) Run(ctx context.Context) error {
 	for backoff.Sleep(ctx, min(max(p.retention/pruneParts, pruneLeast), pruneMost)) == nil {
-		err := p.pruneOnce(ctx, time.Now())
+		err := p.deleteExpiredChanges(ctx, time.Now())
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !p.failing:
@@ -64,13 +64,13 @@ func (p *Pruner) Run(ctx context.Context) error {
 	return nil
 }
 
-// pruneOnce deletes the changes that are older than the retention.
-func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
+// deleteExpiredChanges deletes the changes that are older than the retention.
+func (p *Pruner) deleteExpiredChanges(ctx context.Context, now time.Time) error {
 	for pruned := int32(pruneBatch); pruned == pruneBatch; {
 		var bounds db.FeedBoundsRow
-		err := p.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
+		err := p.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
 			b.Queue(db.PruneChanges, p.retention, pruneBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&pruned) })
-			queueBounds(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
+			queueReadFeedBounds(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
 				bounds = *r
 				return nil
 			})
@@ -78,14 +78,14 @@ func (p *Pruner) pruneOnce(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("prune changes: %w", err)
 		}
-		p.warnIfLongTransaction(ctx, &bounds, now)
+		p.warnOnceIfTransactionDelaysFeed(ctx, &bounds, now)
 	}
 	return nil
 }
 
-// warnIfLongTransaction logs one warning for a transaction that delays the changes for long. The
+// warnOnceIfTransactionDelaysFeed logs one warning for a transaction that delays the changes for long. The
 // transaction may belong to another database of the server.
-func (p *Pruner) warnIfLongTransaction(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
+func (p *Pruner) warnOnceIfTransactionDelaysFeed(ctx context.Context, bounds *db.FeedBoundsRow, now time.Time) {
 	if bounds.Settled != p.oldest || bounds.Settled == bounds.Known {
 		p.oldest, p.since, p.told = bounds.Settled, now, false
 		return

@@ -28,7 +28,7 @@ func (d *database) prune(t *testing.T) {
 
 func (d *database) state(t *testing.T, kind string) watch.FeedState {
 	t.Helper()
-	s, err := d.State(t.Context(), kind)
+	s, err := d.ReadFeedState(t.Context(), kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func (d *database) kept(t *testing.T) (n int) {
 
 func TestOldChangesArePruned(t *testing.T) {
 	d := newDatabase(t)
-	beginning, err := d.Horizon(t.Context())
+	beginning, err := d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +72,10 @@ func TestOldChangesArePruned(t *testing.T) {
 		"the workload came behind it":            {v1.KindWorkload, beginning, true},
 		"something came behind it":               {"", beginning, true},
 		"no node pool ever came":                 {v1.KindNodePool, beginning, false},
-		"no cluster changed behind its page":     {v1.KindCluster, clusters.Cursor(), false},
-		"a change of the workload is still kept": {v1.KindWorkload, func() watch.Cursor { s := d.state(t, v1.KindWorkload); return s.Cursor() }(), false},
+		"no cluster changed behind its page":     {v1.KindCluster, clusters.CursorBeforePending(), false},
+		"a change of the workload is still kept": {v1.KindWorkload, func() watch.Cursor { s := d.state(t, v1.KindWorkload); return s.CursorBeforePending() }(), false},
 	} {
-		_, _, err := d.Changes(t.Context(), all(), fleetapi.ChangeQuery{Kind: tc.kind, After: tc.after, Limit: 10}, func(*fleetapi.Change) error { return nil })
+		_, _, err := d.VisitChanges(t.Context(), all(), fleetapi.ChangeQuery{Kind: tc.kind, After: tc.after, Limit: 10}, func(*fleetapi.Change) error { return nil })
 		if errors.Is(err, fleetapi.ErrCursorExpired) != tc.expired || err != nil && !tc.expired {
 			t.Errorf("%v: %s", err, reason)
 		}

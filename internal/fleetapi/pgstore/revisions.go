@@ -24,21 +24,21 @@ from unnest($4::bigint[], $5::timestamptz[], $6::text[], $7::boolean[], $8::text
 where g.generation > ($4::bigint[])[2] - $9::bigint
 on conflict (resource_id, generation) do nothing`
 
-// keepRevision keeps a new generation of a cluster or a node pool.
-func (t *tx) keepRevision(ctx context.Context, r, was *fleetapi.Record) error {
-	if _, told := actionsOf(r.Kind); !told || r.Generation == was.Generation {
+// saveRevisionIfNewGeneration saves a new generation of a cluster or a node pool.
+func (t *resourceTx) saveRevisionIfNewGeneration(ctx context.Context, updated, previous *fleetapi.Record) error {
+	if _, told := changeActionsFor(updated.Kind); !told || updated.Generation == previous.Generation {
 		return nil
 	}
-	wasAt, wasBy := was.CreatedTime, was.CreatedBy
-	if was.Generation > 1 { // only if it is older than the keeping of generations
-		wasAt, wasBy = was.UpdatedTime, was.UpdatedBy
+	wasAt, wasBy := previous.CreatedTime, previous.CreatedBy
+	if previous.Generation > 1 { // only if it is older than the keeping of generations
+		wasAt, wasBy = previous.UpdatedTime, previous.UpdatedBy
 	}
-	_, err := t.tx.Exec(ctx, keepGenerations, r.ID, r.Kind, r.Tenant,
-		[]int64{was.Generation, r.Generation}, []time.Time{wasAt, r.UpdatedTime}, []string{wasBy, r.UpdatedBy},
-		[]bool{was.Deleting(), r.Deleting() && !was.Deleting()}, []string{string(was.Spec), string(r.Spec)}, t.revisions,
-		[]string{string(was.Labels), string(r.Labels)})
+	_, err := t.tx.Exec(ctx, keepGenerations, updated.ID, updated.Kind, updated.Tenant,
+		[]int64{previous.Generation, updated.Generation}, []time.Time{wasAt, updated.UpdatedTime}, []string{wasBy, updated.UpdatedBy},
+		[]bool{previous.IsBeingDeleted(), updated.IsBeingDeleted() && !previous.IsBeingDeleted()}, []string{string(previous.Spec), string(updated.Spec)}, t.revisions,
+		[]string{string(previous.Labels), string(updated.Labels)})
 	if err != nil {
-		return fmt.Errorf("keep generation %d of %s %q: %w", r.Generation, r.Kind, r.ID, err)
+		return fmt.Errorf("keep generation %d of %s %q: %w", updated.Generation, updated.Kind, updated.ID, err)
 	}
 	return nil
 }
@@ -46,15 +46,15 @@ func (t *tx) keepRevision(ctx context.Context, r, was *fleetapi.Record) error {
 const listRevisions = `select generation, created_time, actor, deleting, spec, labels from tenant.resource_revisions
 	where resource_id = $1 and kind = $2 and generation < $3 order by generation desc limit $4`
 
-// Revisions calls visit for the kept generations of a resource, the newest first.
-func (s *Store) Revisions( //nolint:revive // the arguments are the fields of one query
-	ctx context.Context, scope fleetapi.Scope, key fleetapi.Key, below int64, limit int, visit func(*v1.Revision) bool,
+// VisitRevisions calls visit for the kept generations of a resource, the newest first.
+func (s *Store) VisitRevisions( //nolint:revive // the arguments are the fields of one query
+	ctx context.Context, scope fleetapi.Scope, key fleetapi.Key, belowGeneration int64, limit int, visit func(*v1.Revision) bool,
 ) error {
-	if !isID(key.ID) {
+	if !isUUIDText(key.ID) {
 		return nil
 	}
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		b.Queue(listRevisions, key.ID, key.Kind, below, limit).Query(func(rows pgx.Rows) error {
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+		b.Queue(listRevisions, key.ID, key.Kind, belowGeneration, limit).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				var r v1.Revision
 				var spec, labels []byte
@@ -74,7 +74,7 @@ func (s *Store) Revisions( //nolint:revive // the arguments are the fields of on
 		})
 	})
 	if err != nil {
-		return wrapError(err, "list the revisions of %s %q", key.Kind, key.ID)
+		return wrapAndMarkUnavailable(err, "list the revisions of %s %q", key.Kind, key.ID)
 	}
 	return nil
 }

@@ -54,19 +54,19 @@ select g.tenant, g.kind, g.label, g.value, g.phase, sum(g.n) from counted g
 group by grouping sets ((g.tenant, g.kind, g.label, g.value, g.phase), (g.kind, g.label, g.value, g.phase)) having sum(g.n) <> 0
 on conflict on constraint rollup_counts_key do update set n = c.n + excluded.n`
 
-// countRows brings the counts of rows, and of the reports on them, up to date.
-func countRows(ctx context.Context, tx postgres.Tx, keys rowKeys, labelKeys []string) error {
-	if len(keys.ids) == 0 {
+// updateCountsOfRows brings the counts of rows, and of the reports on them, up to date.
+func updateCountsOfRows(ctx context.Context, tx postgres.Tx, rows rowKeys, labelKeys []string) error {
+	if len(rows.ids) == 0 {
 		return nil
 	}
-	reasons, err := readFailedReports(ctx, tx, keys)
+	reasons, err := readFailureReasons(ctx, tx, rows)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, countRow, keys.kinds, keys.ids, labelKeys); err != nil {
+	if _, err := tx.Exec(ctx, countRow, rows.kinds, rows.ids, labelKeys); err != nil {
 		return fmt.Errorf("count rows: %w", err)
 	}
-	if _, err := tx.Exec(ctx, replaceReasons(reportReasons), append([]any{keys.kinds, keys.ids}, reasons.args()...)...); err != nil {
+	if _, err := tx.Exec(ctx, buildReplaceReasonsSQL(reportReasons), append([]any{rows.kinds, rows.ids}, reasons.listStatementArgs()...)...); err != nil {
 		return fmt.Errorf("count the failed reports: %w", err)
 	}
 	return nil
@@ -79,11 +79,11 @@ const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, '
 	join lateral (select * from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind) a on a.conditions::text like '%"False"%'
 	left join lateral (select o.name from tenant.all_resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1) o on true`
 
-// readFailedReports returns the reasons that adapters reported on rows.
-func readFailedReports(ctx context.Context, tx postgres.Tx, keys rowKeys) (found reasonRows, err error) {
-	rows, err := tx.Query(ctx, failedReports, keys.kinds, keys.ids)
+// readFailureReasons returns the reasons that adapters reported on rows.
+func readFailureReasons(ctx context.Context, tx postgres.Tx, rowsToRead rowKeys) (reasons reasonRows, err error) {
+	rows, err := tx.Query(ctx, failedReports, rowsToRead.kinds, rowsToRead.ids)
 	if err != nil {
-		return found, fmt.Errorf("read the failed reports: %w", err)
+		return reasons, fmt.Errorf("read the failed reports: %w", err)
 	}
 	var key fleetapi.Key
 	var tenant, name, ownerName, adapter string
@@ -94,22 +94,22 @@ func readFailedReports(ctx context.Context, tx postgres.Tx, keys rowKeys) (found
 		if json.Unmarshal(text, &conditions) != nil {
 			return nil //nolint:nilerr // other software wrote it; it must not hold up the counts
 		}
-		if c, failed := fleetapi.FailedReport(conditions); failed {
+		if c, failed := fleetapi.FindFailedCondition(conditions); failed {
 			since := at
 			if !c.LastTransitionTime.IsZero() {
 				since = c.LastTransitionTime
 			}
-			found.addReason(reasonRow{
+			reasons.addReason(reasonRow{
 				key: key, tenant: tenant, source: v1.ReasonSourceAdapter + adapter,
-				reason: fleetapi.NormalizeCondition(c, name, ownerName, tenant), since: since,
+				reason: fleetapi.NormalizeFailedCondition(c, name, ownerName, tenant), since: since,
 			})
 		}
 		return nil
 	})
 	if err != nil {
-		return found, fmt.Errorf("read the failed reports: %w", err)
+		return reasons, fmt.Errorf("read the failed reports: %w", err)
 	}
-	return found, nil
+	return reasons, nil
 }
 
 // reasonRows are rows of tenant.rollup_reasons, as the parameters of a statement.
@@ -127,13 +127,13 @@ type reasonRow struct {
 	message                *string
 }
 
-func (r *reasonRows) addReason(n reasonRow) {
-	r.kinds, r.ids = append(r.kinds, n.key.Kind), append(r.ids, n.key.ID)
-	r.tenants, r.sources, r.reasons = append(r.tenants, n.tenant), append(r.sources, n.source), append(r.reasons, n.reason)
-	r.since, r.messages = append(r.since, n.since), append(r.messages, n.message)
+func (r *reasonRows) addReason(row reasonRow) {
+	r.kinds, r.ids = append(r.kinds, row.key.Kind), append(r.ids, row.key.ID)
+	r.tenants, r.sources, r.reasons = append(r.tenants, row.tenant), append(r.sources, row.source), append(r.reasons, row.reason)
+	r.since, r.messages = append(r.since, row.since), append(r.messages, row.message)
 }
 
-func (r *reasonRows) args() []any {
+func (r *reasonRows) listStatementArgs() []any {
 	return []any{r.kinds, r.ids, r.tenants, r.sources, r.reasons, r.since, r.messages}
 }
 
@@ -146,16 +146,16 @@ const (
 	syncReasons = `m.source = 'sync'`
 )
 
-// replaceReasons returns the statement that replaces the reasons of rows that a condition selects, and
+// buildReplaceReasonsSQL returns the statement that replaces the reasons of rows that a condition selects, and
 // their counts.
-func replaceReasons(condition string) string {
+func buildReplaceReasonsSQL(conditionSQL string) string {
 	return `with wanted as materialized (
 	select k.kind, k.id from unnest($1::text[], $2::uuid[]) as k (kind, id)
 ), is_now as materialized (
 	select n.kind, n.id, n.tenant, n.source, n.reason, n.since, md5(n.message)::uuid as digest
 	from unnest($3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::timestamptz[], $9::text[]) as n (kind, id, tenant, source, reason, since, message)
 ), was as materialized (
-	select m.* from wanted w join lateral (select * from tenant.rollup_reasons m where m.id = w.id and m.kind = w.kind) m on ` + condition + `
+	select m.* from wanted w join lateral (select * from tenant.rollup_reasons m where m.id = w.id and m.kind = w.kind) m on ` + conditionSQL + `
 ), forgotten as (
 	delete from tenant.rollup_reasons m using was w
 	where m.id = w.id and m.kind = w.kind and m.source = w.source

@@ -13,16 +13,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// syncCounts returns the statement that counts the syncs that are not synced, each in its state at
-// the time of the statement. The states change as time passes, so no change could tell of them. The
+// buildUnsyncedCountsQuery returns the statement that counts the syncs that are not synced, by state.
+// The state is that at the time of the statement. The states change as time passes, so no change could tell of them. The
 // others are not read. Clusters that the counts do not include yet are left out, so that the synced
 // ones are the rest. The oldest of each tenant is looked up by its time.
-func syncCounts() *clause {
-	c := new(clause)
+func buildUnsyncedCountsQuery() *sqlBuilder {
+	c := new(sqlBuilder)
 	c.writeSQL(`select w.tenant, w.state, w.n, w.since, o.cluster_id
 	from (
 		select m.tenant, s.state, count(*) as n, min(s.unsynced_since) filter (where s.synced is null) as since
-		from `, syncStates("(select * from tenant.all_cluster_syncs where synced is null union all "+
+		from `, buildSyncStateSubquery("(select * from tenant.all_cluster_syncs where synced is null union all "+
 		"select * from tenant.all_cluster_syncs where synced is not null and paused_at is not null)", c.addArg(v1.StuckAttempts, "integer")), `
 		join tenant.rollup_rows m on m.id = s.cluster_id and m.kind = '`, v1.KindCluster, `'
 		group by grouping sets ((m.tenant, s.state), (s.state))
@@ -73,20 +73,20 @@ type syncCountRows struct {
 	ids     []*string
 }
 
-// countSyncs counts the states of the syncs, and their errors.
-func (r *Roller) countSyncs(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error) {
-	if s.recountKind != nil {
+// updateUnsyncedCounts counts the states of the syncs, and their errors.
+func (r *RollupCounter) updateUnsyncedCounts(ctx context.Context, tx postgres.Tx, position *rollupPosition) (hasMore bool, err error) {
+	if position.recountKind != nil {
 		return false, nil
 	}
 	var at time.Time
 	if err := tx.QueryRow(ctx, "select statement_timestamp()").Scan(&at); err != nil {
 		return false, fmt.Errorf("read the clock: %w", err)
 	}
-	counts, err := readSyncCounts(ctx, tx)
+	counts, err := readUnsyncedCounts(ctx, tx)
 	if err != nil {
 		return false, err
 	}
-	keys, errs, more, err := readSyncErrors(ctx, tx)
+	keys, errs, hasMore, err := readChangedSyncErrors(ctx, tx)
 	if err != nil {
 		return false, err
 	}
@@ -94,69 +94,69 @@ func (r *Roller) countSyncs(ctx context.Context, tx postgres.Tx, s *rollState) (
 		return false, fmt.Errorf("save the counts of syncs: %w", err)
 	}
 	if len(keys.ids) > 0 {
-		if _, err := tx.Exec(ctx, replaceReasons(syncReasons), append([]any{keys.kinds, keys.ids}, errs.args()...)...); err != nil {
+		if _, err := tx.Exec(ctx, buildReplaceReasonsSQL(syncReasons), append([]any{keys.kinds, keys.ids}, errs.listStatementArgs()...)...); err != nil {
 			return false, fmt.Errorf("count the errors of syncs: %w", err)
 		}
 	}
-	if more {
+	if hasMore {
 		return true, nil
 	}
 	if _, err := tx.Exec(ctx, "update tenant.rollup set syncs_as_of = $1", at); err != nil {
 		return false, fmt.Errorf("save the age of the counts of syncs: %w", err)
 	}
-	return false, r.sweepCounts(ctx, tx)
+	return false, r.deleteZeroCountsIfDue(ctx, tx)
 }
 
-func readSyncCounts(ctx context.Context, tx postgres.Tx) (c syncCountRows, err error) {
-	states := syncCounts()
+func readUnsyncedCounts(ctx context.Context, tx postgres.Tx) (counts syncCountRows, err error) {
+	states := buildUnsyncedCountsQuery()
 	rows, err := tx.Query(ctx, states.sql.String(), states.args...)
 	if err != nil {
-		return c, fmt.Errorf("count the states of syncs: %w", err)
+		return counts, fmt.Errorf("count the states of syncs: %w", err)
 	}
 	var tenant, id *string
 	var state string
 	var n int64
 	var since *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&tenant, &state, &n, &since, &id}, func() error {
-		c.tenants, c.states, c.counts = append(c.tenants, tenant), append(c.states, state), append(c.counts, n)
-		c.since, c.ids = append(c.since, since), append(c.ids, id)
+		counts.tenants, counts.states, counts.counts = append(counts.tenants, tenant), append(counts.states, state), append(counts.counts, n)
+		counts.since, counts.ids = append(counts.since, since), append(counts.ids, id)
 		return nil
 	})
 	if err != nil {
-		return c, fmt.Errorf("count the states of syncs: %w", err)
+		return counts, fmt.Errorf("count the states of syncs: %w", err)
 	}
-	return c, nil
+	return counts, nil
 }
 
-// readSyncErrors returns the reasons of syncs whose counted error differs, and the keys of all syncs
-// whose counted error must be replaced. more means that others remain.
-func readSyncErrors(ctx context.Context, tx postgres.Tx) (keys rowKeys, found reasonRows, more bool, err error) {
+// readChangedSyncErrors returns the reasons of syncs whose counted error differs. changedRows are the
+// keys of all syncs whose counted error must be replaced. hasMore means that others remain.
+func readChangedSyncErrors(ctx context.Context, tx postgres.Tx) (changedRows rowKeys, reasons reasonRows, hasMore bool, err error) {
 	rows, err := tx.Query(ctx, changedSyncErrors, rollBatch)
 	if err != nil {
-		return keys, found, false, fmt.Errorf("read the errors of syncs: %w", err)
+		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs: %w", err)
 	}
 	key := fleetapi.Key{Kind: v1.KindCluster}
 	var tenant, name, message string
 	var since time.Time
 	changed, err := pgx.ForEachRow(rows, []any{&key.ID, &tenant, &name, &message, &since}, func() error {
-		keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
-		reason := cmp.Or(fleetapi.NormalizeReason(message, name, tenant), "no message")
+		changedRows.kinds, changedRows.ids = append(changedRows.kinds, key.Kind), append(changedRows.ids, key.ID)
+		reason := cmp.Or(fleetapi.NormalizeMessage(message, name, tenant), "no message")
 		text := message
-		found.addReason(reasonRow{key: key, tenant: tenant, source: v1.ReasonSourceSync, reason: reason, since: since, message: &text})
+		reasons.addReason(reasonRow{key: key, tenant: tenant, source: v1.ReasonSourceSync, reason: reason, since: since, message: &text})
 		return nil
 	})
 	if err != nil {
-		return keys, found, false, fmt.Errorf("read the errors of syncs: %w", err)
+		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs: %w", err)
 	}
 	if rows, err = tx.Query(ctx, outdatedSyncErrors, rollBatch); err != nil {
-		return keys, found, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
+		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
 	}
 	outdated, err := pgx.ForEachRow(rows, []any{&key.ID}, func() error {
-		keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
+		changedRows.kinds, changedRows.ids = append(changedRows.kinds, key.Kind), append(changedRows.ids, key.ID)
 		return nil
 	})
 	if err != nil {
-		return keys, found, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
+		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
 	}
-	return keys, found, max(changed.RowsAffected(), outdated.RowsAffected()) == rollBatch, nil
+	return changedRows, reasons, max(changed.RowsAffected(), outdated.RowsAffected()) == rollBatch, nil
 }

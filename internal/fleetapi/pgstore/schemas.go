@@ -14,17 +14,19 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-var _ fleetapi.SchemaReader = (*tx)(nil)
+var _ fleetapi.SchemaReader = (*resourceTx)(nil)
 
-// everywhere returns the scope of objects that apply to all tenants.
-func everywhere() postgres.Scope { return scopeOf(fleetapi.Scope{All: true}) }
+// newAllTenantsScope returns the scope of objects that apply to all tenants.
+func newAllTenantsScope() (allTenants postgres.Scope) {
+	return toPostgresScope(fleetapi.Scope{All: true})
+}
 
-// SpecSchemas returns all schemas, ordered by kind.
-func (s *Store) SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
+// ListSpecSchemas returns all schemas, ordered by kind.
+func (s *Store) ListSpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
 	var rows []db.ListSpecSchemasRow
-	err := s.pool.RunBatch(ctx, everywhere(), func(b *pgx.Batch) { collectRows(b.Queue(db.ListSpecSchemas), &rows) })
+	err := s.pool.RunBatch(ctx, newAllTenantsScope(), func(b *pgx.Batch) { queueCollectRows(b.Queue(db.ListSpecSchemas), &rows) })
 	if err != nil {
-		return nil, wrapError(err, "read the schemas of specs")
+		return nil, wrapAndMarkUnavailable(err, "read the schemas of specs")
 	}
 	list := make([]v1.SpecSchema, len(rows))
 	for i, r := range rows {
@@ -34,14 +36,16 @@ func (s *Store) SpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
 }
 
 // SetSpecSchema stores the schema of a kind.
-func (s *Store) SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, subject string) (v1.SpecSchema, error) {
-	set := v1.SpecSchema{Kind: kind, Schema: schema, UpdatedBy: subject}
-	err := s.pool.InTx(ctx, everywhere(), func(ctx context.Context, tx postgres.Tx) error {
+func (s *Store) SetSpecSchema(
+	ctx context.Context, kind string, schema json.RawMessage, updatedBy string,
+) (stored v1.SpecSchema, err error) {
+	set := v1.SpecSchema{Kind: kind, Schema: schema, UpdatedBy: updatedBy}
+	err = s.pool.RunInTx(ctx, newAllTenantsScope(), func(ctx context.Context, tx postgres.Tx) error {
 		set.UpdatedTime = tx.Now.UTC()
-		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: tx.Now, UpdatedBy: subject})
+		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: tx.Now, UpdatedBy: updatedBy})
 	})
 	if err != nil {
-		return v1.SpecSchema{}, wrapError(err, "store the schema of %s specs", kind)
+		return v1.SpecSchema{}, wrapAndMarkUnavailable(err, "store the schema of %s specs", kind)
 	}
 	return set, nil
 }
@@ -49,21 +53,23 @@ func (s *Store) SetSpecSchema(ctx context.Context, kind string, schema json.RawM
 // DeleteSpecSchema removes the schema of a kind.
 func (s *Store) DeleteSpecSchema(ctx context.Context, kind string) error {
 	var deleted int64
-	err := s.pool.InTx(ctx, everywhere(), func(ctx context.Context, tx postgres.Tx) (err error) {
+	err := s.pool.RunInTx(ctx, newAllTenantsScope(), func(ctx context.Context, tx postgres.Tx) (err error) {
 		deleted, err = db.New(tx).DeleteSpecSchema(ctx, kind)
 		return err
 	})
 	switch {
 	case err != nil:
-		return wrapError(err, "delete the schema of %s specs", kind)
+		return wrapAndMarkUnavailable(err, "delete the schema of %s specs", kind)
 	case deleted == 0:
 		return fleetapi.ErrNotFound
 	}
 	return nil
 }
 
-// SpecSchema reads the schema of a kind within a transaction.
-func (t *tx) SpecSchema(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error) {
+// ReadSpecSchemaIfChanged reads the schema of a kind within a transaction.
+func (t *resourceTx) ReadSpecSchemaIfChanged(
+	ctx context.Context, kind string, knownRevision int64,
+) (revision int64, schema json.RawMessage, err error) {
 	row, err := t.q.GetSpecSchema(ctx, knownRevision, kind)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -27,12 +27,12 @@ func TestEveryMethodKeepsToItsScope(t *testing.T) {
 	for name, scope := range map[string]fleetapi.Scope{"Tenant": tenant("a"), "Forgotten": {}, "Star": tenant("*")} {
 		t.Run(name, func(t *testing.T) {
 			in := func(f func(context.Context, fleetapi.Tx) error) error {
-				return s.Update(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return f(ctx, tx) })
+				return s.RunInTx(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return f(ctx, tx) })
 			}
 			if _, err := s.Get(t.Context(), scope, theirs.Key); !errors.Is(err, fleetapi.ErrNotFound) {
 				t.Errorf("get: %v", err)
 			}
-			if got, err := s.Reports(t.Context(), scope, theirs.Key); !errors.Is(err, fleetapi.ErrNotFound) {
+			if got, err := s.ListReports(t.Context(), scope, theirs.Key); !errors.Is(err, fleetapi.ErrNotFound) {
 				t.Errorf("reports: %v, %v", got, err)
 			}
 			for _, q := range []fleetapi.Query{
@@ -52,19 +52,19 @@ func TestEveryMethodKeepsToItsScope(t *testing.T) {
 					t.Errorf("list %+v: %v, count %d, %v", q, seen, page.Count, err)
 				}
 			}
-			if page, err := s.Stuck(t.Context(), scope, fleetapi.StuckQuery{Kinds: []string{v1.KindCluster, v1.KindNodePool}, Limit: 10}); err != nil ||
+			if page, err := s.ListStuckResources(t.Context(), scope, fleetapi.StuckQuery{Kinds: []string{v1.KindCluster, v1.KindNodePool}, Limit: 10}); err != nil ||
 				slices.ContainsFunc(page.Rows, func(r fleetapi.StuckRow) bool { return r.ID != mine.ID }) {
 				t.Errorf("stuck: %+v, %v", page.Rows, err)
 			}
 			err := in(func(ctx context.Context, tx fleetapi.Tx) error {
-				_, err := tx.Lock(ctx, theirs.Key)
+				_, err := tx.LockAndReadResource(ctx, theirs.Key)
 				return err
 			})
 			if !errors.Is(err, fleetapi.ErrNotFound) {
 				t.Errorf("lock: %v", err)
 			}
 			if err := in(func(ctx context.Context, tx fleetapi.Tx) error {
-				got, err := tx.LockChildren(ctx, theirs.Key)
+				got, err := tx.LockAndReadChildren(ctx, theirs.Key)
 				if len(got) != 0 {
 					t.Errorf("lock children: %v", got)
 				}
@@ -72,11 +72,11 @@ func TestEveryMethodKeepsToItsScope(t *testing.T) {
 			}); err != nil {
 				t.Errorf("lock children: %v", err)
 			}
-			if err := in(func(ctx context.Context, tx fleetapi.Tx) error { return tx.Remove(ctx, theirs.Key) }); err == nil {
+			if err := in(func(ctx context.Context, tx fleetapi.Tx) error { return tx.DeleteAndRecordResource(ctx, theirs.Key) }); err == nil {
 				t.Error("remove took another tenant's row")
 			}
 			if err := in(func(ctx context.Context, tx fleetapi.Tx) error {
-				return tx.Insert(ctx, newRecord("b", v1.KindCluster, "new"))
+				return tx.InsertAndRecordResource(ctx, newRecord("b", v1.KindCluster, "new"))
 			}); err == nil {
 				t.Error("insert made a row for another tenant")
 			}

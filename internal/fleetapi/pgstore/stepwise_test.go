@@ -20,7 +20,7 @@ func TestStepwise(t *testing.T) {
 	d := newDatabase(t)
 	a, b := newRecord("a", v1.KindCluster, "row-a"), newRecord("a", v1.KindCluster, "row-b")
 	insert(t, d.Store, a, b)
-	begin, err := d.Horizon(t.Context())
+	begin, err := d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestStepwise(t *testing.T) {
 
 	visit := func(q fleetapi.ChangeQuery) (told []string, at []fleetapi.ChangeQuery) {
 		q.Kind, q.Limit = v1.KindCluster, 100
-		_, _, err := d.Changes(t.Context(), all(), q, func(c *fleetapi.Change) error {
+		_, _, err := d.VisitChanges(t.Context(), all(), q, func(c *fleetapi.Change) error {
 			told = append(told, fmt.Sprint(c.Record.Name, " ", c.Relabelled))
 			next := q
 			next.After.Position = c.At
@@ -64,13 +64,13 @@ func wantTold(t *testing.T, what string, want, got []string) {
 
 func relabel(t *testing.T, s *pgstore.Store, r *fleetapi.Record, labels string) {
 	t.Helper()
-	err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		l, err := tx.Lock(ctx, r.Key)
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err
 		}
 		l.Record.Labels = json.RawMessage(labels)
-		return tx.Save(ctx, &l.Record, nil)
+		return tx.SaveLockedResource(ctx, &l.Record, nil)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -57,9 +57,9 @@ func newRecord(tenantName, kind, name string) *fleetapi.Record {
 
 func insert(t *testing.T, s *pgstore.Store, records ...*fleetapi.Record) {
 	t.Helper()
-	err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 		for _, r := range records {
-			if err := tx.Insert(ctx, r); err != nil {
+			if err := tx.InsertAndRecordResource(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -73,12 +73,12 @@ func insert(t *testing.T, s *pgstore.Store, records ...*fleetapi.Record) {
 // change locks one row and saves the changed row.
 func change(t *testing.T, s *pgstore.Store, scope fleetapi.Scope, key fleetapi.Key, with func(*fleetapi.Locked) *v1.AdapterStatus) error {
 	t.Helper()
-	return s.Update(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		l, err := tx.Lock(ctx, key)
+	return s.RunInTx(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.LockAndReadResource(ctx, key)
 		if err != nil {
 			return err
 		}
-		return tx.Save(ctx, &l.Record, with(l))
+		return tx.SaveLockedResource(ctx, &l.Record, with(l))
 	})
 }
 
@@ -155,7 +155,7 @@ func TestNoSuchRow(t *testing.T) {
 			if _, err := s.Get(t.Context(), all(), tc.key); !errors.Is(err, fleetapi.ErrNotFound) {
 				t.Errorf("get: %v: %s", err, tc.reason)
 			}
-			if _, err := s.Reports(t.Context(), all(), tc.key); !errors.Is(err, fleetapi.ErrNotFound) {
+			if _, err := s.ListReports(t.Context(), all(), tc.key); !errors.Is(err, fleetapi.ErrNotFound) {
 				t.Errorf("reports: %v: %s", err, tc.reason)
 			}
 			err := change(t, s, all(), tc.key, func(*fleetapi.Locked) *v1.AdapterStatus { return nil })
@@ -193,8 +193,8 @@ func TestNamesAreTakenUntilDeletionIsAskedFor(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-				return tx.Insert(ctx, tc.r)
+			err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				return tx.InsertAndRecordResource(ctx, tc.r)
 			})
 			if !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v: %s", err, tc.want, tc.reason)
@@ -208,13 +208,13 @@ func TestAChangeIsAllOrNothing(t *testing.T) {
 	r := newRecord("a", v1.KindCluster, "one")
 	insert(t, s, r)
 	boom := errors.New("boom")
-	err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		l, err := tx.Lock(ctx, r.Key)
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err
 		}
 		l.Record.Generation = 9
-		return errors.Join(tx.Save(ctx, &l.Record, nil), boom)
+		return errors.Join(tx.SaveLockedResource(ctx, &l.Record, nil), boom)
 	})
 	if !errors.Is(err, boom) {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestSaveWritesTheRowAndTheReport(t *testing.T) {
 	if diff := cmp.Diff(want, saved); diff != "" {
 		t.Errorf("the row (-want +got):\n%s", diff)
 	}
-	got, err := s.Reports(t.Context(), tenant("a"), r.Key)
+	got, err := s.ListReports(t.Context(), tenant("a"), r.Key)
 	if diff := cmp.Diff([]v1.AdapterStatus{status}, got); diff != "" || err != nil {
 		t.Errorf("the report, %v (-want +got):\n%s", err, diff)
 	}
@@ -284,7 +284,7 @@ func TestSaveWritesTheRowAndTheReport(t *testing.T) {
 	if got := mustGet(t, s, r.Key).Spec; string(got) != `{"n": 2}` {
 		t.Errorf("the spec is now %s", got)
 	}
-	got, err = s.Reports(t.Context(), tenant("a"), r.Key)
+	got, err = s.ListReports(t.Context(), tenant("a"), r.Key)
 	if diff := cmp.Diff([]v1.AdapterStatus{status}, got); diff != "" || err != nil {
 		t.Errorf("the second report, %v (-want +got):\n%s", err, diff)
 	}
@@ -294,8 +294,8 @@ func TestSaveWantsTheLock(t *testing.T) {
 	s := newStore(t)
 	r := newRecord("a", v1.KindCluster, "one")
 	insert(t, s, r)
-	err := s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		return tx.Save(ctx, r, nil)
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		return tx.SaveLockedResource(ctx, r, nil)
 	})
 	if err == nil {
 		t.Error("a row was saved that nobody had locked")
@@ -312,8 +312,8 @@ func TestRemoveTakesTheReportsAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	remove := func() error {
-		return s.Update(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-			return tx.Remove(ctx, r.Key)
+		return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			return tx.DeleteAndRecordResource(ctx, r.Key)
 		})
 	}
 	if err := remove(); err != nil {
@@ -327,7 +327,7 @@ func TestRemoveTakesTheReportsAlong(t *testing.T) {
 	}
 	// The name and the id are free again, and the old reports do not return.
 	insert(t, s, r)
-	if got, err := s.Reports(t.Context(), all(), r.Key); err != nil || len(got) != 0 {
+	if got, err := s.ListReports(t.Context(), all(), r.Key); err != nil || len(got) != 0 {
 		t.Errorf("reports: %v, %v", got, err)
 	}
 }
@@ -344,8 +344,8 @@ func TestChildrenAreCountedAndLocked(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, now time.Time) error {
-		l, err := tx.Lock(ctx, parent.Key)
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, now time.Time) error {
+		l, err := tx.LockAndReadResource(ctx, parent.Key)
 		if err != nil {
 			return err
 		}
@@ -355,7 +355,7 @@ func TestChildrenAreCountedAndLocked(t *testing.T) {
 		if l.Now.Before(now) {
 			t.Errorf("the clock under the lock, %s, is before the transaction's, %s", l.Now, now)
 		}
-		children, err := tx.LockChildren(ctx, parent.Key)
+		children, err := tx.LockAndReadChildren(ctx, parent.Key)
 		if err != nil {
 			return err
 		}
@@ -367,7 +367,7 @@ func TestChildrenAreCountedAndLocked(t *testing.T) {
 		var got []child
 		for _, c := range children {
 			got = append(got, child{c.Record.Key, c.Children, len(c.Reports)})
-			if err := tx.Save(ctx, &c.Record, nil); err != nil {
+			if err := tx.SaveLockedResource(ctx, &c.Record, nil); err != nil {
 				t.Errorf("save a child: %v", err)
 			}
 		}
@@ -388,8 +388,8 @@ func TestAChildNeedsAParentInScope(t *testing.T) {
 	insert(t, s, foreign)
 	child := newRecord("a", v1.KindNodePool, "pool")
 	child.ParentID = foreign.ID
-	err := s.Update(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-		return tx.Insert(ctx, child)
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		return tx.InsertAndRecordResource(ctx, child)
 	})
 	if err == nil {
 		t.Error("a row was put under a parent of another tenant")

@@ -13,34 +13,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
-// Stuck reads the rows that are not ready, and the clusters that are not synced, each along the index
-// with its order, and merges them. A cluster that is both appears at the earlier of its two times.
+// ListStuckResources reads the rows that are not ready and the clusters that are not synced, and
+// merges them. Each part is read along the index with its order. A cluster that is both appears at the earlier of its two times.
 // Each part reads no more rows than the limit, so a page costs the same whatever it leaves out.
-func (s *Store) Stuck(ctx context.Context, scope fleetapi.Scope, q fleetapi.StuckQuery) (fleetapi.StuckPage, error) {
-	if q.After.ID != "" && !isID(q.After.ID) {
+func (s *Store) ListStuckResources(ctx context.Context, scope fleetapi.Scope, q fleetapi.StuckQuery) (fleetapi.StuckPage, error) {
+	if q.After.ID != "" && !isUUIDText(q.After.ID) {
 		return fleetapi.StuckPage{}, nil // no row follows such a row
 	}
 	var parts [][]stuckRow
-	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
 		b.Queue(inOrderOfTime)
 		if !scope.All {
 			b.Queue(inOrder)
 		}
-		statements := stuckStatements(scope, q)
+		statements := buildStuckQueries(scope, q)
 		parts = make([][]stuckRow, len(statements))
 		for i, c := range statements {
 			b.Queue(c.sql.String(), c.args...).Query(func(rows pgx.Rows) error {
 				var err error
-				parts[i], err = pgx.AppendRows(parts[i], rows, scanStuck)
+				parts[i], err = pgx.AppendRows(parts[i], rows, scanStuckRow)
 				return err
 			})
 		}
 	})
 	if err != nil {
-		return fleetapi.StuckPage{}, wrapError(err, "list what is stuck")
+		return fleetapi.StuckPage{}, wrapAndMarkUnavailable(err, "list what is stuck")
 	}
-	return mergeStuck(parts, q.Limit), nil
+	return mergeSortedStuckRows(parts, q.Limit), nil
 }
 
 // A stuckRow is a row of a part. Other is the position of the same cluster in the other part, if it
@@ -51,25 +51,25 @@ type stuckRow struct {
 	other *fleetapi.StuckPosition
 }
 
-func (r *stuckRow) position() fleetapi.StuckPosition {
+func (r *stuckRow) sortPosition() fleetapi.StuckPosition {
 	return fleetapi.StuckPosition{Since: r.Since, ID: r.ID}
 }
 
-// mergeStuck merges the parts in order. A part that is full may have more rows, so the page ends
+// mergeSortedStuckRows merges the parts in order. A part that is full may have more rows, so the page ends
 // where the first full part ends.
-func mergeStuck(parts [][]stuckRow, limit int) (page fleetapi.StuckPage) {
+func mergeSortedStuckRows(parts [][]stuckRow, limit int) (page fleetapi.StuckPage) {
 	var all []stuckRow
 	for _, rows := range parts {
 		if len(rows) == limit {
-			if end := rows[limit-1].position(); page.Next == nil || end.Compare(*page.Next) < 0 {
+			if end := rows[limit-1].sortPosition(); page.Next == nil || end.Compare(*page.Next) < 0 {
 				page.Next = &end
 			}
 		}
 		all = append(all, rows...)
 	}
-	slices.SortFunc(all, func(a, b stuckRow) int { return a.position().Compare(b.position()) })
+	slices.SortFunc(all, func(a, b stuckRow) int { return a.sortPosition().Compare(b.sortPosition()) })
 	for i := range all {
-		at := all[i].position()
+		at := all[i].sortPosition()
 		if page.Next != nil && at.Compare(*page.Next) > 0 {
 			break
 		}
@@ -80,15 +80,15 @@ func mergeStuck(parts [][]stuckRow, limit int) (page fleetapi.StuckPage) {
 	return page
 }
 
-// stuckStatements returns one statement for the rows of each kind that are not ready, and one for
-// the clusters that are not synced.
-func stuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) []*clause {
-	var list []*clause
+// buildStuckQueries returns one statement for the unready rows of each kind, and one for the clusters
+// that are not synced.
+func buildStuckQueries(scope fleetapi.Scope, q fleetapi.StuckQuery) []*sqlBuilder {
+	var list []*sqlBuilder
 	for _, kind := range q.Kinds {
-		list = append(list, unreadyStatement(scope, kind, q))
+		list = append(list, buildUnreadyQuery(scope, kind, q))
 	}
 	if slices.Contains(q.Kinds, v1.KindCluster) {
-		list = append(list, unsyncedStatement(scope, q))
+		list = append(list, buildUnsyncedQuery(scope, q))
 	}
 	return list
 }
@@ -103,36 +103,36 @@ const stuckColumns = `r.kind, r.id, r.name, r.owner_id, (select o.name from tena
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
 		where s.synced is null and w.until > statement_timestamp() order by w.since, w.worker limit 1) o)`
 
-// unreadyStatement returns the statement that reads rows of a kind that are not ready. The kind and
+// buildUnreadyQuery returns the statement that reads rows of a kind that are not ready. The kind and
 // the phase are constants, so that the planner sees the partial index.
-func unreadyStatement(scope fleetapi.Scope, kind string, q fleetapi.StuckQuery) *clause {
-	c := new(clause)
-	c.writeSQL("select ", stuckColumns, ", true from (select * from ", tableOf(scope),
+func buildUnreadyQuery(scope fleetapi.Scope, kind string, q fleetapi.StuckQuery) *sqlBuilder {
+	c := new(sqlBuilder)
+	c.writeSQL("select ", stuckColumns, ", true from (select * from ", chooseResourceTable(scope),
 		" where kind = '", kind, "' and phase <> '", string(v1.PhaseReady), "' and last_transition_time < statement_timestamp() - ", c.addArg(q.OlderThan, "interval"))
-	c.writeStuckAfter("last_transition_time", "id", q)
-	c.writeSQL(" order by last_transition_time, id limit ", c.addArg(q.Limit, "bigint"), ") r left join lateral (select * from ", c.syncTableSQL(),
+	c.writeStuckKeysetCondition("last_transition_time", "id", q)
+	c.writeSQL(" order by last_transition_time, id limit ", c.addArg(q.Limit, "bigint"), ") r left join lateral (select * from ", c.syncsWithStateSQL(),
 		" where cluster_id = r.id limit 1) s on r.kind = '", v1.KindCluster, "' order by r.last_transition_time, r.id")
 	return c
 }
 
-// unsyncedStatement returns the statement that reads clusters that are not synced.
-func unsyncedStatement(scope fleetapi.Scope, q fleetapi.StuckQuery) *clause {
-	c := new(clause)
-	c.writeSQL("select ", stuckColumns, ", false from (select * from ", c.syncTableSQL(),
+// buildUnsyncedQuery returns the statement that reads clusters that are not synced.
+func buildUnsyncedQuery(scope fleetapi.Scope, q fleetapi.StuckQuery) *sqlBuilder {
+	c := new(sqlBuilder)
+	c.writeSQL("select ", stuckColumns, ", false from (select * from ", c.syncsWithStateSQL(),
 		" where synced is null and unsynced_since < statement_timestamp() - ", c.addArg(q.OlderThan, "interval"))
-	c.writeStuckAfter("unsynced_since", "cluster_id", q)
-	c.writeSQL(" order by unsynced_since, cluster_id limit ", c.addArg(q.Limit, "bigint"), ") s join lateral (select * from ", tableOf(scope),
+	c.writeStuckKeysetCondition("unsynced_since", "cluster_id", q)
+	c.writeSQL(" order by unsynced_since, cluster_id limit ", c.addArg(q.Limit, "bigint"), ") s join lateral (select * from ", chooseResourceTable(scope),
 		" where id = s.cluster_id and kind = '", v1.KindCluster, "' limit 1) r on true order by s.unsynced_since, s.cluster_id")
 	return c
 }
 
-func (c *clause) writeStuckAfter(since, id string, q fleetapi.StuckQuery) {
+func (c *sqlBuilder) writeStuckKeysetCondition(sinceColumn, idColumn string, q fleetapi.StuckQuery) {
 	if q.After.ID != "" {
-		c.writeSQL(" and (", since, ", ", id, ") > (", c.addArg(q.After.Since, "timestamptz"), ", ", c.addArg(q.After.ID, "uuid"), ")")
+		c.writeSQL(" and (", sinceColumn, ", ", idColumn, ") > (", c.addArg(q.After.Since, "timestamptz"), ", ", c.addArg(q.After.ID, "uuid"), ")")
 	}
 }
 
-func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
+func scanStuckRow(row pgx.CollectableRow) (r stuckRow, err error) {
 	var owner, ownerName, state, syncError, class, pausedBy, pauseReason, shootStatus, shootMessage *string
 	var pausedAt, pausedUntil *time.Time
 	var transition time.Time
@@ -147,7 +147,7 @@ func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.OwnerID, r.OwnerName = orZero(owner), orZero(ownerName)
+	r.OwnerID, r.OwnerName = derefOrZero(owner), derefOrZero(ownerName)
 	if reports != nil {
 		if err := json.Unmarshal(reports, &r.Reports); err != nil {
 			return r, fmt.Errorf("read the reports on %s %q: %w", r.Kind, r.ID, err)
@@ -157,11 +157,11 @@ func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
 	if !isSync {
 		return r, nil
 	}
-	sync.State, sync.Attempts, sync.Error, sync.ErrorClass = v1.SyncState(orZero(state)), orZero(attempts), orZero(syncError), orZero(class)
-	sync.ShootStatus, sync.ShootStatusMessage = v1.ShootStatus(orZero(shootStatus)), orZero(shootMessage)
+	sync.State, sync.Attempts, sync.Error, sync.ErrorClass = v1.SyncState(derefOrZero(state)), derefOrZero(attempts), derefOrZero(syncError), derefOrZero(class)
+	sync.ShootStatus, sync.ShootStatusMessage = v1.ShootStatus(derefOrZero(shootStatus)), derefOrZero(shootMessage)
 	if sync.State == v1.SyncPaused && pausedAt != nil { // otherwise the pause is over
 		sync.PausedAt = pausedAt
-		sync.Pause = &v1.SyncPause{Since: pausedAt.UTC(), By: orZero(pausedBy), Reason: orZero(pauseReason), Until: pausedUntil}
+		sync.Pause = &v1.SyncPause{Since: pausedAt.UTC(), By: derefOrZero(pausedBy), Reason: derefOrZero(pauseReason), Until: pausedUntil}
 	}
 	if sync.Synced == nil && sync.PausedAt == nil && due != nil {
 		next := due.UTC()
@@ -184,11 +184,11 @@ func scanStuck(row pgx.CollectableRow) (r stuckRow, err error) {
 	return r, nil
 }
 
-// orZero returns the value, or its zero value for null.
-func orZero[T any](v *T) T {
+// derefOrZero returns the value, or its zero value for null.
+func derefOrZero[T any](pointer *T) T {
 	var zero T
-	if v == nil {
+	if pointer == nil {
 		return zero
 	}
-	return *v
+	return *pointer
 }

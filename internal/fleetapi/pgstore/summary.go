@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
-// Summary reads the counts of a scope that a Roller has made.
-func (s *Store) Summary(ctx context.Context, scope fleetapi.Scope) (v1.Summary, error) {
+// ReadSummary reads the counts of a scope that a RollupCounter has made.
+func (s *Store) ReadSummary(ctx context.Context, scope fleetapi.Scope) (v1.Summary, error) {
 	read := summaryReader{
 		Summary: v1.Summary{
 			Kinds: map[string]v1.KindSummary{}, Sync: v1.SyncSummary{States: map[v1.SyncState]int64{}},
@@ -28,25 +28,25 @@ func (s *Store) Summary(ctx context.Context, scope fleetapi.Scope) (v1.Summary, 
 	if !scope.All {
 		read.ofTenant, read.args = "tenant = $1", []any{scope.Tenant}
 	}
-	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
 		b.Queue(inOrderOfTime)
-		read.queueAge(b)
-		read.queueCounts(b)
-		read.queueSyncs(b)
-		read.queueDeliveries(b)
-		read.queueReasons(b)
-		read.queueOldest(b, v1.KindCluster, v1.CollectionClusters)
-		read.queueOldest(b, v1.KindNodePool, v1.CollectionNodePools)
+		read.queueReadCountAge(b)
+		read.queueReadCounts(b)
+		read.queueReadUnsyncedCounts(b)
+		read.queueCountFailedDeliveries(b)
+		read.queueReadTopReasons(b)
+		read.queueReadOldestNotReady(b, v1.KindCluster, v1.CollectionClusters)
+		read.queueReadOldestNotReady(b, v1.KindNodePool, v1.CollectionNodePools)
 	})
 	switch {
 	case err != nil:
-		return v1.Summary{}, wrapError(err, "read the counts")
+		return v1.Summary{}, wrapAndMarkUnavailable(err, "read the counts")
 	case read.asOf == nil || read.syncsAsOf == nil:
 		return v1.Summary{}, fleetapi.ErrNotCounted
 	}
-	read.addSynced()
-	read.limitValues()
+	read.computeSyncedCount()
+	read.dropRareLabelValues()
 	if read.AsOf = *read.asOf; read.syncsAsOf.Before(read.AsOf) {
 		read.AsOf = *read.syncsAsOf
 	}
@@ -65,7 +65,7 @@ type summaryReader struct {
 	asOf, syncsAsOf *time.Time
 }
 
-func (s *summaryReader) queueAge(b *pgx.Batch) {
+func (s *summaryReader) queueReadCountAge(b *pgx.Batch) {
 	b.Queue("select as_of, syncs_as_of, label_keys from tenant.rollup").QueryRow(func(row pgx.Row) error {
 		var keys []string
 		err := row.Scan(&s.asOf, &s.syncsAsOf, &keys)
@@ -76,7 +76,7 @@ func (s *summaryReader) queueAge(b *pgx.Batch) {
 	})
 }
 
-func (s *summaryReader) queueCounts(b *pgx.Batch) {
+func (s *summaryReader) queueReadCounts(b *pgx.Batch) {
 	var kind, label, value, phase string
 	var n int64
 	b.Queue("select kind, label, value, phase, n from tenant.rollup_counts where "+s.ofTenant+" and n > 0", s.args...).Query(func(rows pgx.Rows) error {
@@ -88,15 +88,15 @@ func (s *summaryReader) queueCounts(b *pgx.Batch) {
 	})
 }
 
-func (s *summaryReader) addCount(kind, label, value string, phase v1.Phase, n int64) {
+func (s *summaryReader) addCount(kind, label, value string, phase v1.Phase, count int64) {
 	if label == "" {
 		collection := v1.CollectionClusters
 		if kind == v1.KindNodePool {
 			collection = v1.CollectionNodePools
 		}
 		of := s.Kinds[collection]
-		of.Total += n
-		of.Phases[phase] += n
+		of.Total += count
+		of.Phases[phase] += count
 		s.Kinds[collection] = of
 		return
 	}
@@ -108,13 +108,13 @@ func (s *summaryReader) addCount(kind, label, value string, phase v1.Phase, n in
 	if !known {
 		of.Phases = map[v1.Phase]int64{}
 	}
-	of.Total += n
-	of.Phases[phase] += n
+	of.Total += count
+	of.Phases[phase] += count
 	values[value] = of
 }
 
-// limitValues keeps the most frequent values of each label.
-func (s *summaryReader) limitValues() {
+// dropRareLabelValues keeps the most frequent values of each label.
+func (s *summaryReader) dropRareLabelValues() {
 	for key, values := range s.Labels {
 		if len(values) <= fleetapi.MaxSummaryValues {
 			continue
@@ -139,8 +139,8 @@ func (s *summaryReader) limitValues() {
 	}
 }
 
-// queueSyncs reads the syncs that are not synced, and the one that waits longest.
-func (s *summaryReader) queueSyncs(b *pgx.Batch) {
+// queueReadUnsyncedCounts reads the syncs that are not synced, and the one that waits longest.
+func (s *summaryReader) queueReadUnsyncedCounts(b *pgx.Batch) {
 	var state v1.SyncState
 	var n int64
 	var since *time.Time
@@ -159,9 +159,9 @@ func (s *summaryReader) queueSyncs(b *pgx.Batch) {
 	})
 }
 
-// queueDeliveries counts the deliveries that fail or were given up. They are few, or their count ends
+// queueCountFailedDeliveries counts the deliveries that fail or were given up. They are few, or their count ends
 // at v1.MaxDeliveries.
-func (s *summaryReader) queueDeliveries(b *pgx.Batch) {
+func (s *summaryReader) queueCountFailedDeliveries(b *pgx.Batch) {
 	tenant := ""
 	if !s.scope.All {
 		tenant = s.ofTenant + " and "
@@ -183,8 +183,8 @@ func (s *summaryReader) queueDeliveries(b *pgx.Batch) {
 	})
 }
 
-// addSynced adds the number of synced clusters: those that are in no other state.
-func (s *summaryReader) addSynced() {
+// computeSyncedCount sets the number of synced clusters: those that are in no other state.
+func (s *summaryReader) computeSyncedCount() {
 	synced := s.Kinds[v1.CollectionClusters].Total
 	for _, n := range s.Sync.States {
 		synced -= n
@@ -194,8 +194,8 @@ func (s *summaryReader) addSynced() {
 	}
 }
 
-// queueReasons reads the most frequent reasons, each with the resource that it holds up for longest.
-func (s *summaryReader) queueReasons(b *pgx.Batch) {
+// queueReadTopReasons reads the most frequent reasons, each with the resource that it holds up for longest.
+func (s *summaryReader) queueReadTopReasons(b *pgx.Batch) {
 	oldestOf := ""
 	if !s.scope.All {
 		oldestOf = s.ofTenant + " and "
@@ -221,13 +221,13 @@ func (s *summaryReader) queueReasons(b *pgx.Batch) {
 	})
 }
 
-// queueOldest reads the resource of a kind that is not ready for longest, from its index.
-func (s *summaryReader) queueOldest(b *pgx.Batch, kind, collection string) {
+// queueReadOldestNotReady reads the resource of a kind that is not ready for longest, from its index.
+func (s *summaryReader) queueReadOldestNotReady(b *pgx.Batch, kind, collection string) {
 	tenant := ""
 	if !s.scope.All {
 		tenant = " and " + s.ofTenant
 	}
-	b.Queue("select id, name, phase, last_transition_time from "+tableOf(s.scope)+" where kind = '"+kind+"' and phase <> '"+string(v1.PhaseReady)+"'"+tenant+
+	b.Queue("select id, name, phase, last_transition_time from "+chooseResourceTable(s.scope)+" where kind = '"+kind+"' and phase <> '"+string(v1.PhaseReady)+"'"+tenant+
 		" order by last_transition_time, id limit 1", s.args...).Query(func(rows pgx.Rows) error {
 		oldest, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o v1.OldestResource, err error) {
 			err = row.Scan(&o.ID, &o.Name, &o.Phase, &o.Since)

@@ -20,8 +20,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// syncColumns are the columns of a sync, in the order in which scanSync reads them. They include
-// the state, which syncTableSQL computes.
+// syncColumns are the columns of a sync, in the order in which scanClusterSync reads them. They include
+// the state, which syncsWithStateSQL computes.
 const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
 	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at, s.paused_until, coalesce(s.paused_by, ''), coalesce(s.pause_reason, ''),
 	s.generation, s.synced_generation,
@@ -33,30 +33,30 @@ const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is 
 // also before a worker ends it.
 const pausedSQL = "(s.paused_at is not null and coalesce(s.paused_until > statement_timestamp(), true))"
 
-// syncTableSQL returns the table of syncs with the state of each, as v1.SyncState describes it. An
+// syncsWithStateSQL returns the table of syncs with the state of each, as v1.SyncState describes it. An
 // expired claim does not count. The clock is that of the statement: it is never behind a due time
 // set earlier in the transaction.
-func (c *clause) syncTableSQL() string {
-	return syncStates("tenant.cluster_sync", c.addArg(v1.StuckAttempts, "integer"))
+func (c *sqlBuilder) syncsWithStateSQL() string {
+	return buildSyncStateSubquery("tenant.cluster_sync", c.addArg(v1.StuckAttempts, "integer"))
 }
 
-// syncStates returns the table s of the syncs of a table, with their states.
-func syncStates(table, stuckAttempts string) string {
+// buildSyncStateSubquery returns the table s of the syncs of a table, with their states.
+func buildSyncStateSubquery(tableSQL, stuckAttemptsSQL string) string {
 	return `(select s.*, case
 	when ` + pausedSQL + ` then '` + string(v1.SyncPaused) + `'
 	when s.synced is not null then '` + string(v1.SyncSynced) + `'
 	when s.claim_token is not null and s.due_at > statement_timestamp() then '` + string(v1.SyncRunning) + `'
-	when s.sync_attempts >= ` + stuckAttempts + ` then '` + string(v1.SyncStuck) + `'
+	when s.sync_attempts >= ` + stuckAttemptsSQL + ` then '` + string(v1.SyncStuck) + `'
 	when s.sync_attempts > 0 and s.due_at > statement_timestamp() then '` + string(v1.SyncBackingOff) + `'
-	else '` + string(v1.SyncPending) + `' end as state from ` + table + ` s) s`
+	else '` + string(v1.SyncPending) + `' end as state from ` + tableSQL + ` s) s`
 }
 
-// joinClusters returns the join of the cluster of a sync.
-func (c *clause) joinClusters() string {
+// joinClustersSQL returns the join of the cluster of a sync.
+func (c *sqlBuilder) joinClustersSQL() string {
 	return " join tenant.resources r on r.id = s.cluster_id and r.kind = " + c.addArg(v1.KindCluster, "text")
 }
 
-func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
+func scanClusterSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	var s v1.ClusterSync
 	var due time.Time
 	var outage *v1.SyncWait
@@ -89,65 +89,65 @@ func scanSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	return s, err
 }
 
-// collectSyncs appends the syncs of a queued statement to a list.
-func collectSyncs(b *pgx.Batch, c *clause, list *[]v1.ClusterSync) {
-	b.Queue(c.sql.String(), c.args...).Query(func(rows pgx.Rows) error {
+// queueCollectSyncs appends the syncs of a queued statement to a list.
+func queueCollectSyncs(b *pgx.Batch, query *sqlBuilder, into *[]v1.ClusterSync) {
+	b.Queue(query.sql.String(), query.args...).Query(func(rows pgx.Rows) error {
 		var err error
-		*list, err = pgx.AppendRows(*list, rows, scanSync)
+		*into, err = pgx.AppendRows(*into, rows, scanClusterSync)
 		return err
 	})
 }
 
-// Sync returns the sync of one cluster.
-func (s *Store) Sync(ctx context.Context, scope fleetapi.Scope, cluster string) (v1.ClusterSync, error) {
-	if !isID(cluster) {
+// GetClusterSync returns the sync of one cluster.
+func (s *Store) GetClusterSync(ctx context.Context, scope fleetapi.Scope, clusterID string) (v1.ClusterSync, error) {
+	if !isUUIDText(clusterID) {
 		return v1.ClusterSync{}, fleetapi.ErrNotFound
 	}
 	var found []v1.ClusterSync
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) { collectSyncs(b, syncOf(cluster), &found) })
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) { queueCollectSyncs(b, buildClusterSyncQuery(clusterID), &found) })
 	switch {
 	case err != nil:
-		return v1.ClusterSync{}, wrapError(err, "read the sync of cluster %q", cluster)
+		return v1.ClusterSync{}, wrapAndMarkUnavailable(err, "read the sync of cluster %q", clusterID)
 	case len(found) == 0:
 		return v1.ClusterSync{}, fleetapi.ErrNotFound
 	}
 	return found[0], nil
 }
 
-// syncOf returns the statement that reads one sync.
-func syncOf(cluster string) *clause {
-	c := new(clause)
-	c.writeSQL("select ", syncColumns, " from ", c.syncTableSQL(), c.joinClusters(), " where s.cluster_id = ", c.addArg(cluster, "uuid"))
+// buildClusterSyncQuery returns the statement that reads one sync.
+func buildClusterSyncQuery(clusterID string) *sqlBuilder {
+	c := new(sqlBuilder)
+	c.writeSQL("select ", syncColumns, " from ", c.syncsWithStateSQL(), c.joinClustersSQL(), " where s.cluster_id = ", c.addArg(clusterID, "uuid"))
 	return c
 }
 
 // ApplySyncAction applies an action. A retry that is not applied is rolled back.
 func (s *Store) ApplySyncAction(
-	ctx context.Context, scope fleetapi.Scope, cluster string, c fleetapi.SyncChange,
+	ctx context.Context, scope fleetapi.Scope, clusterID string, change fleetapi.SyncChange,
 ) (sync v1.ClusterSync, applied bool, err error) {
-	statement, args, err := syncActionStatement(cluster, &c)
+	statement, args, err := buildSyncActionStatement(clusterID, &change)
 	switch {
 	case err != nil:
 		return sync, false, err
-	case !isID(cluster):
+	case !isUUIDText(clusterID):
 		return sync, false, fleetapi.ErrNotFound
 	}
-	err = s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, tx postgres.Tx) error {
+	err = s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, tx postgres.Tx) error {
 		var was, found []v1.ClusterSync
 		// The first statement locks the row, so each sees the result of the one before it.
 		var b pgx.Batch
-		b.Queue("select from tenant.cluster_sync where cluster_id = $1 for update", cluster)
-		collectSyncs(&b, syncOf(cluster), &was)
+		b.Queue("select from tenant.cluster_sync where cluster_id = $1 for update", clusterID)
+		queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &was)
 		b.Queue(statement, args...)
-		collectSyncs(&b, syncOf(cluster), &found)
+		queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &found)
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
 		if len(was) == 0 || len(found) == 0 {
 			return fleetapi.ErrNotFound
 		}
-		sync, applied = found[0], c.Action == fleetapi.SyncRetry || !samePause(was[0].Pause, found[0].Pause)
-		if c.Action == fleetapi.SyncRetry {
+		sync, applied = found[0], change.Action == fleetapi.SyncRetry || !equalPauses(was[0].Pause, found[0].Pause)
+		if change.Action == fleetapi.SyncRetry {
 			if sync.State != v1.SyncPending {
 				return errNotTaken
 			}
@@ -156,7 +156,7 @@ func (s *Store) ApplySyncAction(
 		if !applied {
 			return nil
 		}
-		return recordSyncChange(ctx, tx, &sync, &c)
+		return recordSyncChangeInTimeline(ctx, tx, &sync, &change)
 	})
 	switch {
 	case errors.Is(err, errNotTaken):
@@ -164,13 +164,13 @@ func (s *Store) ApplySyncAction(
 	case errors.Is(err, fleetapi.ErrNotFound):
 		return v1.ClusterSync{}, false, err
 	case err != nil:
-		return v1.ClusterSync{}, false, wrapError(err, "%s the sync of cluster %q", c.Action, cluster)
+		return v1.ClusterSync{}, false, wrapAndMarkUnavailable(err, "%s the sync of cluster %q", change.Action, clusterID)
 	}
 	return sync, applied, nil
 }
 
-// samePause reports whether two pauses, nil for none, are the same.
-func samePause(a, b *v1.SyncPause) bool {
+// equalPauses reports whether two pauses, nil for none, are the same.
+func equalPauses(a, b *v1.SyncPause) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -178,12 +178,12 @@ func samePause(a, b *v1.SyncPause) bool {
 	return sameEnd && a.By == b.By && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 
-// recordSyncChange records a pause or its end in the timeline.
-func recordSyncChange(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync, c *fleetapi.SyncChange) error {
+// recordSyncChangeInTimeline records a pause or its end in the timeline.
+func recordSyncChangeInTimeline(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync, applied *fleetapi.SyncChange) error {
 	change := timeline.SyncChange{
-		ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: c.By, Reason: c.Reason, Until: c.Until,
+		ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: applied.By, Reason: applied.Reason, Until: applied.Until,
 	}
-	if c.Action == fleetapi.SyncPause {
+	if applied.Action == fleetapi.SyncPause {
 		change.Action = timeline.ActionSyncPaused
 	}
 	// The time is that after the lock, so that the events of a cluster are in order.
@@ -191,35 +191,35 @@ func recordSyncChange(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync,
 	if err := tx.QueryRow(ctx, of, sync.ClusterID, v1.KindCluster).Scan(&change.Tenant, &change.At); err != nil {
 		return fmt.Errorf("read the tenant: %w", err)
 	}
-	event, err := change.Event()
+	event, err := change.BuildEvent()
 	if err != nil {
 		return err
 	}
-	return timelinestore.InsertInTx(ctx, tx, []timeline.Event{event})
+	return timelinestore.InsertEventsInTx(ctx, tx, []timeline.Event{event})
 }
 
 // HasClusterWorker reports whether a cluster-worker is registered.
 func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err error) {
-	err = s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{}), func(b *pgx.Batch) {
+	err = s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
 		b.Queue(db.HasClusterWorker).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
 	})
 	if err != nil {
-		return false, wrapError(err, "read whether a cluster-worker is registered")
+		return false, wrapAndMarkUnavailable(err, "read whether a cluster-worker is registered")
 	}
 	return registered, nil
 }
 
-// ClustersWithUnsettledSync returns the clusters whose sync changed after their status was saved.
-func (s *Store) ClustersWithUnsettledSync(ctx context.Context, after string, limit int) (ids []string, err error) {
-	after = cmp.Or(after, uuid.Nil.String())
-	err = s.pool.RunBatch(ctx, scopeOf(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
-		b.Queue(db.UnsettledSyncs, after, limit).Query(func(rows pgx.Rows) error {
+// ListClustersWithUnsavedSync returns the clusters whose sync changed after their status was saved.
+func (s *Store) ListClustersWithUnsavedSync(ctx context.Context, afterID string, limit int) (ids []string, err error) {
+	afterID = cmp.Or(afterID, uuid.Nil.String())
+	err = s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
+		b.Queue(db.UnsettledSyncs, afterID, limit).Query(func(rows pgx.Rows) error {
 			ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
 		})
 	})
 	if err != nil {
-		return nil, wrapError(err, "list clusters with a changed sync state")
+		return nil, wrapAndMarkUnavailable(err, "list clusters with a changed sync state")
 	}
 	return ids, nil
 }
@@ -227,46 +227,46 @@ func (s *Store) ClustersWithUnsettledSync(ctx context.Context, after string, lim
 // errNotTaken rolls back the retry of a sync that cannot be retried now.
 var errNotTaken = errors.New("not taken")
 
-// syncActionStatement returns the statement of an action.
-func syncActionStatement(cluster string, c *fleetapi.SyncChange) (statement string, args []any, err error) {
-	switch c.Action {
+// buildSyncActionStatement returns the statement of an action.
+func buildSyncActionStatement(clusterID string, change *fleetapi.SyncChange) (statement string, args []any, err error) {
+	switch change.Action {
 	case fleetapi.SyncRetry:
-		return "select tenant.retry_cluster_sync($1::uuid)", []any{cluster}, nil
+		return "select tenant.retry_cluster_sync($1::uuid)", []any{clusterID}, nil
 	case fleetapi.SyncPause:
-		return "select tenant.pause_cluster_sync($1::uuid, $2, $3, $4)", []any{cluster, orNull(c.By), orNull(c.Reason), orNull(c.Until)}, nil
+		return "select tenant.pause_cluster_sync($1::uuid, $2, $3, $4)", []any{clusterID, nilIfZero(change.By), nilIfZero(change.Reason), nilIfZero(change.Until)}, nil
 	case fleetapi.SyncResume:
-		return "select tenant.resume_cluster_sync($1::uuid)", []any{cluster}, nil
+		return "select tenant.resume_cluster_sync($1::uuid)", []any{clusterID}, nil
 	}
-	return "", nil, fmt.Errorf("unknown sync action %q", c.Action)
+	return "", nil, fmt.Errorf("unknown sync action %q", change.Action)
 }
 
-// ListSyncs returns a page. It combines the syncs with work, which have partial indexes, with the
+// ListClusterSyncs returns a page. It combines the syncs with work, which have partial indexes, with the
 // rest, so that a million synced clusters do not slow it down.
-func (s *Store) ListSyncs(ctx context.Context, scope fleetapi.Scope, query fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
+func (s *Store) ListClusterSyncs(ctx context.Context, scope fleetapi.Scope, query fleetapi.SyncQuery) ([]v1.ClusterSync, error) {
 	q := syncQuery{query}
-	if q.After.ID != "" && !isID(q.After.ID) {
+	if q.After.ID != "" && !isUUIDText(q.After.ID) {
 		return nil, nil // no row follows such a row
 	}
 	var timed, rest []v1.ClusterSync
-	err := s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
-		if q.wantsState(v1.SyncSynced, v1.SyncPaused) {
-			collectSyncs(b, q.selectIdle(), &rest)
+		if q.includesAnyState(v1.SyncSynced, v1.SyncPaused) {
+			queueCollectSyncs(b, q.buildSyncedOrPausedQuery(), &rest)
 		}
-		if !q.wantsWaiting() && !q.wantsState(v1.SyncPaused) {
+		if !q.includesUnsynced() && !q.includesAnyState(v1.SyncPaused) {
 			return
 		}
-		collectSyncs(b, q.selectUndated(), &rest)
-		if q.isAfterWaiting() {
+		queueCollectSyncs(b, q.buildUndatedUnsyncedQuery(), &rest)
+		if q.startsAfterDatedSyncs() {
 			return
 		}
-		if q.wantsWaiting() {
+		if q.includesUnsynced() {
 			b.Queue(inOrderOfTime)
 		}
-		collectSyncs(b, q.selectWaiting(), &timed)
+		queueCollectSyncs(b, q.buildDatedUnsyncedQuery(), &timed)
 	})
 	if err != nil {
-		return nil, wrapError(err, "list the syncs of clusters")
+		return nil, wrapAndMarkUnavailable(err, "list the syncs of clusters")
 	}
 	slices.SortFunc(rest, func(a, b v1.ClusterSync) int { return strings.Compare(a.ClusterID, b.ClusterID) })
 	list := append(timed, rest...)
@@ -285,79 +285,79 @@ const inOrderOfTime = "select set_config('enable_sort', 'off', true)"
 // A syncQuery builds the statements that read a page.
 type syncQuery struct{ fleetapi.SyncQuery }
 
-// wantsState reports whether the query includes one of the states.
-func (q syncQuery) wantsState(states ...v1.SyncState) bool {
+// includesAnyState reports whether the query includes one of the states.
+func (q syncQuery) includesAnyState(states ...v1.SyncState) bool {
 	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
 }
 
-// wantsWaiting reports whether the query includes syncs that wait for a worker or have one.
-func (q syncQuery) wantsWaiting() bool {
-	return q.wantsState(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck)
+// includesUnsynced reports whether the query includes syncs that wait for a worker or have one.
+func (q syncQuery) includesUnsynced() bool {
+	return q.includesAnyState(v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck)
 }
 
-// isAfterWaiting reports whether the page begins after all syncs that wait since a known time.
-func (q syncQuery) isAfterWaiting() bool { return q.After.ID != "" && q.After.Since.IsZero() }
+// startsAfterDatedSyncs reports whether the page begins after all syncs that wait since a known time.
+func (q syncQuery) startsAfterDatedSyncs() bool { return q.After.ID != "" && q.After.Since.IsZero() }
 
-// selectWaiting returns the statement that reads the syncs with work since a known time.
-func (q syncQuery) selectWaiting() *clause {
-	c := new(clause)
-	page := c.syncTableSQL() + " where s.synced is null and s.unsynced_since is not null" + q.inStatesSQL(c)
+// buildDatedUnsyncedQuery returns the statement that reads the syncs with work since a known time.
+func (q syncQuery) buildDatedUnsyncedQuery() *sqlBuilder {
+	c := new(sqlBuilder)
+	page := c.syncsWithStateSQL() + " where s.synced is null and s.unsynced_since is not null" + q.stateConditionSQL(c)
 	if q.After.ID != "" {
 		page += " and (s.unsynced_since, s.cluster_id) > (" + c.addArg(q.After.Since, "timestamptz") + ", " + c.addArg(q.After.ID, "uuid") + ")"
 	}
-	c.selectPage(page, q.Limit)
+	c.writeSyncPageSelect(page, q.Limit)
 	return c
 }
 
-// selectUndated returns the statement that reads syncs with work since an unknown time, because
+// buildUndatedUnsyncedQuery returns the statement that reads syncs with work since an unknown time, because
 // they were marked by hand.
-func (q syncQuery) selectUndated() *clause {
-	c := new(clause)
-	page := c.syncTableSQL() + " where s.synced is null and s.unsynced_since is null" + q.inStatesSQL(c)
-	if q.isAfterWaiting() {
+func (q syncQuery) buildUndatedUnsyncedQuery() *sqlBuilder {
+	c := new(sqlBuilder)
+	page := c.syncsWithStateSQL() + " where s.synced is null and s.unsynced_since is null" + q.stateConditionSQL(c)
+	if q.startsAfterDatedSyncs() {
 		page += " and s.cluster_id > " + c.addArg(q.After.ID, "uuid")
 	}
-	c.selectPage(page, q.Limit)
+	c.writeSyncPageSelect(page, q.Limit)
 	return c
 }
 
-// inStatesSQL returns the condition that a sync with work is in one of the wanted states. Where
+// stateConditionSQL returns the condition that a sync with work is in one of the wanted states. Where
 // possible it avoids the computed state, so that the planner understands it.
-func (q syncQuery) inStatesSQL(c *clause) string {
+func (q syncQuery) stateConditionSQL(into *sqlBuilder) string {
 	all := true
 	for _, state := range []v1.SyncState{v1.SyncPending, v1.SyncRunning, v1.SyncBackingOff, v1.SyncStuck} {
-		all = all && q.wantsState(state)
+		all = all && q.includesAnyState(state)
 	}
 	switch {
-	case all && q.wantsState(v1.SyncPaused):
+	case all && q.includesAnyState(v1.SyncPaused):
 		return ""
 	case all:
 		return " and not " + pausedSQL
-	case !q.wantsWaiting():
+	case !q.includesUnsynced():
 		return " and s.paused_at is not null and " + pausedSQL
 	}
-	return " and s.state = any(" + c.addArg(q.States, "text[]") + ")"
+	return " and s.state = any(" + into.addArg(q.States, "text[]") + ")"
 }
 
-// selectPage selects syncs along the index of those with work, and joins only the clusters of the
+// writeSyncPageSelect selects syncs along the index of those with work, and joins only the clusters of the
 // page.
-func (c *clause) selectPage(from string, limit int) {
+func (c *sqlBuilder) writeSyncPageSelect(fromSQL string, limit int) {
 	const order = " order by s.unsynced_since, s.cluster_id"
-	c.writeSQL("select ", syncColumns, " from (select s.* from ", from, order, " limit ", c.addArg(limit, "bigint"), ") s", c.joinClusters(), order)
+	c.writeSQL("select ", syncColumns, " from (select s.* from ", fromSQL, order, " limit ", c.addArg(limit, "bigint"), ") s", c.joinClustersSQL(), order)
 }
 
-// selectIdle returns the statement that reads the syncs without work. Those of a tenant are found
+// buildSyncedOrPausedQuery returns the statement that reads the syncs without work. Those of a tenant are found
 // through its clusters.
-func (q syncQuery) selectIdle() *clause {
-	c := new(clause)
-	c.writeSQL("select ", syncColumns, " from ", c.syncTableSQL(), c.joinClusters(), " where s.synced is not null")
+func (q syncQuery) buildSyncedOrPausedQuery() *sqlBuilder {
+	c := new(sqlBuilder)
+	c.writeSQL("select ", syncColumns, " from ", c.syncsWithStateSQL(), c.joinClustersSQL(), " where s.synced is not null")
 	switch {
-	case !q.wantsState(v1.SyncSynced):
+	case !q.includesAnyState(v1.SyncSynced):
 		c.writeSQL(" and s.paused_at is not null and " + pausedSQL)
-	case !q.wantsState(v1.SyncPaused):
+	case !q.includesAnyState(v1.SyncPaused):
 		c.writeSQL(" and not " + pausedSQL)
 	}
-	if q.isAfterWaiting() {
+	if q.startsAfterDatedSyncs() {
 		after := c.addArg(q.After.ID, "uuid")
 		c.writeSQL(" and s.cluster_id > ", after, " and r.id > ", after)
 	}

@@ -19,10 +19,10 @@ import (
 // shootGuard is the constraint that keeps the row of a cluster whose Shoot is not confirmed gone.
 const shootGuard = "clusters_shoot_guard"
 
-// Update runs change in one transaction and commits if it returns nil.
-func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
-	err := s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, ptx postgres.Tx) error {
-		return change(ctx, &tx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*before{}, revisions: s.revisions}, ptx.Now)
+// RunInTx runs change in one transaction and commits if it returns nil.
+func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
+	err := s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, ptx postgres.Tx) error {
+		return change(ctx, &resourceTx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*lockedRow{}, revisions: s.revisions}, ptx.Now)
 	})
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
@@ -30,35 +30,35 @@ func (s *Store) Update(ctx context.Context, scope fleetapi.Scope, change func(co
 	return err
 }
 
-// A tx is one transaction. Its row locks also block new rows that would refer to the locked one as
+// A resourceTx is one transaction. Its row locks also block new rows that would refer to the locked one as
 // their parent, so a count of children holds until the transaction ends.
-type tx struct {
+type resourceTx struct {
 	tx postgres.Tx
 	q  *db.Queries
 	// was holds the locked rows as stored in the database.
-	was map[fleetapi.Key]*before
+	was map[fleetapi.Key]*lockedRow
 	// clock is the time of the last row lock.
 	clock time.Time
 	// revisions is the number of kept generations.
 	revisions int
 }
 
-// Insert adds a row and sets its revision.
-func (t *tx) Insert(ctx context.Context, r *fleetapi.Record) error {
-	inserted, err := t.insertRows(ctx, r, []fleetapi.BatchRow{{ID: r.ID, Content: r.Content}})
+// InsertAndRecordResource adds a row and sets its revision.
+func (t *resourceTx) InsertAndRecordResource(ctx context.Context, record *fleetapi.Record) error {
+	inserted, err := t.insertRowsWithFreeNames(ctx, record, []fleetapi.BatchRow{{ID: record.ID, Content: record.Content}})
 	if err != nil {
-		return fmt.Errorf("insert %s %q: %w", r.Kind, r.Name, err)
+		return fmt.Errorf("insert %s %q: %w", record.Kind, record.Name, err)
 	}
 	if len(inserted) == 0 {
 		return fleetapi.ErrNameTaken
 	}
-	r.Revision = inserted[0].Revision
-	return t.recordCreation(ctx, r)
+	record.Revision = inserted[0].Revision
+	return t.recordCreationEvent(ctx, record)
 }
 
-// Lock locks and returns one row.
-func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, error) {
-	if !isID(key.ID) {
+// LockAndReadResource locks and returns one row.
+func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) (lockedResource *fleetapi.Locked, err error) {
+	if !isUUIDText(key.ID) {
 		return nil, fleetapi.ErrNotFound
 	}
 	// Each statement has its own snapshot: those after the lock see the writes of previous lock
@@ -68,11 +68,11 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	var rest db.CountChildrenRow
 	var shoot []db.ShootOfRow
 	var b pgx.Batch
-	collectRows(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
+	queueCollectRows(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
 	if key.Kind == v1.KindCluster {
-		collectRows(b.Queue(db.ShootOf, key.ID), &shoot)
+		queueCollectRows(b.Queue(db.ShootOf, key.ID), &shoot)
 	}
-	collectRows(b.Queue(db.ListReportConditions, key.ID), &reports)
+	queueCollectRows(b.Queue(db.ListReportConditions, key.ID), &reports)
 	b.Queue(db.CountChildren, key.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&rest.Children, &rest.Now) })
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lock %s %q: %w", key.Kind, key.ID, err)
@@ -80,33 +80,33 @@ func (t *tx) Lock(ctx context.Context, key fleetapi.Key) (*fleetapi.Locked, erro
 	if len(rows) == 0 {
 		return nil, fleetapi.ErrNotFound
 	}
-	locked := t.trackLocked(&rows[0], rest.Now)
+	locked := t.trackLockedRow(&rows[0], rest.Now)
 	locked.Children = int(rest.Children)
 	if len(shoot) > 0 {
-		t.addShoot(locked, &shoot[0])
+		t.setShootState(locked, &shoot[0])
 	}
 	for i := range reports {
-		if err := addReport(locked, (*db.ListChildReportConditionsRow)(&reports[i])); err != nil {
+		if err := appendReport(locked, (*db.ListChildReportConditionsRow)(&reports[i])); err != nil {
 			return nil, err
 		}
 	}
 	return locked, nil
 }
 
-// addShoot adds the recorded state of a cluster's Shoot.
-func (t *tx) addShoot(l *fleetapi.Locked, s *db.ShootOfRow) {
-	l.Shoot = fleetapi.ShootState{
-		Guarded: s.Guarded, Gone: s.Gone, Synced: s.Synced, Attempts: int(s.Attempts), Generation: s.Generation, Version: s.Version,
+// setShootState adds the recorded state of a cluster's Shoot.
+func (t *resourceTx) setShootState(locked *fleetapi.Locked, shoot *db.ShootOfRow) {
+	locked.Shoot = fleetapi.ShootState{
+		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
 	}
-	shown := &l.Record.Status
-	shown.ShootStatus, shown.ShootMessage, shown.SyncError = v1.ShootStatus(s.ShootStatus), s.ShootMessage, s.SyncError
-	t.was[l.Record.Key].unsettled = s.Version != s.Settled
+	shown := &locked.Record.Status
+	shown.ShootStatus, shown.ShootMessage, shown.SyncError = v1.ShootStatus(shoot.ShootStatus), shoot.ShootMessage, shoot.SyncError
+	t.was[locked.Record.Key].unsettled = shoot.Version != shoot.Settled
 }
 
-// LockChildren locks all rows whose parent is key, ordered by id. The caller holds the lock of the
+// LockAndReadChildren locks all rows whose parent is given, ordered by id. The caller holds the lock of the
 // parent, so no new children can appear.
-func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Locked, error) {
-	if !isID(key.ID) {
+func (t *resourceTx) LockAndReadChildren(ctx context.Context, parent fleetapi.Key) (children []fleetapi.Locked, err error) {
+	if !isUUIDText(parent.ID) {
 		return nil, nil
 	}
 	var rows []db.Resource
@@ -114,17 +114,17 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 	var counts []db.CountGrandchildrenRow
 	var now time.Time
 	var b pgx.Batch
-	collectRows(b.Queue(db.LockChildren, key.ID), &rows)
-	collectRows(b.Queue(db.ListChildReportConditions, key.ID), &reports)
-	collectRows(b.Queue(db.CountGrandchildren, key.ID), &counts)
+	queueCollectRows(b.Queue(db.LockChildren, parent.ID), &rows)
+	queueCollectRows(b.Queue(db.ListChildReportConditions, parent.ID), &reports)
+	queueCollectRows(b.Queue(db.CountGrandchildren, parent.ID), &counts)
 	b.Queue(db.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, fmt.Errorf("lock the children of %s %q: %w", key.Kind, key.ID, err)
+		return nil, fmt.Errorf("lock the children of %s %q: %w", parent.Kind, parent.ID, err)
 	}
 	list := make([]fleetapi.Locked, len(rows))
 	at := make(map[string]*fleetapi.Locked, len(rows))
 	for i := range rows {
-		list[i] = *t.trackLocked(&rows[i], now)
+		list[i] = *t.trackLockedRow(&rows[i], now)
 		t.was[list[i].Record.Key].locked = &list[i]
 		at[rows[i].ID] = &list[i]
 	}
@@ -134,119 +134,119 @@ func (t *tx) LockChildren(ctx context.Context, key fleetapi.Key) ([]fleetapi.Loc
 		}
 	}
 	for i := range reports {
-		if err := addReport(at[reports[i].ResourceID], &reports[i]); err != nil {
+		if err := appendReport(at[reports[i].ResourceID], &reports[i]); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-func (t *tx) trackLocked(r *db.Resource, now time.Time) *fleetapi.Locked {
-	l := &fleetapi.Locked{Record: recordOf(r), Now: now}
+func (t *resourceTx) trackLockedRow(row *db.Resource, now time.Time) (locked *fleetapi.Locked) {
+	l := &fleetapi.Locked{Record: newRecordFromRow(row), Now: now}
 	t.clock = now
-	was := &before{Record: l.Record, locked: l}
+	was := &lockedRow{Record: l.Record, locked: l}
 	was.Spec = bytes.Clone(l.Record.Spec)
 	t.was[l.Record.Key] = was
 	return l
 }
 
-func addReport(l *fleetapi.Locked, r *db.ListChildReportConditionsRow) error {
-	if l == nil {
-		return fmt.Errorf("read the report of adapter %q: its resource %q is not locked", r.Adapter, r.ResourceID)
+func appendReport(to *fleetapi.Locked, row *db.ListChildReportConditionsRow) error {
+	if to == nil {
+		return fmt.Errorf("read the report of adapter %q: its resource %q is not locked", row.Adapter, row.ResourceID)
 	}
-	s, err := reportOf(&db.AdapterReport{
-		ResourceID:         r.ResourceID,
-		Kind:               l.Record.Kind,
-		Adapter:            r.Adapter,
-		ObservedGeneration: r.ObservedGeneration,
-		Conditions:         r.Conditions,
-		CreatedTime:        r.CreatedTime,
-		LastReportTime:     r.LastReportTime,
+	s, err := decodeReportRow(&db.AdapterReport{
+		ResourceID:         row.ResourceID,
+		Kind:               to.Record.Kind,
+		Adapter:            row.Adapter,
+		ObservedGeneration: row.ObservedGeneration,
+		Conditions:         row.Conditions,
+		CreatedTime:        row.CreatedTime,
+		LastReportTime:     row.LastReportTime,
 	})
-	l.Reports = append(l.Reports, s)
+	to.Reports = append(to.Reports, s)
 	return err
 }
 
-// Save writes the mutable parts of a locked row, and a report on it.
-func (t *tx) Save(ctx context.Context, r *fleetapi.Record, adapterReport *v1.AdapterStatus) error {
-	was, ok := t.was[r.Key]
+// SaveLockedResource writes the mutable parts of a locked row, and a report on it.
+func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Record, newReport *v1.AdapterStatus) error {
+	was, ok := t.was[record.Key]
 	if !ok {
-		return fmt.Errorf("save %s %q: it was not locked before", r.Kind, r.ID)
+		return fmt.Errorf("save %s %q: it was not locked before", record.Kind, record.ID)
 	}
 	var spec []byte
-	if !bytes.Equal(was.Spec, r.Spec) {
-		spec = r.Spec
+	if !bytes.Equal(was.Spec, record.Spec) {
+		spec = record.Spec
 	}
-	revision, err := t.q.SaveResource(ctx, saveParams(r, spec))
+	revision, err := t.q.SaveResource(ctx, newSaveResourceParams(record, spec))
 	if err != nil {
-		return fmt.Errorf("save %s %q: %w", r.Kind, r.ID, err)
+		return fmt.Errorf("save %s %q: %w", record.Kind, record.ID, err)
 	}
-	r.Revision = revision
+	record.Revision = revision
 	if was.unsettled {
-		if err := t.q.SettleSync(ctx, r.ID, was.locked.Shoot.Version); err != nil {
-			return fmt.Errorf("save the sync version of the status of %s %q: %w", r.Kind, r.ID, err)
+		if err := t.q.SettleSync(ctx, record.ID, was.locked.Shoot.Version); err != nil {
+			return fmt.Errorf("save the sync version of the status of %s %q: %w", record.Kind, record.ID, err)
 		}
 		was.unsettled = false
 	}
-	if err := t.keepRevision(ctx, r, &was.Record); err != nil {
+	if err := t.saveRevisionIfNewGeneration(ctx, record, &was.Record); err != nil {
 		return err
 	}
-	if err := t.recordOwnerChange(ctx, r, &was.Record); err != nil || adapterReport == nil {
+	if err := t.recordOwnerChangeIfAny(ctx, record, &was.Record); err != nil || newReport == nil {
 		return err
 	}
-	return t.saveReport(ctx, r, adapterReport)
+	return t.upsertReport(ctx, record, newReport)
 }
 
-func (t *tx) saveReport(ctx context.Context, r *fleetapi.Record, s *v1.AdapterStatus) error {
-	conditions, err := json.Marshal(s.Conditions)
+func (t *resourceTx) upsertReport(ctx context.Context, record *fleetapi.Record, report *v1.AdapterStatus) error {
+	conditions, err := json.Marshal(report.Conditions)
 	if err == nil {
 		err = t.q.SaveReport(ctx, db.SaveReportParams{
-			ResourceID:         r.ID,
-			Kind:               r.Kind,
-			Tenant:             r.Tenant,
-			Adapter:            s.Adapter,
-			ObservedGeneration: s.ObservedGeneration,
+			ResourceID:         record.ID,
+			Kind:               record.Kind,
+			Tenant:             record.Tenant,
+			Adapter:            report.Adapter,
+			ObservedGeneration: report.ObservedGeneration,
 			Conditions:         conditions,
-			Data:               s.Data,
-			Metadata:           s.Metadata,
-			CreatedTime:        s.CreatedTime,
-			LastReportTime:     s.LastReportTime,
+			Data:               report.Data,
+			Metadata:           report.Metadata,
+			CreatedTime:        report.CreatedTime,
+			LastReportTime:     report.LastReportTime,
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("save the report of adapter %q on %s %q: %w", s.Adapter, r.Kind, r.ID, err)
+		return fmt.Errorf("save the report of adapter %q on %s %q: %w", report.Adapter, record.Kind, record.ID, err)
 	}
 	return nil
 }
 
-// Remove permanently deletes a locked row and its reports.
-func (t *tx) Remove(ctx context.Context, key fleetapi.Key) error {
+// DeleteAndRecordResource permanently deletes a locked row and its reports.
+func (t *resourceTx) DeleteAndRecordResource(ctx context.Context, key fleetapi.Key) error {
 	if t.was[key] == nil {
-		if _, err := t.Lock(ctx, key); err != nil {
+		if _, err := t.LockAndReadResource(ctx, key); err != nil {
 			return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 		}
 	}
-	if err := requireOneRow(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
-		if postgres.Constraint(err) == shootGuard {
+	if err := requireOneRowAffected(t.q.RemoveResource(ctx, key.ID, key.Kind)); err != nil {
+		if postgres.ViolatedConstraint(err) == shootGuard {
 			err = fmt.Errorf("%w: %w", fleetapi.ErrShootExists, err)
 		}
 		return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 	}
-	return t.recordDeletion(ctx, key)
+	return t.recordDeletionEvent(ctx, key)
 }
 
-func requireOneRow(n int64, err error) error {
-	if err == nil && n != 1 {
-		return fmt.Errorf("changed %d rows, want 1", n)
+func requireOneRowAffected(rowsAffected int64, err error) error {
+	if err == nil && rowsAffected != 1 {
+		return fmt.Errorf("changed %d rows, want 1", rowsAffected)
 	}
 	return err
 }
 
-// orNull returns nil for a zero value, which the API uses for absent.
-func orNull[T comparable](v T) *T {
+// nilIfZero returns nil for a zero value, which the API uses for absent.
+func nilIfZero[T comparable](value T) *T {
 	var zero T
-	if v == zero {
+	if value == zero {
 		return nil
 	}
-	return &v
+	return &value
 }

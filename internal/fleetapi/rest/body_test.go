@@ -18,7 +18,7 @@ func readBody(t *testing.T, method, contentType, content string, v any) *rest.Er
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
-	return rest.ReadBody(httptest.NewRecorder(), r, 1000, v)
+	return rest.DecodeJSONBody(httptest.NewRecorder(), r, 1000, v)
 }
 
 func TestReadBody(t *testing.T) {
@@ -104,7 +104,7 @@ func TestReadBodyWithoutContentType(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(`{"name":"a"}`))
 			r.Header.Set(tc.header, tc.value)
-			err := rest.ReadBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{})
+			err := rest.DecodeJSONBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{})
 			if (err != nil) != tc.refused || err != nil && err.Code != rest.CodeUnsupportedMediaType {
 				t.Errorf("got %v, want refused %t", err, tc.refused)
 			}
@@ -122,7 +122,7 @@ func TestReadBodyIgnoresUnknownMembers(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?strict=true", strings.NewReader(`{"colour":"red"}`))
 	r.Header.Set("Content-Type", "application/json")
-	if err := rest.ReadBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != rest.CodeInvalidBody {
+	if err := rest.DecodeJSONBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != rest.CodeInvalidBody {
 		t.Errorf("strict: got %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestReadBodyCompressed(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Content-Encoding", "gzip")
-	if err := rest.ReadBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != rest.CodeUnsupportedMediaType {
+	if err := rest.DecodeJSONBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != rest.CodeUnsupportedMediaType {
 		t.Errorf("got %v", err)
 	}
 }
@@ -143,7 +143,7 @@ func (brokenBody) Read([]byte) (int, error) { return 0, http.ErrAbortHandler }
 func TestReadBodyBroken(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", brokenBody{})
 	r.Header.Set("Content-Type", "application/json")
-	if err := rest.ReadBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != rest.CodeInvalidBody {
+	if err := rest.DecodeJSONBody(httptest.NewRecorder(), r, 1000, &v1.CreateRequest{}); err == nil || err.Code != rest.CodeInvalidBody {
 		t.Errorf("got %v", err)
 	}
 }
@@ -157,7 +157,7 @@ func FuzzReadBody(f *testing.F) {
 		var v v1.CreateRequest
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(content))
 		r.Header.Set("Content-Type", "application/json")
-		if err := rest.ReadBody(httptest.NewRecorder(), r, 1<<20, &v); err != nil && err.Detail == "" {
+		if err := rest.DecodeJSONBody(httptest.NewRecorder(), r, 1<<20, &v); err != nil && err.Detail == "" {
 			t.Errorf("%q is refused without a word", content)
 		}
 	})

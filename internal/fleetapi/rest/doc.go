@@ -1,6 +1,6 @@
 // Package rest has the HTTP conventions that the handlers of the fleet API share.
 //
-// ReadBody decodes the JSON bodies of requests. It refuses invalid JSON, and the refusal names the
+// DecodeJSONBody decodes the JSON bodies of requests. It refuses invalid JSON, and the refusal names the
 // place. Unknown members are ignored, as in the public HyperFleet API, except in PATCH and in
 // requests that ask for strictness.
 //

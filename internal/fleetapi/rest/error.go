@@ -44,8 +44,8 @@ const (
 	CodeUnavailable          Code = "unavailable"
 )
 
-// Status returns the HTTP status of answers with the code.
-func (c Code) Status() int {
+// HTTPStatus returns the HTTP status of answers with the code.
+func (c Code) HTTPStatus() int {
 	switch c {
 	case CodeInvalidBody, CodeInvalidFields, CodeInvalidQuery:
 		return http.StatusBadRequest
@@ -96,22 +96,22 @@ type Error struct {
 }
 
 // NewError returns a problem with a detail.
-func NewError(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+func NewError(code Code, detailFormat string, args ...any) *Error {
+	return &Error{Code: code, Detail: fmt.Sprintf(detailFormat, args...)}
 }
 
 // NewFieldsError returns the problem of invalid fields in the body.
 func NewFieldsError(fields []v1.FieldError) *Error {
-	return &Error{Code: CodeInvalidFields, Detail: joinFieldErrors(fields), Fields: fields}
+	return &Error{Code: CodeInvalidFields, Detail: joinFieldErrorTexts(fields), Fields: fields}
 }
 
 // NewQueryError returns the problem of one invalid query parameter.
-func NewQueryError(parameter, constraint, value, format string, args ...any) *Error {
-	f := v1.FieldError{Field: parameter, Constraint: constraint, Message: fmt.Sprintf(format, args...), Value: value}
-	return &Error{Code: CodeInvalidQuery, Detail: "query parameter " + joinFieldErrors([]v1.FieldError{f}), Fields: []v1.FieldError{f}}
+func NewQueryError(parameter, constraint, value, messageFormat string, args ...any) *Error {
+	f := v1.FieldError{Field: parameter, Constraint: constraint, Message: fmt.Sprintf(messageFormat, args...), Value: value}
+	return &Error{Code: CodeInvalidQuery, Detail: "query parameter " + joinFieldErrorTexts([]v1.FieldError{f}), Fields: []v1.FieldError{f}}
 }
 
-func joinFieldErrors(fields []v1.FieldError) string {
+func joinFieldErrorTexts(fields []v1.FieldError) string {
 	parts := make([]string, len(fields))
 	for i, f := range fields {
 		parts[i] = f.Field + " " + f.Message
@@ -130,19 +130,19 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// WriteError answers with the problem. The trace is the id under which the logs show the request.
-func WriteError(w http.ResponseWriter, r *http.Request, e *Error, trace string) {
-	status := e.Code.Status()
+// WriteProblem answers with the problem. The trace is the id under which the logs show the request.
+func WriteProblem(w http.ResponseWriter, r *http.Request, problem *Error, traceID string) {
+	status := problem.Code.HTTPStatus()
 	body, err := json.Marshal(v1.Problem{
 		Type:     "about:blank",
 		Title:    http.StatusText(status),
 		Status:   status,
-		Detail:   e.Detail,
+		Detail:   problem.Detail,
 		Instance: r.URL.EscapedPath(),
-		Code:     string(e.Code),
-		TraceID:  trace,
-		Errors:   e.Fields,
-		Loaded:   e.Loaded,
+		Code:     string(problem.Code),
+		TraceID:  traceID,
+		Errors:   problem.Fields,
+		Loaded:   problem.Loaded,
 	})
 	if err != nil { // a value in Fields that JSON cannot represent
 		body = []byte(`{"type":"about:blank","title":"Internal Server Error","status":500,"code":"internal"}`)
@@ -151,14 +151,14 @@ func WriteError(w http.ResponseWriter, r *http.Request, e *Error, trace string) 
 	h := w.Header()
 	h.Set("Content-Type", ErrorContentType)
 	h.Set("X-Content-Type-Options", "nosniff")
-	if e.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	if problem.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
 	}
-	if len(e.Allow) > 0 {
-		h.Set("Allow", strings.Join(e.Allow, ", "))
+	if len(problem.Allow) > 0 {
+		h.Set("Allow", strings.Join(problem.Allow, ", "))
 	}
-	if e.Challenge != "" {
-		h.Set("WWW-Authenticate", e.Challenge)
+	if problem.Challenge != "" {
+		h.Set("WWW-Authenticate", problem.Challenge)
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that is gone misses nothing

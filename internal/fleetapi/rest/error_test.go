@@ -36,7 +36,7 @@ func TestCodes(t *testing.T) {
 	}
 	for code, status := range statuses {
 		known = append(known, string(code))
-		if got := code.Status(); got != status {
+		if got := code.HTTPStatus(); got != status {
 			t.Errorf("%s is answered with %d, want %d", code, got, status)
 		}
 	}
@@ -50,7 +50,7 @@ func TestCodes(t *testing.T) {
 func writeError(t *testing.T, e *rest.Error) (*httptest.ResponseRecorder, v1.Problem) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	rest.WriteError(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/a%20b?c=d", nil), e, "t-1")
+	rest.WriteProblem(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/a%20b?c=d", nil), e, "t-1")
 	var p v1.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 		t.Fatal(err)

@@ -17,17 +17,17 @@ type etag struct {
 	weak  bool
 }
 
-// ParseETags parses the lines of a header. Malformed input matches no tag: a conditional read is
+// ParseETagList parses the lines of a header. Malformed input matches no tag: a conditional read is
 // then answered in full, and a conditional change is refused.
-func ParseETags(headerLines []string) ETagList {
+func ParseETagList(headerLines []string) ETagList {
 	l := ETagList{Given: len(headerLines) > 0}
 	for _, rest := range headerLines {
-		for rest = skipETagSeparators(rest); rest != ""; rest = skipETagSeparators(rest) {
+		for rest = trimETagSeparators(rest); rest != ""; rest = trimETagSeparators(rest) {
 			if after, ok := strings.CutPrefix(rest, "*"); ok {
 				l.Any, rest = true, after
 				continue
 			}
-			t, after, ok := cutETag(rest)
+			t, after, ok := cutFirstETag(rest)
 			if !ok {
 				break
 			}
@@ -37,25 +37,25 @@ func ParseETags(headerLines []string) ETagList {
 	return l
 }
 
-// skipETagSeparators skips the separators between tags.
-func skipETagSeparators(s string) string { return strings.TrimLeft(s, " \t,") }
+// trimETagSeparators skips the separators between tags.
+func trimETagSeparators(s string) string { return strings.TrimLeft(s, " \t,") }
 
-// cutETag parses one tag. A tag may contain commas.
-func cutETag(s string) (t etag, rest string, ok bool) {
-	s, t.weak = strings.CutPrefix(s, "W/")
+// cutFirstETag parses one tag. A tag may contain commas.
+func cutFirstETag(s string) (tag etag, rest string, ok bool) {
+	s, tag.weak = strings.CutPrefix(s, "W/")
 	if s, ok = strings.CutPrefix(s, `"`); !ok {
-		return t, "", false
+		return tag, "", false
 	}
-	t.value, rest, ok = strings.Cut(s, `"`)
-	return t, rest, ok
+	tag.value, rest, ok = strings.Cut(s, `"`)
+	return tag, rest, ok
 }
 
 // QuoteETag returns the tag in the form of a header.
 func QuoteETag(value string) string { return `"` + value + `"` }
 
-// Find returns the first tag for which matches returns true. Weak tags match too, which is right for
+// FindMatchingTag returns the first tag for which matches returns true. Weak tags match too, which is right for
 // If-None-Match.
-func (l ETagList) Find(matches func(value string) bool) (tag string, found bool) {
+func (l ETagList) FindMatchingTag(matches func(value string) bool) (tag string, found bool) {
 	for _, t := range l.tags {
 		if matches(t.value) {
 			return t.value, true
@@ -64,14 +64,14 @@ func (l ETagList) Find(matches func(value string) bool) (tag string, found bool)
 	return "", false
 }
 
-// AllowsIfMatch reports whether If-Match allows a change of something with the tag. It does without a
+// SatisfiesIfMatch reports whether If-Match allows a change of something with the tag. It does without a
 // condition, or if the condition contains the tag, and not as a weak one.
-func (l ETagList) AllowsIfMatch(tag string) bool {
+func (l ETagList) SatisfiesIfMatch(currentTag string) bool {
 	if !l.Given || l.Any {
 		return true
 	}
 	for _, t := range l.tags {
-		if !t.weak && t.value == tag {
+		if !t.weak && t.value == currentTag {
 			return true
 		}
 	}

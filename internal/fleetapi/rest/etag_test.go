@@ -13,7 +13,7 @@ import (
 // allETags returns the tags of a condition.
 func allETags(l rest.ETagList) []string {
 	var tags []string
-	l.Find(func(value string) bool {
+	l.FindMatchingTag(func(value string) bool {
 		tags = append(tags, value)
 		return false
 	})
@@ -42,18 +42,18 @@ func TestParseETags(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			l := rest.ParseETags(tc.lines)
+			l := rest.ParseETagList(tc.lines)
 			if diff := cmp.Diff(tc.tags, allETags(l)); diff != "" || l.Any != tc.any || l.Given != (tc.lines != nil) {
 				t.Errorf("%+v (-want +got):\n%s%s", l, diff, tc.reason)
 			}
 			for _, value := range []string{"a", "b"} {
-				if got, want := l.AllowsIfMatch(value), strings.Contains(tc.allows, value); got != want {
+				if got, want := l.SatisfiesIfMatch(value), strings.Contains(tc.allows, value); got != want {
 					t.Errorf("allows %s: %t, want %t: %s", value, got, want, tc.reason)
 				}
 			}
 		})
 	}
-	if value, ok := rest.ParseETags([]string{`"a", "b"`}).Find(func(v string) bool { return v == "b" }); value != "b" || !ok {
+	if value, ok := rest.ParseETagList([]string{`"a", "b"`}).FindMatchingTag(func(v string) bool { return v == "b" }); value != "b" || !ok {
 		t.Errorf("found %q, %t", value, ok)
 	}
 }
@@ -63,7 +63,7 @@ func FuzzParseETags(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		tags := allETags(rest.ParseETags([]string{s}))
+		tags := allETags(rest.ParseETagList([]string{s}))
 		quoted := make([]string, len(tags))
 		for i, value := range tags {
 			if strings.Contains(value, `"`) {
@@ -71,7 +71,7 @@ func FuzzParseETags(f *testing.F) {
 			}
 			quoted[i] = rest.QuoteETag(value)
 		}
-		if again := allETags(rest.ParseETags([]string{strings.Join(quoted, ", ")})); !slices.Equal(again, tags) {
+		if again := allETags(rest.ParseETagList([]string{strings.Join(quoted, ", ")})); !slices.Equal(again, tags) {
 			t.Errorf("%q and %q", tags, again)
 		}
 	})

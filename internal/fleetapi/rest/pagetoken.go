@@ -46,10 +46,10 @@ const (
 	numberLen     = 8
 )
 
-// NewPageToken returns the token that continues a query after the row with the id, which is a UUID.
+// NewIDPageToken returns the token that continues a query after the row with the id, which is a UUID.
 // Tokens do not expire; the row may no longer exist.
-func NewPageToken(query QueryDigest, id string) (string, error) {
-	u, err := uuid.Parse(id)
+func NewIDPageToken(query QueryDigest, lastID string) (string, error) {
+	u, err := uuid.Parse(lastID)
 	if err != nil {
 		return "", err
 	}
@@ -60,88 +60,88 @@ func NewPageToken(query QueryDigest, id string) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// ParsePageToken returns the id after which the query continues.
-func ParsePageToken(query QueryDigest, token string) (id string, err error) {
-	b, err := decodePageToken(query, token, idToken, idTokenLen)
+// ParseIDPageToken returns the id after which the query continues.
+func ParseIDPageToken(query QueryDigest, token string) (lastID string, err error) {
+	b, err := decodeAndVerifyPageToken(query, token, idToken, idTokenLen)
 	if err != nil {
 		return "", err
 	}
 	return uuid.UUID(b).String(), nil
 }
 
-// NewTimedPageToken returns the token that continues a query ordered by a time, which may be zero,
+// NewTimeAndIDPageToken returns the token that continues a query ordered by a time, which may be zero,
 // and an id.
-func NewTimedPageToken(query QueryDigest, at time.Time, id string) (string, error) {
-	u, err := uuid.Parse(id)
+func NewTimeAndIDPageToken(query QueryDigest, lastTime time.Time, lastID string) (string, error) {
+	u, err := uuid.Parse(lastID)
 	if err != nil {
 		return "", err
 	}
 	b := make([]byte, 0, idTokenLen+timeLen)
 	b = append(b, timedToken)
 	b = append(b, u[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(lastTime.UnixMicro()))
 	b = append(b, query[:digestLen]...)
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// ParseTimedPageToken returns the time and the id after which the query continues. The time is zero
+// ParseTimeAndIDPageToken returns the time and the id after which the query continues. The time is zero
 // or one that the database can hold.
-func ParseTimedPageToken(query QueryDigest, token string) (at time.Time, id string, err error) {
-	b, err := decodePageToken(query, token, timedToken, idTokenLen+timeLen)
+func ParseTimeAndIDPageToken(query QueryDigest, token string) (lastTime time.Time, lastID string, err error) {
+	b, err := decodeAndVerifyPageToken(query, token, timedToken, idTokenLen+timeLen)
 	if err != nil {
-		return at, "", err
+		return lastTime, "", err
 	}
-	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b[16:]))).UTC() //nolint:gosec // as it was put in
-	if !at.IsZero() && (at.Year() < 1 || at.Year() > 9999) {
+	lastTime = time.UnixMicro(int64(binary.BigEndian.Uint64(b[16:]))).UTC() //nolint:gosec // as it was put in
+	if !lastTime.IsZero() && (lastTime.Year() < 1 || lastTime.Year() > 9999) {
 		return time.Time{}, "", ErrMalformedToken
 	}
-	return at, uuid.UUID(b[:16]).String(), nil
+	return lastTime, uuid.UUID(b[:16]).String(), nil
 }
 
-// NewNumberedPageToken returns the token that continues a query ordered by a time and a number.
-func NewNumberedPageToken(query QueryDigest, at time.Time, number int64) string {
+// NewTimeAndNumberPageToken returns the token that continues a query ordered by a time and a number.
+func NewTimeAndNumberPageToken(query QueryDigest, lastTime time.Time, lastNumber int64) string {
 	b := make([]byte, 0, 1+timeLen+numberLen+digestLen)
 	b = append(b, numberedToken)
-	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
-	b = binary.BigEndian.AppendUint64(b, uint64(number)) //nolint:gosec // read back as it was
+	b = binary.BigEndian.AppendUint64(b, uint64(lastTime.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(lastNumber)) //nolint:gosec // read back as it was
 	b = append(b, query[:digestLen]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseNumberedPageToken returns the time and the number after which the query continues. The
+// ParseTimeAndNumberPageToken returns the time and the number after which the query continues. The
 // database can hold the time.
-func ParseNumberedPageToken(query QueryDigest, token string) (at time.Time, number int64, err error) {
-	b, err := decodePageToken(query, token, numberedToken, 1+timeLen+numberLen+digestLen)
+func ParseTimeAndNumberPageToken(query QueryDigest, token string) (lastTime time.Time, lastNumber int64, err error) {
+	b, err := decodeAndVerifyPageToken(query, token, numberedToken, 1+timeLen+numberLen+digestLen)
 	if err != nil {
-		return at, 0, err
+		return lastTime, 0, err
 	}
-	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC() //nolint:gosec // as it was put in
-	if at.Year() < 1 || at.Year() > 9999 {
+	lastTime = time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC() //nolint:gosec // as it was put in
+	if lastTime.Year() < 1 || lastTime.Year() > 9999 {
 		return time.Time{}, 0, ErrMalformedToken
 	}
-	return at, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
+	return lastTime, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
 }
 
-// NewPlacePageToken returns the token that continues a query after a place, which the caller has
+// NewEncodedPositionPageToken returns the token that continues a query after a place, which the caller has
 // encoded.
-func NewPlacePageToken(query QueryDigest, place []byte) string {
-	b := make([]byte, 0, 1+len(place)+digestLen)
-	b = append(append(append(b, placeToken), place...), query[:digestLen]...)
+func NewEncodedPositionPageToken(query QueryDigest, position []byte) string {
+	b := make([]byte, 0, 1+len(position)+digestLen)
+	b = append(append(append(b, placeToken), position...), query[:digestLen]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParsePlacePageToken returns the place after which the query continues. The digest only
+// ParseEncodedPositionPageToken returns the place after which the query continues. The digest only
 // distinguishes queries and authenticates nothing: the caller validates the bytes.
-func ParsePlacePageToken(query QueryDigest, token string) (place []byte, err error) {
+func ParseEncodedPositionPageToken(query QueryDigest, token string) (position []byte, err error) {
 	length := base64.RawURLEncoding.DecodedLen(len(token))
 	if length < 1+digestLen {
 		return nil, ErrMalformedToken
 	}
-	return decodePageToken(query, token, placeToken, length)
+	return decodeAndVerifyPageToken(query, token, placeToken, length)
 }
 
-// decodePageToken returns the bytes between the version and the digest of a token.
-func decodePageToken(query QueryDigest, token string, version byte, length int) ([]byte, error) {
+// decodeAndVerifyPageToken returns the bytes between the version and the digest of a token.
+func decodeAndVerifyPageToken(query QueryDigest, token string, version byte, length int) (payload []byte, err error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(b) != length || b[0] != version || strings.ContainsAny(token, "\r\n") {
 		return nil, ErrMalformedToken

@@ -41,25 +41,25 @@ type pageWalk[P comparable] struct {
 	seen       time.Time
 }
 
-// FindStart returns the position after which a page begins. The client, such as an address,
+// FindPageStart returns the position after which a page begins. The client, such as an address,
 // distinguishes walks of the same query; a client whose address changed continues the walk that
 // most recently saw the previous page.
-func (w *PageWalks[P]) FindStart(query QueryDigest, client string, page int, now time.Time) (start P, known bool) {
+func (w *PageWalks[P]) FindPageStart(query QueryDigest, client string, page int, now time.Time) (start P, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var best *pageWalk[P]
 	if e, ok := w.queries[query]; ok && page > 1 {
-		walks := walkedQueryOf[P](e.Value).walks
+		walks := asWalkedQuery[P](e.Value).walks
 		for i := range walks {
 			c := &walks[i]
-			if !c.leadsTo(page) || now.Sub(c.seen) > PageWalkAge {
+			if !c.isSameOrNextPage(page) || now.Sub(c.seen) > PageWalkAge {
 				continue
 			}
 			var counted P // its start is unknown
 			if c.page == page && c.start == counted {
 				continue
 			}
-			if best == nil || isPreferredWalk(c, best, client) {
+			if best == nil || isBetterWalk(c, best, client) {
 				best = c
 			}
 		}
@@ -86,13 +86,13 @@ func (w *PageWalks[P]) RecordPage(query QueryDigest, client string, page int, st
 			w.queries = make(map[QueryDigest]*list.Element)
 		}
 		w.queries[query] = e
-		w.evictOldestIfFull()
+		w.evictLeastRecentQueryIfFull()
 	}
 	w.recent.MoveToFront(e)
-	q := walkedQueryOf[P](e.Value)
+	q := asWalkedQuery[P](e.Value)
 	oldest := 0
 	for i := range q.walks {
-		if q.walks[i].client == client && (page == 1 || q.walks[i].leadsTo(page)) {
+		if q.walks[i].client == client && (page == 1 || q.walks[i].isSameOrNextPage(page)) {
 			q.walks[i] = seen
 			return
 		}
@@ -107,24 +107,24 @@ func (w *PageWalks[P]) RecordPage(query QueryDigest, client string, page int, st
 	q.walks[oldest] = seen
 }
 
-func walkedQueryOf[P comparable](v any) *walkedQuery[P] { return v.(*walkedQuery[P]) } //nolint:errcheck // nothing else is put in
+func asWalkedQuery[P comparable](element any) *walkedQuery[P] { return element.(*walkedQuery[P]) } //nolint:errcheck // nothing else is put in
 
-// evictOldestIfFull evicts the least recently used query if there are too many.
-func (w *PageWalks[P]) evictOldestIfFull() {
+// evictLeastRecentQueryIfFull evicts the least recently used query if there are too many.
+func (w *PageWalks[P]) evictLeastRecentQueryIfFull() {
 	if w.recent.Len() <= maxWalkedQueries {
 		return
 	}
 	last := w.recent.Back()
-	delete(w.queries, walkedQueryOf[P](w.recent.Remove(last)).query)
+	delete(w.queries, asWalkedQuery[P](w.recent.Remove(last)).query)
 }
 
-// leadsTo reports whether the page is the next one, or the same again.
-func (c *pageWalk[P]) leadsTo(page int) bool { return page == c.page+1 || page == c.page }
+// isSameOrNextPage reports whether the page is the next one, or the same again.
+func (c *pageWalk[P]) isSameOrNextPage(page int) bool { return page == c.page+1 || page == c.page }
 
-// isPreferredWalk prefers the client's own walk, then the one seen last.
-func isPreferredWalk[P comparable](a, b *pageWalk[P], client string) bool {
-	if (a.client == client) != (b.client == client) {
-		return a.client == client
+// isBetterWalk prefers the client's own walk, then the one seen last.
+func isBetterWalk[P comparable](candidate, current *pageWalk[P], client string) bool {
+	if (candidate.client == client) != (current.client == client) {
+		return candidate.client == client
 	}
-	return a.seen.After(b.seen)
+	return candidate.seen.After(current.seen)
 }

@@ -19,7 +19,7 @@ type Field uint8
 
 // The fields. Label, Spec and the Condition fields need a key, which is the name
 // of the label, the path below spec with dots, or the type of the condition. Those before Label
-// are the columns of plainColumns.
+// are the columns of listPlainColumns.
 const (
 	ID Field = iota
 	Name
@@ -45,9 +45,9 @@ const (
 	ConditionLastTransitionTime
 )
 
-// Type returns the type of the field's values.
-func (f Field) Type() Type {
-	if p, ok := plainColumnOf(f); ok {
+// ValueType returns the type of the field's values.
+func (f Field) ValueType() Type {
+	if p, ok := findPlainColumn(f); ok {
 		return p.holds
 	}
 	switch f { //nolint:exhaustive // the others are text
@@ -59,9 +59,9 @@ func (f Field) Type() Type {
 	return Text
 }
 
-// Optional reports whether a resource may lack the field.
-func (f Field) Optional() bool {
-	p, ok := plainColumnOf(f)
+// IsOptional reports whether a resource may lack the field.
+func (f Field) IsOptional() bool {
+	p, ok := findPlainColumn(f)
 	return !ok || p.optional
 }
 
@@ -73,62 +73,62 @@ func (c Column) String() string {
 	case Spec:
 		return specPrefix + c.Key
 	}
-	if suffix, ok := conditionSuffix(c.Field); ok {
+	if suffix, ok := findConditionSuffix(c.Field); ok {
 		return conditionPrefix + c.Key + suffix
 	}
-	if p, ok := plainColumnOf(c.Field); ok {
+	if p, ok := findPlainColumn(c.Field); ok {
 		return p.name
 	}
 	return fmt.Sprintf("field(%d)", c.Field)
 }
 
-type named struct {
+type namedField struct {
 	name  string
 	field Field
 }
 
 // A plainColumn is a column without a key.
 type plainColumn struct {
-	named
+	namedField
 
 	holds    Type
 	optional bool
 }
 
-// plainColumns returns the columns without a key.
-func plainColumns() [15]plainColumn {
+// listPlainColumns returns the columns without a key.
+func listPlainColumns() [15]plainColumn {
 	const optional = true
 	return [...]plainColumn{
-		{named{"id", ID}, Text, !optional},
-		{named{"name", Name}, Text, !optional},
-		{named{"generation", Generation}, Integer, !optional},
-		{named{"created_time", CreatedTime}, Time, !optional},
-		{named{"updated_time", UpdatedTime}, Time, !optional},
-		{named{"deleted_time", DeletedTime}, Time, optional},
-		{named{"created_by", CreatedBy}, Text, !optional},
-		{named{"updated_by", UpdatedBy}, Text, !optional},
-		{named{"deleted_by", DeletedBy}, Text, optional},
-		{named{"kind", Kind}, Text, !optional},
-		{named{"owner_id", OwnerID}, Text, optional},
-		{named{"status.phase", Phase}, Text, !optional},
-		{named{"status.observed_generation", ObservedGeneration}, Integer, !optional},
-		{named{"status.last_updated_time", LastUpdatedTime}, Time, !optional},
-		{named{"status.last_transition_time", LastTransitionTime}, Time, !optional},
+		{namedField{"id", ID}, Text, !optional},
+		{namedField{"name", Name}, Text, !optional},
+		{namedField{"generation", Generation}, Integer, !optional},
+		{namedField{"created_time", CreatedTime}, Time, !optional},
+		{namedField{"updated_time", UpdatedTime}, Time, !optional},
+		{namedField{"deleted_time", DeletedTime}, Time, optional},
+		{namedField{"created_by", CreatedBy}, Text, !optional},
+		{namedField{"updated_by", UpdatedBy}, Text, !optional},
+		{namedField{"deleted_by", DeletedBy}, Text, optional},
+		{namedField{"kind", Kind}, Text, !optional},
+		{namedField{"owner_id", OwnerID}, Text, optional},
+		{namedField{"status.phase", Phase}, Text, !optional},
+		{namedField{"status.observed_generation", ObservedGeneration}, Integer, !optional},
+		{namedField{"status.last_updated_time", LastUpdatedTime}, Time, !optional},
+		{namedField{"status.last_transition_time", LastTransitionTime}, Time, !optional},
 	}
 }
 
-func plainColumnOf(f Field) (plainColumn, bool) {
-	for _, p := range plainColumns() {
-		if p.field == f {
+func findPlainColumn(field Field) (column plainColumn, found bool) {
+	for _, p := range listPlainColumns() {
+		if p.field == field {
 			return p, true
 		}
 	}
 	return plainColumn{}, false
 }
 
-// conditionColumns returns the column suffixes of a condition.
-func conditionColumns() []named {
-	return []named{
+// listConditionColumns returns the column suffixes of a condition.
+func listConditionColumns() []namedField {
+	return []namedField{
 		{"", ConditionStatus},
 		{".status", ConditionStatus},
 		{".reason", ConditionReason},
@@ -138,9 +138,9 @@ func conditionColumns() []named {
 	}
 }
 
-func conditionSuffix(f Field) (string, bool) {
-	for _, n := range conditionColumns() {
-		if n.field == f {
+func findConditionSuffix(field Field) (suffix string, found bool) {
+	for _, n := range listConditionColumns() {
+		if n.field == field {
 			return n.name, true
 		}
 	}
@@ -151,7 +151,7 @@ func conditionSuffix(f Field) (string, bool) {
 func (p *parser) parseColumn() (Column, error) {
 	t := p.nextToken()
 	if t.kind != word {
-		return Column{}, errorAt(t.column, "expected a column (%s), found %s", listColumns(), t)
+		return Column{}, newErrorAt(t.column, "expected a column (%s), found %s", describeColumns(), t)
 	}
 	name := t.value
 	if quotedKey := p.peekToken(); quotedKey.kind == text && strings.HasSuffix(name, ".") {
@@ -159,69 +159,69 @@ func (p *parser) parseColumn() (Column, error) {
 	}
 	if key, ok := strings.CutPrefix(name, labelPrefix); ok {
 		if errs := validation.IsQualifiedName(key); len(errs) > 0 {
-			return Column{}, errorAt(t.column, "%q is not a label key: %s", key, errs[0])
+			return Column{}, newErrorAt(t.column, "%q is not a label key: %s", key, errs[0])
 		}
 		return Column{Field: Label, Key: key}, nil
 	}
 	if path, ok := strings.CutPrefix(name, specPrefix); ok {
-		return p.parseSpecPath(t, path)
+		return p.parseSpecColumn(t, path)
 	}
 	if rest, ok := strings.CutPrefix(name, conditionPrefix); ok {
 		return parseConditionColumn(t, rest)
 	}
-	for _, n := range plainColumns() {
+	for _, n := range listPlainColumns() {
 		if n.name == name {
 			return Column{Field: n.field}, nil
 		}
 	}
-	return Column{}, errorAt(t.column, "unknown column %q; use one of %s", name, listColumns())
+	return Column{}, newErrorAt(t.column, "unknown column %q; use one of %s", name, describeColumns())
 }
 
-// parseSpecPath parses a path below the spec. The path leads through objects only.
-func (p *parser) parseSpecPath(t token, path string) (Column, error) {
+// parseSpecColumn parses a path below the spec. The path leads through objects only.
+func (p *parser) parseSpecColumn(at token, dottedPath string) (Column, error) {
 	isPart := func(c byte) bool { return isLetter(c) || isDigit(c) || c == '_' || c == '-' }
-	for part := range strings.SplitSeq(path, ".") {
-		if part == "" || spanLength(part, isPart) != len(part) {
-			return Column{}, errorAt(t.column, "%q is not a path in the spec; separate names with dots and use letters, digits, _ and -", path)
+	for part := range strings.SplitSeq(dottedPath, ".") {
+		if part == "" || prefixLength(part, isPart) != len(part) {
+			return Column{}, newErrorAt(at.column, "%q is not a path in the spec; separate names with dots and use letters, digits, _ and -", dottedPath)
 		}
 	}
 	if p.specColumns++; p.specColumns > MaxSpecColumns {
-		return Column{}, errorAt(t.column, "a query can use at most %d spec columns", MaxSpecColumns)
+		return Column{}, newErrorAt(at.column, "a query can use at most %d spec columns", MaxSpecColumns)
 	}
-	return Column{Field: Spec, Key: path}, nil
+	return Column{Field: Spec, Key: dottedPath}, nil
 }
 
-func parseConditionColumn(t token, rest string) (Column, error) {
-	kind, part := rest, ""
-	if i := strings.IndexByte(rest, '.'); i >= 0 {
-		kind, part = rest[:i], rest[i:]
+func parseConditionColumn(at token, suffix string) (Column, error) {
+	kind, part := suffix, ""
+	if i := strings.IndexByte(suffix, '.'); i >= 0 {
+		kind, part = suffix[:i], suffix[i:]
 	}
-	if kind == "" || spanLength(kind, func(c byte) bool { return isLetter(c) || isDigit(c) }) != len(kind) {
-		return Column{}, errorAt(t.column, "%q is not the type of a condition", kind)
+	if kind == "" || prefixLength(kind, func(c byte) bool { return isLetter(c) || isDigit(c) }) != len(kind) {
+		return Column{}, newErrorAt(at.column, "%q is not the type of a condition", kind)
 	}
 	var parts []string
-	for _, n := range conditionColumns() {
+	for _, n := range listConditionColumns() {
 		if n.name == part {
 			return Column{Field: n.field, Key: kind}, nil
 		}
 		parts = append(parts, strings.TrimPrefix(n.name, "."))
 	}
-	return Column{}, errorAt(t.column, "a condition has no field %q; use %s", part[1:], strings.Join(parts[1:], ", "))
+	return Column{}, newErrorAt(at.column, "a condition has no field %q; use %s", part[1:], strings.Join(parts[1:], ", "))
 }
 
-// listColumns returns all columns for an error message.
-func listColumns() string {
+// describeColumns returns all columns for an error message.
+func describeColumns() string {
 	var names []string
-	for _, n := range plainColumns() {
+	for _, n := range listPlainColumns() {
 		names = append(names, n.name)
 	}
 	return strings.Join(append(names, "labels.<key>", "spec.<path>", "status.conditions.<type>"), ", ")
 }
 
-// SortableField returns the field with a name, if an order may use it: any column without a key, except
+// FindSortableField returns the field with a name, if an order may use it: any column without a key, except
 // those of the status that have no index.
-func SortableField(name string) (Field, bool) {
-	for _, n := range plainColumns() {
+func FindSortableField(name string) (field Field, found bool) {
+	for _, n := range listPlainColumns() {
 		if n.name == name && n.field != ObservedGeneration && n.field != LastUpdatedTime {
 			return n.field, true
 		}

@@ -37,9 +37,9 @@ func (t token) String() string {
 	return fmt.Sprintf("%q", t.value)
 }
 
-// matches reports whether t is the keyword or symbol s.
-func (t token) matches(s string) bool {
-	return t.kind == symbol && t.value == s || t.kind == word && strings.EqualFold(t.value, s)
+// isKeywordOrSymbol reports whether t is the keyword or symbol s.
+func (t token) isKeywordOrSymbol(text string) bool {
+	return t.kind == symbol && t.value == text || t.kind == word && strings.EqualFold(t.value, text)
 }
 
 // tokenize splits the query into tokens; the last one is the end.
@@ -58,19 +58,19 @@ func tokenize(query string) ([]token, error) {
 		switch {
 		case c == '\'' || c == '"':
 			t.kind = text
-			t.value, n, err = readQuoted(query, column)
+			t.value, n, err = parseQuotedText(query, column)
 		case isDigit(c) || c == '-' && len(query) > 1 && isDigit(query[1]):
-			t.kind, n = integer, 1+spanLength(query[1:], isDigit)
+			t.kind, n = integer, 1+prefixLength(query[1:], isDigit)
 			if fraction := query[n:]; len(fraction) > 1 && fraction[0] == '.' && isDigit(fraction[1]) {
-				t.kind, n = decimal, n+1+spanLength(fraction[1:], isDigit)
+				t.kind, n = decimal, n+1+prefixLength(fraction[1:], isDigit)
 			}
 			t.value = query[:n]
 		case isLetter(c):
-			t.kind, n = word, spanLength(query, isWord)
+			t.kind, n = word, prefixLength(query, isWordByte)
 			t.value = query[:n]
 		default:
 			t.kind = symbol
-			t.value, err = symbolOf(query, column)
+			t.value, err = parseSymbol(query, column)
 			n = len(t.value)
 		}
 		if err != nil {
@@ -83,14 +83,14 @@ func tokenize(query string) ([]token, error) {
 	return append(tokens, token{kind: end, column: column}), nil
 }
 
-// readQuoted parses a quoted text and returns its value and its length in the query.
-func readQuoted(query string, column int) (value string, length int, err error) {
+// parseQuotedText parses a quoted text and returns its value and its length in the query.
+func parseQuotedText(query string, column int) (value string, length int, err error) {
 	quote := query[:1]
 	var b strings.Builder
 	for i := 1; ; {
 		j := strings.Index(query[i:], quote)
 		if j < 0 {
-			return "", 0, errorAt(column, "unterminated string: the closing %s is missing", quote)
+			return "", 0, newErrorAt(column, "unterminated string: the closing %s is missing", quote)
 		}
 		b.WriteString(query[i : i+j])
 		i += j + 1
@@ -102,19 +102,19 @@ func readQuoted(query string, column int) (value string, length int, err error) 
 	}
 }
 
-func symbolOf(query string, column int) (string, error) {
+func parseSymbol(query string, column int) (symbol string, err error) {
 	for _, s := range []string{"!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", "[", "]", ","} {
 		if strings.HasPrefix(query, s) {
 			return s, nil
 		}
 	}
 	r, _ := utf8.DecodeRuneInString(query)
-	return "", errorAt(column, "unexpected %q; put strings in single quotes", r)
+	return "", newErrorAt(column, "unexpected %q; put strings in single quotes", r)
 }
 
-func spanLength(s string, in func(byte) bool) int {
+func prefixLength(s string, accepts func(byte) bool) int {
 	for i := range len(s) {
-		if !in(s[i]) {
+		if !accepts(s[i]) {
 			return i
 		}
 	}
@@ -124,8 +124,8 @@ func spanLength(s string, in func(byte) bool) int {
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// isWord reports whether c may be part of an unquoted word. Words include the characters of label
+// isWordByte reports whether c may be part of an unquoted word. Words include the characters of label
 // keys, because the language has no arithmetic in which a hyphen or a slash would be an operator.
-func isWord(c byte) bool {
+func isWordByte(c byte) bool {
 	return isLetter(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '/'
 }

@@ -98,7 +98,7 @@ func TestParse(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := search.Parse(tc.query)
+			got, err := search.ParseQuery(tc.query)
 			if err != nil {
 				t.Fatalf("Parse(%q): %v", tc.query, err)
 			}
@@ -165,7 +165,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := search.Parse(tc.query)
+			_, err := search.ParseQuery(tc.query)
 			var e *search.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("Parse(%q) = %v, want an Error", tc.query, err)
@@ -178,7 +178,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestDeepestIsAllowed(t *testing.T) {
-	if _, err := search.Parse(strings.Repeat("(", search.MaxDepth) + "name='a'" + strings.Repeat(")", search.MaxDepth)); err != nil {
+	if _, err := search.ParseQuery(strings.Repeat("(", search.MaxDepth) + "name='a'" + strings.Repeat(")", search.MaxDepth)); err != nil {
 		t.Error(err)
 	}
 }
@@ -188,13 +188,13 @@ func TestSortable(t *testing.T) {
 		"id", "name", "kind", "generation", "created_time", "updated_time", "deleted_time", "created_by", "updated_by", "deleted_by", "owner_id",
 		"status.phase", "status.last_transition_time",
 	} {
-		f, ok := search.SortableField(name)
+		f, ok := search.FindSortableField(name)
 		if got := (search.Column{Field: f}).String(); !ok || got != name {
 			t.Errorf("Sortable(%q) = %s, %v", name, got, ok)
 		}
 	}
 	for _, name := range []string{"status.observed_generation", "status.last_updated_time", "labels.a", "", "spec", "spec.a"} {
-		if _, ok := search.SortableField(name); ok {
+		if _, ok := search.FindSortableField(name); ok {
 			t.Errorf("%q must not be sortable", name)
 		}
 	}
@@ -212,7 +212,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		x, err := search.Parse(query)
+		x, err := search.ParseQuery(query)
 		if err != nil {
 			var e *search.Error
 			if !errors.As(err, &e) || e.Column < 1 || e.Column > utf8.RuneCountInString(query)+1 {
@@ -227,7 +227,7 @@ func FuzzParse(f *testing.F) {
 		if utf8.RuneCountInString(out) > search.MaxLength {
 			return // rendered parentheses count, too
 		}
-		again, err := search.Parse(out)
+		again, err := search.ParseQuery(out)
 		if err != nil {
 			if strings.Contains(err.Error(), "nested deeper") {
 				return

@@ -65,21 +65,21 @@ type StepCount struct {
 	Count, Failed int64
 }
 
-// GetBuckets counts change events by lane and time step.
-func (t *Timeline) GetBuckets(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+// ServeEventCounts counts change events by lane and time step.
+func (t *Timeline) ServeEventCounts(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	q, err := t.parseBuckets(r.URL.Query(), time.Now())
+	q, err := t.parseBucketQuery(r.URL.Query(), time.Now())
 	if err != nil {
 		return err
 	}
-	counted, err := t.store.CountBuckets(r.Context(), scope, q)
+	counted, err := t.store.CountEventsInBuckets(r.Context(), scope, q)
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
-	body, err := json.Marshal(fillBuckets(&q, &counted))
+	body, err := json.Marshal(newBucketsAnswer(&q, &counted))
 	if err != nil {
 		return err
 	}
@@ -87,19 +87,19 @@ func (t *Timeline) GetBuckets(w http.ResponseWriter, r *http.Request, who auth.P
 	return nil
 }
 
-// parseBuckets parses a request for buckets. A step is a whole number of seconds, so there may be
+// parseBucketQuery parses a request for buckets. A step is a whole number of seconds, so there may be
 // fewer steps than the client asks for.
-func (t *Timeline) parseBuckets(v url.Values, now time.Time) (q BucketQuery, err error) {
-	if err = checkParameters(v, filterParameters("since", "until", "buckets", "by")...); err != nil {
+func (t *Timeline) parseBucketQuery(query url.Values, now time.Time) (q BucketQuery, err error) {
+	if err = rejectUnknownIfStrict(query, listFilterParameters("since", "until", "buckets", "by")...); err != nil {
 		return q, err
 	}
-	if q.Filter, err = parseFilter(v); err != nil {
+	if q.Filter, err = parseFilterParameters(query); err != nil {
 		return q, err
 	}
-	if q.Since, err = parseTime(v, "since", now); err != nil {
+	if q.Since, err = parseTimeParameter(query, "since", now); err != nil {
 		return q, err
 	}
-	if q.Until, err = parseTime(v, "until", now); err != nil {
+	if q.Until, err = parseTimeParameter(query, "until", now); err != nil {
 		return q, err
 	}
 	if q.Until.IsZero() {
@@ -115,32 +115,32 @@ func (t *Timeline) parseBuckets(v url.Values, now time.Time) (q BucketQuery, err
 		q.Until = latest // no event is later
 	}
 	if !q.Since.Before(q.Until) {
-		return q, rest.NewQueryError("until", "min", v.Get("until"), "must be after since and within the retention of %s", t.retention)
+		return q, rest.NewQueryError("until", "min", query.Get("until"), "must be after since and within the retention of %s", t.retention)
 	}
 	q.By, q.Lanes = LaneCluster, maxLanes
 	lanes := []Lane{LaneCluster, LaneNode, LaneActor}
-	if text := v.Get("by"); text != "" {
+	if text := query.Get("by"); text != "" {
 		if q.By = Lane(text); !slices.Contains(lanes, q.By) {
 			return q, rest.NewQueryError("by", "enum", text, "must be %s, %s or %s", lanes[0], lanes[1], lanes[2])
 		}
 	}
 	buckets := defaultBuckets
-	if text := v.Get("buckets"); text != "" {
+	if text := query.Get("buckets"); text != "" {
 		if buckets, err = strconv.Atoi(text); err != nil || buckets < 1 || buckets > maxBuckets {
 			return q, rest.NewQueryError("buckets", "format", text, "must be from 1 to %d", maxBuckets)
 		}
 	}
 	q.Since, q.Until = q.Since.Truncate(time.Microsecond).UTC(), q.Until.Truncate(time.Microsecond).UTC()
-	q.Step = max(roundUp(q.Until.Sub(q.Since)/time.Duration(buckets), time.Second), time.Second)
+	q.Step = max(roundUpDuration(q.Until.Sub(q.Since)/time.Duration(buckets), time.Second), time.Second)
 	return q, nil
 }
 
-// roundUp rounds a duration up to a multiple of unit.
-func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
+// roundUpDuration rounds a duration up to a multiple of unit.
+func roundUpDuration(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
 
-// fillBuckets returns the answer, in which every lane has a count for each step.
-func fillBuckets(q *BucketQuery, counted *Buckets) v1.ChangeBuckets {
-	steps := int(roundUp(q.Until.Sub(q.Since), q.Step) / q.Step)
+// newBucketsAnswer returns the answer, in which every lane has a count for each step.
+func newBucketsAnswer(q *BucketQuery, counted *Buckets) v1.ChangeBuckets {
+	steps := int(roundUpDuration(q.Until.Sub(q.Since), q.Step) / q.Step)
 	answer := v1.ChangeBuckets{
 		Since: q.Since, Until: q.Until, StepSeconds: int64(q.Step / time.Second),
 		Lanes: make([]v1.ChangeLane, len(counted.Lanes)), MoreLanes: counted.All - len(counted.Lanes),

@@ -43,7 +43,7 @@ type Deps struct {
 // A Timeline serves and accepts change events. It is safe for concurrent use.
 type Timeline struct {
 	store        Store
-	intake       *intake
+	intake       *groupAppender
 	log          *slog.Logger
 	hub          *watch.Hub
 	metrics      *metrics
@@ -64,13 +64,13 @@ func New(cfg Config, deps Deps) (*Timeline, error) {
 		return nil, fmt.Errorf("make the timeline: %w", err)
 	}
 	hub, err := watch.New(watch.Config{MaxWatches: deps.MaxStreams, MetricPrefix: "fleetloop_timeline"}, watch.Deps{
-		Source: storeOfStreams{deps.Store}, Log: deps.Log, Metrics: deps.Metrics,
+		Source: watchSource{deps.Store}, Log: deps.Log, Metrics: deps.Metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the timeline: %w", err)
 	}
 	return &Timeline{
-		store: deps.Store, intake: newIntake(deps.Store), log: deps.Log, hub: hub, metrics: m, authenticate: deps.Authenticate,
+		store: deps.Store, intake: newGroupAppender(deps.Store), log: deps.Log, hub: hub, metrics: m, authenticate: deps.Authenticate,
 		retention: cmp.Or(cfg.Retention, DefaultRetention), knownOnly: cfg.KnownClustersOnly, maxBody: deps.MaxBody,
 	}, nil
 }
@@ -81,25 +81,25 @@ func (t *Timeline) Run(ctx context.Context) error { return t.hub.Run(ctx) }
 // Stop ends the open streams and refuses new ones.
 func (t *Timeline) Stop() { t.hub.Stop() }
 
-// Nudge signals that events were appended. It never blocks.
-func (t *Timeline) Nudge() { t.hub.Nudge() }
+// TriggerStreamRead signals that events were appended. It never blocks.
+func (t *Timeline) TriggerStreamRead() { t.hub.TriggerRead() }
 
-// readScope returns the scope in which a principal may read.
-func readScope(who auth.Principal) (Scope, error) {
+// authorizeRead returns the scope in which a principal may read.
+func authorizeRead(principal auth.Principal) (Scope, error) {
 	switch {
-	case who.ReadsAll():
+	case principal.CanReadAllTenants():
 		return Scope{All: true}, nil
-	case who.Tenant == "":
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", who.Subject)
+	case principal.Tenant == "":
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", principal.Subject)
 	}
-	return Scope{Tenant: who.Tenant}, nil
+	return Scope{Tenant: principal.Tenant}, nil
 }
 
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// problemOf converts an error of the store into a problem.
-func problemOf(err error) error {
+// toProblem converts an error of the store into a problem.
+func toProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach its database; retry later", RetryAfter: retryAfter, Cause: err}
@@ -109,11 +109,11 @@ func problemOf(err error) error {
 	return err
 }
 
-func writeJSON(w http.ResponseWriter, status int, b []byte) {
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // a client that is gone misses nothing
+	_, _ = w.Write(body) // a client that is gone misses nothing
 }

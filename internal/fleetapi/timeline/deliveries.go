@@ -47,39 +47,39 @@ type Resend struct {
 
 // A DeliveryStore reads and repeats deliveries.
 type DeliveryStore interface {
-	// Deliveries returns the deliveries of an event by the names of the sinks.
-	Deliveries(ctx context.Context, scope Scope, eventID string) ([]v1.ChangeDelivery, error)
-	// Undelivered returns the deliveries that were given up since a time, and then those that fail, at
+	// ListDeliveries returns the deliveries of an event by the names of the sinks.
+	ListDeliveries(ctx context.Context, scope Scope, eventID string) ([]v1.ChangeDelivery, error)
+	// ListUndelivered returns the deliveries that were given up since a time, and then those that fail, at
 	// most as many of each.
-	Undelivered(ctx context.Context, scope Scope, since time.Duration, most int) ([]v1.UndeliveredChange, error)
-	// Resend queues an event again and records that in the timeline, both or neither. It
+	ListUndelivered(ctx context.Context, scope Scope, givenUpWithin time.Duration, limitOfEach int) ([]v1.UndeliveredChange, error)
+	// RequeueEvent queues an event again and records that in the timeline, both or neither. It
 	// returns the sinks for which it queued the event: none if its deliveries are pending, or if
 	// the request is a repeated one. It returns ErrNoDelivery if no delivery matches.
-	Resend(ctx context.Context, scope Scope, r Resend) (queued []string, err error)
+	RequeueEvent(ctx context.Context, scope Scope, r Resend) (queuedSinks []string, err error)
 }
 
-// GetDeliveries answers with the deliveries of an event.
-func (t *Timeline) GetDeliveries(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+// ServeDeliveries answers with the deliveries of an event.
+func (t *Timeline) ServeDeliveries(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	if err := checkParameters(r.URL.Query()); err != nil {
+	if err := rejectUnknownIfStrict(r.URL.Query()); err != nil {
 		return err
 	}
-	id, err := eventIDFromPath(r)
+	id, err := parseEventIDFromPath(r)
 	if err != nil {
 		return err
 	}
-	items, err := t.store.Deliveries(r.Context(), scope, id)
+	items, err := t.store.ListDeliveries(r.Context(), scope, id)
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
 	answer := v1.ChangeDeliveries{ID: id, Recorded: len(items) > 0, Items: items}
 	if !answer.Recorded {
 		answer.Reason, answer.Items = notRecorded, []v1.ChangeDelivery{}
 	}
-	return writeValue(w, http.StatusOK, answer)
+	return writeJSONValue(w, http.StatusOK, answer)
 }
 
 const (
@@ -89,80 +89,80 @@ const (
 	GivenUpFor = 24 * time.Hour
 )
 
-// GetUndelivered answers with the deliveries that fail.
-func (t *Timeline) GetUndelivered(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+// ServeUndelivered answers with the deliveries that fail.
+func (t *Timeline) ServeUndelivered(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	if err := checkParameters(r.URL.Query()); err != nil {
+	if err := rejectUnknownIfStrict(r.URL.Query()); err != nil {
 		return err
 	}
-	items, err := t.store.Undelivered(r.Context(), scope, GivenUpFor, maxUndelivered+1)
+	items, err := t.store.ListUndelivered(r.Context(), scope, GivenUpFor, maxUndelivered+1)
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
 	list := v1.UndeliveredChanges{Items: append([]v1.UndeliveredChange{}, items...)}
 	if list.More = len(items) > maxUndelivered; list.More {
 		list.Items = list.Items[:maxUndelivered]
 	}
-	return writeValue(w, http.StatusOK, list)
+	return writeJSONValue(w, http.StatusOK, list)
 }
 
-// PostResend sends an event again.
-func (t *Timeline) PostResend(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	if !who.Changes() {
-		return rest.NewError(rest.CodeForbidden, "%q has a role that cannot send change events again; ask an operator", who.Subject)
+// HandleResend sends an event again.
+func (t *Timeline) HandleResend(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	if !principal.CanChangeResources() {
+		return rest.NewError(rest.CodeForbidden, "%q has a role that cannot send change events again; ask an operator", principal.Subject)
 	}
-	scope, err := readScope(who)
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	resend, err := t.readResend(w, r, who)
+	resend, err := t.decodeResendRequest(w, r, principal)
 	if err != nil {
 		return err
 	}
-	queued, err := t.store.Resend(r.Context(), scope, resend)
+	queued, err := t.store.RequeueEvent(r.Context(), scope, resend)
 	switch {
 	case errors.Is(err, ErrNoDelivery):
 		return rest.NewError(rest.CodeNotFound, "change event %q has no delivery here that can be repeated%s; GET %s lists its deliveries",
-			resend.EventID, toSink(resend.Sink), r.URL.EscapedPath()[:strings.LastIndexByte(r.URL.EscapedPath(), '/')]+"/deliveries")
+			resend.EventID, formatSinkSuffix(resend.Sink), r.URL.EscapedPath()[:strings.LastIndexByte(r.URL.EscapedPath(), '/')]+"/deliveries")
 	case err != nil:
-		return problemOf(err)
+		return toProblem(err)
 	}
 	status := http.StatusOK
 	if len(queued) > 0 {
 		status = http.StatusAccepted
-		t.hub.Nudge()
-		t.log.InfoContext(r.Context(), "change event queued again by request", "event_id", resend.EventID, "sinks", queued, "subject", who.Subject)
+		t.hub.TriggerRead()
+		t.log.InfoContext(r.Context(), "change event queued again by request", "event_id", resend.EventID, "sinks", queued, "subject", principal.Subject)
 	}
-	items, err := t.store.Deliveries(r.Context(), scope, resend.EventID)
+	items, err := t.store.ListDeliveries(r.Context(), scope, resend.EventID)
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
-	return writeValue(w, status, v1.ChangeResent{Queued: queued, Items: items})
+	return writeJSONValue(w, status, v1.ChangeResent{Queued: queued, Items: items})
 }
 
-func toSink(name string) string {
+func formatSinkSuffix(name string) string {
 	if name == "" {
 		return ""
 	}
 	return " to sink " + strconv.Quote(name)
 }
 
-// readResend reads a request to send an event again.
-func (t *Timeline) readResend(w http.ResponseWriter, r *http.Request, who auth.Principal) (Resend, error) {
-	id, err := eventIDFromPath(r)
+// decodeResendRequest reads a request to send an event again.
+func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, principal auth.Principal) (Resend, error) {
+	id, err := parseEventIDFromPath(r)
 	if err != nil {
 		return Resend{}, err
 	}
 	var req v1.ChangeResend
 	if r.ContentLength != 0 { // the body may be left out
-		if e := rest.ReadBody(w, r, t.maxBody, &req); e != nil {
+		if e := rest.DecodeJSONBody(w, r, t.maxBody, &req); e != nil {
 			return Resend{}, e
 		}
 	}
-	resend := Resend{EventID: id, Sink: req.Sink, Who: who.Subject, Reason: strings.TrimSpace(req.Reason), IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader)}
+	resend := Resend{EventID: id, Sink: req.Sink, Who: principal.Subject, Reason: strings.TrimSpace(req.Reason), IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader)}
 	var errs []v1.FieldError
 	if utf8.RuneCountInString(resend.Reason) > maxReason || strings.ContainsRune(resend.Reason, 0) {
 		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})
@@ -179,8 +179,8 @@ func (t *Timeline) readResend(w http.ResponseWriter, r *http.Request, who auth.P
 	return resend, nil
 }
 
-// eventIDFromPath returns the id of an event in the path.
-func eventIDFromPath(r *http.Request) (string, error) {
+// parseEventIDFromPath returns the id of an event in the path.
+func parseEventIDFromPath(r *http.Request) (eventID string, err error) {
 	id := r.PathValue("id")
 	if len(id) > maxEventID || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
 		return "", rest.NewError(rest.CodeNotFound, "this is not the id of a change event; 'id' of GET %s is one", v1.ChangesPath)
@@ -188,8 +188,8 @@ func eventIDFromPath(r *http.Request) (string, error) {
 	return id, nil
 }
 
-func writeValue(w http.ResponseWriter, status int, v any) error {
-	body, err := json.Marshal(v)
+func writeJSONValue(w http.ResponseWriter, status int, value any) error {
+	body, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ type ResentChange struct {
 	At    time.Time
 }
 
-// Event returns the change event of the request. A repeated request has the same key.
-func (c *ResentChange) Event() (Event, error) {
+// BuildEvent returns the change event of the request. A repeated request has the same key.
+func (c *ResentChange) BuildEvent() (Event, error) {
 	request := strconv.FormatInt(c.At.UnixMicro(), 10)
 	if c.IdempotencyKey != "" {
 		request = hashTexts(c.Who, c.Sink, c.IdempotencyKey).String()

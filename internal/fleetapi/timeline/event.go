@@ -19,43 +19,43 @@ import (
 // newEvent returns the event of a payload that changeevent has created or validated. senderServesAll means
 // that the sender serves all tenants. The key depends on it, so that a tenant who guesses an id
 // cannot preempt the event of a component.
-func newEvent(p changeevent.Payload, tenant, recordedBy string, senderServesAll bool) (Event, error) {
-	at, err := changeevent.ParseTime(p.Timestamp)
+func newEvent(payload changeevent.Payload, tenant, recordedBy string, senderServesAll bool) (Event, error) {
+	at, err := changeevent.ParseTime(payload.Timestamp)
 	if err != nil {
 		return Event{}, fmt.Errorf("read a change event: %w", err)
 	}
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(payload)
 	if err != nil {
 		return Event{}, fmt.Errorf("write a change event: %w", err)
 	}
 	return Event{
-		Key: hashTexts(tenant, p.Cluster, p.Source, p.ID, strconv.FormatBool(senderServesAll)), Digest: hashTexts(string(text)),
+		Key: hashTexts(tenant, payload.Cluster, payload.Source, payload.ID, strconv.FormatBool(senderServesAll)), Digest: hashTexts(string(text)),
 		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
 		Facts: Facts{
-			Cluster: p.Cluster, Node: p.Node, Source: p.Source, Actor: cmp.Or(strings.TrimSpace(p.Details[DetailActor]), p.Source),
-			Action: p.Action, Subject: p.Subject, Session: p.Session, Fields: fieldSearchKeys(p.Changes),
-			Failed: p.Outcome == changeevent.OutcomeFailed, DryRun: p.DryRun, Message: joinMessage(p.Summary, p.Reason),
+			Cluster: payload.Cluster, Node: payload.Node, Source: payload.Source, Actor: cmp.Or(strings.TrimSpace(payload.Details[DetailActor]), payload.Source),
+			Action: payload.Action, Subject: payload.Subject, Session: payload.Session, Fields: buildFieldSearchKeys(payload.Changes),
+			Failed: payload.Outcome == changeevent.OutcomeFailed, DryRun: payload.DryRun, Message: joinSummaryAndReason(payload.Summary, payload.Reason),
 		},
 	}, nil
 }
 
-// joinMessage returns the text of an event in which a filter searches.
-func joinMessage(summary, reason string) string { return summary + "\n" + reason }
+// joinSummaryAndReason returns the text of an event in which a filter searches.
+func joinSummaryAndReason(summary, reason string) string { return summary + "\n" + reason }
 
-// messageOf returns the text of a stored event in which a filter searches.
-func messageOf(payload json.RawMessage) (string, error) {
+// decodeMessage returns the text of a stored event in which a filter searches.
+func decodeMessage(payload json.RawMessage) (message string, err error) {
 	var p struct{ Summary, Reason string }
 	if err := json.Unmarshal(payload, &p); err != nil {
 		return "", fmt.Errorf("read the message of a change event: %w", err)
 	}
-	return joinMessage(p.Summary, p.Reason), nil
+	return joinSummaryAndReason(p.Summary, p.Reason), nil
 }
 
 // hashTexts returns a hash of the texts.
-func hashTexts(parts ...string) uuid.UUID {
+func hashTexts(texts ...string) uuid.UUID {
 	h := sha256.New()
 	var length [8]byte
-	for _, p := range parts {
+	for _, p := range texts {
 		binary.BigEndian.PutUint64(length[:], uint64(len(p)))
 		h.Write(length[:])
 		h.Write([]byte(p))
@@ -93,8 +93,8 @@ const (
 	ActionNodePoolDeleted = "nodepool-deleted"
 )
 
-// Event returns the change event of the change.
-func (c *ResourceChange) Event() (Event, error) {
+// BuildEvent returns the change event of the change.
+func (c *ResourceChange) BuildEvent() (Event, error) {
 	subject := v1.CollectionClusters + "/" + c.Name
 	if c.Kind == v1.KindNodePool { // it may have the name of its cluster
 		subject = v1.CollectionNodePools + "/" + c.Name
@@ -140,8 +140,8 @@ type SyncChange struct {
 	At    time.Time
 }
 
-// Event returns the change event of the change.
-func (c *SyncChange) Event() (Event, error) {
+// BuildEvent returns the change event of the change.
+func (c *SyncChange) BuildEvent() (Event, error) {
 	details := map[string]string{"id": c.ID}
 	if c.Who != "" {
 		details[DetailActor] = c.Who

@@ -12,32 +12,32 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 )
 
-// DiffFields returns the fields in which two JSON objects differ, by path. Root begins each path.
+// DiffJSONFields returns the fields in which two JSON objects differ, by path. Root begins each path.
 // Lists of the same length are compared item by item; other lists are one field. An empty object
 // counts as absent. Values that are not JSON are one field.
-func DiffFields(root string, before, after json.RawMessage) []changeevent.FieldChange {
+func DiffJSONFields(rootPath string, before, after json.RawMessage) []changeevent.FieldChange {
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	b, errBefore := decodeObject(before)
-	a, errAfter := decodeObject(after)
+	b, errBefore := decodeJSONKeepingNumbers(before)
+	a, errAfter := decodeJSONKeepingNumbers(after)
 	if errBefore != nil || errAfter != nil {
-		return []changeevent.FieldChange{{Field: root, Before: before, After: after}}
+		return []changeevent.FieldChange{{Field: rootPath, Before: before, After: after}}
 	}
 	var d differ
-	d.compareValues(root, b, a)
+	d.collectDifferences(rootPath, b, a)
 	return d.changes
 }
 
-// decodeObject decodes a value and keeps its numbers as written.
-func decodeObject(raw json.RawMessage) (any, error) {
+// decodeJSONKeepingNumbers decodes a value and keeps its numbers as written.
+func decodeJSONKeepingNumbers(raw json.RawMessage) (decoded any, err error) {
 	if len(raw) == 0 {
 		return map[string]any{}, nil
 	}
 	var value any
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	err := d.Decode(&value)
+	err = d.Decode(&value)
 	return value, err
 }
 
@@ -47,9 +47,9 @@ type unset struct{}
 // A differ collects the fields in which values differ.
 type differ struct{ changes []changeevent.FieldChange }
 
-func (d *differ) compareValues(path string, before, after any) {
-	b, okBefore := membersOf(before)
-	a, okAfter := membersOf(after)
+func (d *differ) collectDifferences(path string, before, after any) {
+	b, okBefore := asObjectMembers(before)
+	a, okAfter := asObjectMembers(after)
 	if okBefore && okAfter && len(b)+len(a) > 0 {
 		all := maps.Clone(a)
 		if all == nil {
@@ -57,25 +57,25 @@ func (d *differ) compareValues(path string, before, after any) {
 		}
 		maps.Copy(all, b)
 		for _, key := range slices.Sorted(maps.Keys(all)) {
-			d.compareValues(path+"."+key, memberOf(b, key), memberOf(a, key))
+			d.collectDifferences(path+"."+key, memberOrUnset(b, key), memberOrUnset(a, key))
 		}
 		return
 	}
 	if lb, ok := before.([]any); ok {
 		if la, ok := after.([]any); ok && len(la) == len(lb) {
 			for i := range lb {
-				d.compareValues(path+"["+strconv.Itoa(i)+"]", lb[i], la[i])
+				d.collectDifferences(path+"["+strconv.Itoa(i)+"]", lb[i], la[i])
 			}
 			return
 		}
 	}
 	if !reflect.DeepEqual(before, after) {
-		d.changes = append(d.changes, changeevent.FieldChange{Field: path, Before: encodeField(before), After: encodeField(after)})
+		d.changes = append(d.changes, changeevent.FieldChange{Field: path, Before: encodeUnlessUnset(before), After: encodeUnlessUnset(after)})
 	}
 }
 
-// membersOf returns the members of an object, none for unset.
-func membersOf(value any) (map[string]any, bool) {
+// asObjectMembers returns the members of an object, none for unset.
+func asObjectMembers(value any) (members map[string]any, isObject bool) {
 	if (value == unset{}) {
 		return nil, true
 	}
@@ -83,16 +83,16 @@ func membersOf(value any) (map[string]any, bool) {
 	return object, ok
 }
 
-// memberOf returns a member of an object, or unset.
-func memberOf(object map[string]any, key string) any {
+// memberOrUnset returns a member of an object, or unset.
+func memberOrUnset(object map[string]any, key string) any {
 	if value, ok := object[key]; ok {
 		return value
 	}
 	return unset{}
 }
 
-// encodeField encodes a decoded value; unset is empty.
-func encodeField(value any) json.RawMessage {
+// encodeUnlessUnset encodes a decoded value; unset is empty.
+func encodeUnlessUnset(value any) json.RawMessage {
 	if (value == unset{}) {
 		return nil
 	}
@@ -107,12 +107,12 @@ func encodeField(value any) json.RawMessage {
 // steps, and as a whole.
 const maxKeyDepth = 16
 
-// fieldSearchKeys returns the search keys of changed fields: their paths and the paths of the enclosing
+// buildFieldSearchKeys returns the search keys of changed fields: their paths and the paths of the enclosing
 // fields, without list positions.
-func fieldSearchKeys(changes []changeevent.FieldChange) []string {
+func buildFieldSearchKeys(changes []changeevent.FieldChange) []string {
 	var keys []string
 	for i := range changes {
-		path := stripListPositions(changes[i].Field)
+		path := stripListIndexes(changes[i].Field)
 		keys = append(keys, path)
 		for at, depth := 0, 0; depth < maxKeyDepth; depth++ {
 			n := strings.IndexByte(path[at:], '.')
@@ -129,8 +129,8 @@ func fieldSearchKeys(changes []changeevent.FieldChange) []string {
 	return slices.DeleteFunc(slices.Compact(keys), func(key string) bool { return key == "" })
 }
 
-// stripListPositions returns a path without list positions: spec.workers for spec.workers[0].
-func stripListPositions(path string) string {
+// stripListIndexes returns a path without list positions: spec.workers for spec.workers[0].
+func stripListIndexes(path string) string {
 	var key strings.Builder
 	for path != "" {
 		begin := strings.IndexByte(path, '[')

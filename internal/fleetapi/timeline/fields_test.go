@@ -37,7 +37,7 @@ func TestDiffFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, f := range DiffFields("spec", json.RawMessage(c.before), json.RawMessage(c.after)) {
+			for _, f := range DiffJSONFields("spec", json.RawMessage(c.before), json.RawMessage(c.after)) {
 				value := func(raw json.RawMessage) string {
 					if len(raw) == 0 {
 						return "-"
@@ -67,11 +67,11 @@ func TestFieldKeys(t *testing.T) {
 		".":                          {"."},
 		"":                           {},
 	} {
-		if diff := cmp.Diff(want, fieldSearchKeys([]changeevent.FieldChange{{Field: field}, {Field: field}})); diff != "" {
+		if diff := cmp.Diff(want, buildFieldSearchKeys([]changeevent.FieldChange{{Field: field}, {Field: field}})); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", field, diff)
 		}
 	}
-	keys := fieldSearchKeys([]changeevent.FieldChange{{Field: deep}})
+	keys := buildFieldSearchKeys([]changeevent.FieldChange{{Field: deep}})
 	if len(keys) != maxKeyDepth+1 || !slices.Contains(keys, deep) {
 		t.Errorf("%d keys of a path of 61 steps", len(keys))
 	}

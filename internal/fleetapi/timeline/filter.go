@@ -37,7 +37,7 @@ type Filter struct {
 }
 
 // Get returns a fact by its name in a query, so that facts can be matched like labels.
-func (f *Facts) Get(name string) (string, bool) {
+func (f *Facts) Get(name string) (value string, ok bool) {
 	switch name {
 	case "cluster":
 		return f.Cluster, true
@@ -54,7 +54,7 @@ func (f *Facts) Get(name string) (string, bool) {
 	case "action":
 		return f.Action, true
 	case "outcome":
-		return f.outcome(), true
+		return f.outcomeText(), true
 	case "dry_run":
 		return strconv.FormatBool(f.DryRun), true
 	case "message":
@@ -66,7 +66,7 @@ func (f *Facts) Get(name string) (string, bool) {
 	return "", false
 }
 
-func (f *Facts) outcome() string {
+func (f *Facts) outcomeText() string {
 	if f.Failed {
 		return changeevent.OutcomeFailed
 	}
@@ -102,8 +102,8 @@ func (f *Filter) Matches(facts selector.Labels) bool {
 		one("outcome", f.Outcome) && one("dry_run", dryRun) && strings.Contains(strings.ToLower(message), strings.ToLower(f.Text))
 }
 
-// canonicalParts returns the filter in canonical form, for the digest of a query.
-func (f *Filter) canonicalParts() []string {
+// listCanonicalParts returns the filter in canonical form, for the digest of a query.
+func (f *Filter) listCanonicalParts() []string {
 	dryRun := ""
 	if f.DryRun != nil {
 		dryRun = strconv.FormatBool(*f.DryRun)
@@ -118,20 +118,20 @@ func (f *Filter) canonicalParts() []string {
 // longestValue is the maximum length of a parameter value.
 const longestValue = 1024
 
-// filterParameters returns the names of the parameters that select events, except for the times,
+// listFilterParameters returns the names of the parameters that select events, except for the times,
 // followed by more names.
-func filterParameters(more ...string) []string {
+func listFilterParameters(extra ...string) []string {
 	return append([]string{
 		"cluster", "node", "subject", "session", "field", "actor", "source", "action", "outcome", "dry_run", "text",
-	}, more...)
+	}, extra...)
 }
 
-// parseFilter parses the parameters that select events, except for the times.
-func parseFilter(v url.Values) (Filter, error) {
-	for _, name := range filterParameters() {
-		value := v.Get(name)
+// parseFilterParameters parses the parameters that select events, except for the times.
+func parseFilterParameters(query url.Values) (Filter, error) {
+	for _, name := range listFilterParameters() {
+		value := query.Get(name)
 		switch {
-		case len(v[name]) > 1:
+		case len(query[name]) > 1:
 			return Filter{}, rest.NewQueryError(name, "unique", value, "occurs more than once")
 		case len(value) > longestValue:
 			return Filter{}, rest.NewQueryError(name, "max_length", "", "is longer than %d bytes", longestValue)
@@ -140,15 +140,15 @@ func parseFilter(v url.Values) (Filter, error) {
 		}
 	}
 	f := Filter{
-		Clusters: splitList(v.Get("cluster")), Node: v.Get("node"), Subject: v.Get("subject"), Session: v.Get("session"),
-		Field:  stripListPositions(v.Get("field")),
-		Actors: expandComponentNames(v.Get("actor")), Sources: expandComponentNames(v.Get("source")), Actions: splitList(v.Get("action")),
-		Outcome: v.Get("outcome"), Text: v.Get("text"),
+		Clusters: splitCommaList(query.Get("cluster")), Node: query.Get("node"), Subject: query.Get("subject"), Session: query.Get("session"),
+		Field:  stripListIndexes(query.Get("field")),
+		Actors: expandComponentNames(query.Get("actor")), Sources: expandComponentNames(query.Get("source")), Actions: splitCommaList(query.Get("action")),
+		Outcome: query.Get("outcome"), Text: query.Get("text"),
 	}
 	if o := f.Outcome; o != "" && o != changeevent.OutcomeSucceeded && o != changeevent.OutcomeFailed {
 		return Filter{}, rest.NewQueryError("outcome", "enum", o, "must be %s or %s", changeevent.OutcomeSucceeded, changeevent.OutcomeFailed)
 	}
-	if text := v.Get("dry_run"); text != "" {
+	if text := query.Get("dry_run"); text != "" {
 		dryRun, err := strconv.ParseBool(text)
 		if err != nil {
 			return Filter{}, rest.NewQueryError("dry_run", "format", text, "must be true or false")
@@ -160,9 +160,9 @@ func parseFilter(v url.Values) (Filter, error) {
 
 // expandComponentNames returns the component names that a name may stand for. The prefix may be omitted:
 // fault-quarantine for nvsentinel/fault-quarantine.
-func expandComponentNames(text string) []string {
+func expandComponentNames(commaSeparated string) []string {
 	var list []string
-	for _, name := range splitList(text) {
+	for _, name := range splitCommaList(commaSeparated) {
 		list = append(list, name)
 		if !strings.Contains(name, "/") {
 			list = append(list, "nvsentinel/"+name, "fleetloop/"+name)
@@ -171,8 +171,8 @@ func expandComponentNames(text string) []string {
 	return list
 }
 
-// splitList splits a list at commas.
-func splitList(text string) []string {
+// splitCommaList splits a list at commas.
+func splitCommaList(text string) []string {
 	var list []string
 	for word := range strings.SplitSeq(text, ",") {
 		if word = strings.TrimSpace(word); word != "" {
@@ -182,9 +182,9 @@ func splitList(text string) []string {
 	return list
 }
 
-// parseTime parses a time limit: a time, a day, or an age such as 90m or 7d.
-func parseTime(v url.Values, name string, now time.Time) (time.Time, error) {
-	text := v.Get(name)
+// parseTimeParameter parses a time limit: a time, a day, or an age such as 90m or 7d.
+func parseTimeParameter(query url.Values, name string, now time.Time) (time.Time, error) {
+	text := query.Get(name)
 	if text == "" {
 		return time.Time{}, nil
 	}

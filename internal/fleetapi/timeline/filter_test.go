@@ -22,13 +22,13 @@ func TestParseTime(t *testing.T) {
 		"2026-02-01T10:00:00+02:00":    time.Date(2026, 2, 1, 8, 0, 0, 0, time.UTC),
 		"2026-02-01T10:00:00.315+0000": time.Date(2026, 2, 1, 10, 0, 0, 315_000_000, time.UTC),
 	} {
-		got, err := parseTime(url.Values{"since": {text}}, "since", now)
+		got, err := parseTimeParameter(url.Values{"since": {text}}, "since", now)
 		if err != nil || !got.Equal(want) {
 			t.Errorf("%q is %s, %v; want %s", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"-5m", "d", "-3d", "99999999d", "yesterday", "2026-13-01", "12:00", "5"} {
-		if got, err := parseTime(url.Values{"since": {text}}, "since", now); err == nil {
+		if got, err := parseTimeParameter(url.Values{"since": {text}}, "since", now); err == nil {
 			t.Errorf("%q is %s", text, got)
 		}
 	}
@@ -48,7 +48,7 @@ func TestWantsStream(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/changes", http.NoBody)
 		r.Header.Set("Accept", accept)
-		if got := wantsStream(r); got != want {
+		if got := acceptsEventStream(r); got != want {
 			t.Errorf("%q: %t, want %t", accept, got, want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestValidName(t *testing.T) {
 		"eu-1": true, "arn:aws:eks:us-east-1:123:cluster/prod": true, "Zürich 1": true, strings.Repeat("ü", 253): true,
 		"": false, " a": false, "a\n": false, "a\x00b": false, "\xff": false, "a\u2028b": false, strings.Repeat("a", 254): false,
 	} {
-		if got := validName(name); got != want {
+		if got := isValidName(name); got != want {
 			t.Errorf("%q: %t, want %t", name, got, want)
 		}
 	}
@@ -75,7 +75,7 @@ func FuzzListing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query string) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/changes", http.NoBody)
 		r.URL.RawQuery = query
-		l, err := tl.parseListing(r, Scope{All: true}, now)
+		l, err := tl.parseListRequest(r, Scope{All: true}, now)
 		if err != nil {
 			return
 		}

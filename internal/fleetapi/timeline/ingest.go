@@ -24,21 +24,21 @@ const ahead = time.Hour
 // maxName is the maximum length of the name of a cluster or a tenant.
 const maxName = 253
 
-// Post accepts change events: a payload or an array of them, or CloudEvents. It stores all events
+// HandlePostEvents accepts change events: a payload or an array of them, or CloudEvents. It stores all events
 // of a request or none.
-func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	if !who.Steers() {
-		return rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot send change events", who.Subject, auth.Viewer)
+func (t *Timeline) HandlePostEvents(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	if !principal.CanControlSync() {
+		return rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot send change events", principal.Subject, auth.Viewer)
 	}
-	scope, err := readScope(who)
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	cluster, err := clusterNameFromPath(r)
+	cluster, err := parseClusterNameFromPath(r)
 	if err != nil {
 		return err
 	}
-	payloads, err := t.readPayloads(w, r)
+	payloads, err := t.decodePayloads(w, r)
 	if err != nil {
 		return err
 	}
@@ -48,24 +48,24 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 		if payloads[i].Cluster == "" {
 			payloads[i].Cluster = cluster
 		}
-		if err := t.checkPayload(&payloads[i], now); err != nil {
-			return withElementIndex(i, len(payloads), err)
+		if err := t.checkSourceAndTimestamp(&payloads[i], now); err != nil {
+			return addElementIndex(i, len(payloads), err)
 		}
-		if events[i], err = newEvent(payloads[i], tenantOf(&payloads[i], who), who.Subject, servesAll(who)); err != nil {
+		if events[i], err = newEvent(payloads[i], chooseEventTenant(&payloads[i], principal), principal.Subject, canSendForAllTenants(principal)); err != nil {
 			return err
 		}
 	}
-	if err := t.checkClustersKnown(r, scope, events); err != nil {
+	if err := t.requireKnownClustersIfConfigured(r, scope, events); err != nil {
 		return err
 	}
-	outcomes, err := t.intake.appendEvents(r.Context(), scope, events)
+	outcomes, err := t.intake.appendInSharedTx(r.Context(), scope, events)
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
 	t.metrics.countOutcomes(outcomes)
 	taken := summarizeOutcomes(payloads, outcomes)
 	if taken.Stored > 0 {
-		t.hub.Nudge()
+		t.hub.TriggerRead()
 	}
 	body, err := json.Marshal(taken)
 	if err != nil {
@@ -75,38 +75,40 @@ func (t *Timeline) Post(w http.ResponseWriter, r *http.Request, who auth.Princip
 	return nil
 }
 
-// clusterNameFromPath returns the cluster name in the path.
-func clusterNameFromPath(r *http.Request) (string, error) {
+// parseClusterNameFromPath returns the cluster name in the path.
+func parseClusterNameFromPath(r *http.Request) (clusterName string, err error) {
 	name := r.PathValue("cluster")
-	if !validName(name) {
+	if !isValidName(name) {
 		return "", rest.NewError(rest.CodeNotFound, "%q is not a cluster name; use 1 to %d printable characters", name, maxName)
 	}
 	return name, nil
 }
 
-func validName(name string) bool {
+func isValidName(name string) bool {
 	return name != "" && utf8.ValidString(name) && utf8.RuneCountInString(name) <= maxName &&
 		strings.TrimSpace(name) == name && !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' })
 }
 
-// tenantOf returns the tenant of an event: the tenant of its sender. A component that serves all
+// chooseEventTenant returns the tenant of an event: the tenant of its sender. A component that serves all
 // tenants names the tenant of the cluster.
-func tenantOf(p *changeevent.Payload, who auth.Principal) string {
-	if !servesAll(who) {
-		return who.Tenant
+func chooseEventTenant(payload *changeevent.Payload, sender auth.Principal) string {
+	if !canSendForAllTenants(sender) {
+		return sender.Tenant
 	}
-	if named := p.Details[DetailTenant]; validName(named) {
+	if named := payload.Details[DetailTenant]; isValidName(named) {
 		return named
 	}
-	return who.Tenant
+	return sender.Tenant
 }
 
-// servesAll reports whether the principal may send events for all tenants. A principal of one
+// canSendForAllTenants reports whether the principal may send events for all tenants. A principal of one
 // tenant may not, though the role system lets it read them.
-func servesAll(who auth.Principal) bool { return who.Unrestricted || who.Tenant == "" }
+func canSendForAllTenants(sender auth.Principal) bool {
+	return sender.Unrestricted || sender.Tenant == ""
+}
 
-// readPayloads decodes the body.
-func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
+// decodePayloads decodes the body.
+func (t *Timeline) decodePayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
 	}
@@ -141,37 +143,37 @@ func (t *Timeline) readPayloads(w http.ResponseWriter, r *http.Request) ([]chang
 	return list, nil
 }
 
-// checkPayload checks the rules that apply in this API and not to payloads in general.
-func (t *Timeline) checkPayload(p *changeevent.Payload, now time.Time) error {
-	if p.Source == changeevent.SourceFleetAPI {
-		return rest.NewError(rest.CodeInvalidBody, "source %q is reserved: the fleet API records its own changes", p.Source)
+// checkSourceAndTimestamp checks the rules that apply in this API and not to payloads in general.
+func (t *Timeline) checkSourceAndTimestamp(payload *changeevent.Payload, now time.Time) error {
+	if payload.Source == changeevent.SourceFleetAPI {
+		return rest.NewError(rest.CodeInvalidBody, "source %q is reserved: the fleet API records its own changes", payload.Source)
 	}
-	done, err := changeevent.ParseTime(p.Timestamp)
+	done, err := changeevent.ParseTime(payload.Timestamp)
 	if err != nil {
 		return rest.NewError(rest.CodeInvalidBody, "%s", err)
 	}
 	switch {
 	case done.Before(now.Add(-t.retention)):
-		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is older than the retention of change events, %s; drop the event", p.Timestamp, t.retention)
+		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is older than the retention of change events, %s; drop the event", payload.Timestamp, t.retention)
 	case done.After(now.Add(ahead)):
-		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks", p.Timestamp, ahead, changeevent.CanonicalTime(now))
+		return rest.NewError(rest.CodeTimestampOutOfRange, "timestamp %s is more than %s ahead of this server's clock, %s; synchronise the clocks", payload.Timestamp, ahead, changeevent.CanonicalTime(now))
 	}
 	return nil
 }
 
-// withElementIndex adds the index of an event to a problem.
-func withElementIndex(i, of int, err error) error {
+// addElementIndex adds the index of an event to a problem.
+func addElementIndex(index, count int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
-	if !ok || of == 1 {
+	if !ok || count == 1 {
 		return err
 	}
 	placed := *p
-	placed.Detail = fmt.Sprintf("element %d: %s", i, p.Detail)
+	placed.Detail = fmt.Sprintf("element %d: %s", index, p.Detail)
 	return &placed
 }
 
-// checkClustersKnown requires that the clusters of events exist, if so configured.
-func (t *Timeline) checkClustersKnown(r *http.Request, scope Scope, events []Event) error {
+// requireKnownClustersIfConfigured requires that the clusters of events exist, if so configured.
+func (t *Timeline) requireKnownClustersIfConfigured(r *http.Request, scope Scope, events []Event) error {
 	if !t.knownOnly {
 		return nil
 	}
@@ -180,9 +182,9 @@ func (t *Timeline) checkClustersKnown(r *http.Request, scope Scope, events []Eve
 		names = append(names, events[i].Cluster)
 	}
 	slices.Sort(names)
-	unknown, err := t.store.UnknownClusters(r.Context(), scope, slices.Compact(names))
+	unknown, err := t.store.FindUnknownClusters(r.Context(), scope, slices.Compact(names))
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
 	if len(unknown) > 0 {
 		return rest.NewError(rest.CodeNotFound, "there is no cluster %q; create it, or set timeline.known_clusters_only to false", unknown[0])

@@ -21,21 +21,21 @@ const (
 	appendBound = 15 * time.Second
 )
 
-// An intake appends the events of many callers in shared transactions. Events that arrive during a
+// A groupAppender appends the events of many callers in shared transactions. Events that arrive during a
 // transaction go together into the next one, so concurrent callers share a commit, which takes as
 // long as a disk write.
 //
 // It starts no goroutine. The first caller of a group appends it, and then hands over to a caller
 // of the next group.
-type intake struct {
+type groupAppender struct {
 	store Store
 
 	mu     sync.Mutex
-	queues map[Scope][]*group // the waiting groups; the entry exists while a group is being appended
+	queues map[Scope][]*eventGroup // the waiting groups; the entry exists while a group is being appended
 }
 
-// A group holds the events of one transaction.
-type group struct {
+// An eventGroup holds the events of one transaction.
+type eventGroup struct {
 	events   []Event
 	requests int
 	since    time.Time     // when the first of them arrived
@@ -45,16 +45,18 @@ type group struct {
 	err      error
 }
 
-func newIntake(store Store) *intake { return &intake{store: store, queues: map[Scope][]*group{}} }
+func newGroupAppender(store Store) *groupAppender {
+	return &groupAppender{store: store, queues: map[Scope][]*eventGroup{}}
+}
 
-// appendEvents appends events. It returns when they are durable. The end of ctx does not interrupt
+// appendInSharedTx appends events. It returns when they are durable. The end of ctx does not interrupt
 // it, because other callers may depend on this one.
-func (in *intake) appendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+func (in *groupAppender) appendInSharedTx(ctx context.Context, scope Scope, events []Event) (outcomes []Outcome, err error) {
 	g, from := in.joinGroup(scope, events)
 	select {
 	case <-g.done:
 	case <-g.lead:
-		in.appendGroup(ctx, scope, g)
+		in.appendGroupAndSignalNext(ctx, scope, g)
 	}
 	if g.err == nil {
 		return g.outcomes[from : from+len(events)], nil
@@ -63,31 +65,31 @@ func (in *intake) appendEvents(ctx context.Context, scope Scope, events []Event)
 		return nil, g.err
 	}
 	// The cause may be the events of other callers.
-	return appendWithRepeatedKeys(ctx, in.store, scope, events)
+	return appendDeduplicated(ctx, in.store, scope, events)
 }
 
 // joinGroup adds events to a group and returns their index in it.
-func (in *intake) joinGroup(scope Scope, events []Event) (g *group, from int) {
+func (in *groupAppender) joinGroup(scope Scope, events []Event) (joined *eventGroup, offset int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	queue, busy := in.queues[scope]
 	if n := len(queue); n > 0 && len(queue[n-1].events)+len(events) <= groupEvents {
-		g = queue[n-1]
+		joined = queue[n-1]
 	} else {
-		g = &group{since: time.Now(), lead: make(chan struct{}, 1), done: make(chan struct{})}
-		in.queues[scope] = append(queue, g)
+		joined = &eventGroup{since: time.Now(), lead: make(chan struct{}, 1), done: make(chan struct{})}
+		in.queues[scope] = append(queue, joined)
 	}
-	from = len(g.events)
-	g.events = append(g.events, events...)
-	g.requests++
+	offset = len(joined.events)
+	joined.events = append(joined.events, events...)
+	joined.requests++
 	if !busy {
-		in.wakeNextLeader(scope)
+		in.signalNextGroup(scope)
 	}
-	return g, from
+	return joined, offset
 }
 
-// wakeNextLeader lets a caller append the group at the head of a queue. The lock is held.
-func (in *intake) wakeNextLeader(scope Scope) {
+// signalNextGroup lets a caller append the group at the head of a queue. The lock is held.
+func (in *groupAppender) signalNextGroup(scope Scope) {
 	queue := in.queues[scope]
 	if len(queue) == 0 {
 		delete(in.queues, scope)
@@ -96,33 +98,33 @@ func (in *intake) wakeNextLeader(scope Scope) {
 	queue[0].lead <- struct{}{}
 }
 
-// appendGroup appends a group, and starts the next one.
-func (in *intake) appendGroup(ctx context.Context, scope Scope, g *group) {
+// appendGroupAndSignalNext appends a group, and starts the next one.
+func (in *groupAppender) appendGroupAndSignalNext(ctx context.Context, scope Scope, next *eventGroup) {
 	in.mu.Lock()
 	in.queues[scope] = slices.Delete(in.queues[scope], 0, 1) // no more callers join it
 	in.mu.Unlock()
 
 	defer func() { // also if the store panics: others wait
-		close(g.done)
+		close(next.done)
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.wakeNextLeader(scope)
+		in.signalNextGroup(scope)
 	}()
-	if waited := time.Since(g.since); waited > appendBound {
-		g.err = fmt.Errorf("%w: the events waited %s in the queue", ErrUnavailable, waited.Round(time.Second))
+	if waited := time.Since(next.since); waited > appendBound {
+		next.err = fmt.Errorf("%w: the events waited %s in the queue", ErrUnavailable, waited.Round(time.Second))
 		return
 	}
-	g.err = errors.New("the events were not stored")
+	next.err = errors.New("the events were not stored")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendBound)
 	defer cancel()
-	g.outcomes, g.err = appendWithRepeatedKeys(ctx, in.store, scope, g.events)
-	if g.err != nil && ctx.Err() != nil { // the store was slow, and separate appends would take as long each
-		g.err = fmt.Errorf("%w: %w", ErrUnavailable, g.err)
+	next.outcomes, next.err = appendDeduplicated(ctx, in.store, scope, next.events)
+	if next.err != nil && ctx.Err() != nil { // the store was slow, and separate appends would take as long each
+		next.err = fmt.Errorf("%w: %w", ErrUnavailable, next.err)
 	}
 }
 
-// appendWithRepeatedKeys appends events whose keys may repeat. The first event of a key counts.
-func appendWithRepeatedKeys(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
+// appendDeduplicated appends events whose keys may repeat. The first event of a key counts.
+func appendDeduplicated(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
 	first := make(map[uuid.UUID]int, len(events)) // by key, its index among the unique ones
 	unique := make([]Event, 0, len(events))
 	for i := range events {
@@ -131,7 +133,7 @@ func appendWithRepeatedKeys(ctx context.Context, store Store, scope Scope, event
 			unique = append(unique, events[i])
 		}
 	}
-	became, err := store.Append(ctx, scope, unique)
+	became, err := store.AppendEvents(ctx, scope, unique)
 	if err != nil || len(unique) == len(events) {
 		return became, err
 	}
@@ -156,7 +158,7 @@ func appendWithRepeatedKeys(ctx context.Context, store Store, scope Scope, event
 	if len(rest) == 0 {
 		return outcomes, nil
 	}
-	became, err = appendWithRepeatedKeys(ctx, store, scope, rest)
+	became, err = appendDeduplicated(ctx, store, scope, rest)
 	for i, o := range became {
 		outcomes[places[i]] = o
 	}

@@ -37,7 +37,7 @@ func newSlowStore() *slowStore {
 	return &slowStore{kept: map[uuid.UUID]uuid.UUID{}, busy: map[Scope]bool{}}
 }
 
-func (s *slowStore) Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+func (s *slowStore) AppendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
 	s.mu.Lock()
 	s.overlapped = s.overlapped || s.busy[scope]
 	s.busy[scope] = true
@@ -74,12 +74,12 @@ func named(name, says string) Event { return Event{Key: hashTexts(name), Digest:
 func TestACommitIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore()
-		in := newIntake(store)
+		in := newGroupAppender(store)
 		begin := time.Now()
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				got, err := in.appendEvents(t.Context(), Scope{All: true}, []Event{named(fmt.Sprint(i), ""), named(fmt.Sprint(i, "+"), "")})
+				got, err := in.appendInSharedTx(t.Context(), Scope{All: true}, []Event{named(fmt.Sprint(i), ""), named(fmt.Sprint(i, "+"), "")})
 				if err != nil || !cmp.Equal(got, []Outcome{Stored, Stored}) {
 					t.Errorf("%v, %v", got, err)
 				}
@@ -103,7 +103,7 @@ func TestACommitIsShared(t *testing.T) {
 func TestAGroupHasABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore()
-		in := newIntake(store)
+		in := newGroupAppender(store)
 		var all sync.WaitGroup
 		for i, n := range []int{1, groupEvents - 1, 2, groupEvents + 7, 1, 1} {
 			events := make([]Event, n)
@@ -111,7 +111,7 @@ func TestAGroupHasABound(t *testing.T) {
 				events[j] = named(fmt.Sprint(i, j), "")
 			}
 			all.Go(func() {
-				if got, err := in.appendEvents(t.Context(), Scope{}, events); err != nil || len(got) != n {
+				if got, err := in.appendInSharedTx(t.Context(), Scope{}, events); err != nil || len(got) != n {
 					t.Errorf("%d, %v", len(got), err)
 				}
 			})
@@ -129,12 +129,12 @@ func TestAGroupHasABound(t *testing.T) {
 func TestCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlowStore()
-		in := newIntake(store)
+		in := newGroupAppender(store)
 		var all sync.WaitGroup
 		for i := range 6 {
 			ctx, cancel := context.WithCancel(t.Context())
 			all.Go(func() {
-				if _, err := in.appendEvents(ctx, Scope{}, []Event{named(fmt.Sprint(i), "")}); err != nil {
+				if _, err := in.appendInSharedTx(ctx, Scope{}, []Event{named(fmt.Sprint(i), "")}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -172,7 +172,7 @@ func TestOthersFault(t *testing.T) {
 					}
 					return nil
 				}
-				in := newIntake(store)
+				in := newGroupAppender(store)
 				var all sync.WaitGroup
 				for i := range 5 {
 					e := named(fmt.Sprint(i), "")
@@ -180,7 +180,7 @@ func TestOthersFault(t *testing.T) {
 						e.Action = "bad"
 					}
 					all.Go(func() {
-						_, err := in.appendEvents(t.Context(), Scope{}, []Event{e})
+						_, err := in.appendInSharedTx(t.Context(), Scope{}, []Event{e})
 						if bad := e.Action == "bad" || errors.Is(c.err, ErrUnavailable); bad != errors.Is(err, c.err) {
 							t.Errorf("event %d: %v", i, err)
 						}
@@ -203,7 +203,7 @@ type stuckStore struct {
 	asked int
 }
 
-func (s *stuckStore) Append(ctx context.Context, _ Scope, _ []Event) ([]Outcome, error) {
+func (s *stuckStore) AppendEvents(ctx context.Context, _ Scope, _ []Event) ([]Outcome, error) {
 	s.asked++
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -214,11 +214,11 @@ func (s *stuckStore) Append(ctx context.Context, _ Scope, _ []Event) ([]Outcome,
 func TestAStoreThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stuckStore)
-		in := newIntake(store)
+		in := newGroupAppender(store)
 		var all sync.WaitGroup
 		for i := range 5 { // the first goes alone
 			all.Go(func() {
-				if _, err := in.appendEvents(t.Context(), Scope{}, []Event{named(fmt.Sprint(i), "")}); !errors.Is(err, ErrUnavailable) {
+				if _, err := in.appendInSharedTx(t.Context(), Scope{}, []Event{named(fmt.Sprint(i), "")}); !errors.Is(err, ErrUnavailable) {
 					t.Error(err)
 				}
 			})
@@ -236,7 +236,7 @@ func TestAStoreThatDoesNotAnswer(t *testing.T) {
 func TestNobodyWaitsForMoreThanTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(stuckStore)
-		in := newIntake(store)
+		in := newGroupAppender(store)
 		var all sync.WaitGroup
 		for i := range 20 {
 			events := make([]Event, groupEvents)
@@ -245,7 +245,7 @@ func TestNobodyWaitsForMoreThanTwo(t *testing.T) {
 			}
 			all.Go(func() {
 				began := time.Now()
-				if _, err := in.appendEvents(t.Context(), Scope{}, events); !errors.Is(err, ErrUnavailable) {
+				if _, err := in.appendInSharedTx(t.Context(), Scope{}, events); !errors.Is(err, ErrUnavailable) {
 					t.Error(err)
 				}
 				if waited := time.Since(began); waited > 2*appendBound {
@@ -276,13 +276,13 @@ func TestTheSameAfterOthersFault(t *testing.T) {
 			}
 			return nil
 		}
-		in := newIntake(store)
+		in := newGroupAppender(store)
 		bad := named("bad", "")
 		bad.Action = "bad"
 		var all sync.WaitGroup
 		for i, events := range [][]Event{{named("first", "")}, {bad}, {named("a", "x"), named("a", "x"), named("a", "y")}} {
 			all.Go(func() {
-				got, err := in.appendEvents(t.Context(), Scope{}, events)
+				got, err := in.appendInSharedTx(t.Context(), Scope{}, events)
 				if i == 2 && (err != nil || !cmp.Equal(got, []Outcome{Stored, Known, Different})) {
 					t.Errorf("%v, %v", got, err)
 				}
@@ -311,7 +311,7 @@ func TestTheSameInAGroup(t *testing.T) {
 		for _, e := range events {
 			want = append(want, one.append(e))
 		}
-		got, err := appendWithRepeatedKeys(t.Context(), onlyAppend{nil, many}, Scope{}, events)
+		got, err := appendDeduplicated(t.Context(), onlyAppend{nil, many}, Scope{}, events)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func (s instantStore) append(e Event) Outcome {
 	return Different
 }
 
-func (s instantStore) Append(_ context.Context, _ Scope, events []Event) ([]Outcome, error) {
+func (s instantStore) AppendEvents(_ context.Context, _ Scope, events []Event) ([]Outcome, error) {
 	seen := map[uuid.UUID]bool{}
 	var outcomes []Outcome
 	for _, e := range events {
@@ -356,6 +356,6 @@ type onlyAppend struct {
 	to instantStore
 }
 
-func (s onlyAppend) Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
-	return s.to.Append(ctx, scope, events)
+func (s onlyAppend) AppendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error) {
+	return s.to.AppendEvents(ctx, scope, events)
 }

@@ -21,20 +21,20 @@ const (
 	pageBytes = 8 << 20
 )
 
-// Get lists change events, or streams them to a client that accepts a stream.
-func (t *Timeline) Get(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-	scope, err := readScope(who)
+// ServeListOrStream lists change events, or streams them to a client that accepts a stream.
+func (t *Timeline) ServeListOrStream(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	scope, err := authorizeRead(principal)
 	if err != nil {
 		return err
 	}
-	if wantsStream(r) {
-		return t.streamEvents(w, r, scope, who)
+	if acceptsEventStream(r) {
+		return t.serveEventStream(w, r, scope, principal)
 	}
-	return t.listEvents(w, r, scope)
+	return t.serveEventPage(w, r, scope)
 }
 
-// wantsStream reports whether the client prefers a stream.
-func wantsStream(r *http.Request) bool {
+// acceptsEventStream reports whether the client prefers a stream.
+func acceptsEventStream(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(accept, ",") {
 			media, params, err := mime.ParseMediaType(part)
@@ -50,29 +50,29 @@ func wantsStream(r *http.Request) bool {
 	return false
 }
 
-// checkParameters refuses unknown parameters, if the client is strict.
-func checkParameters(v url.Values, known ...string) error {
-	strict, err := strconv.ParseBool(v.Get("strict"))
-	if v.Has("strict") && err != nil {
-		return rest.NewQueryError("strict", "format", v.Get("strict"), "must be true or false")
+// rejectUnknownIfStrict refuses unknown parameters, if the client is strict.
+func rejectUnknownIfStrict(query url.Values, known ...string) error {
+	strict, err := strconv.ParseBool(query.Get("strict"))
+	if query.Has("strict") && err != nil {
+		return rest.NewQueryError("strict", "format", query.Get("strict"), "must be true or false")
 	}
 	if !strict {
 		return nil
 	}
-	for name := range v {
+	for name := range query {
 		found := name == "strict"
 		for _, k := range known {
 			found = found || name == k
 		}
 		if !found {
-			return rest.NewQueryError(name, "enum", v.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
+			return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 		}
 	}
 	return nil
 }
 
-// A listing is a parsed list request.
-type listing struct {
+// A listRequest is a parsed list request.
+type listRequest struct {
 	scope Scope
 	query Query
 	// digest identifies the query by the parameters as the client wrote them: an age is another
@@ -80,23 +80,23 @@ type listing struct {
 	digest rest.QueryDigest
 }
 
-func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*listing, error) {
+func (t *Timeline) parseListRequest(r *http.Request, scope Scope, now time.Time) (*listRequest, error) {
 	v := r.URL.Query()
-	if err := checkParameters(v, filterParameters("since", "until", "limit", "continue")...); err != nil {
+	if err := rejectUnknownIfStrict(v, listFilterParameters("since", "until", "limit", "continue")...); err != nil {
 		return nil, err
 	}
 	if v.Has("after") {
 		return nil, rest.NewQueryError("after", "format", v.Get("after"), "is only for streams; send Accept: text/event-stream, or use continue to page")
 	}
-	filter, err := parseFilter(v)
+	filter, err := parseFilterParameters(v)
 	if err != nil {
 		return nil, err
 	}
-	l := &listing{scope: scope, query: Query{Filter: filter, NotBefore: now.Add(-t.retention), Limit: defaultLimit}}
-	if l.query.Since, err = parseTime(v, "since", now); err != nil {
+	l := &listRequest{scope: scope, query: Query{Filter: filter, NotBefore: now.Add(-t.retention), Limit: defaultLimit}}
+	if l.query.Since, err = parseTimeParameter(v, "since", now); err != nil {
 		return nil, err
 	}
-	if l.query.Until, err = parseTime(v, "until", now); err != nil {
+	if l.query.Until, err = parseTimeParameter(v, "until", now); err != nil {
 		return nil, err
 	}
 	if text := v.Get("limit"); text != "" {
@@ -106,25 +106,25 @@ func (t *Timeline) parseListing(r *http.Request, scope Scope, now time.Time) (*l
 		}
 		l.query.Limit = n
 	}
-	l.digest = rest.DigestQuery(append(filter.canonicalParts(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
-	return l, l.parseCursor(v.Get("continue"))
+	l.digest = rest.DigestQuery(append(filter.listCanonicalParts(), "changes", scope.Tenant, strconv.FormatBool(scope.All), v.Get("since"), v.Get("until"))...)
+	return l, l.parseContinueToken(v.Get("continue"))
 }
 
-func (l *listing) parseCursor(text string) error {
-	if text == "" {
+func (l *listRequest) parseContinueToken(token string) error {
+	if token == "" {
 		return nil
 	}
-	at, seq, err := rest.ParseNumberedPageToken(l.digest, text)
+	at, seq, err := rest.ParseTimeAndNumberPageToken(l.digest, token)
 	if err != nil {
-		return rest.NewQueryError("continue", "format", text, "is %s; use continue of the previous page and repeat all other parameters except limit", err)
+		return rest.NewQueryError("continue", "format", token, "is %s; use continue of the previous page and repeat all other parameters except limit", err)
 	}
 	l.query.After = Place{At: at, Seq: seq}
 	return nil
 }
 
-// listEvents answers with a page.
-func (t *Timeline) listEvents(w http.ResponseWriter, r *http.Request, scope Scope) error {
-	l, err := t.parseListing(r, scope, time.Now())
+// serveEventPage answers with a page.
+func (t *Timeline) serveEventPage(w http.ResponseWriter, r *http.Request, scope Scope) error {
+	l, err := t.parseListRequest(r, scope, time.Now())
 	if err != nil {
 		return err
 	}
@@ -141,34 +141,34 @@ func (t *Timeline) listEvents(w http.ResponseWriter, r *http.Request, scope Scop
 			b = append(b, ',')
 		}
 		last = Place{row.At, row.Seq}
-		b, err = appendRow(b, row)
+		b, err = appendEventJSON(b, row)
 		return err
 	})
 	if err != nil {
-		return problemOf(err)
+		return toProblem(err)
 	}
 	b = append(b, ']')
 	if more {
-		b = append(append(append(b, `,"continue":"`...), rest.NewNumberedPageToken(l.digest, last.At, last.Seq)...), '"')
+		b = append(append(append(b, `,"continue":"`...), rest.NewTimeAndNumberPageToken(l.digest, last.At, last.Seq)...), '"')
 	}
 	b = append(append(append(b, `,"cursor":"`...), live.String()...), `"}`...)
 	writeJSON(w, http.StatusOK, b)
 	return nil
 }
 
-// appendRow appends an event in the form of a v1.ChangeEvent: the fields that the API recorded,
+// appendEventJSON appends an event in the form of a v1.ChangeEvent: the fields that the API recorded,
 // followed by the unchanged payload.
-func appendRow(b []byte, row *Row) ([]byte, error) {
+func appendEventJSON(b []byte, event *Row) ([]byte, error) {
 	head, err := json.Marshal(struct {
 		Actor      string    `json:"actor"`
 		RecordedAt time.Time `json:"recordedAt"`
 		RecordedBy string    `json:"recordedBy,omitempty"`
 		Tenant     string    `json:"tenant,omitempty"`
-	}{row.Actor, row.RecordedAt.UTC(), row.RecordedBy, row.Tenant})
+	}{event.Actor, event.RecordedAt.UTC(), event.RecordedBy, event.Tenant})
 	if err != nil {
 		return b, err
 	}
 	b = append(b, head[:len(head)-1]...)
 	b = append(b, ',')
-	return append(b, row.Payload[1:]...), nil // never {}: an event has an action
+	return append(b, event.Payload[1:]...), nil // never {}: an event has an action
 }

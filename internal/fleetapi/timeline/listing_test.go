@@ -47,7 +47,7 @@ func TestAPageIsBounded(t *testing.T) {
 	for again := true; again; again = cursor != "" {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/changes?limit=1000&continue="+url.QueryEscape(cursor), http.NoBody)
 		w := httptest.NewRecorder()
-		if err := tl.listEvents(w, r, Scope{All: true}); err != nil {
+		if err := tl.serveEventPage(w, r, Scope{All: true}); err != nil {
 			t.Fatal(err)
 		}
 		if w.Body.Len() > 2*pageBytes {

@@ -13,11 +13,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// streamEvents streams new events to the client for as long as it listens. Package watch sends them: it
-// reads them with storeOfStreams, once for all clients, and filters them for each.
-func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Scope, who auth.Principal) error {
+// serveEventStream streams new events to the client for as long as it listens. Package watch sends them: it
+// reads them with watchSource, once for all clients, and filters them for each.
+func (t *Timeline) serveEventStream(w http.ResponseWriter, r *http.Request, scope Scope, principal auth.Principal) error {
 	v := r.URL.Query()
-	if err := checkParameters(v, filterParameters("after")...); err != nil {
+	if err := rejectUnknownIfStrict(v, listFilterParameters("after")...); err != nil {
 		return err
 	}
 	for _, name := range []string{"since", "until", "limit", "continue"} {
@@ -25,26 +25,26 @@ func (t *Timeline) streamEvents(w http.ResponseWriter, r *http.Request, scope Sc
 			return rest.NewQueryError(name, "format", v.Get(name), "is not supported for streams, which send new events only; list past events first, then stream with after=<cursor of that list>")
 		}
 	}
-	filter, err := parseFilter(v)
+	filter, err := parseFilterParameters(v)
 	if err != nil {
 		return err
 	}
-	after, err := parseAfter(r)
+	after, err := parseStreamStart(r)
 	if err != nil {
 		return err
 	}
 	return watch.ServeEvents(w, r, watch.EventStream{
-		Hub: t.hub, Log: t.log, Expired: streamEndProblem,
+		Hub: t.hub, Log: t.log, Expired: toStreamEndProblem,
 		Request: watch.Request{
 			Tenant: scope.Tenant, All: scope.All, Labels: &filter, After: after,
-			Until: watch.ChooseTimeLimit(time.Now(), who), Allowed: t.newAccessRecheck(r.Header.Get("Authorization"), scope),
+			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: t.newAccessRecheck(r.Header.Get("Authorization"), scope),
 		},
 	})
 }
 
-// parseAfter parses the start of a stream: the client's last event, else the parameter after, else
+// parseStreamStart parses the start of a stream: the client's last event, else the parameter after, else
 // now.
-func parseAfter(r *http.Request) (*watch.Cursor, error) {
+func parseStreamStart(r *http.Request) (*watch.Cursor, error) {
 	lastEvent, parameter := r.Header.Get(watch.LastEventIDHeader), r.URL.Query().Get("after")
 	text := cmp.Or(lastEvent, parameter)
 	if text == "" {
@@ -70,7 +70,7 @@ func (t *Timeline) newAccessRecheck(authorization string, scope Scope) func(cont
 		if err != nil {
 			return err
 		}
-		now, err := readScope(who)
+		now, err := authorizeRead(who)
 		if err == nil && now != scope {
 			err = rest.NewError(rest.CodeForbidden, "the token's permissions have changed; open the stream again")
 		}
@@ -78,39 +78,41 @@ func (t *Timeline) newAccessRecheck(authorization string, scope Scope) func(cont
 	}
 }
 
-// streamEndProblem converts the error that ends a stream into a problem.
-func streamEndProblem(err error) error {
+// toStreamEndProblem converts the error that ends a stream into a problem.
+func toStreamEndProblem(err error) error {
 	if errors.Is(err, watch.ErrExpired) {
-		return problemOf(ErrCursorExpired)
+		return toProblem(ErrCursorExpired)
 	}
 	return err
 }
 
-// storeOfStreams is the store as package watch reads it.
-type storeOfStreams struct{ store Store }
+// watchSource is the store as package watch reads it.
+type watchSource struct{ store Store }
 
-// Now returns the cursor after all settled events.
-func (s storeOfStreams) Now(ctx context.Context) (watch.Cursor, error) {
-	at, err := s.store.Horizon(ctx)
+// ReadLatestCursor returns the cursor after all settled events.
+func (s watchSource) ReadLatestCursor(ctx context.Context) (watch.Cursor, error) {
+	at, err := s.store.ReadLatestCursor(ctx)
 	return at, toWatchError(err)
 }
 
-// Changes reads the new events for streams.
-func (s storeOfStreams) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (next watch.Cursor, more bool, err error) {
+// VisitChanges reads the new events for streams.
+func (s watchSource) VisitChanges(
+	ctx context.Context, q watch.Query, visit func(watch.Change) error,
+) (next watch.Cursor, hasMore bool, err error) {
 	var record []byte
 	scope := Scope{Tenant: q.Tenant, All: q.All}
-	next, more, err = s.store.Changes(ctx, scope, q.After, q.Limit, func(row *Row) error {
+	next, hasMore, err = s.store.VisitEventsAfter(ctx, scope, q.After, q.Limit, func(row *Row) error {
 		var err error
-		if record, err = appendRow(record[:0], row); err != nil {
+		if record, err = appendEventJSON(record[:0], row); err != nil {
 			return err
 		}
 		facts := row.Facts
-		if facts.Message, err = messageOf(row.Payload); err != nil {
+		if facts.Message, err = decodeMessage(row.Payload); err != nil {
 			return err
 		}
 		return visit(watch.Change{At: row.Arrival, Tenant: row.Tenant, Labels: &facts, Record: record})
 	})
-	return next, more, toWatchError(err)
+	return next, hasMore, toWatchError(err)
 }
 
 // toWatchError converts errors of the store into those of package watch.

@@ -145,16 +145,16 @@ type Reader interface {
 	// of a stream of the events that are not yet in the list.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Row) error) (watch.Cursor, error)
 
-	// CountBuckets counts the events of a query by lane and time step.
-	CountBuckets(ctx context.Context, scope Scope, q BucketQuery) (Buckets, error)
+	// CountEventsInBuckets counts the events of a query by lane and time step.
+	CountEventsInBuckets(ctx context.Context, scope Scope, q BucketQuery) (Buckets, error)
 
-	// Changes calls visit for the settled events after a cursor, in the order of arrival, like
+	// VisitEventsAfter calls visit for the settled events after a cursor, in the order of arrival, like
 	// List. It returns the cursor to resume from, and whether there may be more. It returns
 	// ErrCursorExpired, without a visit, for a cursor of another feed.
-	Changes(ctx context.Context, scope Scope, after watch.Cursor, limit int, visit func(*Row) error) (next watch.Cursor, more bool, err error)
+	VisitEventsAfter(ctx context.Context, scope Scope, cursor watch.Cursor, limit int, visit func(*Row) error) (next watch.Cursor, hasMore bool, err error)
 
-	// Horizon returns the cursor after all events that are settled now.
-	Horizon(ctx context.Context) (watch.Cursor, error)
+	// ReadLatestCursor returns the cursor after all events that are settled now.
+	ReadLatestCursor(ctx context.Context) (watch.Cursor, error)
 }
 
 // A Store stores events.
@@ -162,10 +162,10 @@ type Store interface {
 	Reader
 	DeliveryStore
 
-	// Append stores events, whose keys differ, and returns the outcome of each. They are durable
+	// AppendEvents stores events, whose keys differ, and returns the outcome of each. They are durable
 	// when it returns.
-	Append(ctx context.Context, scope Scope, events []Event) ([]Outcome, error)
+	AppendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error)
 
-	// UnknownClusters returns the names that no cluster in the scope has.
-	UnknownClusters(ctx context.Context, scope Scope, names []string) ([]string, error)
+	// FindUnknownClusters returns the names that no cluster in the scope has.
+	FindUnknownClusters(ctx context.Context, scope Scope, names []string) ([]string, error)
 }

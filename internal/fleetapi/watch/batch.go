@@ -9,9 +9,9 @@ const (
 	keptBytes = 512 << 10
 )
 
-// A batch collects events that are sent together. It holds a buffer only while it has events,
+// A frameBatch collects events that are sent together. It holds a buffer only while it has events,
 // because most watchers are idle most of the time.
-type batch struct {
+type frameBatch struct {
 	hub *Hub
 	out Stream
 
@@ -19,30 +19,30 @@ type batch struct {
 	changed, removed, bookmarks int
 }
 
-func (b *batch) addFrame(frame []byte, removed bool) {
+func (b *frameBatch) addFrame(frame []byte, isRemoval bool) {
 	if b.b == nil {
 		b.b = (*b.hub.buffers.Get().(*[]byte))[:0] //nolint:errcheck // nothing else is put in
 	}
 	b.b = append(b.b, frame...)
-	if removed {
+	if isRemoval {
 		b.removed++
 	} else {
 		b.changed++
 	}
 }
 
-// sendFrames sends the batch unless it is empty.
-func (b *batch) sendFrames(ctx context.Context) error {
+// flushFrames sends the batch unless it is empty.
+func (b *frameBatch) flushFrames(ctx context.Context) error {
 	if len(b.b) == 0 {
 		return nil
 	}
-	err := b.out.Send(ctx, b.b)
-	b.hub.metrics.countSent(b)
-	b.releaseFrames()
+	err := b.out.SendEvents(ctx, b.b)
+	b.hub.metrics.countSentEvents(b)
+	b.resetAndReleaseBuffer()
 	return err
 }
 
-func (b *batch) releaseFrames() {
+func (b *frameBatch) resetAndReleaseBuffer() {
 	if cap(b.b) > 0 && cap(b.b) <= keptBytes {
 		kept := b.b[:0]
 		b.hub.buffers.Put(&kept)

@@ -24,8 +24,8 @@ type Position struct {
 }
 
 // Compare orders positions.
-func (p Position) Compare(q Position) int {
-	return cmp.Or(cmp.Compare(p.Xact, q.Xact), cmp.Compare(p.Seq, q.Seq))
+func (p Position) Compare(other Position) int {
+	return cmp.Or(cmp.Compare(p.Xact, other.Xact), cmp.Compare(p.Seq, other.Seq))
 }
 
 // A Cursor is a place between two changes, by which clients follow the feed: the changes up to and
@@ -46,9 +46,9 @@ const (
 )
 
 // String returns the cursor in the form that clients receive.
-func (c Cursor) String() string { return base64.RawURLEncoding.EncodeToString(c.appendTo(nil)) }
+func (c Cursor) String() string { return base64.RawURLEncoding.EncodeToString(c.appendEncoded(nil)) }
 
-func (c Cursor) appendTo(b []byte) []byte {
+func (c Cursor) appendEncoded(b []byte) []byte {
 	b = append(b, cursorVersion)
 	b = append(b, c.Epoch[:]...)
 	b = binary.BigEndian.AppendUint64(b, c.Xact)
@@ -56,9 +56,9 @@ func (c Cursor) appendTo(b []byte) []byte {
 }
 
 // ParseCursor parses the output of String.
-func ParseCursor(s string) (Cursor, error) {
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != cursorLen || b[0] != cursorVersion || strings.ContainsAny(s, "\r\n") {
+func ParseCursor(text string) (Cursor, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) != cursorLen || b[0] != cursorVersion || strings.ContainsAny(text, "\r\n") {
 		return Cursor{}, ErrMalformedCursor
 	}
 	c := Cursor{Epoch: uuid.UUID(b[1:17]), Position: Position{Xact: binary.BigEndian.Uint64(b[17:])}}
@@ -81,9 +81,9 @@ type FeedState struct {
 	Pending []uint64
 }
 
-// Cursor returns the cursor up to which all changes of every kind are visible. It depends on the
+// CursorBeforePending returns the cursor up to which all changes of every kind are visible. It depends on the
 // state alone, so a page that contains it stays the same while the state does.
-func (s *FeedState) Cursor() Cursor {
+func (s *FeedState) CursorBeforePending() Cursor {
 	c := Cursor{Epoch: s.Epoch, Position: s.Newest}
 	if len(s.Pending) > 0 {
 		c.Position = Position{Xact: s.Pending[0]}
@@ -91,9 +91,9 @@ func (s *FeedState) Cursor() Cursor {
 	return c
 }
 
-// Append appends an encoding of the state, which is unique to it.
-func (s *FeedState) Append(b []byte) []byte {
-	b = Cursor{s.Epoch, s.Newest}.appendTo(b)
+// AppendEncoded appends an encoding of the state, which is unique to it.
+func (s *FeedState) AppendEncoded(b []byte) []byte {
+	b = Cursor{s.Epoch, s.Newest}.appendEncoded(b)
 	for _, xact := range s.Pending {
 		b = binary.BigEndian.AppendUint64(b, xact)
 	}

@@ -89,10 +89,10 @@ func TestFeedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := states.Draw(t, "a"), states.Draw(t, "b")
 		same := a.Epoch == b.Epoch && a.Newest == b.Newest && slices.Equal(a.Pending, b.Pending)
-		if got := string(a.Append(nil)) == string(b.Append(nil)); got != same {
+		if got := string(a.AppendEncoded(nil)) == string(b.AppendEncoded(nil)); got != same {
 			t.Errorf("%v and %v have the same form: %t", a, b, got)
 		}
-		c := a.Cursor()
+		c := a.CursorBeforePending()
 		if c.Epoch != a.Epoch || c.Compare(a.Newest) > 0 {
 			t.Errorf("the cursor of %v is %v", a, c)
 		}

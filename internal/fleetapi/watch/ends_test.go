@@ -132,7 +132,7 @@ func TestNobodyWatches(t *testing.T) {
 			w.leave()
 			pass(time.Second)
 			before, _ := f.feed.counts()
-			f.hub.Nudge()
+			f.hub.TriggerRead()
 			pass(time.Hour)
 			if after, _ := f.feed.counts(); after != before {
 				t.Errorf("read %d times for nobody", after-before)

@@ -155,13 +155,13 @@ func (f *fakeFeed) restore() {
 	f.log = nil
 }
 
-func (f *fakeFeed) Now(context.Context) (watch.Cursor, error) {
+func (f *fakeFeed) ReadLatestCursor(context.Context) (watch.Cursor, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.settled(), f.err
 }
 
-func (f *fakeFeed) Changes(ctx context.Context, q watch.Query, visit func(watch.Change) error) (watch.Cursor, bool, error) {
+func (f *fakeFeed) VisitChanges(ctx context.Context, q watch.Query, visit func(watch.Change) error) (watch.Cursor, bool, error) {
 	if f.took > 0 {
 		time.Sleep(f.took)
 	}
@@ -256,7 +256,7 @@ type client struct {
 	err  error
 }
 
-func (c *client) Send(ctx context.Context, b []byte) error {
+func (c *client) SendEvents(ctx context.Context, b []byte) error {
 	if c.slow > 0 && len(b) > 0 {
 		timer := time.NewTimer(c.slow)
 		defer timer.Stop()
@@ -373,7 +373,7 @@ func (f *fixture) watchAs(r watch.Request, c *client) *watching {
 	w := &watching{client: c, leave: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.end = f.hub.Watch(ctx, r, c)
+		w.end = f.hub.StreamChanges(ctx, r, c)
 	}()
 	f.Cleanup(func() {
 		cancel()

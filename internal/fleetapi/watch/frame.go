@@ -7,9 +7,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// An entry is one change with the encoded events for watchers, which are encoded once for all of
+// An encodedChange is one change with the encoded events for watchers, which are encoded once for all of
 // them.
-type entry struct {
+type encodedChange struct {
 	at     Position
 	kind   string
 	tenant string
@@ -25,36 +25,36 @@ type entry struct {
 // entryOverhead is the approximate size of an entry without its encoded events, labels included.
 const entryOverhead = 512
 
-func (e *entry) sizeBytes() int { return len(e.changed) + len(e.removed) + entryOverhead }
+func (e *encodedChange) estimateSize() int { return len(e.changed) + len(e.removed) + entryOverhead }
 
-func newEntry(c *Change, cursor Cursor) *entry {
-	e := &entry{at: c.At, kind: c.Kind, tenant: c.Tenant, labels: c.Labels}
-	cursor.Position = c.At
-	id := cursor.String()
-	if c.Record != nil {
-		e.changed = appendFrame(nil, v1.WatchChanged, id, c.Record)
+func newEncodedChange(change *Change, feedCursor Cursor) *encodedChange {
+	e := &encodedChange{at: change.At, kind: change.Kind, tenant: change.Tenant, labels: change.Labels}
+	feedCursor.Position = change.At
+	id := feedCursor.String()
+	if change.Record != nil {
+		e.changed = appendSSEFrame(nil, v1.WatchChanged, id, change.Record)
 	}
-	if c.Record == nil || c.Relabelled {
-		e.removed = appendFrame(nil, v1.WatchRemoved, id, []byte(`{"id":"`+c.ID+`"}`))
+	if change.Record == nil || change.Relabelled {
+		e.removed = appendSSEFrame(nil, v1.WatchRemoved, id, []byte(`{"id":"`+change.ID+`"}`))
 	}
 	return e
 }
 
-// frameFor returns the event of a change for a watcher. It is nil if the watcher must not or need
+// selectFrame returns the event of a change for a watcher. It is nil if the watcher must not or need
 // not receive it.
-func (w *Request) frameFor(e *entry) (frame []byte, removed bool) {
+func (w *Request) selectFrame(change *encodedChange) (frame []byte, isRemoval bool) {
 	switch {
-	case e.kind != w.Kind, !w.All && e.tenant != w.Tenant:
+	case change.kind != w.Kind, !w.All && change.tenant != w.Tenant:
 		return nil, false
-	case e.changed != nil && (w.Labels == nil || w.Labels.Matches(e.labels)):
-		return e.changed, false
+	case change.changed != nil && (w.Labels == nil || w.Labels.Matches(change.labels)):
+		return change.changed, false
 	}
-	return e.removed, true
+	return change.removed, true
 }
 
-// appendFrame appends a server-sent event. The data must be one line: JSON needs no line breaks
+// appendSSEFrame appends a server-sent event. The data must be one line: JSON needs no line breaks
 // outside of strings and has none within them.
-func appendFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) []byte {
+func appendSSEFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) []byte {
 	const between = "event: \nid: \ndata: \n\n"
 	if b == nil {
 		b = make([]byte, 0, len(between)+len(event)+len(cursor)+len(data))
@@ -79,10 +79,10 @@ func appendFrame(b []byte, event v1.WatchEventType, cursor string, data []byte) 
 	return append(b, "\n\n"...)
 }
 
-// newErrorEvent returns the event that ends a watch with a problem. It has no cursor, so the client
+// encodeSSEErrorEvent returns the event that ends a watch with a problem. It has no cursor, so the client
 // resumes from the previous one, if it can.
-func newErrorEvent(problem []byte) []byte {
+func encodeSSEErrorEvent(problemJSON []byte) []byte {
 	b := append([]byte("event: "), v1.WatchError...)
 	b = append(b, "\ndata: "...)
-	return append(append(b, problem...), "\n\n"...)
+	return append(append(b, problemJSON...), "\n\n"...)
 }

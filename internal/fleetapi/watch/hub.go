@@ -114,13 +114,13 @@ type Query struct {
 
 // A Source reads changes.
 type Source interface {
-	// Changes calls visit for the settled changes, in order. It may omit changes of a resource that
+	// VisitChanges calls visit for the settled changes, in order. It may omit changes of a resource that
 	// changes again later, except for the last that relabelled it. Records are valid until visit
 	// returns; an error of visit ends the call and is returned. It returns the cursor to resume
 	// from, and whether there may be more.
-	Changes(ctx context.Context, q Query, visit func(Change) error) (next Cursor, more bool, err error)
-	// Now returns the cursor after all settled changes.
-	Now(ctx context.Context) (Cursor, error)
+	VisitChanges(ctx context.Context, q Query, visit func(Change) error) (next Cursor, hasMore bool, err error)
+	// ReadLatestCursor returns the cursor after all settled changes.
+	ReadLatestCursor(ctx context.Context) (Cursor, error)
 }
 
 // Config is the configuration of a Hub.
@@ -146,7 +146,7 @@ type Hub struct {
 	metrics *metrics
 	most    int
 
-	ring    *ring
+	ring    *changeRing
 	reads   chan struct{} // holds one item for each watcher that reads the feed itself
 	buffers sync.Pool
 	nudged  chan struct{} // holds one
@@ -166,7 +166,7 @@ func New(cfg Config, deps Deps) (*Hub, error) {
 	}
 	h := &Hub{
 		source: deps.Source, log: deps.Log, metrics: m, most: cfg.MaxWatches,
-		ring:    newRing(ringEntries, ringBytes),
+		ring:    newChangeRing(ringEntries, ringBytes),
 		reads:   make(chan struct{}, readsAtOnce),
 		buffers: sync.Pool{New: func() any { return new([]byte) }},
 		nudged:  make(chan struct{}, 1),
@@ -182,8 +182,8 @@ func New(cfg Config, deps Deps) (*Hub, error) {
 	return h, nil
 }
 
-// Nudge signals that something changed. It never blocks.
-func (h *Hub) Nudge() { signalChannel(h.nudged) }
+// TriggerRead signals that something changed. It never blocks.
+func (h *Hub) TriggerRead() { signalWithoutBlocking(h.nudged) }
 
 // Stop ends every watch with a final cursor, and refuses new ones. It does not wait for them.
 func (h *Hub) Stop() {
@@ -205,14 +205,14 @@ func (h *Hub) Run(ctx context.Context) error {
 			return nil
 		case <-h.joined:
 		}
-		h.followFeed(ctx)
+		h.pollFeedWhileWatched(ctx)
 	}
 }
 
-// followFeed reads the feed until there are no watchers, or ctx ends.
-func (h *Hub) followFeed(ctx context.Context) {
-	defer h.ring.clearAll()
-	t := tail{Hub: h}
+// pollFeedWhileWatched reads the feed until there are no watchers, or ctx ends.
+func (h *Hub) pollFeedWhileWatched(ctx context.Context) {
+	defer h.ring.clearAndDeactivate()
+	t := feedReader{Hub: h}
 	for failures := 0; ctx.Err() == nil && h.hasWatchers(); {
 		again, err := t.readPageIntoRing(ctx)
 		switch {
@@ -222,8 +222,8 @@ func (h *Hub) followFeed(ctx context.Context) {
 			if failures == 0 {
 				h.log.WarnContext(ctx, "reading changes failed, retrying", "err", err)
 			}
-			h.ring.markUnavailable()
-			_ = backoff.Sleep(ctx, retryPolicy().Delay(failures)) // the loop checks ctx
+			h.ring.markFeedUnavailable()
+			_ = backoff.Sleep(ctx, newFeedRetryPolicy().Delay(failures)) // the loop checks ctx
 			failures++
 			continue
 		case failures > 0:
@@ -232,19 +232,19 @@ func (h *Hub) followFeed(ctx context.Context) {
 		}
 		h.metrics.lastRead.SetToCurrentTime()
 		if !again {
-			t.waitForNextRead(ctx)
+			t.waitUntilNextRead(ctx)
 		}
 	}
 }
 
-// retryPolicy returns the delays between retries of a failing feed. They are short because watchers
+// newFeedRetryPolicy returns the delays between retries of a failing feed. They are short because watchers
 // wait for changes.
-func retryPolicy() backoff.Policy {
+func newFeedRetryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}
 }
 
-// A tail is the shared reader of the feed.
-type tail struct {
+// A feedReader is the shared reader of the feed.
+type feedReader struct {
 	*Hub
 
 	begun  bool
@@ -254,20 +254,20 @@ type tail struct {
 }
 
 // readPageIntoRing reads one page and adds it to the ring. It reports whether there is more.
-func (t *tail) readPageIntoRing(ctx context.Context) (more bool, err error) {
+func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longestRead, errNoAnswer)
 	defer cancel()
-	defer time.AfterFunc(slowRead, t.ring.markUnavailable).Stop()
+	defer time.AfterFunc(slowRead, t.ring.markFeedUnavailable).Stop()
 	if !t.begun {
-		if t.at, err = t.source.Now(ctx); err != nil {
+		if t.at, err = t.source.ReadLatestCursor(ctx); err != nil {
 			return false, err
 		}
 		t.begun, t.found = true, 0
-		t.ring.resetAt(t.at)
+		t.ring.resetToCursor(t.at)
 		return false, nil
 	}
-	var entries []*entry
-	next, more, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, tailBytes, func(e *entry) { entries = append(entries, e) })
+	var entries []*encodedChange
+	next, hasMore, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, tailBytes, func(e *encodedChange) { entries = append(entries, e) })
 	if errors.Is(err, ErrExpired) {
 		// Too many changes were made while the feed was unavailable. The tail continues from now;
 		// each watcher that is behind rereads what it missed, or finds that it cannot.
@@ -277,12 +277,12 @@ func (t *tail) readPageIntoRing(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	t.found, t.at = len(entries), next
-	t.ring.appendEntries(entries, next)
-	return more, nil
+	t.ring.appendAndEvictOldest(entries, next)
+	return hasMore, nil
 }
 
-// waitForNextRead waits until the next read is due.
-func (t *tail) waitForNextRead(ctx context.Context) {
+// waitUntilNextRead waits until the next read is due.
+func (t *feedReader) waitUntilNextRead(ctx context.Context) {
 	least, most := gap, idleEvery
 	if t.found > 0 {
 		least = busyEvery
@@ -311,9 +311,9 @@ func (h *Hub) hasWatchers() bool {
 	return len(h.watchers) > 0
 }
 
-// addWatcher registers a watcher until leave is called. The returned context ends when the watch
+// registerWatcher registers a watcher until unregister is called. The returned context ends when the watch
 // must end.
-func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Context, leave func(), err error) {
+func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context.Context, unregister func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -329,7 +329,7 @@ func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Contex
 	ctx, end := context.WithCancelCause(ctx)
 	h.watchers[w] = end
 	h.metrics.watchers.Inc()
-	signalChannel(h.joined)
+	signalWithoutBlocking(h.joined)
 	return ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -342,14 +342,14 @@ func (h *Hub) addWatcher(ctx context.Context, w *watcher) (joined context.Contex
 
 // readFeedPage reads a page of the feed. Records may be large, so the page ends early when its
 // entries have reached a total size.
-func (h *Hub) readFeedPage(ctx context.Context, q Query, maxBytes int, take func(*entry)) (next Cursor, more bool, err error) {
+func (h *Hub) readFeedPage(ctx context.Context, q Query, maxBytes int, visit func(*encodedChange)) (next Cursor, hasMore bool, err error) {
 	q.Limit = pageLines
 	last, size := q.After, 0
-	next, more, err = h.source.Changes(ctx, q, func(c Change) error {
-		e := newEntry(&c, q.After)
-		take(e)
+	next, hasMore, err = h.source.VisitChanges(ctx, q, func(c Change) error {
+		e := newEncodedChange(&c, q.After)
+		visit(e)
 		last.Position = c.At
-		if size += e.sizeBytes(); size >= maxBytes {
+		if size += e.estimateSize(); size >= maxBytes {
 			return errEnough
 		}
 		return nil
@@ -357,11 +357,11 @@ func (h *Hub) readFeedPage(ctx context.Context, q Query, maxBytes int, take func
 	if errors.Is(err, errEnough) {
 		return last, true, nil
 	}
-	return next, more, err
+	return next, hasMore, err
 }
 
-// signalChannel leaves a signal for the next receiver and never blocks.
-func signalChannel(c chan struct{}) {
+// signalWithoutBlocking leaves a signal for the next receiver and never blocks.
+func signalWithoutBlocking(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

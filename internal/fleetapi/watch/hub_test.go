@@ -45,7 +45,7 @@ func TestFromNow(t *testing.T) {
 		pass(time.Second + 5*time.Millisecond)
 		changed = time.Now()
 		f.feed.remove("a")
-		f.hub.Nudge()
+		f.hub.TriggerRead()
 		pass(30 * time.Millisecond)
 		wantTold(t, w.client, "bookmark", "changed a", "removed a")
 		if took := w.all()[2].at.Sub(changed); took > 2*time.Millisecond {
@@ -61,7 +61,7 @@ func TestNudgesDoNotAddUp(t *testing.T) {
 		before, _ := f.feed.counts()
 		for i := range 1000 {
 			f.put(fmt.Sprint("c-", i))
-			f.hub.Nudge()
+			f.hub.TriggerRead()
 			pass(time.Millisecond)
 		}
 		if after, _ := f.feed.counts(); after-before > 101 {
@@ -71,7 +71,7 @@ func TestNudgesDoNotAddUp(t *testing.T) {
 		f.feed.hold(true) // new changes are not settled
 		for range 1000 {
 			f.put("a")
-			f.hub.Nudge()
+			f.hub.TriggerRead()
 			pass(time.Millisecond)
 		}
 		if after, _ := f.feed.counts(); after-before > 501 {
@@ -97,7 +97,7 @@ func TestBookmarks(t *testing.T) {
 func TestFromCursor(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		f.put("before", "gone")
-		at, _ := f.feed.Now(f.Context())
+		at, _ := f.feed.ReadLatestCursor(f.Context())
 		f.put("a", "b", "a")
 		f.feed.remove("gone")
 		w := f.watch(after(at))
@@ -119,7 +119,7 @@ func TestUnsettled(t *testing.T) {
 		w := f.watch(everything())
 		f.feed.hold(true)
 		f.put("a", "b")
-		f.hub.Nudge()
+		f.hub.TriggerRead()
 		pass(15 * time.Second)
 		wantTold(t, w.client, "bookmark", "bookmark")
 		f.feed.hold(false)

@@ -48,9 +48,9 @@ func newMetrics(r prometheus.Registerer, prefix string) (*metrics, error) {
 	return m, nil
 }
 
-// countSent counts the events of a batch. Counting each event separately would make all watchers
+// countSentEvents counts the events of a batch. Counting each event separately would make all watchers
 // contend for one memory word.
-func (m *metrics) countSent(b *batch) {
+func (m *metrics) countSentEvents(b *frameBatch) {
 	if b.changed > 0 {
 		m.changed.Add(float64(b.changed))
 	}

@@ -27,7 +27,7 @@ func TestEveryWatcherEndsUpWithTheTable(t *testing.T) {
 }
 
 func follow(f *fixture, seed uint64) {
-	begin, _ := f.feed.Now(f.Context())
+	begin, _ := f.feed.ReadLatestCursor(f.Context())
 	var followers []*follower
 	var all sync.WaitGroup
 	ctx, stop := context.WithCancel(f.Context())
@@ -90,7 +90,7 @@ func write(f *fixture, dice *rand.Rand) {
 			f.feed.put(id, nil)
 		}
 		if dice.IntN(3) == 0 {
-			f.hub.Nudge()
+			f.hub.TriggerRead()
 		}
 	}
 	f.feed.hold(false)
@@ -114,7 +114,7 @@ func (w *follower) follow(ctx context.Context, hub *watch.Hub) {
 		r := w.r
 		r.After = &w.cursor
 		w.left, w.last = 1+w.dice.IntN(60), w.cursor
-		err := hub.Watch(ctx, r, w)
+		err := hub.StreamChanges(ctx, r, w)
 		if !errors.Is(err, errGone) && !errors.Is(err, watch.ErrUnavailable) && !errors.Is(err, context.Canceled) {
 			w.t.Errorf("watch: %v", err)
 			return
@@ -123,13 +123,13 @@ func (w *follower) follow(ctx context.Context, hub *watch.Hub) {
 	}
 }
 
-// Send accepts some of the events.
-func (w *follower) Send(ctx context.Context, b []byte) error {
+// SendEvents accepts some of the events.
+func (w *follower) SendEvents(ctx context.Context, b []byte) error {
 	if w.dice.IntN(10) == 0 {
 		pass(time.Duration(w.dice.IntN(500)) * time.Millisecond)
 	}
 	c := &client{t: w.t}
-	_ = c.Send(ctx, b)
+	_ = c.SendEvents(ctx, b)
 	for _, e := range c.events {
 		if e.kind == ":" {
 			continue

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A ring holds the latest changes of the feed, without a gap. A watcher behind its floor has missed
+// A changeRing holds the latest changes of the feed, without a gap. A watcher behind its floor has missed
 // some and reads the feed.
-type ring struct {
+type changeRing struct {
 	mostEntries, mostBytes int
 
 	mu      sync.Mutex
@@ -15,17 +15,17 @@ type ring struct {
 	away    bool     // the feed cannot be read at present
 	floor   Position // all changes after it, up to head, are in the list
 	head    Cursor
-	list    []*entry // by position
+	list    []*encodedChange // by position
 	bytes   int
 	renewed chan struct{} // closed when the ring changes
 }
 
-func newRing(mostEntries, mostBytes int) *ring {
-	return &ring{mostEntries: mostEntries, mostBytes: mostBytes, renewed: make(chan struct{})}
+func newChangeRing(maxEntries, maxBytes int) *changeRing {
+	return &changeRing{mostEntries: maxEntries, mostBytes: maxBytes, renewed: make(chan struct{})}
 }
 
-// A view is the state of the ring for a watcher.
-type view struct {
+// A ringView is the state of the ring for a watcher.
+type ringView struct {
 	// live reports whether a tail reads the feed.
 	live bool
 	// missed reports whether changes that the watcher has not seen are no longer in the ring.
@@ -33,27 +33,27 @@ type view struct {
 	// away reports whether the feed cannot be read, so that head may be out of date.
 	away bool
 	// entries holds the next entries. They reach the head unless more is set.
-	entries []*entry
+	entries []*encodedChange
 	head    Cursor
 	more    bool
 	// renewed is closed when the ring changes.
 	renewed <-chan struct{}
 }
 
-// viewAfter returns the entries after a place: at most as many as fit into the buffer, and at most
-// mostBytes without the last entry.
-func (r *ring) viewAfter(at Cursor, buffer []*entry, mostBytes int) view {
+// readAfter returns the entries after a place: at most as many as fit into the buffer, and at most
+// maxBytes without the last entry.
+func (r *changeRing) readAfter(cursor Cursor, buffer []*encodedChange, maxBytes int) ringView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := view{live: r.live, away: r.away, head: r.head, renewed: r.renewed}
+	v := ringView{live: r.live, away: r.away, head: r.head, renewed: r.renewed}
 	if !r.live {
 		return v
 	}
-	if at.Epoch != r.head.Epoch || at.Compare(r.floor) < 0 {
+	if cursor.Epoch != r.head.Epoch || cursor.Compare(r.floor) < 0 {
 		v.missed = true
 		return v
 	}
-	first, _ := slices.BinarySearchFunc(r.list, at.Position, func(e *entry, at Position) int {
+	first, _ := slices.BinarySearchFunc(r.list, cursor.Position, func(e *encodedChange, at Position) int {
 		if e.at.Compare(at) <= 0 {
 			return -1
 		}
@@ -61,29 +61,29 @@ func (r *ring) viewAfter(at Cursor, buffer []*entry, mostBytes int) view {
 	})
 	n, size := 0, 0
 	for _, e := range r.list[first:] {
-		if n == len(buffer) || size >= mostBytes {
+		if n == len(buffer) || size >= maxBytes {
 			v.more = true
 			break
 		}
 		buffer[n] = e
 		n++
-		size += e.sizeBytes()
+		size += e.estimateSize()
 	}
 	v.entries = buffer[:n]
 	return v
 }
 
-// resetAt empties the ring: the next changes added are those after the place.
-func (r *ring) resetAt(at Cursor) {
+// resetToCursor empties the ring: the next changes added are those after the place.
+func (r *changeRing) resetToCursor(cursor Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.live, r.away, r.floor, r.head, r.list, r.bytes = true, false, at.Position, at, nil, 0
-	r.replaceChanged()
+	r.live, r.away, r.floor, r.head, r.list, r.bytes = true, false, cursor.Position, cursor, nil, 0
+	r.wakeWaiters()
 }
 
-// appendEntries appends the changes up to a place, and drops the oldest ones that exceed the
+// appendAndEvictOldest appends the changes up to a place, and drops the oldest ones that exceed the
 // limits.
-func (r *ring) appendEntries(entries []*entry, head Cursor) {
+func (r *changeRing) appendAndEvictOldest(entries []*encodedChange, head Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away, r.head = false, head
@@ -92,33 +92,33 @@ func (r *ring) appendEntries(entries []*entry, head Cursor) {
 	}
 	for _, e := range entries {
 		r.list = append(r.list, e)
-		r.bytes += e.sizeBytes()
+		r.bytes += e.estimateSize()
 	}
 	for len(r.list) > r.mostEntries || r.bytes > r.mostBytes {
 		r.floor = r.list[0].at
-		r.bytes -= r.list[0].sizeBytes()
+		r.bytes -= r.list[0].estimateSize()
 		r.list[0] = nil // the array behind the slice stays in memory
 		r.list = r.list[1:]
 	}
-	r.replaceChanged()
+	r.wakeWaiters()
 }
 
-// markUnavailable marks the feed as unreadable until the next append.
-func (r *ring) markUnavailable() {
+// markFeedUnavailable marks the feed as unreadable until the next append.
+func (r *changeRing) markFeedUnavailable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away = true
 }
 
-// clearAll empties the ring when there are no watchers.
-func (r *ring) clearAll() {
+// clearAndDeactivate empties the ring when there are no watchers.
+func (r *changeRing) clearAndDeactivate() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live, r.list, r.bytes = false, nil, 0
-	r.replaceChanged()
+	r.wakeWaiters()
 }
 
-func (r *ring) replaceChanged() {
+func (r *changeRing) wakeWaiters() {
 	close(r.renewed)
 	r.renewed = make(chan struct{})
 }

@@ -43,40 +43,40 @@ type EventStream struct {
 	Expired func(error) error
 }
 
-// ChooseTimeLimit returns the end of a watch: the expiry of the token, or a randomized limit so
+// ChooseWatchDeadline returns the end of a watch: the expiry of the token, or a randomized limit so
 // that watches do not all end at once.
-func ChooseTimeLimit(now time.Time, who auth.Principal) time.Time {
+func ChooseWatchDeadline(now time.Time, principal auth.Principal) time.Time {
 	until := now.Add(longestWatch - rand.N(longestWatch/6)) //nolint:gosec // spreads load and hides nothing
-	if !who.Expires.IsZero() && who.Expires.Before(until) {
-		return who.Expires
+	if !principal.Expires.IsZero() && principal.Expires.Before(until) {
+		return principal.Expires
 	}
 	return until
 }
 
 // ServeEvents streams the events of a watch until the client disconnects or the watch ends. It
 // returns an error if the watch did not begin.
-func ServeEvents(w http.ResponseWriter, r *http.Request, to EventStream) error {
+func ServeEvents(w http.ResponseWriter, r *http.Request, stream EventStream) error {
 	out := newHTTPStream(w, r)
-	defer out.endStream()
+	defer out.limitFinalWriteTime()
 	if r.Method == http.MethodHead {
-		out.startStream() // a HEAD answer has no body
+		out.writeStreamHeaders() // a HEAD answer has no body
 		return nil
 	}
-	err := to.Hub.Watch(r.Context(), to.Request, out)
+	err := stream.Hub.StreamChanges(r.Context(), stream.Request, out)
 	switch {
 	case err == nil:
 		return nil
 	case !out.begun:
-		return to.startError(err)
+		return stream.toStartProblem(err)
 	case r.Context().Err() != nil || errors.Is(err, errEventsNotTaken):
-		to.Log.DebugContext(r.Context(), "watch interrupted", "err", err)
+		stream.Log.DebugContext(r.Context(), "watch interrupted", "err", err)
 		return nil
 	}
-	return to.endWithError(r.Context(), out, err)
+	return stream.sendEndProblem(r.Context(), out, err)
 }
 
-// startError converts the error of a watch that did not begin.
-func (to *EventStream) startError(err error) error {
+// toStartProblem converts the error of a watch that did not begin.
+func (to *EventStream) toStartProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrTooMany):
 		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the maximum number of watches is open; retry later, or poll with changed_since", RetryAfter: retryFull}
@@ -86,26 +86,26 @@ func (to *EventStream) startError(err error) error {
 	return to.Expired(err)
 }
 
-// endWithError sends the reason of the end to the client.
-func (to *EventStream) endWithError(ctx context.Context, out *httpStream, err error) error {
+// sendEndProblem sends the reason of the end to the client.
+func (to *EventStream) sendEndProblem(ctx context.Context, out *httpStream, err error) error {
 	p, ok := errors.AsType[*rest.Error](to.Expired(err))
 	if !ok {
 		to.Log.ErrorContext(ctx, "watch failed", "err", err)
 		p = &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot read the changes; watch again from the last cursor"}
 	}
-	status := p.Code.Status()
+	status := p.Code.HTTPStatus()
 	data, err := json.Marshal(v1.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: p.Detail, Code: string(p.Code),
 	})
 	if err != nil {
 		return err
 	}
-	_ = out.Send(ctx, newErrorEvent(data)) // the watch ends either way
+	_ = out.SendEvents(ctx, encodeSSEErrorEvent(data)) // the watch ends either way
 	return nil
 }
 
 // An Opener is an http.ResponseWriter that is notified when a long-lived answer begins.
-type Opener interface{ Opened() }
+type Opener interface{ OnStreamOpened() }
 
 // errEventsNotTaken means that a client has gone, or is too slow.
 var errEventsNotTaken = errors.New("the client stopped reading events")
@@ -122,12 +122,12 @@ func newHTTPStream(w http.ResponseWriter, r *http.Request) *httpStream {
 	return &httpStream{w: w, control: http.NewResponseController(w), oldHTTP: r.ProtoMajor == 1}
 }
 
-// Send writes a batch of events.
-func (s *httpStream) Send(ctx context.Context, events []byte) error {
-	release := s.startWriteDeadline(ctx)
+// SendEvents writes a batch of events.
+func (s *httpStream) SendEvents(ctx context.Context, events []byte) error {
+	release := s.limitWriteTime(ctx)
 	defer release()
 	if !s.begun {
-		s.startStream()
+		s.writeStreamHeaders()
 	}
 	if _, err := s.w.Write(events); err != nil {
 		return fmt.Errorf("%w: %w", errEventsNotTaken, err)
@@ -138,33 +138,33 @@ func (s *httpStream) Send(ctx context.Context, events []byte) error {
 	return nil
 }
 
-// startWriteDeadline limits the time to write a batch, until it is released. The time between two
+// limitWriteTime limits the time to write a batch, until it is released. The time between two
 // batches is unlimited.
-func (s *httpStream) startWriteDeadline(ctx context.Context) (release func()) {
-	s.setDeadline(batchTimeout)
+func (s *httpStream) limitWriteTime(ctx context.Context) (liftLimit func()) {
+	s.setWriteDeadline(batchTimeout)
 	if ctx.Err() != nil {
-		s.setDeadline(lastBatchTimeout)
+		s.setWriteDeadline(lastBatchTimeout)
 	}
 	hurried := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(hurried)
-		s.setDeadline(lastBatchTimeout)
+		s.setWriteDeadline(lastBatchTimeout)
 	})
 	return func() {
 		if !stop() {
 			<-hurried // otherwise it would set a deadline for later requests on this connection
 		}
-		_ = s.control.SetWriteDeadline(time.Time{}) // ignored as in setDeadline
+		_ = s.control.SetWriteDeadline(time.Time{}) // ignored as in setWriteDeadline
 	}
 }
 
-func (s *httpStream) setDeadline(d time.Duration) {
+func (s *httpStream) setWriteDeadline(fromNow time.Duration) {
 	// The error is ignored: a closed connection supports no deadlines, and the next write reports
 	// it.
-	_ = s.control.SetWriteDeadline(time.Now().Add(d))
+	_ = s.control.SetWriteDeadline(time.Now().Add(fromNow))
 }
 
-func (s *httpStream) startStream() {
+func (s *httpStream) writeStreamHeaders() {
 	s.begun = true
 	h := s.w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -177,13 +177,13 @@ func (s *httpStream) startStream() {
 	}
 	s.w.WriteHeader(http.StatusOK)
 	if o, ok := s.w.(Opener); ok {
-		o.Opened()
+		o.OnStreamOpened()
 	}
 }
 
-// endStream limits the time that the server takes to finish the answer.
-func (s *httpStream) endStream() {
+// limitFinalWriteTime limits the time that the server takes to finish the answer.
+func (s *httpStream) limitFinalWriteTime() {
 	if s.begun {
-		s.setDeadline(lastBatchTimeout)
+		s.setWriteDeadline(lastBatchTimeout)
 	}
 }

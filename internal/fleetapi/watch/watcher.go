@@ -48,9 +48,9 @@ type Matcher interface {
 
 // A Stream sends events to a client.
 type Stream interface {
-	// Send returns when the events are written or cannot be written. Once ctx has ended it does not
+	// SendEvents returns when the events are written or cannot be written. Once ctx has ended it does not
 	// wait long. Nil events begin the answer, so that the client knows that the watch is open.
-	Send(ctx context.Context, events []byte) error
+	SendEvents(ctx context.Context, events []byte) error
 }
 
 // A watcher is an open watch.
@@ -58,29 +58,29 @@ type watcher struct {
 	*Hub
 	Request
 
-	batch batch
+	batch frameBatch
 	at    Cursor // all changes up to here are sent or in the batch
 	// behind means that the client must receive a bookmark when it is up to date. ticked means that
 	// it must receive a sign of life.
 	behind, ticked bool
 	failures       int // consecutive failures to read the feed
-	found          [lookedAtOnce]*entry
+	found          [lookedAtOnce]*encodedChange
 }
 
-// Watch sends events until ctx ends, the hub stops, the time limit of the request passes, or an
+// StreamChanges sends events until ctx ends, the hub stops, the time limit of the request passes, or an
 // error occurs. The error is nil if the client can resume from its last cursor. A watch that cannot
 // begin fails before it sends anything.
-func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
-	w := &watcher{Hub: h, Request: r, batch: batch{hub: h, out: out}}
-	defer w.batch.releaseFrames()
-	ctx, leave, err := h.addWatcher(ctx, w)
+func (h *Hub) StreamChanges(ctx context.Context, request Request, out Stream) error {
+	w := &watcher{Hub: h, Request: request, batch: frameBatch{hub: h, out: out}}
+	defer w.batch.resetAndReleaseBuffer()
+	ctx, leave, err := h.registerWatcher(ctx, w)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	begun := false
 	if err = w.findStartAndOpenStream(ctx); err == nil {
-		begun, err = true, w.runWatch(ctx)
+		begun, err = true, w.sendChangesUntilEnd(ctx)
 	}
 	switch cause := context.Cause(ctx); {
 	case !errors.Is(cause, ErrStopping) && !errors.Is(cause, errOver):
@@ -94,23 +94,23 @@ func (h *Hub) Watch(ctx context.Context, r Request, out Stream) error {
 // findStartAndOpenStream finds the start of the watch, and checks that all changes since then are still known.
 func (w *watcher) findStartAndOpenStream(ctx context.Context) (err error) {
 	if w.After == nil {
-		if w.at, err = w.source.Now(ctx); err != nil {
+		if w.at, err = w.source.ReadLatestCursor(ctx); err != nil {
 			return err
 		}
 		return w.sendBookmark(ctx)
 	}
 	w.at, w.behind = *w.After, true
-	if err := w.readAndSendPage(ctx); err != nil {
+	if err := w.readAndSendFeedPage(ctx); err != nil {
 		return err
 	}
-	return w.batch.out.Send(ctx, nil)
+	return w.batch.out.SendEvents(ctx, nil)
 }
 
-func (w *watcher) runWatch(ctx context.Context) error {
+func (w *watcher) sendChangesUntilEnd(ctx context.Context) error {
 	ticker := time.NewTicker(BookmarkEvery)
 	defer ticker.Stop()
 	for {
-		news, err := w.sendNext(ctx)
+		news, err := w.sendAvailableChanges(ctx)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (w *watcher) runWatch(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("watch: %w", context.Cause(ctx))
 		case <-ticker.C:
-			if err := w.checkAccess(ctx); err != nil {
+			if err := w.recheckAccess(ctx); err != nil {
 				return err
 			}
 			w.ticked = true
@@ -127,22 +127,21 @@ func (w *watcher) runWatch(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) checkAccess(ctx context.Context) error {
+func (w *watcher) recheckAccess(ctx context.Context) error {
 	if w.Allowed == nil {
 		return nil
 	}
 	return w.Allowed(ctx)
 }
 
-// sendNext sends the next changes. It returns a channel that is closed when it should be called
-// again.
-func (w *watcher) sendNext(ctx context.Context) (again <-chan struct{}, err error) {
-	v := w.ring.viewAfter(w.at, w.found[:], lookedAtBytes)
+// sendAvailableChanges sends the next changes. The channel wake is closed when it should be called again.
+func (w *watcher) sendAvailableChanges(ctx context.Context) (wake <-chan struct{}, err error) {
+	v := w.ring.readAfter(w.at, w.found[:], lookedAtBytes)
 	news := v.renewed
 	switch {
 	case v.missed:
 		w.metrics.fallbacks.Inc()
-		if err := w.readFeedOrBackOff(ctx); err != nil {
+		if err := w.sendFeedPageOrBackOff(ctx); err != nil {
 			return nil, err
 		}
 		news = w.ready
@@ -150,11 +149,11 @@ func (w *watcher) sendNext(ctx context.Context) (again <-chan struct{}, err erro
 		news = w.ready
 	}
 	for _, e := range v.entries {
-		w.addChange(e)
+		w.addToBatchIfVisible(e)
 		if len(w.batch.b) < batchBytes {
 			continue
 		}
-		if err := w.batch.sendFrames(ctx); err != nil {
+		if err := w.batch.flushFrames(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -162,11 +161,11 @@ func (w *watcher) sendNext(ctx context.Context) (again <-chan struct{}, err erro
 	if v.live && !v.missed && !v.more && w.at.Compare(v.head.Position) < 0 {
 		w.at = v.head
 	}
-	return news, w.sendBatchAndBookmark(ctx, &v)
+	return news, w.sendBatchAndDueBookmark(ctx, &v)
 }
 
-// sendBatchAndBookmark sends the batch, followed by a bookmark if one is due.
-func (w *watcher) sendBatchAndBookmark(ctx context.Context, v *view) error {
+// sendBatchAndDueBookmark sends the batch, followed by a bookmark if one is due.
+func (w *watcher) sendBatchAndDueBookmark(ctx context.Context, v *ringView) error {
 	blind := !v.live || v.away || w.failures > 0
 	upToDate := !blind && !v.missed && !v.more
 	switch {
@@ -181,55 +180,55 @@ func (w *watcher) sendBatchAndBookmark(ctx context.Context, v *view) error {
 		w.ticked = false
 		return w.sendBookmark(ctx)
 	}
-	return w.batch.sendFrames(ctx)
+	return w.batch.flushFrames(ctx)
 }
 
 // sendBookmark sends the batch followed by the current position.
 func (w *watcher) sendBookmark(ctx context.Context) error {
-	w.batch.b = appendFrame(w.batch.b, v1.WatchBookmark, w.at.String(), []byte("{}"))
+	w.batch.b = appendSSEFrame(w.batch.b, v1.WatchBookmark, w.at.String(), []byte("{}"))
 	w.batch.bookmarks++
-	return w.batch.sendFrames(ctx)
+	return w.batch.flushFrames(ctx)
 }
 
-// addChange adds a change to the batch if the watcher should receive it.
-func (w *watcher) addChange(e *entry) {
-	w.at.Position = e.at
-	if frame, removed := w.frameFor(e); frame != nil {
+// addToBatchIfVisible adds a change to the batch if the watcher should receive it.
+func (w *watcher) addToBatchIfVisible(change *encodedChange) {
+	w.at.Position = change.at
+	if frame, removed := w.selectFrame(change); frame != nil {
 		w.batch.addFrame(frame, removed)
 	}
 }
 
-// readFeedOrBackOff reads a page of the feed. If the feed is unavailable, it waits for a short time.
-func (w *watcher) readFeedOrBackOff(ctx context.Context) error {
-	err := w.readAndSendPage(ctx)
+// sendFeedPageOrBackOff reads and sends a page of the feed. If the feed is unavailable, it waits for a short time.
+func (w *watcher) sendFeedPageOrBackOff(ctx context.Context) error {
+	err := w.readAndSendFeedPage(ctx)
 	if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
 		w.failures = 0
 		return err
 	}
-	_ = backoff.Sleep(ctx, retryPolicy().Delay(w.failures)) // the caller checks ctx
+	_ = backoff.Sleep(ctx, newFeedRetryPolicy().Delay(w.failures)) // the caller checks ctx
 	w.failures++
 	return nil
 }
 
-// readAndSendPage reads a page of the feed into the batch and sends it.
-func (w *watcher) readAndSendPage(ctx context.Context) error {
+// readAndSendFeedPage reads a page of the feed into the batch and sends it.
+func (w *watcher) readAndSendFeedPage(ctx context.Context) error {
 	select {
 	case w.reads <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("watch: %w", context.Cause(ctx))
 	}
-	next, more, err := w.readPage(ctx)
+	next, more, err := w.readFeedPageIntoBatch(ctx)
 	if err != nil {
 		return err
 	}
 	w.at, w.behind = next, w.behind || more
-	return w.batch.sendFrames(ctx)
+	return w.batch.flushFrames(ctx)
 }
 
-// readPage reads a page into the batch. It frees the read slot before anything is sent, because a
+// readFeedPageIntoBatch reads a page into the batch. It frees the read slot before anything is sent, because a
 // slow client would hold up other readers.
-func (w *watcher) readPage(ctx context.Context) (next Cursor, more bool, err error) {
+func (w *watcher) readFeedPageIntoBatch(ctx context.Context) (next Cursor, hasMore bool, err error) {
 	defer func() { <-w.reads }()
 	q := Query{Kind: w.Kind, Tenant: w.Tenant, All: w.All, After: w.at}
-	return w.readFeedPage(ctx, q, ownBytes, w.addChange)
+	return w.readFeedPage(ctx, q, ownBytes, w.addToBatchIfVisible)
 }

@@ -21,7 +21,7 @@ type account struct {
 	uid, gid uint32
 }
 
-func serverAccount() (*account, error) {
+func findServerAccount() (*account, error) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
 		if err != nil {
@@ -38,7 +38,7 @@ func serverAccount() (*account, error) {
 }
 
 // canTraverse reports whether the account may traverse every folder of an absolute path.
-func (a *account) canTraverse(path string) (bool, error) {
+func (a *account) canTraverse(path string) (allowed bool, err error) {
 	for {
 		fi, err := os.Stat(path)
 		if err != nil {
@@ -66,16 +66,16 @@ func (a *account) canTraverse(path string) (bool, error) {
 	}
 }
 
-// credential returns the credential of child processes; nil means that of this process.
-func (h *home) credential() *syscall.Credential {
+// childCredential returns the credential of child processes; nil means that of this process.
+func (h *serverHome) childCredential() *syscall.Credential {
 	if h.user == nil {
 		return nil
 	}
 	return &syscall.Credential{Uid: h.user.uid, Gid: h.user.gid}
 }
 
-// chownToServer makes the server's user the owner of a file.
-func (h *home) chownToServer(path string) error {
+// chownToServerUser makes the server's user the owner of a file.
+func (h *serverHome) chownToServerUser(path string) error {
 	if h.user == nil {
 		return nil
 	}
@@ -85,9 +85,9 @@ func (h *home) chownToServer(path string) error {
 	return nil
 }
 
-// resolveDataFolder returns the data folder: in the home, or the target of its link. A home that the
+// findOrCreateDataFolder returns the data folder: in the home, or the target of its link. A home that the
 // server's user cannot reach has such a link.
-func (h *home) resolveDataFolder() (string, error) {
+func (h *serverHome) findOrCreateDataFolder() (dataDir string, err error) {
 	in := filepath.Join(h.dir, "data")
 	if h.user == nil {
 		return in, nil
@@ -113,7 +113,7 @@ func (h *home) resolveDataFolder() (string, error) {
 
 // createLinkedDataFolder creates a data folder under rootDataDir and links to it. It removes the folders without
 // a link.
-func (a *account) createLinkedDataFolder(link string) (string, error) {
+func (a *account) createLinkedDataFolder(link string) (dataDir string, err error) {
 	if err := os.MkdirAll(rootDataDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
 		return "", err
 	}
@@ -147,13 +147,13 @@ func (a *account) createLinkedDataFolder(link string) (string, error) {
 }
 
 // removeUnlinkedFolders removes the folders under base whose link is gone, unless a server still runs there.
-func removeUnlinkedFolders(base string) error {
-	entries, err := os.ReadDir(base)
+func removeUnlinkedFolders(parentDir string) error {
+	entries, err := os.ReadDir(parentDir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		dir := filepath.Join(base, e.Name())
+		dir := filepath.Join(parentDir, e.Name())
 		link, err := os.ReadFile(filepath.Join(dir, "link")) //nolint:gosec // written by elsewhere
 		if err != nil {
 			continue // not created by elsewhere
@@ -162,7 +162,7 @@ func removeUnlinkedFolders(base string) error {
 		if target, err := os.Readlink(string(link)); err == nil && target == data {
 			continue
 		}
-		if pid, _ := readPIDFile(data); pid != 0 && isPostmaster(pid, data) {
+		if pid, _ := readPIDFile(data); pid != 0 && isPostmasterOf(pid, data) {
 			continue
 		}
 		if err := os.RemoveAll(dir); err != nil {

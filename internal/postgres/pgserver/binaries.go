@@ -27,67 +27,67 @@ func (b binaries) initdbPath() string   { return filepath.Join(b.dir, "initdb") 
 
 const howToInstall = "install it (Debian, Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17) or give the folder of its binaries"
 
-// findOrFetchBinaries finds a PostgreSQL for data of the given major version, or any supported one if
+// findOrDownloadBinaries finds a PostgreSQL for data of the given major version, or any supported one if
 // major is 0.
-func findOrFetchBinaries(ctx context.Context, cfg Config, major int, log *slog.Logger) (binaries, error) {
+func findOrDownloadBinaries(ctx context.Context, cfg Config, requiredMajor int, log *slog.Logger) (binaries, error) {
 	if cfg.BinDir != "" {
-		b, err := readVersion(ctx, cfg.BinDir)
+		b, err := inspectBinaries(ctx, cfg.BinDir)
 		if err != nil {
 			return binaries{}, err
 		}
-		return pickUsable([]binaries{b}, major, cfg.Dir)
+		return pickSupportedBinaries([]binaries{b}, requiredMajor, cfg.Dir)
 	}
-	cache, err := cacheDir(cfg.CacheDir)
+	cache, err := resolveCacheDir(cfg.CacheDir)
 	if err != nil {
 		return binaries{}, err
 	}
-	found := listInstalled(ctx, fetchedDir(cache))
+	found := listInstalledBinaries(ctx, downloadedBinDir(cache))
 	if ctx.Err() != nil {
 		return binaries{}, fmt.Errorf("find PostgreSQL: %w", context.Cause(ctx))
 	}
-	if b, err := pickUsable(found, major, cfg.Dir); err == nil || len(found) > 0 && major != 0 {
+	if b, err := pickSupportedBinaries(found, requiredMajor, cfg.Dir); err == nil || len(found) > 0 && requiredMajor != 0 {
 		return b, err
 	}
-	fetched, err := fetchBinaries(ctx, cache, cfg.Repository, log)
+	fetched, err := downloadBinaries(ctx, cache, cfg.Repository, log)
 	if err != nil {
-		return binaries{}, errNoBinaries(err)
+		return binaries{}, newNoBinariesError(err)
 	}
-	b, err := readVersion(ctx, fetched)
+	b, err := inspectBinaries(ctx, fetched)
 	if err != nil {
 		return binaries{}, err
 	}
-	return pickUsable([]binaries{b}, major, cfg.Dir)
+	return pickSupportedBinaries([]binaries{b}, requiredMajor, cfg.Dir)
 }
 
-func errNoBinaries(fetching error) error {
-	return fmt.Errorf("PostgreSQL %d or newer is not installed and could not be downloaded (%w): %s", MinMajor, fetching, howToInstall)
+func newNoBinariesError(downloadErr error) error {
+	return fmt.Errorf("PostgreSQL %d or newer is not installed and could not be downloaded (%w): %s", MinMajor, downloadErr, howToInstall)
 }
 
-// pickUsable returns the first usable entry of the list.
-func pickUsable(list []binaries, major int, dir string) (binaries, error) {
+// pickSupportedBinaries returns the first usable entry of the list.
+func pickSupportedBinaries(candidates []binaries, requiredMajor int, dataDir string) (binaries, error) {
 	var names []string
-	for _, b := range list {
-		if b.major >= MinMajor && (major == 0 || b.major == major) {
+	for _, b := range candidates {
+		if b.major >= MinMajor && (requiredMajor == 0 || b.major == requiredMajor) {
 			return b, nil
 		}
 		names = append(names, fmt.Sprintf("%s in %q", b.version, b.dir))
 	}
-	if major == 0 {
+	if requiredMajor == 0 {
 		return binaries{}, fmt.Errorf("PostgreSQL %d or newer is required, found %s: %s", MinMajor, strings.Join(names, ", "), howToInstall)
 	}
 	return binaries{}, fmt.Errorf("the data in %q belongs to PostgreSQL %d, but PostgreSQL %s is installed: install PostgreSQL %d, or move the folder away to start with empty data",
-		dir, major, strings.Join(names, ", "), major)
+		dataDir, requiredMajor, strings.Join(names, ", "), requiredMajor)
 }
 
-// listInstalled returns the installations on the machine: the one in PATH first, then the others from
+// listInstalledBinaries returns the installations on the machine: the one in PATH first, then the others from
 // the newest to the oldest, then those in the further folders.
-func listInstalled(ctx context.Context, further ...string) []binaries {
+func listInstalledBinaries(ctx context.Context, extraDirs ...string) []binaries {
 	var first, rest, last []binaries
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if resolved, err := filepath.EvalSymlinks(path); err == nil {
 			path = resolved // the package's own folder, which also contains initdb
 		}
-		if b, err := readVersion(ctx, filepath.Dir(path)); err == nil {
+		if b, err := inspectBinaries(ctx, filepath.Dir(path)); err == nil {
 			first = append(first, b)
 		}
 	}
@@ -100,22 +100,22 @@ func listInstalled(ctx context.Context, further ...string) []binaries {
 	} {
 		dirs, _ := filepath.Glob(pattern) // its only error is a malformed pattern
 		for _, dir := range dirs {
-			if b, err := readVersion(ctx, dir); err == nil {
+			if b, err := inspectBinaries(ctx, dir); err == nil {
 				rest = append(rest, b)
 			}
 		}
 	}
 	slices.SortFunc(rest, func(a, b binaries) int { return cmp.Compare(b.major, a.major) })
-	for _, dir := range further {
-		if b, err := readVersion(ctx, dir); err == nil {
+	for _, dir := range extraDirs {
+		if b, err := inspectBinaries(ctx, dir); err == nil {
 			last = append(last, b)
 		}
 	}
 	return slices.Concat(first, rest, last)
 }
 
-// readVersion reads the version of the binaries in dir.
-func readVersion(ctx context.Context, dir string) (binaries, error) {
+// inspectBinaries reads the version of the binaries in dir.
+func inspectBinaries(ctx context.Context, dir string) (binaries, error) {
 	b := binaries{dir: dir}
 	if _, err := os.Stat(b.initdbPath()); err != nil {
 		return b, fmt.Errorf("find the PostgreSQL binaries: %w", err)
@@ -133,9 +133,9 @@ func readVersion(ctx context.Context, dir string) (binaries, error) {
 	return b, err
 }
 
-func cacheDir(given string) (string, error) {
-	if given != "" {
-		return filepath.Abs(given)
+func resolveCacheDir(configured string) (cacheDir string, err error) {
+	if configured != "" {
+		return filepath.Abs(configured)
 	}
 	if isRoot() {
 		return "/var/cache/fleetloop", nil // the server's user cannot enter root's home

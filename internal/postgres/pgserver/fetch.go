@@ -17,42 +17,42 @@ import (
 // fetchVersion is the version that is downloaded if no PostgreSQL is installed.
 const fetchVersion = embedded.V17
 
-func fetchedDir(cache string) string {
-	return filepath.Join(cache, "postgresql-"+string(fetchVersion), "bin")
+func downloadedBinDir(cacheDir string) string {
+	return filepath.Join(cacheDir, "postgresql-"+string(fetchVersion), "bin")
 }
 
-// fetchBinaries downloads binaries into the cache and returns their folder.
+// downloadBinaries downloads binaries into the cache and returns their folder.
 //
 // The library has no separate call for that: it downloads and unpacks when it starts a server. So
 // this function starts a server whose initdb fails, at which point the binaries are unpacked. The
 // library unpacks file by file, so the binaries are moved into place when all are there: half a
 // PostgreSQL would be taken for a complete one the next time.
-func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logger) (string, error) {
-	bin := fetchedDir(cache)
+func downloadBinaries(ctx context.Context, cacheRoot, repositoryURL string, log *slog.Logger) (binDir string, err error) {
+	bin := downloadedBinDir(cacheRoot)
 	log.InfoContext(ctx, "downloading postgres", "version", string(fetchVersion), "dir", filepath.Dir(bin))
-	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // programs that the server's user runs
+	if err := os.MkdirAll(cacheRoot, 0o755); err != nil { //nolint:gosec // programs that the server's user runs
 		return "", err
 	}
-	removeAbandonedFetches(cache)
-	scratch, err := os.MkdirTemp(cache, fetchPrefix)
+	removeAbandonedDownloads(cacheRoot)
+	scratch, err := os.MkdirTemp(cacheRoot, fetchPrefix)
 	if err != nil {
 		return "", err
 	}
-	port, err := freePort(ctx)
+	port, err := findFreePort(ctx)
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(scratch))
 	}
 	cfg := embedded.DefaultConfig().
 		Version(fetchVersion).
 		Port(uint32(port)). //nolint:gosec // a port
-		CachePath(cache).
+		CachePath(cacheRoot).
 		BinariesPath(filepath.Join(scratch, "binaries")).
 		RuntimePath(filepath.Join(scratch, "run")).
 		DataPath(filepath.Join(scratch, "data")).
 		Locale("none: this server is not to be").
 		Logger(io.Discard)
-	if repository != "" {
-		cfg = cfg.BinaryRepositoryURL(repository)
+	if repositoryURL != "" {
+		cfg = cfg.BinaryRepositoryURL(repositoryURL)
 	}
 	server := embedded.NewDatabase(cfg)
 
@@ -64,7 +64,7 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 		if started == nil { // only if initdb accepted the invalid locale
 			started = server.Stop()
 		}
-		err := putInPlace(filepath.Join(scratch, "binaries"), filepath.Dir(bin), started)
+		err := moveUnpackedFiles(filepath.Join(scratch, "binaries"), filepath.Dir(bin), started)
 		done <- errors.Join(err, os.RemoveAll(scratch))
 	}()
 	select {
@@ -78,13 +78,13 @@ func fetchBinaries(ctx context.Context, cache, repository string, log *slog.Logg
 	return bin, nil
 }
 
-// putInPlace moves the unpacked files to their final folder. startErr is the result of the server's
+// moveUnpackedFiles moves the unpacked files to their final folder. startErr is the result of the server's
 // start, and explains missing files.
-func putInPlace(unpacked, dir string, startErr error) error {
-	if _, err := os.Stat(filepath.Join(unpacked, "bin", "initdb")); err != nil {
+func moveUnpackedFiles(fromDir, toDir string, startErr error) error {
+	if _, err := os.Stat(filepath.Join(fromDir, "bin", "initdb")); err != nil {
 		return cmp.Or(startErr, err)
 	}
-	return errors.Join(os.RemoveAll(dir), os.Rename(unpacked, dir))
+	return errors.Join(os.RemoveAll(toDir), os.Rename(fromDir, toDir))
 }
 
 const (
@@ -93,9 +93,9 @@ const (
 	fetchAbandoned = time.Hour
 )
 
-// removeAbandonedFetches removes the remains of interrupted downloads from the cache.
-func removeAbandonedFetches(cache string) {
-	dirs, _ := filepath.Glob(filepath.Join(cache, fetchPrefix+"*")) // its only error is a malformed pattern
+// removeAbandonedDownloads removes the remains of interrupted downloads from the cache.
+func removeAbandonedDownloads(cacheDir string) {
+	dirs, _ := filepath.Glob(filepath.Join(cacheDir, fetchPrefix+"*")) // its only error is a malformed pattern
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > fetchAbandoned {
 			_ = os.RemoveAll(dir) // the next sweep retries

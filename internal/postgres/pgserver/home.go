@@ -15,13 +15,13 @@ import (
 	"syscall"
 )
 
-// A home is the folder of one server, locked while the server is in use.
+// A serverHome is the folder of one server, locked while the server is in use.
 //
 //	lock         held by the process that runs the server, with its pid
 //	data         PGDATA, or a link to it
 //	password     of the superuser; absent if the loopback port requires none
 //	server.log   since the last start; server.log.1 is the previous one
-type home struct {
+type serverHome struct {
 	dir      string
 	data     string
 	password string
@@ -32,15 +32,15 @@ type home struct {
 var errPortTaken = errors.New("the port is in use")
 
 // openAndLockHome creates and locks the folder.
-func openAndLockHome(dir string) (*home, error) {
+func openAndLockHome(dir string) (*serverHome, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	h := &home{dir: dir, data: filepath.Join(dir, "data")}
+	h := &serverHome{dir: dir, data: filepath.Join(dir, "data")}
 	mode := fs.FileMode(0o700)
 	if isRoot() {
-		if h.user, err = serverAccount(); err != nil {
+		if h.user, err = findServerAccount(); err != nil {
 			return nil, err
 		}
 		mode = 0o711 // the server's user can enter but not list it
@@ -51,18 +51,18 @@ func openAndLockHome(dir string) (*home, error) {
 	if err := os.Chmod(dir, mode); err != nil {
 		return nil, err
 	}
-	if h.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
+	if h.lock, err = openLockAndWritePID(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := h.resolveDataAndPassword(); err != nil {
+	if err := h.resolveDataAndReadPassword(); err != nil {
 		return nil, errors.Join(err, h.unlockHome())
 	}
 	return h, nil
 }
 
-// resolveDataAndPassword determines the data folder and the password.
-func (h *home) resolveDataAndPassword() error {
-	data, err := h.resolveDataFolder()
+// resolveDataAndReadPassword determines the data folder and the password.
+func (h *serverHome) resolveDataAndReadPassword() error {
+	data, err := h.findOrCreateDataFolder()
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (h *home) resolveDataAndPassword() error {
 	return err
 }
 
-func (h *home) unlockHome() error {
+func (h *serverHome) unlockHome() error {
 	if h.lock == nil {
 		return nil
 	}
@@ -84,8 +84,8 @@ func (h *home) unlockHome() error {
 	return err
 }
 
-// lockFile takes the lock without waiting. The kernel releases it however the process ends.
-func lockFile(path string) (*os.File, error) {
+// openLockAndWritePID opens the file and takes the lock without waiting. The kernel releases it however the process ends.
+func openLockAndWritePID(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // in the folder we were given
 	if err != nil {
 		return nil, err
@@ -99,17 +99,17 @@ func lockFile(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock %q: %w", path, err)
 	}
-	err = errors.Join(f.Truncate(0), errOf(f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)))
+	err = errors.Join(f.Truncate(0), discardCount(f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)))
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-func errOf(_ int, err error) error { return err }
+func discardCount(_ int, err error) error { return err }
 
-// dataMajorVersion returns the major version of the data, 0 without data.
-func (h *home) dataMajorVersion() (int, error) {
+// readDataMajorVersion returns the major version of the data, 0 without data.
+func (h *serverHome) readDataMajorVersion() (dataMajor int, err error) {
 	b, err := os.ReadFile(filepath.Join(h.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -124,9 +124,9 @@ func (h *home) dataMajorVersion() (int, error) {
 	return major, nil
 }
 
-// initData creates the data folder under another name and renames it when it is complete. An
+// initDataFolder creates the data folder under another name and renames it when it is complete. An
 // interrupted attempt then leaves nothing that looks usable.
-func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) error {
+func (h *serverHome) initDataFolder(ctx context.Context, bins binaries, throwaway bool) error {
 	fresh := h.data + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
 		return fmt.Errorf("remove the unfinished data folder: %w", err)
@@ -134,7 +134,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return fmt.Errorf("create the data folder: %w", err)
 	}
-	if err := h.chownToServer(fresh); err != nil {
+	if err := h.chownToServerUser(fresh); err != nil {
 		return err
 	}
 	args := []string{"-D", fresh, "-U", SuperUser, "-E", "UTF8", "--locale=C"}
@@ -149,9 +149,9 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 		args = append(args, "--auth=scram-sha-256", "--pwfile="+file)
 	}
 	cmd := exec.CommandContext(ctx, bins.initdbPath(), args...) //nolint:gosec // the path was found by us
-	cmd.Env = h.environment()
+	cmd.Env = h.serverEnvironment()
 	cmd.Dir = "/"
-	cmd.SysProcAttr = h.attributes(syscall.SIGKILL)
+	cmd.SysProcAttr = h.newProcessAttributes(syscall.SIGKILL)
 	// As for the server itself: the thread that forks must live as long as the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -160,7 +160,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 	case ctx.Err() != nil:
 		return fmt.Errorf("initialise postgres data in %q: %w", fresh, context.Cause(ctx))
 	case err != nil:
-		return fmt.Errorf("initialise postgres data in %q: %w:\n%s", fresh, err, lastLines(string(out)))
+		return fmt.Errorf("initialise postgres data in %q: %w:\n%s", fresh, err, keepLastLines(string(out)))
 	}
 	if err := os.Rename(fresh, h.data); err != nil {
 		return fmt.Errorf("move the data folder into place: %w", err)
@@ -169,7 +169,7 @@ func (h *home) initData(ctx context.Context, bins binaries, throwaway bool) erro
 }
 
 // storeNewPassword stores a new password and returns a file that initdb may read.
-func (h *home) storeNewPassword() (initdbFile string, err error) {
+func (h *serverHome) storeNewPassword() (initdbFile string, err error) {
 	h.password = rand.Text()
 	kept := filepath.Join(h.dir, "password")
 	// A file of an earlier attempt keeps its mode when it is overwritten.
@@ -187,18 +187,18 @@ func (h *home) storeNewPassword() (initdbFile string, err error) {
 	if err := os.WriteFile(readable, []byte(h.password+"\n"), 0o600); err != nil {
 		return "", err
 	}
-	return readable, h.chownToServer(readable)
+	return readable, h.chownToServerUser(readable)
 }
 
-// environment returns the server's environment. It excludes this process's variables, such as
+// serverEnvironment returns the server's environment. It excludes this process's variables, such as
 // PGDATA and PGPORT. Without LC_ALL the server refuses to start on macOS.
-func (h *home) environment() []string {
+func (h *serverHome) serverEnvironment() []string {
 	return []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
 }
 
-func (h *home) logPath() string { return filepath.Join(h.dir, "server.log") }
+func (h *serverHome) logPath() string { return filepath.Join(h.dir, "server.log") }
 
-func (h *home) rotateAndOpenLog() (*os.File, error) {
+func (h *serverHome) rotateAndOpenLog() (*os.File, error) {
 	if err := os.Rename(h.logPath(), h.logPath()+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("rename the old server log: %w", err)
 	}
@@ -209,26 +209,26 @@ func (h *home) rotateAndOpenLog() (*os.File, error) {
 	return f, nil
 }
 
-// logTail returns the end of the server's log, or the error of reading it.
-func (h *home) logTail() string {
+// readLogTail returns the end of the server's log, or the error of reading it.
+func (h *serverHome) readLogTail() string {
 	b, err := os.ReadFile(h.logPath())
 	if err != nil {
 		return err.Error()
 	}
-	return lastLines(string(b))
+	return keepLastLines(string(b))
 }
 
-// startError explains why a server ended before it accepted connections.
-func (h *home) startError(exit error) error {
-	tail := h.logTail()
-	err := fmt.Errorf("postgres did not start (%w); the end of its log %q:\n%s", exit, h.logPath(), tail)
+// newStartError explains why a server ended before it accepted connections.
+func (h *serverHome) newStartError(exitErr error) error {
+	tail := h.readLogTail()
+	err := fmt.Errorf("postgres did not start (%w); the end of its log %q:\n%s", exitErr, h.logPath(), tail)
 	if strings.Contains(tail, "could not bind") || strings.Contains(tail, "Address already in use") {
 		return fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return err
 }
 
-func lastLines(s string) string {
+func keepLastLines(s string) string {
 	const most = 15
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	if len(lines) > most {

@@ -51,7 +51,7 @@ func TestAServerLeftBehindIsStopped(t *testing.T) {
 	if err := syscall.Kill(orphan.proc.processID(), 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the old server is still there: %v", err)
 	}
-	if next.PID() == orphan.PID() {
+	if next.PostmasterPID() == orphan.PostmasterPID() {
 		t.Error("no new server")
 	}
 }
@@ -102,19 +102,19 @@ func TestBinariesAreFetchedOnce(t *testing.T) {
 	// The remains of an interrupted download: some of the programs, and its temporary folder.
 	long := time.Now().Add(-2 * time.Hour)
 	if err := errors.Join(
-		os.MkdirAll(fetchedDir(cache), 0o755),
-		os.WriteFile(filepath.Join(fetchedDir(cache), "pg_ctl"), nil, 0o755),
+		os.MkdirAll(downloadedBinDir(cache), 0o755),
+		os.WriteFile(filepath.Join(downloadedBinDir(cache), "pg_ctl"), nil, 0o755),
 		os.Mkdir(filepath.Join(cache, "fetch-interrupted"), 0o700),
 		os.Chtimes(filepath.Join(cache, "fetch-interrupted"), long, long),
 	); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		dir, err := fetchBinaries(t.Context(), cache, repository.URL, slog.New(slog.DiscardHandler))
+		dir, err := downloadBinaries(t.Context(), cache, repository.URL, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := readVersion(t.Context(), dir)
+		b, err := inspectBinaries(t.Context(), dir)
 		if err != nil || b.major != 17 {
 			t.Errorf("found %+v, %v", b, err)
 		}
@@ -134,17 +134,17 @@ func TestWithoutBinariesTheErrorSaysWhatToInstall(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	cfg := Config{Dir: "somewhere", CacheDir: newTestDir(t), Repository: repository.URL}
 	t.Setenv("PATH", "")
-	if list := listInstalled(t.Context()); len(list) > 0 {
+	if list := listInstalledBinaries(t.Context()); len(list) > 0 {
 		cfg.BinDir = "/nowhere" // an existing one is outside PATH; use a missing one
-		if _, err := findOrFetchBinaries(t.Context(), cfg, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		if _, err := findOrDownloadBinaries(t.Context(), cfg, 0, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nowhere") {
 			t.Errorf("got %v", err)
 		}
 	}
-	_, err := fetchBinaries(t.Context(), cfg.CacheDir, cfg.Repository, slog.New(slog.DiscardHandler))
+	_, err := downloadBinaries(t.Context(), cfg.CacheDir, cfg.Repository, slog.New(slog.DiscardHandler))
 	if err == nil {
 		t.Fatal("fetched from a repository that has nothing")
 	}
-	got := errNoBinaries(err).Error()
+	got := newNoBinariesError(err).Error()
 	for _, want := range []string{"PostgreSQL 15 or newer is not installed", "no version found", "apt-get install postgresql"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
@@ -160,7 +160,7 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	defer close(release)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := fetchBinaries(ctx, newTestDir(t), repository.URL, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+	if _, err := downloadBinaries(ctx, newTestDir(t), repository.URL, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestWhichBinariesFit(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := pickUsable(tc.list, tc.major, "folder")
+			got, err := pickSupportedBinaries(tc.list, tc.major, "folder")
 			if got.dir != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 				t.Errorf("got %q, %v: %s", got.dir, err, tc.reason)
 			}

@@ -16,8 +16,8 @@ import (
 
 // readPIDFile returns the pid and the state ("starting", "ready", "stopping", …) in the
 // postmaster's pid file; the pid is 0 without such a file.
-func readPIDFile(data string) (pid int, state string) {
-	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid")) //nolint:gosec // a folder of ours
+func readPIDFile(dataDir string) (pid int, state string) {
+	b, err := os.ReadFile(filepath.Join(dataDir, "postmaster.pid")) //nolint:gosec // a folder of ours
 	if err != nil {
 		return 0, ""
 	}
@@ -35,9 +35,9 @@ func readPIDFile(data string) (pid int, state string) {
 
 // stopOrphan stops a server that an earlier process left behind in this folder, and removes a stale
 // pid file. The caller holds the folder's lock, so a server that runs here is an orphan.
-func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
+func (h *serverHome) stopOrphan(ctx context.Context, log *slog.Logger) error {
 	pid, _ := readPIDFile(h.data)
-	if pid == 0 || !isPostmaster(pid, h.data) {
+	if pid == 0 || !isPostmasterOf(pid, h.data) {
 		// If another program now has the pid, postgres would refuse to start.
 		err := os.Remove(filepath.Join(h.data, "postmaster.pid"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +53,7 @@ func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
 		if err := syscall.Kill(pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stop the orphaned postgres (pid %d): %w", pid, err)
 		}
-		gone, err := awaitGone(ctx, pid, step.bound)
+		gone, err := waitUntilProcessGone(ctx, pid, step.bound)
 		if gone || err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ func (h *home) stopOrphan(ctx context.Context, log *slog.Logger) error {
 	return fmt.Errorf("stop the orphaned postgres (pid %d): it is still running", pid)
 }
 
-// awaitGone polls, because only a parent can wait for a process.
-func awaitGone(ctx context.Context, pid int, bound time.Duration) (gone bool, err error) {
-	for until := time.Now().Add(bound); time.Now().Before(until); {
+// waitUntilProcessGone polls a process until it is gone, because only a parent can wait for a process.
+func waitUntilProcessGone(ctx context.Context, pid int, timeout time.Duration) (gone bool, err error) {
+	for until := time.Now().Add(timeout); time.Now().Before(until); {
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return true, nil
 		}

@@ -29,7 +29,7 @@ import (
 
 // Names in a new server.
 const (
-	// SuperUser is the role of URL.
+	// SuperUser is the role of DatabaseURL.
 	SuperUser = "postgres"
 	// DefaultDatabase is the database if Config.Database is empty.
 	DefaultDatabase = "fleetloop"
@@ -92,7 +92,7 @@ type Config struct {
 type Server struct {
 	cfg  Config
 	bins binaries
-	home *home
+	home *serverHome
 	port int
 	log  *slog.Logger
 
@@ -116,64 +116,64 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("open postgres folder %q: %w", cfg.Dir, err)
 	}
 	s := &Server{cfg: cfg, home: h, log: log}
-	if err := s.startServer(ctx); err != nil {
+	if err := s.prepareAndStartServer(ctx); err != nil {
 		return nil, errors.Join(err, h.unlockHome())
 	}
 	return s, nil
 }
 
-func (s *Server) startServer(ctx context.Context) error {
-	major, err := s.home.dataMajorVersion()
+func (s *Server) prepareAndStartServer(ctx context.Context) error {
+	major, err := s.home.readDataMajorVersion()
 	if err != nil {
 		return err
 	}
-	if s.bins, err = findOrFetchBinaries(ctx, s.cfg, major, s.log); err != nil {
+	if s.bins, err = findOrDownloadBinaries(ctx, s.cfg, major, s.log); err != nil {
 		return err
 	}
 	if err := s.home.stopOrphan(ctx, s.log); err != nil {
 		return err
 	}
 	if major == 0 {
-		if err := s.home.initData(ctx, s.bins, s.cfg.Throwaway); err != nil {
+		if err := s.home.initDataFolder(ctx, s.bins, s.cfg.Throwaway); err != nil {
 			return err
 		}
 	}
-	if err := s.launchOnFreePort(ctx); err != nil {
+	if err := s.launchRetryingPorts(ctx); err != nil {
 		return err
 	}
-	if err := s.ensureDatabase(ctx); err != nil {
-		return errors.Join(err, s.haltServer())
+	if err := s.createDatabaseIfMissing(ctx); err != nil {
+		return errors.Join(err, s.stopProcess())
 	}
 	s.log.InfoContext(ctx, "postgres started", "port", s.port, "dir", s.cfg.Dir, "version", s.bins.version)
 	return nil
 }
 
-// launchOnFreePort launches the server. It retries on another port if the chosen one was taken in the
+// launchRetryingPorts launches the server. It retries on another port if the chosen one was taken in the
 // meantime.
-func (s *Server) launchOnFreePort(ctx context.Context) error {
+func (s *Server) launchRetryingPorts(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {
 		if s.port = s.cfg.Port; s.port == 0 {
-			if s.port, err = freePort(ctx); err != nil {
+			if s.port, err = findFreePort(ctx); err != nil {
 				return fmt.Errorf("find a free port for postgres: %w", err)
 			}
 		}
-		if err = s.launchProcess(ctx); err == nil || s.cfg.Port != 0 || !errors.Is(err, errPortTaken) {
+		if err = s.launchAndAwaitReady(ctx); err == nil || s.cfg.Port != 0 || !errors.Is(err, errPortTaken) {
 			return err
 		}
 	}
 	return err
 }
 
-// launchProcess starts the process and waits until it accepts connections.
-func (s *Server) launchProcess(ctx context.Context) error {
-	p, err := startProcess(s.bins, s.home, s.arguments())
+// launchAndAwaitReady starts the process and waits until it accepts connections.
+func (s *Server) launchAndAwaitReady(ctx context.Context) error {
+	p, err := startPostmaster(s.bins, s.home, s.buildServerArguments())
 	if err != nil {
 		return err
 	}
-	if err := s.awaitReady(ctx, p); err != nil {
-		return errors.Join(err, p.stopWith(s.stopSignal(), killTimeout))
+	if err := s.waitUntilReady(ctx, p); err != nil {
+		return errors.Join(err, p.stopEscalating(s.chooseStopSignal(), killTimeout))
 	}
 	s.mu.Lock()
 	closed := s.closed
@@ -182,15 +182,15 @@ func (s *Server) launchProcess(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if closed {
-		return errors.Join(errClosed, p.stopWith(s.stopSignal(), stopTimeout))
+		return errors.Join(errClosed, p.stopEscalating(s.chooseStopSignal(), stopTimeout))
 	}
 	return nil
 }
 
-// URL returns the URL of the server's database for the superuser.
-func (s *Server) URL() string { return s.urlOf(s.cfg.Database) }
+// DatabaseURL returns the DatabaseURL of the server's database for the superuser.
+func (s *Server) DatabaseURL() string { return s.urlForDatabase(s.cfg.Database) }
 
-func (s *Server) urlOf(database string) string {
+func (s *Server) urlForDatabase(database string) string {
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.User(SuperUser),
@@ -204,11 +204,11 @@ func (s *Server) urlOf(database string) string {
 	return u.String()
 }
 
-// Port returns the loopback port of the server.
-func (s *Server) Port() int { return s.port }
+// LoopbackPort returns the loopback port of the server.
+func (s *Server) LoopbackPort() int { return s.port }
 
-// PID returns the process id of the postmaster, or 0 if it is not running.
-func (s *Server) PID() int {
+// PostmasterPID returns the process id of the postmaster, or 0 if it is not running.
+func (s *Server) PostmasterPID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil {
@@ -245,20 +245,20 @@ func (s *Server) Run(ctx context.Context) error {
 		for now.Sub(deaths[0]) > deathsWithin {
 			deaths = deaths[1:]
 		}
-		died := fmt.Errorf("postgres exited unexpectedly (%w):\n%s", p.exitError(), s.home.logTail())
+		died := fmt.Errorf("postgres exited unexpectedly (%w):\n%s", p.exitError(), s.home.readLogTail())
 		if len(deaths) >= maxDeaths {
 			return errors.Join(fmt.Errorf("postgres exited %d times within %s: %w", len(deaths), deathsWithin, died), s.Close())
 		}
 		s.log.ErrorContext(ctx, "postgres exited unexpectedly, restarting it", "err", died)
-		if err := s.restartInSeveralAttempts(ctx, died); err != nil && ctx.Err() == nil {
+		if err := s.restartWithRetries(ctx, died); err != nil && ctx.Err() == nil {
 			return errors.Join(err, s.Close())
 		}
 	}
 }
 
-// restartInSeveralAttempts restarts a dead server on its old port. It makes several attempts, because backends
+// restartWithRetries restarts a dead server on its old port. It makes several attempts, because backends
 // of the dead one may hold its shared memory for a moment.
-func (s *Server) restartInSeveralAttempts(ctx context.Context, deathErr error) error {
+func (s *Server) restartWithRetries(ctx context.Context, deathErr error) error {
 	const tries = 10
 	s.mu.Lock()
 	s.down = deathErr
@@ -268,7 +268,7 @@ func (s *Server) restartInSeveralAttempts(ctx context.Context, deathErr error) e
 		if err := sleepFor(ctx, restartPause); err != nil {
 			return err
 		}
-		if err = s.launchProcess(ctx); err == nil || errors.Is(err, errClosed) {
+		if err = s.launchAndAwaitReady(ctx); err == nil || errors.Is(err, errClosed) {
 			return err
 		}
 	}
@@ -284,10 +284,10 @@ func (s *Server) Close() error {
 	if again {
 		return nil
 	}
-	return errors.Join(s.haltServer(), s.home.unlockHome())
+	return errors.Join(s.stopProcess(), s.home.unlockHome())
 }
 
-func (s *Server) haltServer() error {
+func (s *Server) stopProcess() error {
 	s.mu.Lock()
 	p := s.proc
 	s.proc, s.down = nil, errors.New("postgres is stopped")
@@ -295,7 +295,7 @@ func (s *Server) haltServer() error {
 	if p == nil {
 		return nil
 	}
-	return p.stopWith(s.stopSignal(), stopTimeout)
+	return p.stopEscalating(s.chooseStopSignal(), stopTimeout)
 }
 
 func (s *Server) currentProcess() *process {
@@ -304,9 +304,9 @@ func (s *Server) currentProcess() *process {
 	return s.proc
 }
 
-// awaitReady waits until the postmaster's pid file reports that it is ready, as pg_ctl does. A
+// waitUntilReady waits until the postmaster's pid file reports that it is ready, as pg_ctl does. A
 // connection would prove less: another server may have the port.
-func (s *Server) awaitReady(ctx context.Context, p *process) error {
+func (s *Server) waitUntilReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready within %s", readyTimeout))
 	defer cancel()
 	for {
@@ -315,7 +315,7 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.done:
-			return s.home.startError(p.exitError())
+			return s.home.newStartError(p.exitError())
 		default:
 		}
 		if err := sleepFor(ctx, readyPoll); err != nil {
@@ -324,8 +324,8 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	}
 }
 
-func (s *Server) ensureDatabase(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.urlOf("postgres"))
+func (s *Server) createDatabaseIfMissing(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.urlForDatabase("postgres"))
 	if err != nil {
 		return fmt.Errorf("connect to the new postgres: %w", err)
 	}
@@ -341,7 +341,7 @@ func (s *Server) ensureDatabase(ctx context.Context) error {
 	return nil
 }
 
-func freePort(ctx context.Context) (int, error) {
+func findFreePort(ctx context.Context) (port int, err error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {

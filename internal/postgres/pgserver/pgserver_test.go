@@ -82,7 +82,7 @@ func exec(t *testing.T, url, sql string) {
 func TestDataIsUsedAgain(t *testing.T) {
 	dir := newDir(t)
 	first := start(t, pgserver.Config{Dir: dir})
-	exec(t, first.URL(), "create table kept as select 'still here' as word")
+	exec(t, first.DatabaseURL(), "create table kept as select 'still here' as word")
 	if err := first.Ready(); err != nil {
 		t.Errorf("ready: %v", err)
 	}
@@ -94,17 +94,17 @@ func TestDataIsUsedAgain(t *testing.T) {
 	}
 
 	second := start(t, pgserver.Config{Dir: dir})
-	if got := query(t, second.URL(), "select word from kept"); got != "still here" {
+	if got := query(t, second.DatabaseURL(), "select word from kept"); got != "still here" {
 		t.Errorf("got %q", got)
 	}
-	if got := query(t, second.URL(), "show fsync"); got != "on" {
+	if got := query(t, second.DatabaseURL(), "show fsync"); got != "on" {
 		t.Errorf("fsync is %s on a server whose data must last", got)
 	}
 }
 
 func TestThePasswordIsAsked(t *testing.T) {
 	s := start(t, pgserver.Config{Dir: newDir(t)})
-	cfg, err := pgx.ParseConfig(s.URL())
+	cfg, err := pgx.ParseConfig(s.DatabaseURL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestOneProcessPerFolder(t *testing.T) {
 
 func TestRunStopsTheServer(t *testing.T) {
 	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
-	pid := s.PID()
+	pid := s.PostmasterPID()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -144,21 +144,21 @@ func TestRunStopsTheServer(t *testing.T) {
 
 func TestADeadServerIsStartedAgain(t *testing.T) {
 	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
-	exec(t, s.URL(), "create table kept as select 'still here' as word")
-	exec(t, s.URL(), "checkpoint") // a throwaway server loses unwritten data
+	exec(t, s.DatabaseURL(), "create table kept as select 'still here' as word")
+	exec(t, s.DatabaseURL(), "checkpoint") // a throwaway server loses unwritten data
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 
-	port, pid := s.Port(), s.PID()
+	port, pid := s.LoopbackPort(), s.PostmasterPID()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "another postgres", func() bool { return s.PID() != pid && s.Ready() == nil })
-	if s.Port() != port {
-		t.Errorf("the port moved from %d to %d", port, s.Port())
+	await(t, "another postgres", func() bool { return s.PostmasterPID() != pid && s.Ready() == nil })
+	if s.LoopbackPort() != port {
+		t.Errorf("the port moved from %d to %d", port, s.LoopbackPort())
 	}
-	if got := query(t, s.URL(), "select word from kept"); got != "still here" {
+	if got := query(t, s.DatabaseURL(), "select word from kept"); got != "still here" {
 		t.Errorf("got %q", got)
 	}
 	cancel()
@@ -172,11 +172,11 @@ func TestAServerThatKeepsDyingIsGivenUp(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(t.Context()) }()
 	for range 3 {
-		pid := s.PID()
+		pid := s.PostmasterPID()
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "another postgres, or the end", func() bool { return s.PID() != pid && (s.Ready() == nil || s.PID() == 0) })
+		await(t, "another postgres, or the end", func() bool { return s.PostmasterPID() != pid && (s.Ready() == nil || s.PostmasterPID() == 0) })
 	}
 	err := <-done
 	if err == nil || !strings.Contains(err.Error(), "postgres exited 3 times within") || !strings.Contains(err.Error(), "database system is ready") {
@@ -207,14 +207,14 @@ func TestAnUnfinishedDataFolderIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, pgserver.Config{Dir: dir, Throwaway: true})
-	if got := query(t, s.URL(), "select current_database()"); got != pgserver.DefaultDatabase {
+	if got := query(t, s.DatabaseURL(), "select current_database()"); got != pgserver.DefaultDatabase {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestATakenPortIsNamed(t *testing.T) {
 	s := start(t, pgserver.Config{Dir: newDir(t), Throwaway: true})
-	_, err := pgserver.Start(t.Context(), pgserver.Config{Dir: newDir(t), Port: s.Port(), Throwaway: true}, slog.New(slog.DiscardHandler))
+	_, err := pgserver.Start(t.Context(), pgserver.Config{Dir: newDir(t), Port: s.LoopbackPort(), Throwaway: true}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "the port is in use") {
 		t.Errorf("got %v", err)
 	}
@@ -254,7 +254,7 @@ func TestHelperProcess(t *testing.T) {
 		return
 	}
 	s := start(t, pgserver.Config{Dir: dir, Throwaway: true})
-	if err := os.WriteFile(filepath.Join(dir, "started"), []byte(strconv.Itoa(s.PID())), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "started"), []byte(strconv.Itoa(s.PostmasterPID())), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	<-t.Context().Done()
@@ -301,8 +301,8 @@ func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 	}
 	dir := filepath.Join(closed, "db")
 	first := start(t, pgserver.Config{Dir: dir, Throwaway: true})
-	exec(t, first.URL(), "create table kept as select 'still here' as word")
-	exec(t, first.URL(), "checkpoint")
+	exec(t, first.DatabaseURL(), "create table kept as select 'still here' as word")
+	exec(t, first.DatabaseURL(), "checkpoint")
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := start(t, pgserver.Config{Dir: dir, Throwaway: true})
-	if got := query(t, second.URL(), "select word from kept"); got != "still here" {
+	if got := query(t, second.DatabaseURL(), "select word from kept"); got != "still here" {
 		t.Errorf("got %q", got)
 	}
 	if err := second.Close(); err != nil {
@@ -323,7 +323,7 @@ func TestAFolderThatIsClosedToTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := start(t, pgserver.Config{Dir: dir, Throwaway: true})
-	if got := query(t, third.URL(), "select count(*)::text from pg_class where relname = 'kept'"); got != "0" {
+	if got := query(t, third.DatabaseURL(), "select count(*)::text from pg_class where relname = 'kept'"); got != "0" {
 		t.Error("data of a folder that was removed came back")
 	}
 	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {

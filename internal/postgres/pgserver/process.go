@@ -20,21 +20,21 @@ type process struct {
 	err  error         // the exit error, set before done is closed
 }
 
-// startProcess starts the postmaster with its output in the home's log file.
+// startPostmaster starts the postmaster with its output in the home's log file.
 //
 // The thread that forks must live as long as the child: the kernel sends the parent-death signal
 // when that thread ends, not the process. So one goroutine, locked to its thread, starts the child
 // and waits for it.
-func startProcess(bins binaries, h *home, args []string) (*process, error) {
+func startPostmaster(bins binaries, h *serverHome, args []string) (*process, error) {
 	logFile, err := h.rotateAndOpenLog()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(bins.postgresPath(), args...) //nolint:gosec,noctx // the path was found by us; the process outlives any one context
-	cmd.Env = h.environment()
+	cmd.Env = h.serverEnvironment()
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = h.attributes(shutdownWithParent)
+	cmd.SysProcAttr = h.newProcessAttributes(shutdownWithParent)
 
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -67,12 +67,12 @@ func (p *process) exitError() error {
 	return p.err
 }
 
-// stopWith stops the postmaster with sig, and escalates if it does not end.
-func (p *process) stopWith(sig syscall.Signal, bound time.Duration) error {
+// stopEscalating stops the postmaster with sig, and escalates if it does not end.
+func (p *process) stopEscalating(sig syscall.Signal, timeout time.Duration) error {
 	for _, step := range []struct {
 		sig   syscall.Signal
 		bound time.Duration
-	}{{sig, bound}, {syscall.SIGQUIT, killTimeout}, {syscall.SIGKILL, killTimeout}} {
+	}{{sig, timeout}, {syscall.SIGQUIT, killTimeout}, {syscall.SIGKILL, killTimeout}} {
 		if err := p.cmd.Process.Signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("stop postgres (pid %d): %w", p.processID(), err)
 		}
@@ -95,14 +95,14 @@ const (
 	shutdownWithParent = fastShutdown
 )
 
-func (s *Server) stopSignal() syscall.Signal {
+func (s *Server) chooseStopSignal() syscall.Signal {
 	if s.cfg.Throwaway {
 		return immediateShutdown
 	}
 	return fastShutdown
 }
 
-func (s *Server) arguments() []string {
+func (s *Server) buildServerArguments() []string {
 	settings := map[string]string{
 		"listen_addresses":        host,
 		"port":                    strconv.Itoa(s.port),

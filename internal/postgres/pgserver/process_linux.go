@@ -7,19 +7,19 @@ import (
 	"syscall"
 )
 
-// attributes switches to the server's user. It sets a new process group, so that Ctrl-C at the
+// newProcessAttributes switches to the server's user. It sets a new process group, so that Ctrl-C at the
 // terminal reaches only this process, and ties the child's life to this process.
-func (h *home) attributes(withParent syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: withParent, Credential: h.credential()}
+func (h *serverHome) newProcessAttributes(parentDeathSignal syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: parentDeathSignal, Credential: h.childCredential()}
 }
 
-// isPostmaster reports whether pid is a postmaster of the data folder, which is every postmaster's
+// isPostmasterOf reports whether pid is a postmaster of the data folder, which is every postmaster's
 // working directory. The pid in a stale file may belong to another program by now.
-func isPostmaster(pid int, data string) bool {
+func isPostmasterOf(pid int, dataDir string) bool {
 	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
 	if err != nil {
 		return false
 	}
-	resolved, err := filepath.EvalSymlinks(data)
+	resolved, err := filepath.EvalSymlinks(dataDir)
 	return err == nil && cwd == resolved
 }

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// attributes switches to the server's user and sets a new process group. There is no parent-death
+// newProcessAttributes switches to the server's user and sets a new process group. There is no parent-death
 // signal here: the next Start on the same folder stops an orphaned server.
-func (h *home) attributes(syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Credential: h.credential()}
+func (h *serverHome) newProcessAttributes(syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: h.childCredential()}
 }
 
-// isPostmaster reports whether pid is a postmaster of the data folder. The pid in a stale file may
+// isPostmasterOf reports whether pid is a postmaster of the data folder. The pid in a stale file may
 // belong to another program by now.
-func isPostmaster(pid int, data string) bool {
+func isPostmasterOf(pid int, dataDir string) bool {
 	out, err := exec.CommandContext(context.Background(), "ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
-	return err == nil && strings.Contains(string(out), "-D "+data)
+	return err == nil && strings.Contains(string(out), "-D "+dataDir)
 }

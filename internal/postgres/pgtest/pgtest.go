@@ -43,8 +43,8 @@ const (
 	dropBound  = 30 * time.Second
 )
 
-// A bed is the server of this test process.
-type bed struct {
+// A testServer is the server of this test process.
+type testServer struct {
 	start  func() error
 	server *pgserver.Server
 	dir    string
@@ -52,10 +52,10 @@ type bed struct {
 }
 
 //nolint:gochecknoglobals // one server per test process; testing offers no other place to keep it
-var shared = newBed()
+var shared = newTestServer()
 
-func newBed() *bed {
-	b := new(bed)
+func newTestServer() *testServer {
+	b := new(testServer)
 	b.start = sync.OnceValue(b.startServerWithTemplate)
 	return b
 }
@@ -136,26 +136,26 @@ func dropDatabaseAtCleanup(tb testing.TB, name string) {
 	})
 }
 
-func (b *bed) cloneDatabase(ctx context.Context, from string) (string, error) {
+func (b *testServer) cloneDatabase(ctx context.Context, templateName string) (cloneName string, err error) {
 	if err := b.start(); err != nil {
 		return "", fmt.Errorf("start a PostgreSQL for the tests: %w", err)
 	}
 	name := fmt.Sprintf("clone_%d", b.clones.Add(1))
 	// The other strategy writes each page of the clone to the log, too.
-	return name, b.execSQL(ctx, "create database "+name+" template "+from+" strategy file_copy")
+	return name, b.execSQL(ctx, "create database "+name+" template "+templateName+" strategy file_copy")
 }
 
-func (b *bed) databaseURL(database string) string {
-	u, err := url.Parse(b.server.URL())
+func (b *testServer) databaseURL(name string) string {
+	u, err := url.Parse(b.server.DatabaseURL())
 	if err != nil {
 		panic(err) // impossible: pgserver built the URL
 	}
-	u.Path = "/" + database
+	u.Path = "/" + name
 	return u.String()
 }
 
-func (b *bed) execSQL(ctx context.Context, sql string) error {
-	conn, err := pgx.Connect(ctx, b.server.URL())
+func (b *testServer) execSQL(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, b.server.DatabaseURL())
 	if err != nil {
 		return err
 	}
@@ -166,8 +166,8 @@ func (b *bed) execSQL(ctx context.Context, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-func (b *bed) startServerWithTemplate() error {
-	parent := chooseParentDir()
+func (b *testServer) startServerWithTemplate() error {
+	parent := chooseServerParentDir()
 	removeStaleServerDirs(parent)
 	dir, err := os.MkdirTemp(parent, dirPrefix)
 	if err != nil {
@@ -185,18 +185,18 @@ func (b *bed) startServerWithTemplate() error {
 	if err := b.execSQL(ctx, "create database "+template); err != nil {
 		return err
 	}
-	return postgres.Migrate(ctx, postgres.Config{URL: settings.Secret(b.databaseURL(template))}, log)
+	return postgres.MigrateSchema(ctx, postgres.Config{URL: settings.Secret(b.databaseURL(template))}, log)
 }
 
-func (b *bed) stopServer() error {
+func (b *testServer) stopServer() error {
 	if b.server == nil {
 		return nil
 	}
 	return errors.Join(b.server.Close(), os.RemoveAll(b.dir))
 }
 
-// chooseParentDir returns the folder for the server's folder.
-func chooseParentDir() string {
+// chooseServerParentDir returns the folder for the server's folder.
+func chooseServerParentDir() string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memoryDir, &fs); err == nil && fs.Bavail*uint64(fs.Bsize) >= memoryRequired { //nolint:gosec // a size
 		return memoryDir
@@ -206,14 +206,14 @@ func chooseParentDir() string {
 
 // removeStaleServerDirs removes the folders of killed test processes. Folders that it cannot remove belong to
 // other users.
-func removeStaleServerDirs(tmp string) {
-	entries, _ := os.ReadDir(tmp)
+func removeStaleServerDirs(parentDir string) {
+	entries, _ := os.ReadDir(parentDir)
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !strings.HasPrefix(e.Name(), dirPrefix) || time.Since(info.ModTime()) < staleAfter {
 			continue
 		}
-		dir := filepath.Join(tmp, e.Name())
+		dir := filepath.Join(parentDir, e.Name())
 		lock, err := os.Open(filepath.Join(dir, "lock")) //nolint:gosec // of the folders that we make
 		if err != nil {
 			continue

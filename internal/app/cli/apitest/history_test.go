@@ -64,7 +64,7 @@ func newAPIWith(t *testing.T, database string, cfg auth.Config) string {
 	server.Start()
 	ctx, cancel := context.WithCancel(t.Context())
 	watches := make(chan error, 1)
-	go func() { watches <- api.RunWatches(ctx) }()
+	go func() { watches <- api.RunWatchHubs(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-watches; err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
-// bucketsStatement returns the statement that counts events by lane and time step. It returns the
+// buildBucketsQuery returns the statement that counts events by lane and time step. It returns the
 // lanes with the most events, and with each count the number of all lanes.
-func bucketsStatement(q *timeline.BucketQuery) *clause {
-	c := new(clause)
+func buildBucketsQuery(q *timeline.BucketQuery) *sqlBuilder {
+	c := new(sqlBuilder)
 	since := c.addArg(q.Since, "timestamptz")
 	name, cluster, of := "e.cluster", "''", "e."
 	switch q.By {
@@ -32,7 +32,7 @@ func bucketsStatement(q *timeline.BucketQuery) *clause {
 	if q.By == timeline.LaneNode {
 		c.writeSQL(" and e.node <> ''")
 	}
-	c.writeConditions(&q.Filter)
+	c.writeFilterConditions(&q.Filter)
 	c.writeSQL(` group by 1, 2, 3), lanes as (
 	select name, cluster, row_number() over (order by sum(events) desc, name, cluster) as place, count(*) over () as lanes
 	from cells group by name, cluster)
@@ -41,11 +41,11 @@ from cells c join lanes l using (name, cluster) where l.place <= `, c.addArg(q.L
 	return c
 }
 
-// CountBuckets counts the events of a query by lane and time step.
-func (s *Store) CountBuckets(ctx context.Context, scope timeline.Scope, q timeline.BucketQuery) (timeline.Buckets, error) {
-	statement := bucketsStatement(&q)
+// CountEventsInBuckets counts the events of a query by lane and time step.
+func (s *Store) CountEventsInBuckets(ctx context.Context, scope timeline.Scope, q timeline.BucketQuery) (timeline.Buckets, error) {
+	statement := buildBucketsQuery(&q)
 	var counted timeline.Buckets
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		counted = timeline.Buckets{}
 		b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
 			var place int
@@ -64,7 +64,7 @@ func (s *Store) CountBuckets(ctx context.Context, scope timeline.Scope, q timeli
 		})
 	})
 	if err != nil {
-		return timeline.Buckets{}, wrapError(err, "count change events")
+		return timeline.Buckets{}, wrapAndMarkUnavailable(err, "count change events")
 	}
 	return counted, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 )
 
-// countLanes is the model of CountBuckets for the tenant red.
+// countLanes is the model of CountEventsInBuckets for the tenant red.
 func countLanes(events []timeline.Event, q *timeline.BucketQuery) timeline.Buckets {
 	type place struct{ name, cluster string }
 	lanes := map[place]*timeline.LaneCounts{}
@@ -96,7 +96,7 @@ func TestBucketsAreTheModel(t *testing.T) {
 			Step:  time.Duration(rapid.IntRange(1, 100_000).Draw(r, "step")) * time.Second,
 			Lanes: rapid.IntRange(1, 40).Draw(r, "lanes"),
 		}
-		got, err := d.CountBuckets(t.Context(), red(), q)
+		got, err := d.CountEventsInBuckets(t.Context(), red(), q)
 		if err != nil {
 			r.Fatal(err)
 		}

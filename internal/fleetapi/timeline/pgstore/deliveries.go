@@ -16,38 +16,40 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// Deliveries returns the deliveries of an event by the names of the sinks.
-func (s *Store) Deliveries(ctx context.Context, scope timeline.Scope, eventID string) ([]v1.ChangeDelivery, error) {
+// ListDeliveries returns the deliveries of an event by the names of the sinks.
+func (s *Store) ListDeliveries(ctx context.Context, scope timeline.Scope, eventID string) ([]v1.ChangeDelivery, error) {
 	var list []v1.ChangeDelivery
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		list = nil
 		b.Queue(db.Deliveries, eventID).Query(func(rows pgx.Rows) error {
-			return eachOf(rows, pgx.RowToStructByPos[db.DeliveriesRow], func(r db.DeliveriesRow) {
+			return visitEachRow(rows, pgx.RowToStructByPos[db.DeliveriesRow], func(r db.DeliveriesRow) {
 				list = append(list, v1.ChangeDelivery{
 					Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
-					FirstAttemptAt: timeOf(r.FirstAttemptAt), LastAttemptAt: timeOf(r.LastAttemptAt), NextAttemptAt: timeOf(r.NextAttemptAt),
-					FinishedAt: timeOf(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
+					FirstAttemptAt: timeOrNil(r.FirstAttemptAt), LastAttemptAt: timeOrNil(r.LastAttemptAt), NextAttemptAt: timeOrNil(r.NextAttemptAt),
+					FinishedAt: timeOrNil(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
 				})
 			})
 		})
 	})
 	if err != nil {
-		return nil, wrapError(err, "read the deliveries of change event %q", eventID)
+		return nil, wrapAndMarkUnavailable(err, "read the deliveries of change event %q", eventID)
 	}
 	return list, nil
 }
 
-// Undelivered returns deliveries that fail, and those that were given up.
-func (s *Store) Undelivered(ctx context.Context, scope timeline.Scope, since time.Duration, most int) ([]v1.UndeliveredChange, error) {
+// ListUndelivered returns deliveries that fail, and those that were given up.
+func (s *Store) ListUndelivered(
+	ctx context.Context, scope timeline.Scope, givenUpWithin time.Duration, limitOfEach int,
+) ([]v1.UndeliveredChange, error) {
 	var found []db.UndeliveredRow
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		b.Queue(db.Undelivered, since, most).Query(func(rows pgx.Rows) (err error) {
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+		b.Queue(db.Undelivered, givenUpWithin, limitOfEach).Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[db.UndeliveredRow])
 			return err
 		})
 	})
 	if err != nil {
-		return nil, wrapError(err, "list the deliveries that fail")
+		return nil, wrapAndMarkUnavailable(err, "list the deliveries that fail")
 	}
 	list := make([]v1.UndeliveredChange, len(found))
 	for i, r := range found {
@@ -60,27 +62,27 @@ func (s *Store) Undelivered(ctx context.Context, scope timeline.Scope, since tim
 		}
 		list[i] = v1.UndeliveredChange{EventID: r.EventID, Action: change.Action, Cluster: change.Cluster, Time: change.At.UTC(), Delivery: v1.ChangeDelivery{
 			Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
-			FirstAttemptAt: timeOf(r.FirstAttemptAt), LastAttemptAt: timeOf(r.LastAttemptAt), NextAttemptAt: timeOf(r.NextAttemptAt),
-			FinishedAt: timeOf(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
+			FirstAttemptAt: timeOrNil(r.FirstAttemptAt), LastAttemptAt: timeOrNil(r.LastAttemptAt), NextAttemptAt: timeOrNil(r.NextAttemptAt),
+			FinishedAt: timeOrNil(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
 		}}
 	}
 	return list, nil
 }
 
-// timeOf returns a time, nil for null.
-func timeOf(t pgtype.Timestamptz) *time.Time {
-	if !t.Valid {
+// timeOrNil returns a time, nil for null.
+func timeOrNil(column pgtype.Timestamptz) *time.Time {
+	if !column.Valid {
 		return nil
 	}
-	return new(t.Time.UTC())
+	return new(column.Time.UTC())
 }
 
 // errRepeated means that a request was already carried out.
 var errRepeated = errors.New("request repeated")
 
-// Resend queues an event again and records that, in one transaction.
-func (s *Store) Resend(ctx context.Context, scope timeline.Scope, r timeline.Resend) (queued []string, err error) {
-	err = s.pool.InTx(ctx, scopeOf(scope), func(ctx context.Context, tx postgres.Tx) error {
+// RequeueEvent queues an event again and records that, in one transaction.
+func (s *Store) RequeueEvent(ctx context.Context, scope timeline.Scope, r timeline.Resend) (queuedSinks []string, err error) {
+	err = s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, tx postgres.Tx) error {
 		var there bool
 		var again []db.RequeueChangeRow
 		var b pgx.Batch
@@ -93,13 +95,13 @@ func (s *Store) Resend(ctx context.Context, scope timeline.Scope, r timeline.Res
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		queued = []string{}
+		queuedSinks = []string{}
 		for i := range again {
-			queued = append(queued, again[i].Sink)
+			queuedSinks = append(queuedSinks, again[i].Sink)
 		}
 		switch {
 		case len(again) > 0:
-			return recordResend(ctx, tx, r, again[0], queued)
+			return insertResendEvent(ctx, tx, r, again[0], queuedSinks)
 		case !there:
 			return timeline.ErrNoDelivery
 		}
@@ -111,25 +113,25 @@ func (s *Store) Resend(ctx context.Context, scope timeline.Scope, r timeline.Res
 	case errors.Is(err, timeline.ErrNoDelivery):
 		return nil, err
 	case err != nil:
-		return nil, wrapError(err, "queue change event %q again", r.EventID)
+		return nil, wrapAndMarkUnavailable(err, "queue change event %q again", r.EventID)
 	}
-	return queued, nil
+	return queuedSinks, nil
 }
 
-// recordResend records a request in the timeline. Its key is unique, so a repeated request fails with
+// insertResendEvent records a request in the timeline. Its key is unique, so a repeated request fails with
 // errRepeated, which also undoes what it queued.
-func recordResend(ctx context.Context, tx postgres.Tx, r timeline.Resend, again db.RequeueChangeRow, sinks []string) error {
-	c := timeline.ResentChange{Resend: r, Tenant: again.Tenant.String, Sinks: sinks, At: tx.Now}
+func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Resend, requeued db.RequeueChangeRow, sinks []string) error {
+	c := timeline.ResentChange{Resend: resend, Tenant: requeued.Tenant.String, Sinks: sinks, At: tx.Now}
 	var change struct{ Action, Cluster string }
-	if err := json.Unmarshal([]byte(again.Change), &change); err != nil {
+	if err := json.Unmarshal([]byte(requeued.Change), &change); err != nil {
 		return fmt.Errorf("read the stored change: %w", err)
 	}
 	c.Action, c.Cluster = change.Action, change.Cluster
-	event, err := c.Event()
+	event, err := c.BuildEvent()
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, insert, insertParams([]timeline.Event{event})...)
+	rows, err := tx.Query(ctx, insert, buildInsertParams([]timeline.Event{event})...)
 	if err != nil {
 		return err
 	}

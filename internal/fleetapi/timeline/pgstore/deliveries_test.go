@@ -49,7 +49,7 @@ func TestResendIsDoneOnce(t *testing.T) {
 			store = other
 		}
 		g.Go(func() error {
-			sinks, err := store.Resend(t.Context(), red(), timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: fmt.Sprint(i / 4)})
+			sinks, err := store.RequeueEvent(t.Context(), red(), timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: fmt.Sprint(i / 4)})
 			queued.Add(int64(len(sinks)))
 			return err
 		})
@@ -74,12 +74,12 @@ func TestResendIsAllOrNothing(t *testing.T) {
 			request := timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: "k"}
 			d.exec(t, `create function public.fail() returns trigger language plpgsql security definer as $$ begin `+tc.fail+`; return new; end $$`)
 			d.exec(t, `create trigger fail before insert on timeline.change_event for each row execute function public.fail()`)
-			if sinks, err := d.Resend(t.Context(), red(), request); err == nil || len(sinks) > 0 {
+			if sinks, err := d.RequeueEvent(t.Context(), red(), request); err == nil || len(sinks) > 0 {
 				t.Fatalf("%s: queued for %v, %v; want an error", tc.reason, sinks, err)
 			}
 			wantEqual(t, tc.reason, "0 queued, 0 recorded", d.counts(t))
 			d.exec(t, `drop trigger fail on timeline.change_event`)
-			if sinks, err := d.Resend(t.Context(), red(), request); err != nil || len(sinks) != 1 {
+			if sinks, err := d.RequeueEvent(t.Context(), red(), request); err != nil || len(sinks) != 1 {
 				t.Errorf("afterwards: queued for %v, %v", sinks, err)
 			}
 			wantEqual(t, "afterwards", "1 queued, 1 recorded", d.counts(t))
@@ -92,14 +92,14 @@ func TestRepeatedResend(t *testing.T) {
 	d := newDatabase(t)
 	d.addRejected(t, "x", 0)
 	for i, want := range []int{1, 0, 0} {
-		sinks, err := d.Resend(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rosa", IdempotencyKey: "k"})
+		sinks, err := d.RequeueEvent(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rosa", IdempotencyKey: "k"})
 		if err != nil || len(sinks) != want {
 			t.Errorf("request %d: queued for %v, %v; want %d", i, sinks, err, want)
 		}
 		d.exec(t, "delete from tenant.cluster_change_events") // delivered
 	}
 	wantEqual(t, "stored", "0 queued, 1 recorded", d.counts(t))
-	sinks, err := d.Resend(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rita", IdempotencyKey: "k"})
+	sinks, err := d.RequeueEvent(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rita", IdempotencyKey: "k"})
 	if err != nil || len(sinks) != 1 {
 		t.Errorf("the key of another author: queued for %v, %v", sinks, err)
 	}
@@ -115,15 +115,15 @@ func TestDeliveriesOfTenants(t *testing.T) {
 		scope timeline.Scope
 		want  int
 	}{"Own": {red(), 1}, "Other": {blue, 0}, "None": {timeline.Scope{}, 0}, "All": {all(), 1}} {
-		list, err := d.Deliveries(t.Context(), tc.scope, "x")
+		list, err := d.ListDeliveries(t.Context(), tc.scope, "x")
 		if err != nil || len(list) != tc.want {
 			t.Errorf("%s: %v, %v; want %d", name, list, err, tc.want)
 		}
 	}
-	if _, err := d.Resend(t.Context(), blue, timeline.Resend{EventID: "x", Who: "bert"}); !errors.Is(err, timeline.ErrNoDelivery) {
+	if _, err := d.RequeueEvent(t.Context(), blue, timeline.Resend{EventID: "x", Who: "bert"}); !errors.Is(err, timeline.ErrNoDelivery) {
 		t.Errorf("another tenant's request ends with %v", err)
 	}
-	if sinks, err := d.Resend(t.Context(), all(), timeline.Resend{EventID: "x", Who: "otto"}); err != nil || len(sinks) != 1 {
+	if sinks, err := d.RequeueEvent(t.Context(), all(), timeline.Resend{EventID: "x", Who: "otto"}); err != nil || len(sinks) != 1 {
 		t.Errorf("an operator's request: %v, %v", sinks, err)
 	}
 	wantEqual(t, "the tenant of the request", []string{"red"}, d.texts(t, "select tenant from timeline.change_event where action = 'change-resent'"))
@@ -144,7 +144,7 @@ func TestDeliveriesOfTenants(t *testing.T) {
 		`insert into tenant.cluster_change_events (tenant, sink, cluster_id, change, attempts) values ($1, 'chat', gen_random_uuid(), '{}', 9)`: "red",
 	} {
 		err := pool.RunBatch(t.Context(), postgres.Scope{Tenant: "red"}, func(b *pgx.Batch) { b.Queue(sql, tenant) })
-		if postgres.Code(err) != "42501" {
+		if postgres.SQLState(err) != "42501" {
 			t.Errorf("%s with %q: %v, want no right", sql, tenant, err)
 		}
 	}

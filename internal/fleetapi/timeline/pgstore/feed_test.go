@@ -17,7 +17,7 @@ import (
 
 func (d *database) horizon(t *testing.T) watch.Cursor {
 	t.Helper()
-	at, err := d.Horizon(t.Context())
+	at, err := d.ReadLatestCursor(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func (d *database) follow(t *testing.T, scope timeline.Scope, at watch.Cursor, l
 	nodes := []string{}
 	for more := true; more; {
 		var err error
-		if at, more, err = d.Changes(t.Context(), scope, at, limit, func(r *timeline.Row) error {
+		if at, more, err = d.VisitEventsAfter(t.Context(), scope, at, limit, func(r *timeline.Row) error {
 			nodes = append(nodes, r.Node)
 			return nil
 		}); err != nil {
@@ -70,7 +70,7 @@ func TestWhatIsNotSettledIsNotTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pgstore.InsertInTx(t.Context(), slow, []timeline.Event{event("slow", 0)}); err != nil {
+	if err := pgstore.InsertEventsInTx(t.Context(), slow, []timeline.Event{event("slow", 0)}); err != nil {
 		t.Fatal(err)
 	}
 	d.append(t, event("quick", 0))
@@ -103,7 +103,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 						batch = append(batch, event(fmt.Sprintf("%d-%d-%d", teller, i, j), 0))
 					}
 				}
-				if _, err := store.Append(t.Context(), all(), batch); err != nil {
+				if _, err := store.AppendEvents(t.Context(), all(), batch); err != nil {
 					return err
 				}
 			}
@@ -150,7 +150,7 @@ func TestRestoredDatabase(t *testing.T) {
 	d.exec(t, "update timeline.change_event set xact = (xact::text::bigint + 20)::text::xid8")
 	d.exec(t, "update timeline.feed set history = 'of another'")
 
-	if _, _, err := d.Changes(t.Context(), all(), old, 10, func(*timeline.Row) error { return nil }); !errors.Is(err, timeline.ErrCursorExpired) {
+	if _, _, err := d.VisitEventsAfter(t.Context(), all(), old, 10, func(*timeline.Row) error { return nil }); !errors.Is(err, timeline.ErrCursorExpired) {
 		t.Fatalf("an old cursor: %v", err)
 	}
 	at := d.horizon(t)
@@ -171,7 +171,7 @@ func TestCursorsOfTheFuture(t *testing.T) {
 	d := newDatabase(t)
 	at := d.horizon(t)
 	at.Xact += 1_000_000
-	if _, _, err := d.Changes(t.Context(), all(), at, 10, func(*timeline.Row) error { return nil }); !errors.Is(err, timeline.ErrCursorExpired) {
+	if _, _, err := d.VisitEventsAfter(t.Context(), all(), at, 10, func(*timeline.Row) error { return nil }); !errors.Is(err, timeline.ErrCursorExpired) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -182,7 +182,7 @@ func TestAVisitorsErrorEndsIt(t *testing.T) {
 	d.append(t, event("a", 0), event("b", 0))
 	enough := errors.New("enough")
 	visit := func(*timeline.Row) error { return enough }
-	if _, _, err := d.Changes(t.Context(), all(), begin, 10, visit); !errors.Is(err, enough) {
+	if _, _, err := d.VisitEventsAfter(t.Context(), all(), begin, 10, visit); !errors.Is(err, enough) {
 		t.Errorf("changes: %v", err)
 	}
 	if _, err := d.List(t.Context(), all(), timeline.Query{Limit: 10}, visit); !errors.Is(err, enough) {

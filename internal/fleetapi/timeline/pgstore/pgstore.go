@@ -71,8 +71,8 @@ const insertOwn = given + `, stored as (` + stored + returned + `) ` + changed
 // digests selects the stored digests of known events.
 const digests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
-// insertParams returns the parameters of insert.
-func insertParams(events []timeline.Event) []any {
+// buildInsertParams returns the parameters of insert.
+func buildInsertParams(events []timeline.Event) []any {
 	n := len(events)
 	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
 	failed, dryRun := make([]bool, n), make([]bool, n)
@@ -98,24 +98,26 @@ func insertParams(events []timeline.Event) []any {
 	return append(args, failed, dryRun)
 }
 
-// Append stores events, whose keys differ, and returns the outcome of each.
-func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timeline.Event) ([]timeline.Outcome, error) {
+// AppendEvents stores events, whose keys differ, and returns the outcome of each.
+func (s *Store) AppendEvents(
+	ctx context.Context, scope timeline.Scope, events []timeline.Event,
+) (eventOutcomes []timeline.Outcome, err error) {
 	fresh := make(map[string]bool, len(events))
-	err := s.insertEvents(ctx, scope, events, fresh)
+	err = s.insertNewEvents(ctx, scope, events, fresh)
 	for range maxRouted {
-		if !routedAnew(err) {
+		if !isPartitionRoutingConflict(err) {
 			break
 		}
-		err = s.insertEvents(ctx, scope, events, fresh)
+		err = s.insertNewEvents(ctx, scope, events, fresh)
 	}
 	if err != nil {
-		return nil, wrapError(err, "append %d change events", len(events))
+		return nil, wrapAndMarkUnavailable(err, "append %d change events", len(events))
 	}
 	outcomes := make([]timeline.Outcome, len(events))
 	if len(fresh) == len(events) {
 		return outcomes, nil
 	}
-	kept, err := s.storedDigests(ctx, scope, events, fresh)
+	kept, err := s.readStoredDigests(ctx, scope, events, fresh)
 	if err != nil {
 		return nil, err
 	}
@@ -131,14 +133,14 @@ func (s *Store) Append(ctx context.Context, scope timeline.Scope, events []timel
 	return outcomes, nil
 }
 
-// insertEvents inserts events and records which keys are fresh. It takes one round trip and is one
+// insertNewEvents inserts events and records the inserted keys. It takes one round trip and is one
 // transaction. It may be sent twice after a dead connection, which is safe because of the keys.
-func (s *Store) insertEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) error {
-	args := insertParams(events)
-	return s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
-		clear(fresh)
+func (s *Store) insertNewEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, insertedKeys map[string]bool) error {
+	args := buildInsertParams(events)
+	return s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+		clear(insertedKeys)
 		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
-			return eachOf(rows, pgx.RowTo[string], func(key string) { fresh[key] = true })
+			return visitEachRow(rows, pgx.RowTo[string], func(key string) { insertedKeys[key] = true })
 		})
 	})
 }
@@ -146,82 +148,84 @@ func (s *Store) insertEvents(ctx context.Context, scope timeline.Scope, events [
 // maxRouted is the maximum number of retries of an insert whose partition changed.
 const maxRouted = 5
 
-// routedAnew reports whether an event was routed to the default partition while its own partition
+// isPartitionRoutingConflict reports whether an event was routed to the default partition while its own partition
 // was created. The constraint in this error has no name.
-func routedAnew(err error) bool {
+func isPartitionRoutingConflict(err error) bool {
 	const checkViolation = "23514"
-	return postgres.Code(err) == checkViolation && postgres.Constraint(err) == ""
+	return postgres.SQLState(err) == checkViolation && postgres.ViolatedConstraint(err) == ""
 }
 
-// storedDigests returns the stored digests of the events that are not fresh.
-func (s *Store) storedDigests(ctx context.Context, scope timeline.Scope, events []timeline.Event, fresh map[string]bool) (map[string]string, error) {
+// readStoredDigests returns the stored digests of the events whose keys are not excluded.
+func (s *Store) readStoredDigests(
+	ctx context.Context, scope timeline.Scope, events []timeline.Event, excludedKeys map[string]bool,
+) (digestByKey map[string]string, err error) {
 	var keys, tenants []string
 	for i := range events {
-		if key := events[i].Key.String(); !fresh[key] {
+		if key := events[i].Key.String(); !excludedKeys[key] {
 			keys, tenants = append(keys, key), append(tenants, events[i].Tenant)
 		}
 	}
 	type known struct{ Key, Digest string }
 	kept := make(map[string]string, len(keys))
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err = s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(digests, keys, tenants).Query(func(rows pgx.Rows) error {
-			return eachOf(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
+			return visitEachRow(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
 		})
 	})
 	if err != nil {
-		return nil, wrapError(err, "find duplicates of %d change events", len(keys))
+		return nil, wrapAndMarkUnavailable(err, "find duplicates of %d change events", len(keys))
 	}
 	return kept, nil
 }
 
-// InsertInTx inserts events in a transaction of the caller, whose scope must include them. Their keys
+// InsertEventsInTx inserts events in a transaction of the caller, whose scope must include them. Their keys
 // are not stored, because these events are never repeated.
-func InsertInTx(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
+func InsertEventsInTx(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insertOwn, insertParams(events)...); err != nil {
+	if _, err := tx.Exec(ctx, insertOwn, buildInsertParams(events)...); err != nil {
 		return fmt.Errorf("store %d change events: %w", len(events), err)
 	}
 	return nil
 }
 
-// UnknownClusters returns the names that no cluster in the scope has.
-func (s *Store) UnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
+// FindUnknownClusters returns the names that no cluster in the scope has.
+func (s *Store) FindUnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
 	var unknown []string
-	err := s.pool.RunBatch(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		unknown = nil
 		b.Queue(db.UnknownClusters, names).Query(func(rows pgx.Rows) error {
-			return eachOf(rows, pgx.RowTo[string], func(name string) { unknown = append(unknown, name) })
+			return visitEachRow(rows, pgx.RowTo[string], func(name string) { unknown = append(unknown, name) })
 		})
 	})
 	if err != nil {
-		return nil, wrapError(err, "find %d clusters", len(names))
+		return nil, wrapAndMarkUnavailable(err, "find %d clusters", len(names))
 	}
 	return unknown, nil
 }
 
-// scopeOf converts a scope into that of package postgres.
-func scopeOf(s timeline.Scope) postgres.Scope {
-	if s.All {
+// toPostgresScope converts a scope into that of package postgres.
+func toPostgresScope(scope timeline.Scope) postgres.Scope {
+	if scope.All {
 		return postgres.Scope{Role: postgres.RoleAllTenants}
 	}
-	return postgres.Scope{Tenant: s.Tenant}
+	return postgres.Scope{Tenant: scope.Tenant}
 }
 
-// eachOf calls visit for every row.
-func eachOf[T any](rows pgx.Rows, to pgx.RowToFunc[T], visit func(T)) error {
-	list, err := pgx.CollectRows(rows, to)
+// visitEachRow calls visit for every row.
+func visitEachRow[T any](rows pgx.Rows, scan pgx.RowToFunc[T], visit func(T)) error {
+	list, err := pgx.CollectRows(rows, scan)
 	for _, item := range list {
 		visit(item)
 	}
 	return err
 }
 
-// wrapError adds the attempted operation to an error. It also marks connection errors, so that
+// wrapAndMarkUnavailable adds the attempted operation to an error. It also marks connection errors, so that
 // callers need not know PostgreSQL.
-func wrapError(err error, format string, args ...any) error {
-	err = fmt.Errorf(format+": %w", append(args, err)...)
+func wrapAndMarkUnavailable(err error, operationFormat string, args ...any) error {
+	err = fmt.Errorf(operationFormat+": %w", append(args, err)...)
 	if errors.Is(err, postgres.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", timeline.ErrUnavailable, err)
 	}
@@ -231,21 +235,21 @@ func wrapError(err error, format string, args ...any) error {
 // errOtherHistory means that the feed belongs to another history of the database.
 var errOtherHistory = errors.New("the timeline belongs to another database")
 
-func parseEpoch(text string, isCurrent bool) (uuid.UUID, error) {
+func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err error) {
 	if !isCurrent {
 		return uuid.UUID{}, errOtherHistory
 	}
-	return uuid.Parse(text)
+	return uuid.Parse(epochText)
 }
 
-// readFeedRenewingEpoch runs a read of the feed. If the database has been restored since, it starts a new feed and
+// retryReadAfterEpochRenewal runs a read of the feed. If the database has been restored since, it starts a new feed and
 // runs the read again.
-func (s *Store) readFeedRenewingEpoch(ctx context.Context, read func() error) error {
+func (s *Store) retryReadAfterEpochRenewal(ctx context.Context, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
-	if err := s.pool.RunBatch(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
+	if err := s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
 		return fmt.Errorf("start a new feed of change events: %w", err)
 	}
 	return read()

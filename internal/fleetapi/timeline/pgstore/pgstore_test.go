@@ -92,7 +92,7 @@ func (d *database) append(t *testing.T, events ...timeline.Event) []timeline.Out
 // appendIn appends events within a scope.
 func (d *database) appendIn(t *testing.T, scope timeline.Scope, events ...timeline.Event) []timeline.Outcome {
 	t.Helper()
-	got, err := d.Append(t.Context(), scope, events)
+	got, err := d.AppendEvents(t.Context(), scope, events)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestAppendAtOnce(t *testing.T) {
 					}
 					batch = append(batch, event(fmt.Sprint(n), time.Minute))
 				}
-				got, err := d.Append(t.Context(), all(), batch)
+				got, err := d.AppendEvents(t.Context(), all(), batch)
 				if err != nil {
 					return err
 				}
@@ -217,7 +217,7 @@ func TestTenants(t *testing.T) {
 			wantEqual(t, "by field: "+c.reason, c.want, d.listOf(t, c.scope, timeline.Filter{Field: "spec"}))
 			got := []string{}
 			at := watch.Cursor{Epoch: d.horizon(t).Epoch}
-			if _, _, err := d.Changes(t.Context(), c.scope, at, 100, func(r *timeline.Row) error {
+			if _, _, err := d.VisitEventsAfter(t.Context(), c.scope, at, 100, func(r *timeline.Row) error {
 				got = append(got, r.Node)
 				return nil
 			}); err != nil {
@@ -226,7 +226,7 @@ func TestTenants(t *testing.T) {
 			wantEqual(t, c.reason, c.want, got)
 		})
 	}
-	if _, err := d.Append(t.Context(), red(), []timeline.Event{event("x", 0), {Key: uuid.New(), Tenant: "blue", Payload: []byte("{}")}}); err == nil {
+	if _, err := d.AppendEvents(t.Context(), red(), []timeline.Event{event("x", 0), {Key: uuid.New(), Tenant: "blue", Payload: []byte("{}")}}); err == nil {
 		t.Error("a tenant has told an event of another's")
 	}
 	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all())))
@@ -243,7 +243,7 @@ func TestKeysOfAnotherTenant(t *testing.T) {
 			"insert into timeline.change_key (key, tenant, digest, at) values ('"+uuid.NewString()+"', '"+tenant+"', gen_random_uuid(), now())")
 		return err
 	}
-	if err := insert("blue"); postgres.Code(err) != "42501" {
+	if err := insert("blue"); postgres.SQLState(err) != "42501" {
 		t.Errorf("a key is inserted for another tenant: %v", err)
 	}
 	if err := insert("red"); err != nil {
@@ -270,7 +270,7 @@ func TestNobodyChangesAnEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, role := range []string{"fleet_api", "fleet_api_all_tenants"} {
 				_, err := connect(t, d.url).Exec(t.Context(), "set role "+role+"; "+sql)
-				if postgres.Code(err) != "42501" {
+				if postgres.SQLState(err) != "42501" {
 					t.Errorf("%s: %v", role, err)
 				}
 			}
@@ -410,13 +410,13 @@ func TestUnknownClusters(t *testing.T) {
 	d.exec(t, `insert into tenant.resources (id, kind, tenant, name, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)
 		values (gen_random_uuid(), 'Cluster', 'red', 'eu-1', '{}', 1, now(), now(), 'NotReady', now(), now())`)
 	for _, scope := range []timeline.Scope{red(), all()} {
-		got, err := d.UnknownClusters(t.Context(), scope, []string{"eu-1", "eu-2"})
+		got, err := d.FindUnknownClusters(t.Context(), scope, []string{"eu-1", "eu-2"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantEqual(t, fmt.Sprint(scope), []string{"eu-2"}, got)
 	}
-	got, err := d.UnknownClusters(t.Context(), timeline.Scope{Tenant: "blue"}, []string{"eu-1"})
+	got, err := d.FindUnknownClusters(t.Context(), timeline.Scope{Tenant: "blue"}, []string{"eu-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +427,7 @@ func TestUnavailable(t *testing.T) {
 	pool := pgtest.Open(t, pgtest.NewDatabaseURL(t))
 	ctx, s := t.Context(), pgstore.New(pool)
 	pool.Close()
-	_, err := s.Append(ctx, all(), []timeline.Event{event("a", 0)})
+	_, err := s.AppendEvents(ctx, all(), []timeline.Event{event("a", 0)})
 	if err == nil || errors.Is(err, timeline.ErrCursorExpired) {
 		t.Errorf("got %v", err)
 	}

@@ -28,29 +28,29 @@ const byField = ` join timeline.changed_field f on f.at = e.at and f.seq = e.seq
 // otherwise collect and sort all events of a node.
 const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
 
-// A clause is a piece of SQL under construction, with its parameters.
-type clause struct {
+// A sqlBuilder is a piece of SQL under construction, with its parameters.
+type sqlBuilder struct {
 	sql  strings.Builder
 	args []any
 }
 
 // writeSQL appends trusted SQL.
-func (c *clause) writeSQL(parts ...string) {
+func (c *sqlBuilder) writeSQL(parts ...string) {
 	for _, p := range parts {
 		c.sql.WriteString(p)
 	}
 }
 
 // addArg adds a parameter and returns its placeholder.
-func (c *clause) addArg(v any, sqlType string) string {
-	c.args = append(c.args, v)
+func (c *sqlBuilder) addArg(value any, sqlType string) (placeholder string) {
+	c.args = append(c.args, value)
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// pageStatement returns the statement that reads a page. The pages of several clusters are merged,
+// buildPageQuery returns the statement that reads a page. The pages of several clusters are merged,
 // each read in the order of its index; otherwise a page would read the events of all clusters.
-func pageStatement(q *timeline.Query) *clause {
-	c := new(clause)
+func buildPageQuery(q *timeline.Query) *sqlBuilder {
+	c := new(sqlBuilder)
 	from := q.NotBefore
 	if q.Since.After(from) {
 		from = q.Since
@@ -76,7 +76,7 @@ func pageStatement(q *timeline.Query) *clause {
 		f.Clusters = nil
 		c.writeSQL(" and e.cluster = of_cluster.name")
 	}
-	c.writeConditions(&f)
+	c.writeFilterConditions(&f)
 	limit := c.addArg(q.Limit, "bigint")
 	c.writeSQL(" order by ", of, "at desc, ", of, "seq desc limit ", limit)
 	if merged {
@@ -85,15 +85,15 @@ func pageStatement(q *timeline.Query) *clause {
 	return c
 }
 
-// writeConditions appends the conditions of a filter, except for its times.
-func (c *clause) writeConditions(q *timeline.Filter) {
-	if q.Field != "" {
-		c.writeSQL(" and f.field = ", c.addArg(q.Field, "text"))
+// writeFilterConditions appends the conditions of a filter, except for its times.
+func (c *sqlBuilder) writeFilterConditions(filter *timeline.Filter) {
+	if filter.Field != "" {
+		c.writeSQL(" and f.field = ", c.addArg(filter.Field, "text"))
 	}
-	if len(q.Clusters) == 1 {
-		c.writeSQL(" and e.cluster = ", c.addArg(q.Clusters[0], "text"))
+	if len(filter.Clusters) == 1 {
+		c.writeSQL(" and e.cluster = ", c.addArg(filter.Clusters[0], "text"))
 	}
-	for _, f := range []struct{ column, want string }{{"node", q.Node}, {"subject", q.Subject}, {"session", q.Session}} {
+	for _, f := range []struct{ column, want string }{{"node", filter.Node}, {"subject", filter.Subject}, {"session", filter.Session}} {
 		if f.want != "" { // the index covers only values that are not empty
 			c.writeSQL(" and e.", f.column, " = ", c.addArg(f.want, "text"), " and e.", f.column, " <> ''")
 		}
@@ -102,29 +102,31 @@ func (c *clause) writeConditions(q *timeline.Filter) {
 		column string
 		want   []string
 		single bool // written above
-	}{{"cluster", q.Clusters, len(q.Clusters) == 1}, {"actor", q.Actors, false}, {"source", q.Sources, false}, {"action", q.Actions, false}} {
+	}{{"cluster", filter.Clusters, len(filter.Clusters) == 1}, {"actor", filter.Actors, false}, {"source", filter.Sources, false}, {"action", filter.Actions, false}} {
 		if len(f.want) > 0 && !f.single {
 			c.writeSQL(" and e.", f.column, " = any(", c.addArg(f.want, "text[]"), ")")
 		}
 	}
-	if q.Outcome != "" {
-		c.writeSQL(" and e.failed = ", c.addArg(q.Outcome == changeevent.OutcomeFailed, "boolean"))
+	if filter.Outcome != "" {
+		c.writeSQL(" and e.failed = ", c.addArg(filter.Outcome == changeevent.OutcomeFailed, "boolean"))
 	}
-	if q.DryRun != nil {
-		c.writeSQL(" and e.dry_run = ", c.addArg(*q.DryRun, "boolean"))
+	if filter.DryRun != nil {
+		c.writeSQL(" and e.dry_run = ", c.addArg(*filter.DryRun, "boolean"))
 	}
-	if q.Text != "" {
-		c.writeSQL(` and strpos(lower(concat(e.payload->>'summary', E'\n', e.payload->>'reason')), lower(`, c.addArg(q.Text, "text"), ")) > 0")
+	if filter.Text != "" {
+		c.writeSQL(` and strpos(lower(concat(e.payload->>'summary', E'\n', e.payload->>'reason')), lower(`, c.addArg(filter.Text, "text"), ")) > 0")
 	}
 }
 
 // List calls visit for the events of a page.
-func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error) (live watch.Cursor, err error) {
+func (s *Store) List(
+	ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error,
+) (live watch.Cursor, err error) {
 	v := visitor{visit: visit}
-	statement := pageStatement(&q)
-	err = s.readFeedRenewingEpoch(ctx, func() error {
-		return s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
-			queueHorizon(b, &live)
+	statement := buildPageQuery(&q)
+	err = s.retryReadAfterEpochRenewal(ctx, func() error {
+		return s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+			queueReadLatestCursor(b, &live)
 			b.Queue(inOrder)
 			b.Queue(statement.sql.String(), statement.args...).Query(v.visitRows)
 		})
@@ -133,7 +135,7 @@ func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query
 	case v.err != nil:
 		return watch.Cursor{}, v.err
 	case err != nil:
-		return watch.Cursor{}, wrapError(err, "list change events")
+		return watch.Cursor{}, wrapAndMarkUnavailable(err, "list change events")
 	}
 	return live, nil
 }
@@ -142,25 +144,27 @@ func (s *Store) List(ctx context.Context, scope timeline.Scope, q timeline.Query
 const changes = selected + ` where e.feed = (select f.no from timeline.feed f) and (e.xact, e.seq) > ($1, $2)
 	and e.xact < pg_snapshot_xmin(pg_current_snapshot()) order by e.feed, e.xact, e.seq limit $3`
 
-// Changes calls visit for the settled events after a cursor, in the order of arrival.
-func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after watch.Cursor, limit int, visit func(*timeline.Row) error) (next watch.Cursor, more bool, err error) {
+// VisitEventsAfter calls visit for the settled events after a cursor, in the order of arrival.
+func (s *Store) VisitEventsAfter(
+	ctx context.Context, scope timeline.Scope, cursor watch.Cursor, limit int, visit func(*timeline.Row) error,
+) (next watch.Cursor, hasMore bool, err error) {
 	v := visitor{visit: visit}
-	next = after
+	next = cursor
 	// Most polls find nothing, and checking costs less than reading.
-	err = s.readFeedRenewingEpoch(ctx, func() error {
-		return s.pool.RunBatch(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueBounds(b, after, &more) })
+	err = s.retryReadAfterEpochRenewal(ctx, func() error {
+		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueCheckForNewEvents(b, cursor, &hasMore) })
 	})
-	if err == nil && more {
-		err = s.pool.ReadSnapshot(ctx, scopeOf(scope), func(b *pgx.Batch) {
+	if err == nil && hasMore {
+		err = s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 			var there bool
 			var horizon watch.Cursor
-			queueBounds(b, after, &there)
-			queueHorizon(b, &horizon)
-			b.Queue(changes, after.Xact, after.Seq, limit).Query(func(rows pgx.Rows) error {
+			queueCheckForNewEvents(b, cursor, &there)
+			queueReadLatestCursor(b, &horizon)
+			b.Queue(changes, cursor.Xact, cursor.Seq, limit).Query(func(rows pgx.Rows) error {
 				if err := v.visitRows(rows); err != nil {
 					return err
 				}
-				if more = v.rows == limit; more {
+				if hasMore = v.rows == limit; hasMore {
 					next.Position = v.last
 				} else if next.Compare(horizon.Position) < 0 {
 					next.Position = horizon.Position // past the events of other scopes
@@ -175,48 +179,48 @@ func (s *Store) Changes(ctx context.Context, scope timeline.Scope, after watch.C
 	case errors.Is(err, timeline.ErrCursorExpired), errors.Is(err, errOtherHistory):
 		return watch.Cursor{}, false, timeline.ErrCursorExpired
 	case err != nil:
-		return watch.Cursor{}, false, wrapError(err, "read new change events")
+		return watch.Cursor{}, false, wrapAndMarkUnavailable(err, "read new change events")
 	}
-	return next, more, nil
+	return next, hasMore, nil
 }
 
-// Horizon returns the cursor after all events that are settled now.
-func (s *Store) Horizon(ctx context.Context) (at watch.Cursor, err error) {
-	err = s.readFeedRenewingEpoch(ctx, func() error {
-		return s.pool.RunBatch(ctx, scopeOf(timeline.Scope{}), func(b *pgx.Batch) { queueHorizon(b, &at) })
+// ReadLatestCursor returns the cursor after all events that are settled now.
+func (s *Store) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err error) {
+	err = s.retryReadAfterEpochRenewal(ctx, func() error {
+		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueReadLatestCursor(b, &latest) })
 	})
 	if err != nil {
-		return watch.Cursor{}, wrapError(err, "read the bounds of the change events")
+		return watch.Cursor{}, wrapAndMarkUnavailable(err, "read the bounds of the change events")
 	}
-	return at, nil
+	return latest, nil
 }
 
-// queueHorizon adds the read of the horizon to a batch.
-func queueHorizon(b *pgx.Batch, into *watch.Cursor) {
+// queueReadLatestCursor adds the read of the horizon to a batch.
+func queueReadLatestCursor(b *pgx.Batch, into *watch.Cursor) {
 	b.Queue(db.Horizon).QueryRow(func(row pgx.Row) error {
 		var r db.HorizonRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq); err != nil {
 			return err
 		}
-		id, err := parseEpoch(r.Epoch, r.Current)
+		id, err := parseEpochIfCurrent(r.Epoch, r.Current)
 		*into = watch.Cursor{Epoch: id, Position: watch.Position{Xact: r.Xact, Seq: r.Seq}}
 		return err
 	})
 }
 
-// queueBounds adds a check to a batch: whether there are events after a cursor. It fails for a
+// queueCheckForNewEvents adds a check to a batch: whether there are events after a cursor. It fails for a
 // cursor that cannot have been issued by now.
-func queueBounds(b *pgx.Batch, after watch.Cursor, more *bool) {
-	b.Queue(db.Bounds, after.Xact, after.Seq).QueryRow(func(row pgx.Row) error {
+func queueCheckForNewEvents(b *pgx.Batch, cursor watch.Cursor, hasNewEvents *bool) {
+	b.Queue(db.Bounds, cursor.Xact, cursor.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.BoundsRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Settled, &r.Known, &r.More); err != nil {
 			return err
 		}
-		id, err := parseEpoch(r.Epoch, r.Current)
-		if err == nil && (after.Epoch != id || after.Xact > r.Known) {
+		id, err := parseEpochIfCurrent(r.Epoch, r.Current)
+		if err == nil && (cursor.Epoch != id || cursor.Xact > r.Known) {
 			err = timeline.ErrCursorExpired
 		}
-		*more = r.More
+		*hasNewEvents = r.More
 		return err
 	})
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-func newRoller(pool *postgres.Pool, keys ...string) *pgstore.Roller {
-	return pgstore.NewRoller(pool, keys, slog.New(slog.DiscardHandler))
+func newRoller(pool *postgres.Pool, keys ...string) *pgstore.RollupCounter {
+	return pgstore.NewRollupCounter(pool, keys, slog.New(slog.DiscardHandler))
 }
 
 // countAll counts until the counts include everything that was committed before. A transaction of
 // another test may hold up the log for a moment, and so may one whose client is gone.
-func (d *database) countAll(t require, r *pgstore.Roller) {
+func (d *database) countAll(t require, r *pgstore.RollupCounter) {
 	t.Helper()
 	var began time.Time
 	if err := d.conn.QueryRow(t.Context(), "select clock_timestamp()").Scan(&began); err != nil {
@@ -124,8 +124,8 @@ func (d *database) actualReasons(t require) map[string]int {
 	var tenant, name, adapter, message string
 	var conditions []v1.AdapterCondition
 	_, err = pgx.ForEachRow(rows, []any{&tenant, &name, &adapter, &conditions}, func() error {
-		if c, failed := fleetapi.FailedReport(conditions); failed {
-			reason := fleetapi.NormalizeCondition(c, name)
+		if c, failed := fleetapi.FindFailedCondition(conditions); failed {
+			reason := fleetapi.NormalizeFailedCondition(c, name)
 			want[tenant+"|adapter:"+adapter+"|"+reason]++
 			want["|adapter:"+adapter+"|"+reason]++
 		}
@@ -140,7 +140,7 @@ func (d *database) actualReasons(t require) map[string]int {
 		t.Fatal(err)
 	}
 	_, err = pgx.ForEachRow(rows, []any{&tenant, &name, &message}, func() error {
-		reason := fleetapi.NormalizeReason(message, name)
+		reason := fleetapi.NormalizeMessage(message, name)
 		want[tenant+"|sync|"+reason]++
 		want["|sync|"+reason]++
 		return nil
@@ -175,7 +175,7 @@ type fleetUnderTest struct {
 
 	t      *testing.T
 	pool   *postgres.Pool
-	roller *pgstore.Roller
+	roller *pgstore.RollupCounter
 	held   pgx.Tx // an open transaction with a change of a row
 	heldID string
 	serial int
@@ -333,7 +333,7 @@ func TestRollersOfSeveralProcesses(t *testing.T) {
 	pool := pgtest.Open(t, d.url)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	rollers := []*pgstore.Roller{newRoller(pool, "region"), newRoller(pool, "region"), newRoller(pool, "region")}
+	rollers := []*pgstore.RollupCounter{newRoller(pool, "region"), newRoller(pool, "region"), newRoller(pool, "region")}
 	for _, r := range rollers {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -349,15 +349,17 @@ func TestRollersOfSeveralProcesses(t *testing.T) {
 		writers.Go(func() {
 			for i := range 25 {
 				r := newRecord("a", v1.KindCluster, fmt.Sprintf("row-%d-%d", w, i))
-				err := d.Update(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return tx.Insert(ctx, r) })
+				err := d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+					return tx.InsertAndRecordResource(ctx, r)
+				})
 				if err == nil && i%3 == 0 {
-					err = d.Update(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
-						l, err := tx.Lock(ctx, r.Key)
+					err = d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+						l, err := tx.LockAndReadResource(ctx, r.Key)
 						if err != nil {
 							return err
 						}
 						l.Record.Status.Phase = v1.PhaseReady
-						return tx.Save(ctx, &l.Record, nil)
+						return tx.SaveLockedResource(ctx, &l.Record, nil)
 					})
 				}
 				if err != nil {

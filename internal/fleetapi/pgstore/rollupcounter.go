@@ -30,14 +30,14 @@ const (
 	sweepInterval = time.Minute
 )
 
-// A Roller counts clusters, node pools and syncs for Store.Summary, from the change feed. Any number
+// A RollupCounter counts clusters, node pools and syncs for Store.Summary, from the change feed. Any number
 // of rollers may work on one database: while one is counting, the others have nothing to do.
 //
 // Each step is one transaction, which counts some changes and moves the position in the feed past
 // them. What a row was last counted as is remembered with the counts, so a row that is read again
 // does not count twice. If the feed no longer has the changes after the position, all rows are
 // counted anew, in steps of the same kind.
-type Roller struct {
+type RollupCounter struct {
 	pool *postgres.Pool
 	keys []string // label keys, saved by the first step
 	log  *slog.Logger
@@ -47,21 +47,23 @@ type Roller struct {
 	sweepAt time.Time
 }
 
-// NewRoller returns a roller that counts clusters by the values of the label keys. If rollers of
+// NewRollupCounter returns a roller that counts clusters by the values of the label keys. If rollers of
 // several processes have different keys, those of the process that started last count.
-func NewRoller(pool *postgres.Pool, labelKeys []string, log *slog.Logger) *Roller {
-	return &Roller{pool: pool, keys: append([]string{}, labelKeys...), log: log}
+func NewRollupCounter(pool *postgres.Pool, labelKeys []string, log *slog.Logger) *RollupCounter {
+	return &RollupCounter{pool: pool, keys: append([]string{}, labelKeys...), log: log}
 }
 
 // Run counts until ctx ends. It retries while the database is unavailable.
-func (r *Roller) Run(ctx context.Context) error { return r.runRounds(ctx, r.countOnce) }
+func (r *RollupCounter) Run(ctx context.Context) error {
+	return r.repeatRounds(ctx, r.countChangesAndSyncs)
+}
 
-// runRounds runs rounds until ctx ends. The next one begins after rollInterval, or at once if a round
+// repeatRounds runs rounds until ctx ends. The next one begins after rollInterval, or at once if a round
 // leaves something to count.
-func (r *Roller) runRounds(ctx context.Context, round func(context.Context) (more bool, err error)) error {
+func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.Context) (more bool, err error)) error {
 	for {
 		began := time.Now()
-		more, err := round(ctx)
+		more, err := runRound(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it stops
@@ -83,8 +85,8 @@ func (r *Roller) runRounds(ctx context.Context, round func(context.Context) (mor
 	}
 }
 
-// A rollState is the row of tenant.rollup.
-type rollState struct {
+// A rollupPosition is the row of tenant.rollup.
+type rollupPosition struct {
 	keys        []string
 	epoch       *string
 	after       watch.Position
@@ -92,30 +94,30 @@ type rollState struct {
 	recountID   *string
 }
 
-// countOnce counts changes and, once there are none left, the syncs. It reports whether there is
+// countChangesAndSyncs counts changes and, once there are none left, the syncs. It reports whether there is
 // more to count at once.
-func (r *Roller) countOnce(ctx context.Context) (more bool, err error) {
-	if more, err = r.runStep(ctx, r.countResources); err == nil && !more {
-		more, err = r.runStep(ctx, r.countSyncs)
+func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool, err error) {
+	if hasMore, err = r.runStepInLockedTx(ctx, r.countChangesOrRecount); err == nil && !hasMore {
+		hasMore, err = r.runStepInLockedTx(ctx, r.updateUnsyncedCounts)
 	}
 	if err != nil {
 		return false, fmt.Errorf("count resources: %w", err)
 	}
-	return more, nil
+	return hasMore, nil
 }
 
-// A rollStep reads before it writes. It reports whether there is more to count at once.
-type rollStep func(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error)
+// A countStep reads before it writes. It reports whether there is more to count at once.
+type countStep func(ctx context.Context, tx postgres.Tx, s *rollupPosition) (more bool, err error)
 
-// runStep runs a step in one transaction, unless another process is counting.
-func (r *Roller) runStep(ctx context.Context, step rollStep) (more bool, err error) {
-	err = readFeedRenewingEpoch(ctx, r.pool, func() error {
-		return r.pool.InTx(ctx, scopeOf(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
-			more, err = runStepInTx(ctx, tx, step)
+// runStepInLockedTx runs a step in one transaction, unless another process is counting.
+func (r *RollupCounter) runStepInLockedTx(ctx context.Context, step countStep) (hasMore bool, err error) {
+	err = retryReadAfterEpochRenewal(ctx, r.pool, func() error {
+		return r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
+			hasMore, err = runStepIfLockFree(ctx, tx, step)
 			return err
 		})
 	})
-	return more, err
+	return hasMore, err
 }
 
 // lockCounts locks the counts for the transaction, and reports whether it could. It keeps the planner
@@ -123,15 +125,15 @@ func (r *Roller) runStep(ctx context.Context, step rollStep) (more bool, err err
 const lockCounts = `select pg_try_advisory_xact_lock(hashtext('fleetloop tenant.rollup')),
 	set_config('jit', 'off', true), set_config('random_page_cost', '1.1', true), set_config('max_parallel_workers_per_gather', '0', true)`
 
-// runStepInTx reads the position and runs a step. The lock is an advisory one, because a lock on a
+// runStepIfLockFree reads the position and runs a step. The lock is an advisory one, because a lock on a
 // row would make the transaction one that writes before it has read.
-func runStepInTx(ctx context.Context, tx postgres.Tx, step rollStep) (more bool, err error) {
+func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (hasMore bool, err error) {
 	var locked bool
 	err = tx.QueryRow(ctx, lockCounts).Scan(&locked, nil, nil, nil)
 	if err != nil || !locked {
 		return false, err
 	}
-	var s rollState
+	var s rollupPosition
 	err = tx.QueryRow(ctx, `select label_keys, epoch, xact, seq, recount_kind, recount_id from tenant.rollup`).
 		Scan(&s.keys, &s.epoch, &s.after.Xact, &s.after.Seq, &s.recountKind, &s.recountID)
 	if err != nil {
@@ -140,62 +142,62 @@ func runStepInTx(ctx context.Context, tx postgres.Tx, step rollStep) (more bool,
 	return step(ctx, tx, &s)
 }
 
-// countResources counts the next changes, or the next rows of a recount.
-func (r *Roller) countResources(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error) {
-	expired, horizon, err := readRollHorizon(ctx, tx, s)
+// countChangesOrRecount counts the next changes, or the next rows of a recount.
+func (r *RollupCounter) countChangesOrRecount(ctx context.Context, tx postgres.Tx, at *rollupPosition) (hasMore bool, err error) {
+	expired, horizon, err := checkPositionInFeed(ctx, tx, at)
 	if err != nil {
 		return false, err
 	}
-	changedKeys := !r.saved && !slices.Equal(s.keys, r.keys)
+	changedKeys := !r.saved && !slices.Equal(at.keys, r.keys)
 	switch {
 	case expired || changedKeys:
 		if changedKeys {
-			s.keys = r.keys
+			at.keys = r.keys
 		}
-		r.log.InfoContext(ctx, "counting all resources anew", "label_keys", s.keys)
-		more, err = true, startRecount(ctx, tx, s.keys, horizon)
-	case s.recountKind != nil:
-		more, err = true, recountStep(ctx, tx, s)
+		r.log.InfoContext(ctx, "counting all resources anew", "label_keys", at.keys)
+		hasMore, err = true, startRecount(ctx, tx, at.keys, horizon)
+	case at.recountKind != nil:
+		hasMore, err = true, recountNextRows(ctx, tx, at)
 	default:
-		more, err = countChanges(ctx, tx, s)
+		hasMore, err = countNextChanges(ctx, tx, at)
 	}
 	r.saved = r.saved || err == nil
-	return more, err
+	return hasMore, err
 }
 
-// readRollHorizon returns the current end of the feed, and whether changes after the position are
+// checkPositionInFeed returns the current end of the feed, and whether changes after the position are
 // gone.
-func readRollHorizon(ctx context.Context, tx postgres.Tx, s *rollState) (expired bool, horizon watch.Cursor, err error) {
-	after := watch.Cursor{Position: s.after}
-	if s.epoch != nil {
-		if after.Epoch, err = uuid.Parse(*s.epoch); err != nil {
-			return false, horizon, fmt.Errorf("read the epoch of the counts: %w", err)
+func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition) (expired bool, feedEnd watch.Cursor, err error) {
+	after := watch.Cursor{Position: at.after}
+	if at.epoch != nil {
+		if after.Epoch, err = uuid.Parse(*at.epoch); err != nil {
+			return false, feedEnd, fmt.Errorf("read the epoch of the counts: %w", err)
 		}
 	}
 	var row db.FeedBoundsRow
 	var b pgx.Batch
-	queueBounds(&b, fleetapi.ChangeQuery{After: after}, func(bounds *db.FeedBoundsRow) error {
+	queueReadFeedBounds(&b, fleetapi.ChangeQuery{After: after}, func(bounds *db.FeedBoundsRow) error {
 		row = *bounds
 		return nil
 	})
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return false, horizon, fmt.Errorf("read the bounds of the change feed: %w", err)
+		return false, feedEnd, fmt.Errorf("read the bounds of the change feed: %w", err)
 	}
-	if horizon, err = horizonCursor(&row); err != nil {
-		return false, horizon, err
+	if feedEnd, err = newSettledCursor(&row); err != nil {
+		return false, feedEnd, err
 	}
-	_, err = horizonNotBefore(after, &row)
+	_, err = validateAndAdvanceCursor(after, &row)
 	if errors.Is(err, fleetapi.ErrCursorExpired) {
-		return true, horizon, nil
+		return true, feedEnd, nil
 	}
-	return false, horizon, err
+	return false, feedEnd, err
 }
 
 // startRecount moves the position to the end of the feed, and begins to count all rows. Until the
 // last of them is counted, the counts keep their age.
-func startRecount(ctx context.Context, tx postgres.Tx, keys []string, horizon watch.Cursor) error {
+func startRecount(ctx context.Context, tx postgres.Tx, labelKeys []string, feedEnd watch.Cursor) error {
 	_, err := tx.Exec(ctx, `update tenant.rollup set label_keys = $1, epoch = $2::uuid, xact = $3, seq = $4, recount_kind = $5, recount_id = $6::uuid`,
-		keys, horizon.Epoch.String(), horizon.Xact, horizon.Seq, v1.KindCluster, uuid.Nil.String())
+		labelKeys, feedEnd.Epoch.String(), feedEnd.Xact, feedEnd.Seq, v1.KindCluster, uuid.Nil.String())
 	if err != nil {
 		return fmt.Errorf("start to count all resources: %w", err)
 	}
@@ -210,9 +212,9 @@ const nextRows = `select id from (
 	(select id from tenant.rollup_rows where kind = $1 and id > $2::uuid order by id limit $3)
 ) both_rows order by id limit $3`
 
-// recountStep counts the next rows of a recount.
-func recountStep(ctx context.Context, tx postgres.Tx, s *rollState) error {
-	rows, err := tx.Query(ctx, nextRows, *s.recountKind, *s.recountID, rollBatch)
+// recountNextRows counts the next rows of a recount.
+func recountNextRows(ctx context.Context, tx postgres.Tx, at *rollupPosition) error {
+	rows, err := tx.Query(ctx, nextRows, *at.recountKind, *at.recountID, rollBatch)
 	if err != nil {
 		return fmt.Errorf("read the rows to count: %w", err)
 	}
@@ -222,12 +224,12 @@ func recountStep(ctx context.Context, tx postgres.Tx, s *rollState) error {
 	}
 	keys := rowKeys{ids: ids, kinds: make([]string, len(ids))}
 	for i := range keys.kinds {
-		keys.kinds[i] = *s.recountKind
+		keys.kinds[i] = *at.recountKind
 	}
-	if err := countRows(ctx, tx, keys, s.keys); err != nil {
+	if err := updateCountsOfRows(ctx, tx, keys, at.keys); err != nil {
 		return err
 	}
-	kind := s.recountKind
+	kind := at.recountKind
 	var last *string
 	switch {
 	case len(ids) == rollBatch:
@@ -252,21 +254,21 @@ const (
 	countedUntil = `select least(statement_timestamp(), (select min(changed_at) from tenant.resource_changes where xact >= pg_snapshot_xmin(pg_current_snapshot())))`
 )
 
-// countChanges counts the next changes of the feed.
-func countChanges(ctx context.Context, tx postgres.Tx, s *rollState) (more bool, err error) {
+// countNextChanges counts the next changes of the feed.
+func countNextChanges(ctx context.Context, tx postgres.Tx, at *rollupPosition) (hasMore bool, err error) {
 	// The time is read before the changes: those that settle in between are counted without it.
 	var until time.Time
 	if err := tx.QueryRow(ctx, countedUntil).Scan(&until); err != nil {
 		return false, fmt.Errorf("read the age of the change feed: %w", err)
 	}
-	rows, err := tx.Query(ctx, settledChanges, s.after.Xact, s.after.Seq, rollBatch)
+	rows, err := tx.Query(ctx, settledChanges, at.after.Xact, at.after.Seq, rollBatch)
 	if err != nil {
 		return false, fmt.Errorf("read the changes: %w", err)
 	}
 	var keys rowKeys
 	seen := map[fleetapi.Key]bool{}
 	var key fleetapi.Key
-	tag, err := pgx.ForEachRow(rows, []any{&s.after.Xact, &s.after.Seq, &key.Kind, &key.ID}, func() error {
+	tag, err := pgx.ForEachRow(rows, []any{&at.after.Xact, &at.after.Seq, &key.Kind, &key.ID}, func() error {
 		if !seen[key] && (key.Kind == v1.KindCluster || key.Kind == v1.KindNodePool) {
 			seen[key] = true
 			keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
@@ -276,22 +278,22 @@ func countChanges(ctx context.Context, tx postgres.Tx, s *rollState) (more bool,
 	if err != nil {
 		return false, fmt.Errorf("read the changes: %w", err)
 	}
-	if err := countRows(ctx, tx, keys, s.keys); err != nil {
+	if err := updateCountsOfRows(ctx, tx, keys, at.keys); err != nil {
 		return false, err
 	}
-	more = tag.RowsAffected() == rollBatch
-	update, args := "update tenant.rollup set xact = $1, seq = $2", []any{s.after.Xact, s.after.Seq}
-	if !more {
+	hasMore = tag.RowsAffected() == rollBatch
+	update, args := "update tenant.rollup set xact = $1, seq = $2", []any{at.after.Xact, at.after.Seq}
+	if !hasMore {
 		update, args = update+", as_of = $3", append(args, until)
 	}
 	if _, err := tx.Exec(ctx, update, args...); err != nil {
 		return false, fmt.Errorf("save the position in the change feed: %w", err)
 	}
-	return more, nil
+	return hasMore, nil
 }
 
-// sweepCounts removes counts that have become zero. They do no harm, so it does so rarely.
-func (r *Roller) sweepCounts(ctx context.Context, tx postgres.Tx) error {
+// deleteZeroCountsIfDue removes counts that have become zero. They do no harm, so it does so rarely.
+func (r *RollupCounter) deleteZeroCountsIfDue(ctx context.Context, tx postgres.Tx) error {
 	if time.Now().Before(r.sweepAt) {
 		return nil
 	}

@@ -27,25 +27,27 @@ const (
 	forgetBatch = 5000
 )
 
-// A Keeper creates the partitions for future events, and drops those that are older than the
+// A PartitionMaintainer creates the partitions for future events, and drops those that are older than the
 // retention. Any number of keepers may work on one database.
-type Keeper struct {
+type PartitionMaintainer struct {
 	pool      *postgres.Pool
 	retention time.Duration
 	log       *slog.Logger
-	metrics   keeperMetrics
+	metrics   maintainerMetrics
 
 	failures int
 }
 
-// keeperMetrics holds the metrics of keepers.
-type keeperMetrics struct {
+// maintainerMetrics holds the metrics of keepers.
+type maintainerMetrics struct {
 	kept, overdue prometheus.Gauge
 }
 
-// NewKeeper returns a keeper. A retention of zero means timeline.DefaultRetention.
-func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, reg prometheus.Registerer) (*Keeper, error) {
-	k := &Keeper{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: keeperMetrics{
+// NewPartitionMaintainer returns a keeper. A retention of zero means timeline.DefaultRetention.
+func NewPartitionMaintainer(
+	pool *postgres.Pool, retention time.Duration, log *slog.Logger, reg prometheus.Registerer,
+) (*PartitionMaintainer, error) {
+	k := &PartitionMaintainer{pool: pool, retention: cmp.Or(retention, timeline.DefaultRetention), log: log, metrics: maintainerMetrics{
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "fleetloop_timeline_last_maintenance_timestamp_seconds",
 			Help: "Unix time at which this process last completed the maintenance of the table of change events, in seconds; 0 before the first time. The maintenance creates the weekly partitions for new events and drops the expired partitions.",
@@ -63,10 +65,10 @@ func NewKeeper(pool *postgres.Pool, retention time.Duration, log *slog.Logger, r
 
 // Run runs a round at once and then periodically, until ctx ends. It retries while the database is
 // unavailable.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *PartitionMaintainer) Run(ctx context.Context) error {
 	for pause := time.Duration(0); backoff.Sleep(ctx, pause) == nil; {
 		pause = keepEvery
-		err := k.MaintainOnce(ctx)
+		err := k.MaintainPartitionsOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -85,19 +87,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// MaintainOnce runs one round of maintenance.
-func (k *Keeper) MaintainOnce(ctx context.Context) error {
+// MaintainPartitionsOnce runs one round of maintenance.
+func (k *PartitionMaintainer) MaintainPartitionsOnce(ctx context.Context) error {
 	// A restored database starts a new feed, the sooner the better: events stored before that do
 	// not reach streams.
-	if _, err := New(k.pool).Horizon(ctx); err != nil {
+	if _, err := New(k.pool).ReadLatestCursor(ctx); err != nil {
 		return err
 	}
 	var dropped []string
 	var overdue int32
-	err := k.pool.RunBatch(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
+	err := k.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{All: true}), func(b *pgx.Batch) {
 		dropped = nil
 		b.Queue(db.Keep, k.retention).Query(func(rows pgx.Rows) error {
-			return eachOf(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
+			return visitEachRow(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
 		})
 		b.Queue(db.OverdueWeeks, k.retention).QueryRow(func(row pgx.Row) error { return row.Scan(&overdue) })
 	})
@@ -109,7 +111,7 @@ func (k *Keeper) MaintainOnce(ctx context.Context) error {
 		k.log.InfoContext(ctx, "expired partitions dropped", "partitions", dropped)
 	}
 	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields, "deliveries": db.ForgetDeliveries} {
-		if err := k.deleteExpired(ctx, statement); err != nil {
+		if err := k.deleteExpiredInBatches(ctx, statement); err != nil {
 			return fmt.Errorf("delete the %s of expired change events: %w", what, err)
 		}
 	}
@@ -117,11 +119,11 @@ func (k *Keeper) MaintainOnce(ctx context.Context) error {
 	return nil
 }
 
-// deleteExpired runs a statement that deletes entries older than the retention, batch by batch.
-func (k *Keeper) deleteExpired(ctx context.Context, statement string) error {
+// deleteExpiredInBatches runs a statement that deletes entries older than the retention, batch by batch.
+func (k *PartitionMaintainer) deleteExpiredInBatches(ctx context.Context, deleteSQL string) error {
 	for gone := int32(forgetBatch); gone == forgetBatch; {
-		err := k.pool.RunBatch(ctx, scopeOf(timeline.Scope{All: true}), func(b *pgx.Batch) {
-			b.Queue(statement, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })
+		err := k.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{All: true}), func(b *pgx.Batch) {
+			b.Queue(deleteSQL, k.retention, forgetBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&gone) })
 		})
 		if err != nil {
 			return err
