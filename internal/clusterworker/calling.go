@@ -33,7 +33,9 @@ type outcome struct {
 func newResultOutcome(claim timedClaim, result Result) outcome {
 	return outcome{timedClaim: claim, result: result}
 }
+
 func newReleaseOutcome(claim timedClaim) outcome { return outcome{timedClaim: claim, fate: fateBack} }
+
 func newAbandonedOutcome(claim timedClaim) outcome {
 	return outcome{timedClaim: claim, fate: fateForgone}
 }
