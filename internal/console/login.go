@@ -138,8 +138,8 @@ func (l oidcLogin) redirectToSignInPage(w http.ResponseWriter, failureReason str
 	redirectUncached(w, l.console.base+"signin?failed="+url.QueryEscape(failureReason))
 }
 
-func redirectUncached(w http.ResponseWriter, url string) {
-	w.Header().Set("Location", url)
+func redirectUncached(w http.ResponseWriter, location string) {
+	w.Header().Set("Location", location)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusFound)
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// PolicyInputSchema returns the JSON Schema of the input of policies.
-func PolicyInputSchema() json.RawMessage { return slices.Clone(policySchema) }
+// InputSchema returns the JSON Schema of the input of policies.
+func InputSchema() json.RawMessage { return slices.Clone(policySchema) }
 
 // ExamplePolicyInput returns a complete input of policies: a Deployment in production that is scaled, at
 // the second evaluation.

@@ -152,7 +152,7 @@ func TestAtRest(t *testing.T) {
 	}
 	swapped := store.created[0]
 	swapped.Sealed = store.created[1].Sealed
-	if err := store.Create(t.Context(), swapped); err != nil {
+	if err := store.CreateSession(t.Context(), swapped); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.GetAndRecordUse(t.Context(), id); !errors.Is(err, session.ErrNone) {
@@ -169,7 +169,7 @@ type spy struct {
 	created []session.Record
 }
 
-func (s *spy) Create(ctx context.Context, r session.Record) error {
+func (s *spy) CreateSession(ctx context.Context, r session.Record) error {
 	s.created = append(s.created, r)
 	return s.MemoryStore.CreateSession(ctx, r)
 }
