@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 )
 
 func TestClassify(t *testing.T) {
@@ -66,7 +65,7 @@ func TestPods(t *testing.T) {
 		return &metav1.ObjectMeta{Annotations: annotations, OwnerReferences: owners}
 	}
 	owner := func(kind string, controller bool) metav1.OwnerReference {
-		return metav1.OwnerReference{Kind: kind, Name: "x", Controller: ptr.To(controller)}
+		return metav1.OwnerReference{Kind: kind, Name: "x", Controller: new(controller)}
 	}
 	for name, c := range map[string]struct {
 		pod        *metav1.ObjectMeta

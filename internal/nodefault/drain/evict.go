@@ -155,11 +155,11 @@ func (e *evictor) evictOrDeletePod(ctx context.Context, request *removalRequest)
 	if request.method != evicted {
 		return pods.Delete().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).Body(&how).MaxRetries(0).Do(ctx).Error()
 	}
-	eviction := &policyv1.Eviction{
+	body := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: request.pod.Namespace, Name: request.pod.Name}, DeleteOptions: &how,
 	}
-	return pods.Post().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).SubResource("eviction").Body(eviction).MaxRetries(0).Do(ctx).Error()
+	return pods.Post().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).SubResource("eviction").Body(body).MaxRetries(0).Do(ctx).Error()
 }
 
 // describeBlockedPod returns what blocks the removal of a pod.
