@@ -1,0 +1,332 @@
+package jsontemplate_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/fleetloop/fleetloop/internal/jsontemplate"
+)
+
+var errFunction = errors.New("function failed")
+
+// stdFuncs and funcs are the same functions, for text/template and for this package.
+var (
+	stdFuncs = template.FuncMap{
+		"same": func(v any) any { return v },
+		"none": func() any { return nil },
+		"fail": func(...any) (any, error) { return nil, errFunction },
+	}
+	funcs = map[string]jsontemplate.Func{
+		"same": func(args []any) (any, error) {
+			if err := jsontemplate.CheckArgs(args, 1, 1); err != nil {
+				return nil, err
+			}
+			return args[0], nil
+		},
+		"none": func(args []any) (any, error) { return nil, jsontemplate.CheckArgs(args, 0, 0) },
+		"fail": func([]any) (any, error) { return nil, errFunction },
+	}
+)
+
+// limitedWriter stops a template that would fill the memory.
+type limitedWriter struct{ strings.Builder }
+
+var errFull = errors.New("full")
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if w.Len()+len(p) > 1<<20 {
+		return 0, errFull
+	}
+	return w.Builder.Write(p)
+}
+
+func (w *limitedWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+
+// execute returns the output of this package. It skips templates that exceed a limit, because text/template has none.
+func execute(t testing.TB, text string, data any) (string, error) {
+	t.Helper()
+	tmpl, err := jsontemplate.Parse(text, jsontemplate.Config{Name: "main", Funcs: funcs, MaxIterations: 10_000})
+	if err != nil {
+		return "", err
+	}
+	var out limitedWriter
+	err = tmpl.Execute(&out, data)
+	if errors.Is(err, errFull) || err != nil && (strings.Contains(err.Error(), "more than 10000")) {
+		t.Skip(err)
+	}
+	return out.String(), err
+}
+
+func executeStandard(text string, data any) (string, error) {
+	tmpl, err := template.New("main").Funcs(stdFuncs).Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var out limitedWriter
+	err = tmpl.Execute(&out, data)
+	return out.String(), err
+}
+
+// compareWithStandard checks that both executors write the same or both fail.
+func compareWithStandard(t testing.TB, text string, data any) {
+	t.Helper()
+	got, err := execute(t, text, data)
+	want, wantErr := executeStandard(text, data)
+	if (err != nil) != (wantErr != nil) || got != want {
+		raw, _ := json.Marshal(data)
+		t.Fatalf("template %s\ndata %s\n got %q, %v\nwant %q, %v", text, raw, got, err, want, wantErr)
+	}
+}
+
+// Numbers of the sentinel have their own types.
+type (
+	floatNumber float64
+	digits      string
+)
+
+func (f floatNumber) String() string { return fmt.Sprintf("%.3f", float64(f)) }
+
+// A generator makes templates and data from the bytes of the fuzzer.
+type generator struct {
+	bytes []byte
+	b     strings.Builder
+	vars  []string
+	depth int
+	loops int
+}
+
+// choose returns a number below n. Without bytes it is 0.
+func (g *generator) choose(n int) int {
+	if len(g.bytes) == 0 {
+		return 0
+	}
+	c := int(g.bytes[0])
+	g.bytes = g.bytes[1:]
+	return c % n
+}
+
+func (g *generator) pick(texts ...string) string { return texts[g.choose(len(texts))] }
+
+func (g *generator) value(depth int) any {
+	n := 13
+	if depth == 0 {
+		n = 10
+	}
+	switch g.choose(n) {
+	case 1:
+		return g.choose(2) == 0
+	case 2:
+		return g.pick("", "a", "text", "<&\"'>", "é\x00\xff")
+	case 3:
+		return int64(g.choose(5) - 1)
+	case 4:
+		return float64(g.choose(9)-4) / 2
+	case 5:
+		return g.choose(4)
+	case 6:
+		return floatNumber(g.choose(3)) / 2
+	case 7:
+		return digits(g.pick("", "18446744073709551616"))
+	case 8:
+		return []any{}
+	case 9:
+		return map[string]any{}
+	case 10:
+		list := []any{}
+		for range g.choose(4) {
+			list = append(list, g.value(depth-1))
+		}
+		return slices.Clip(list) // slice of text/template shows what is behind the end
+	case 11, 12:
+		object := map[string]any{}
+		for range g.choose(5) {
+			object[g.pick("a", "b", "c", "d")] = g.value(depth - 1)
+		}
+		return object
+	}
+	return nil
+}
+
+func (g *generator) list() {
+	if g.depth > 4 {
+		return
+	}
+	g.depth++
+	for range g.choose(4) {
+		g.node()
+	}
+	g.depth--
+}
+
+func (g *generator) node() {
+	mark := len(g.vars)
+	switch g.choose(13) {
+	case 0:
+		g.b.WriteString(g.pick("text", " x ", "\n", "", "}}"))
+	case 1, 2, 3:
+		g.action(g.pick("", "- ") + g.pipeline())
+	case 4:
+		name := g.pick("$x", "$y")
+		g.action(name + g.pick(" := ", " = ") + g.pipeline())
+		g.vars = append(g.vars, name)
+	case 5:
+		g.branch("if", "if")
+		g.vars = g.vars[:mark]
+	case 6:
+		g.branch("with", "with")
+		g.vars = g.vars[:mark]
+	case 7, 8:
+		g.rangeLoop()
+		g.vars = g.vars[:mark]
+	case 9:
+		g.action(`template "` + g.pick("main", "t", "u", "nope") + `" ` + g.pick("", g.pipeline()))
+	case 10:
+		g.action(`define "` + g.pick("t", "u") + `"`)
+		g.body()
+	case 11:
+		g.action(`block "` + g.pick("t", "v") + `" ` + g.pipeline())
+		g.body()
+	case 12:
+		if g.loops > 0 {
+			g.action(g.pick("break", "continue"))
+		} else {
+			g.action("/* comment */")
+		}
+	}
+}
+
+// body writes the body of a template, which sees no variables, and its end.
+func (g *generator) body() {
+	vars, loops := g.vars, g.loops
+	g.vars, g.loops = nil, 0
+	g.list()
+	g.vars, g.loops = vars, loops
+	g.action("end")
+}
+
+func (g *generator) action(text string) { g.b.WriteString("{{" + text + g.pick("}}", " -}}")) }
+
+func (g *generator) branch(keyword, elseKeyword string) {
+	declare := g.pick("", "", "$x := ", "$x = ")
+	g.action(keyword + " " + declare + g.pipeline())
+	if declare != "" {
+		g.vars = append(g.vars, "$x")
+	}
+	g.list()
+	switch g.choose(3) {
+	case 1:
+		g.action("else")
+		g.list()
+	case 2:
+		g.action("else " + elseKeyword + " " + g.pipeline())
+		g.list()
+	}
+	g.action("end")
+}
+
+func (g *generator) rangeLoop() {
+	declare := g.pick("", "$x := ", "$x, $y := ", "$y, $x = ", "$x = ", "$x, $x := ")
+	g.action("range " + declare + g.pipeline())
+	if declare != "" {
+		g.vars = append(g.vars, "$x")
+	}
+	g.loops++
+	g.list()
+	g.loops--
+	if g.choose(2) == 1 {
+		g.action("else")
+		g.list()
+	}
+	g.action("end")
+}
+
+func (g *generator) pipeline() string {
+	text := g.command()
+	for range g.choose(3) {
+		text += " | " + g.function()
+	}
+	return text
+}
+
+func (g *generator) command() string {
+	switch g.choose(4) {
+	case 0:
+		return g.operand()
+	case 1:
+		return g.operand() + " " + g.operand()
+	}
+	return g.function()
+}
+
+func (g *generator) function() string {
+	name := g.pick("and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "index", "slice", "len", "print", "printf", "println",
+		"html", "js", "urlquery", "call", "same", "none", "fail", ".a", ".a.b", "$", "$.a", `printf "%v %T"`, `printf "%d|%s"`, "index .", "len .a", "eq .a")
+	var text strings.Builder
+	text.WriteString(name)
+	for range g.choose(4) {
+		text.WriteString(" " + g.operand())
+	}
+	return text.String()
+}
+
+func (g *generator) operand() string {
+	if g.depth < 9 && g.choose(4) == 3 {
+		g.depth++
+		defer func() { g.depth-- }()
+		return "(" + g.pipeline() + ")" + g.pick("", ".a", ".a.b")
+	}
+	if len(g.vars) > 0 && g.choose(3) == 2 {
+		return g.vars[g.choose(len(g.vars))] + g.pick("", ".a", ".b.c")
+	}
+	return g.pick(".", ".a", ".b", ".c", ".d", ".a.b", ".a.b.c", "$", "$.b", "nil", "true", "false", "0", "1", "2", "-1", "1.5", "1e3", "0x1F", "'a'",
+		"2i", "1+0i", "1_000", "9223372036854775808", `""`, `"a"`, `"b"`, "`raw`", `"%d"`, `"%v"`, "none", "none.a", "print.a")
+}
+
+// FuzzGenerated compares the executors with templates of a grammar.
+func FuzzGenerated(f *testing.F) {
+	f.Add([]byte("\x0b\x02\x00\x0b\x01\x02\x01\x03\x01\x07\x01\x0a\x02\x02\x02"))
+	f.Add([]byte{12, 4, 0, 3, 1, 2, 1, 5, 2, 10, 3, 2, 1, 3, 2, 1, 1, 3, 3, 1, 2, 0, 7, 2, 0, 1, 1, 3, 1, 0, 2})
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		g := generator{bytes: choices}
+		data := g.value(4)
+		for range 3 {
+			g.list()
+		}
+		compareWithStandard(t, g.b.String(), data)
+	})
+}
+
+// FuzzText compares the executors with any template.
+func FuzzText(f *testing.F) {
+	for _, c := range cases {
+		f.Add(c.text, c.data)
+	}
+	f.Fuzz(func(t *testing.T, text, raw string) {
+		var data any
+		if json.Unmarshal([]byte(raw), &data) != nil {
+			t.Skip("not JSON")
+		}
+		compareWithStandard(t, text, clipLists(data))
+	})
+}
+
+// clipLists removes the capacity behind the end of lists.
+func clipLists(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = clipLists(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = clipLists(v[i])
+		}
+		return slices.Clip(v)
+	}
+	return v
+}
