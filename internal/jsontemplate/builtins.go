@@ -7,27 +7,28 @@ import (
 )
 
 // builtins returns the functions of text/template, except and and or.
-func builtins() map[string]Func {
-	return map[string]Func{
-		"call":  func([]any) (any, error) { return nil, errors.New("a JSON value is not a function") },
-		"index": Index,
-		"slice": sliceValue,
-		"len":   lengthOf,
-		"not": func(args []any) (any, error) {
+func builtins() map[string]function {
+	text := func(f Func) function { return function{call: f, makesText: true} }
+	return map[string]function{
+		"html":     text(func(args []any) (any, error) { return template.HTMLEscaper(args...), nil }),
+		"js":       text(func(args []any) (any, error) { return template.JSEscaper(args...), nil }),
+		"urlquery": text(func(args []any) (any, error) { return template.URLQueryEscaper(args...), nil }),
+		"print":    text(func(args []any) (any, error) { return fmt.Sprint(args...), nil }),
+		"println":  text(func(args []any) (any, error) { return fmt.Sprintln(args...), nil }),
+		"printf":   text(printFormat),
+
+		"call":  {call: func([]any) (any, error) { return nil, errors.New("a JSON value is not a function") }},
+		"index": {call: Index},
+		"slice": {call: sliceValue},
+		"len":   {call: lengthOf},
+		"not": {call: func(args []any) (any, error) {
 			if err := CheckArgs(args, 1, 1); err != nil {
 				return nil, err
 			}
 			return !isTrue(args[0]), nil
-		},
+		}},
 
-		"html":     func(args []any) (any, error) { return template.HTMLEscaper(args...), nil },
-		"js":       func(args []any) (any, error) { return template.JSEscaper(args...), nil },
-		"urlquery": func(args []any) (any, error) { return template.URLQueryEscaper(args...), nil },
-		"print":    func(args []any) (any, error) { return fmt.Sprint(args...), nil },
-		"println":  func(args []any) (any, error) { return fmt.Sprintln(args...), nil },
-		"printf":   Printf,
-
-		"eq": isEqualToAny,
+		"eq": {call: isEqualToAny},
 		"ne": newComparison(func(a, b operand) (bool, error) { equal, err := a.equals(b); return !equal, err }),
 		"lt": newComparison(operand.less),
 		"le": newComparison(operand.lessOrEqual),
@@ -47,8 +48,8 @@ func CheckArgs(args []any, minimum, maximum int) error {
 	return fmt.Errorf("wrong number of args: want at least %d got %d", minimum, len(args))
 }
 
-// Printf implements printf: the first argument is the format.
-func Printf(args []any) (any, error) {
+// printFormat implements printf: the first argument is the format.
+func printFormat(args []any) (any, error) {
 	if err := CheckArgs(args, 1, -1); err != nil {
 		return nil, err
 	}

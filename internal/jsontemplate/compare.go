@@ -119,11 +119,11 @@ func isEqualToAny(args []any) (any, error) {
 	return false, nil
 }
 
-func newComparison(compare func(a, b operand) (bool, error)) Func {
-	return func(args []any) (any, error) {
+func newComparison(compare func(a, b operand) (bool, error)) function {
+	return function{call: func(args []any) (any, error) {
 		if err := CheckArgs(args, 2, 2); err != nil {
 			return nil, err
 		}
 		return compare(newOperand(args[0]), newOperand(args[1]))
-	}
+	}}
 }

@@ -144,11 +144,11 @@ func (e *execution) callFunction(dot any, call parse.Node, operands []parse.Node
 	n, _ := operands[0].(*parse.IdentifierNode)
 	args := operands[1:]
 	e.node = n
-	f := e.template.funcs[n.Ident]
-	if f == nil && (n.Ident == "and" || n.Ident == "or") {
+	f, ok := e.template.funcs[n.Ident]
+	if !ok && (n.Ident == "and" || n.Ident == "or") {
 		return e.evalAndOr(dot, n, args, previous)
 	}
-	if f == nil {
+	if !ok {
 		return nil, e.errorf("%q is not a defined function", n.Ident)
 	}
 	values := make([]any, 0, len(args)+1)
@@ -162,7 +162,10 @@ func (e *execution) callFunction(dot any, call parse.Node, operands []parse.Node
 	if _, none := previous.(noValue); !none {
 		values = append(values, previous)
 	}
-	v, err := f(values)
+	v, err := f.call(values)
+	if err == nil && f.makesText {
+		err = e.countText(v)
+	}
 	if err != nil {
 		e.node = call
 		return nil, e.errorf("error calling %s: %w", n.Ident, err)

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"text/template/parse"
 )
 
@@ -41,19 +40,35 @@ type Config struct {
 	// MaxIterations is the maximum number of loop iterations and template calls of an execution.
 	// Zero means no limit.
 	MaxIterations int
+
+	// MaxText is the maximum length of a text that print, printf, println, html, js and urlquery
+	// return, in bytes. All of them together return at most 16 times as much. Otherwise the
+	// execution fails with ErrTextTooLong. Zero means no limit.
+	MaxText int
 }
+
+// ErrTextTooLong is the error of a function whose text exceeds the limit.
+var ErrTextTooLong = errors.New("functions return too much text")
+
+// textsPerExecution is the maximum length of all texts of an execution, as a multiple of MaxText.
+const textsPerExecution = 16
 
 // A Template is a parsed template. It is safe for concurrent use.
 type Template struct {
-	name          string
-	trees         map[string]*parse.Tree
-	funcs         map[string]Func
-	maxIterations int
+	config Config // Funcs is not used
+	trees  map[string]*parse.Tree
+	funcs  map[string]function
+}
+
+// A function is a Func of a caller or of this package.
+type function struct {
+	call      Func
+	makesText bool // the text is counted
 }
 
 // Parse parses a template.
 func Parse(text string, c Config) (*Template, error) {
-	t := (&Template{name: c.Name, maxIterations: c.MaxIterations}).WithFuncs(c.Funcs)
+	t := (&Template{config: c}).WithFuncs(c.Funcs)
 	names := map[string]any{"and": true, "or": true} // the executor implements them, as they skip arguments
 	for name := range t.funcs {
 		names[name] = true
@@ -70,12 +85,14 @@ func Parse(text string, c Config) (*Template, error) {
 func (t *Template) WithFuncs(funcs map[string]Func) *Template {
 	other := *t
 	other.funcs = builtins()
-	maps.Copy(other.funcs, funcs)
+	for name, f := range funcs {
+		other.funcs[name] = function{call: f}
+	}
 	return &other
 }
 
 // Tree returns the parse tree of the template. A caller may change the tree before the first execution.
-func (t *Template) Tree() *parse.Tree { return t.trees[t.name] }
+func (t *Template) Tree() *parse.Tree { return t.trees[t.config.Name] }
 
 // Execute writes the output of the template for data. After an error, a part of the output may have
 // been written. Errors of w are returned unchanged.
@@ -94,6 +111,7 @@ type execution struct {
 	vars       []variable
 	depth      int
 	iterations int
+	textBytes  int // length of the texts that functions returned
 }
 
 type variable struct {
@@ -146,9 +164,19 @@ func (e *execution) findVariable(name string) (*variable, error) {
 
 // countIteration counts a loop iteration or the call of a template.
 func (e *execution) countIteration(n parse.Node) error {
-	if e.iterations++; e.template.maxIterations > 0 && e.iterations > e.template.maxIterations {
+	if e.iterations++; e.template.config.MaxIterations > 0 && e.iterations > e.template.config.MaxIterations {
 		e.node = n
-		return e.errorf("more than %d loop iterations and template calls", e.template.maxIterations)
+		return e.errorf("more than %d loop iterations and template calls", e.template.config.MaxIterations)
+	}
+	return nil
+}
+
+// countText counts a text that a function returned.
+func (e *execution) countText(text any) error {
+	limit := e.template.config.MaxText
+	s, _ := text.(string)
+	if e.textBytes += len(s); limit > 0 && (len(s) > limit || e.textBytes > textsPerExecution*limit) {
+		return ErrTextTooLong
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package jsontemplate_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -198,6 +199,30 @@ func TestRunsForever(t *testing.T) {
 	}
 	if err := tmpl.Execute(&strings.Builder{}, nil); err == nil || !strings.Contains(err.Error(), "nested more than 10000 deep") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestMaxText(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	for text, long := range map[string]bool{
+		`{{printf "%100d" 1}}`:                                      false,
+		`{{printf "%101d" 1}}`:                                      true,
+		`{{$x := printf "%100d" 1}}{{println $x}}`:                  true,
+		`{{range 16}}{{$x := printf "%100d" 1}}{{end}}`:             false,
+		`{{range 16}}{{$x := printf "%100d" 1}}{{end}}{{print 1}}`:  true,
+		`{{range 101}}{{$x := same "aaaaaaaaaaaaaaaaaaaa"}}{{end}}`: false,
+		`{{html "&&&&&&&&&&&&&&&&&&&&&"}}`:                          true,
+		`{{js "&&&&&&&&&&&&&&&&&&&&&"}}`:                            true,
+		`{{urlquery "&&&&&&&&&&&&&&&&&&&&&&&&&&&&&&&&&&"}}`:         true,
+	} {
+		tmpl, err := jsontemplate.Parse(text, jsontemplate.Config{Name: "main", Funcs: funcs, MaxText: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tmpl.Execute(&strings.Builder{}, nil); errors.Is(err, jsontemplate.ErrTextTooLong) != long {
+			t.Errorf("%s: %v, want ErrTextTooLong: %v", text, err, long)
+		}
 	}
 }
 
