@@ -166,7 +166,7 @@ func (e *execution) findVariable(name string) (*variable, error) {
 func (e *execution) countIteration(n parse.Node) error {
 	if e.iterations++; e.template.config.MaxIterations > 0 && e.iterations > e.template.config.MaxIterations {
 		e.node = n
-		return e.errorf("more than %d loop iterations and template calls", e.template.config.MaxIterations)
+		return e.errorf("more than %d loop iterations", e.template.config.MaxIterations)
 	}
 	return nil
 }
