@@ -3,6 +3,7 @@ package jsontemplate
 import (
 	"errors"
 	"fmt"
+	"math"
 	"text/template" // only its escaping functions, which do not link the executor
 )
 
@@ -106,11 +107,14 @@ func convertIndex(v any, maximum int) (int, error) {
 	if o.kind != kindInt && o.kind != kindUint {
 		return 0, fmt.Errorf("cannot index slice/array with type %T", v)
 	}
-	// One of o.i and o.u is zero.
-	if o.i < 0 || o.i > int64(maximum) || o.u > uint64(max(maximum, 0)) {
+	i := o.i
+	if o.kind == kindUint {
+		i = int64(min(o.u, math.MaxInt64)) //nolint:gosec // it fits
+	}
+	if i < 0 || i > int64(maximum) {
 		return 0, fmt.Errorf("index out of range: %v", v)
 	}
-	return max(int(o.i), int(o.u)), nil
+	return int(i), nil
 }
 
 // sliceValue implements slice: x[1:2:3] is slice x 1 2 3.

@@ -48,8 +48,8 @@ func (w *limitedWriter) Write(p []byte) (int, error) {
 func (w *limitedWriter) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
 // execute returns the output of this package. It skips templates that exceed a limit, because text/template has none.
-func execute(t testing.TB, text string, data any) (string, error) {
-	t.Helper()
+func execute(tb testing.TB, text string, data any) (string, error) {
+	tb.Helper()
 	tmpl, err := jsontemplate.Parse(text, jsontemplate.Config{Name: "main", Funcs: funcs, MaxIterations: 1000, MaxText: 64 << 10})
 	if err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func execute(t testing.TB, text string, data any) (string, error) {
 	var out limitedWriter
 	err = tmpl.Execute(&out, data)
 	if errors.Is(err, errFull) || errors.Is(err, jsontemplate.ErrTextTooLong) || err != nil && strings.Contains(err.Error(), "more than 1000") {
-		t.Skip(err)
+		tb.Skip(err)
 	}
 	return out.String(), err
 }
@@ -73,13 +73,13 @@ func executeStandard(text string, data any) (string, error) {
 }
 
 // compareWithStandard checks that both executors write the same or both fail.
-func compareWithStandard(t testing.TB, text string, data any) {
-	t.Helper()
-	got, err := execute(t, text, data)
+func compareWithStandard(tb testing.TB, text string, data any) {
+	tb.Helper()
+	got, err := execute(tb, text, data)
 	want, wantErr := executeStandard(text, data)
 	if (err != nil) != (wantErr != nil) || got != want {
 		raw, _ := json.Marshal(data)
-		t.Fatalf("template %s\ndata %s\n got %q, %v\nwant %q, %v", text, raw, got, err, want, wantErr)
+		tb.Fatalf("template %s\ndata %s\n got %q, %v\nwant %q, %v", text, raw, got, err, want, wantErr)
 	}
 }
 

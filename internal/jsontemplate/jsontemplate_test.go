@@ -130,7 +130,9 @@ func TestTypes(t *testing.T) {
 	t.Parallel()
 	values := []any{
 		int64(5), 5, uint64(math.MaxUint64), uint64(2), byte(3), 1.5, math.NaN(), math.Copysign(0, -1), floatNumber(2.5), floatNumber(0),
-		digits("18446744073709551616"), digits(""), "text", true, nil, []any{}, map[string]any{},
+		digits("18446744073709551616"), digits(""), "text", true, nil,
+		[]any{},
+		map[string]any{},
 	}
 	templates := []string{
 		`{{.a}}`, `{{if .a}}1{{end}}`, `{{not .a}}`, `{{len .a}}`, `{{index .a 0}}`, `{{slice .a 1}}`, `{{range .a}}.{{break}}{{else}}none{{end}}`,

@@ -52,7 +52,7 @@ func decodeBase64(args []any) (any, error) {
 }
 
 func parseGoTemplateFile(name string) (func(io.Writer, json.RawMessage, Options) error, error) {
-	text, err := os.ReadFile(name)
+	text, err := os.ReadFile(name) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, err
 	}
