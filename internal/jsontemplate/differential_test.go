@@ -1,6 +1,7 @@
 package jsontemplate_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -158,7 +159,7 @@ func (g *generator) list() {
 		return
 	}
 	g.depth++
-	for range g.choose(4) {
+	for range g.choose(5) {
 		g.node()
 	}
 	g.depth--
@@ -185,8 +186,11 @@ func (g *generator) node() {
 		g.rangeLoop()
 		g.vars = g.vars[:mark]
 	case 9:
-		g.action(`template "` + g.pick("main", "t", "u", "nope") + `" ` + g.pick("", g.pipeline()))
+		g.action(`template "` + g.pick("t", "v", "main", "t", "v", "nope", "u", "t") + `" ` + g.pick("", g.pipeline()))
 	case 10:
+		if g.depth > 1 {
+			return // only the parser of the first level knows define
+		}
 		g.action(`define "` + g.pick("t", "u") + `"`)
 		g.body()
 	case 11:
@@ -248,28 +252,35 @@ func (g *generator) rangeLoop() {
 
 func (g *generator) pipeline() string {
 	text := g.command()
-	for range g.choose(3) {
-		text += " | " + g.function()
+	for range g.choose(6) / 3 {
+		text += " | " + g.function(1)
 	}
 	return text
 }
 
 func (g *generator) command() string {
-	switch g.choose(4) {
-	case 0:
+	switch g.choose(16) {
+	case 0, 1, 2, 3, 4, 5, 6:
 		return g.operand()
-	case 1:
+	case 7:
 		return g.operand() + " " + g.operand()
 	}
-	return g.function()
+	return g.function(0)
 }
 
-func (g *generator) function() string {
-	name := g.pick("and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "index", "slice", "len", "print", "printf", "println",
-		"html", "js", "urlquery", "call", "same", "none", "fail", ".a", ".a.b", "$", "$.a", `printf "%v %T"`, `printf "%d|%s"`, "index .", "len .a", "eq .a")
+// function returns a call, which mostly has the right number of arguments together with the piped ones.
+func (g *generator) function(piped int) string {
+	call := g.pick("and 2", "or 2", "not 1", "eq 2", "eq 3", "ne 2", "lt 2", "le 2", "gt 2", "ge 2", "index 2", "slice 1", "len 1", "print 2", "printf 1",
+		"println 1", "html 1", "js 1", "urlquery 1", "call 1", "same 1", "none 0", "fail 0", ".a 0", ".a.b 0", "$ 0", "$.a 0", `printf "%v %T" 2`,
+		`printf "%d|%s" 2`, "index .a 1", `index .b 0 0`, "slice .b 1", `slice "text" 1`, "len .a 0", "eq .a 1")
+	at := strings.LastIndexByte(call, ' ')
+	n := max(int(call[at+1]-'0')-piped, 0)
+	if g.choose(16) == 15 {
+		n = g.choose(4)
+	}
 	var text strings.Builder
-	text.WriteString(name)
-	for range g.choose(4) {
+	text.WriteString(call[:at])
+	for range n {
 		text.WriteString(" " + g.operand())
 	}
 	return text.String()
@@ -279,13 +290,16 @@ func (g *generator) operand() string {
 	if g.parens < 2 && g.choose(4) == 3 {
 		g.parens++
 		defer func() { g.parens-- }()
-		return "(" + g.pipeline() + ")" + g.pick("", ".a", ".a.b")
+		return "(" + g.pipeline() + ")" + g.pick("", "", "", ".a", ".a.b")
 	}
 	if len(g.vars) > 0 && g.choose(3) == 2 {
-		return g.vars[g.choose(len(g.vars))] + g.pick("", ".a", ".b.c")
+		return g.vars[g.choose(len(g.vars))] + g.pick("", "", "", ".a", ".b.c")
 	}
-	return g.pick(".", ".a", ".b", ".c", ".d", ".a.b", ".a.b.c", "$", "$.b", "nil", "true", "false", "0", "1", "2", "-1", "1.5", "1e3", "0x1F", "'a'",
-		"2i", "1+0i", "1_000", "9223372036854775808", `""`, `"a"`, `"b"`, "`raw`", `"%d"`, `"%v"`, "none", "none.a", "print.a")
+	if g.choose(32) == 31 {
+		return g.pick("9223372036854775808", "none.a", "print.a", ".a.b.c", "$.d.c")
+	}
+	return g.pick(".", "$", "$.a", "$.b", "$.c", "$.d", "$.a.b", "$.a.c", ".", "nil", "true", "false", "0", "1", "2", "-1", "1.5", "1e3", "0x1F", "'a'",
+		"2i", "1+0i", "1_000", `""`, `"a"`, `"b"`, "`raw`", `"%d"`, `"%v"`, "none", ".a", ".b")
 }
 
 // FuzzGenerated compares the executors with templates of a grammar.
@@ -294,8 +308,8 @@ func FuzzGenerated(f *testing.F) {
 	f.Add([]byte{12, 4, 0, 3, 1, 2, 1, 5, 2, 10, 3, 2, 1, 3, 2, 1, 1, 3, 3, 1, 2, 0, 7, 2, 0, 1, 1, 3, 1, 0, 2})
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		g := generator{bytes: choices[:min(len(choices), 400)]} // more would only take longer
-		data := g.value(4)
-		for range 3 {
+		data := map[string]any{"a": map[string]any{"b": g.value(2), "c": g.value(1)}, "b": []any{g.value(1), g.value(2)}, "c": g.value(3), "d": g.value(0)}
+		for range 1 + g.choose(3) {
 			g.list()
 		}
 		compareWithStandard(t, g.b.String(), data)
@@ -305,7 +319,7 @@ func FuzzGenerated(f *testing.F) {
 // FuzzText compares the executors with any template.
 func FuzzText(f *testing.F) {
 	for _, c := range cases {
-		f.Add(c.text, c.data)
+		f.Add(c.text, cmp.Or(c.data, document))
 	}
 	f.Fuzz(func(t *testing.T, text, raw string) {
 		var data any
