@@ -73,11 +73,17 @@ func executeStandard(text string, data any) (string, error) {
 	return out.String(), err
 }
 
+// fieldAsIndex is the error of text/template for a field as an index of slice.
+const fieldAsIndex = "error calling slice: cannot index slice/array with type interface {}"
+
 // compareWithStandard checks that both executors write the same or both fail.
 func compareWithStandard(tb testing.TB, text string, data any) {
 	tb.Helper()
 	got, err := execute(tb, text, data)
 	want, wantErr := executeStandard(text, data)
+	if wantErr != nil && strings.Contains(wantErr.Error(), fieldAsIndex) {
+		return // see TestFieldAsIndex
+	}
 	if (err != nil) != (wantErr != nil) || got != want {
 		raw, _ := json.Marshal(data)
 		tb.Fatalf("template %s\ndata %s\n got %q, %v\nwant %q, %v", text, raw, got, err, want, wantErr)

@@ -9,7 +9,8 @@
 // of text/template. The differences are:
 //
 //   - Values have no methods, and call always fails.
-//   - slice is limited by the length of a list, not by its capacity.
+//   - slice is limited by the length of a list, not by its capacity, and accepts a field as index.
+//     text/template fails: "cannot index slice/array with type interface {}".
 //   - Lists in lists, such as the bodies of if, range and template, are nested at most 10,000
 //     deep. text/template permits 100,000 nested calls of templates.
 //   - Functions get their arguments as a slice, so they check the number and the types.

@@ -129,7 +129,7 @@ func TestExecute(t *testing.T) {
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	values := []any{
-		int64(5), 5, uint64(math.MaxUint64), uint64(2), byte(3), 1.5, math.NaN(), math.Copysign(0, -1), floatNumber(2.5), floatNumber(0),
+		int64(5), 5, int64(-1), 0, uint64(math.MaxUint64), uint64(2), byte(3), 1.5, math.NaN(), math.Copysign(0, -1), floatNumber(2.5), floatNumber(0),
 		digits("18446744073709551616"), digits(""), "text", true, nil,
 		[]any{},
 		map[string]any{},
@@ -175,6 +175,19 @@ func TestDifferences(t *testing.T) {
 		if _, err := executeStandard(c.text, c.data); err != nil {
 			t.Errorf("%s: text/template fails, too: %v", name, err)
 		}
+	}
+}
+
+// TestFieldAsIndex shows the difference in which only text/template fails.
+func TestFieldAsIndex(t *testing.T) {
+	t.Parallel()
+	const text = `{{slice "text" .n}}`
+	data := map[string]any{"n": int64(2)}
+	if got, err := execute(t, text, data); got != "xt" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := executeStandard(text, data); err == nil || !strings.Contains(err.Error(), fieldAsIndex) {
+		t.Errorf("text/template: %v", err)
 	}
 }
 
