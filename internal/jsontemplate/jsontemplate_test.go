@@ -41,6 +41,7 @@ var cases = map[string]struct{ text, data, want, wantErr string }{
 	"RangeMap":          {text: `{{range $k, $v := .labels}}{{$k}}={{$v}};{{end}}`, want: "a=1;b=2;c=<no value>;"},
 	"RangeNumber":       {text: `{{range 3}}{{.}}{{end}}{{range $i := len .list}}{{$i}}{{end}}{{range -1}}x{{else}}-{{end}}`, want: "012012-"},
 	"RangeTwoOfNumber":  {text: `{{range $i, $j := 3}}{{end}}`, wantErr: "can't use 3 to iterate over more than one variable"},
+	"RangeScope":        {text: `{{$y := 0}}{{range 2}}{{$y}}{{$y := 5}}{{end}}`, want: "00"},
 	"RangeElse":         {text: `{{range .emptyList}}x{{else}}a{{end}}{{range .nope}}x{{else}}b{{end}}{{range .emptyMap}}x{{else}}c{{end}}`, want: "abc"},
 	"RangeText":         {text: `{{range .name}}{{end}}`, wantErr: "main:1:8: executing \"main\" at <.name>: range can't iterate over eu-1"},
 	"RangeAssign":       {text: `{{$x := 0}}{{$y := 0}}{{range $x, $y = .list}}{{end}}{{$x}}{{$y}}`, want: "2map[x:1]"},
