@@ -109,7 +109,7 @@ func convertIndex(v any, maximum int) (int, error) {
 	}
 	i := o.i
 	if o.kind == kindUint {
-		i = int64(min(o.u, math.MaxInt64)) //nolint:gosec // it fits
+		i = int64(min(o.u, math.MaxInt64))
 	}
 	if i < 0 || i > int64(maximum) {
 		return 0, fmt.Errorf("index out of range: %v", v)

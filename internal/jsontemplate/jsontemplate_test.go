@@ -46,6 +46,7 @@ var cases = map[string]struct{ text, data, want, wantErr string }{
 	"RangeText":         {text: `{{range .name}}{{end}}`, wantErr: "main:1:8: executing \"main\" at <.name>: range can't iterate over eu-1"},
 	"RangeAssign":       {text: `{{$x := 0}}{{$y := 0}}{{range $x, $y = .list}}{{end}}{{$x}}{{$y}}`, want: "2map[x:1]"},
 	"BreakContinue":     {text: `{{range $i, $e := .list}}{{if eq $i 0}}{{continue}}{{end}}{{$i}}{{if $i}}{{break}}{{end}}{{end}}!`, want: "1!"},
+	"BreakInElse":       {text: `{{range 2}}{{range 0}}{{else}}a{{break}}b{{end}}c{{range 0}}{{else}}{{continue}}{{end}}d{{end}}`, want: "acac"},
 	"BreakInWith":       {text: `{{range .list}}{{with $x := .}}{{break}}{{end}}{{end}}{{range 2}}{{with 1}}{{continue}}{{end}}x{{end}}!`, want: "!"},
 	"Template":          {text: `{{define "t"}}<{{.}}{{$}}>{{end}}{{template "t" .n}}{{template "t"}}`, want: "<33><<no value><no value>>"},
 	"TemplateVariables": {text: `{{$x := 1}}{{define "t"}}{{end}}{{template "t" $x = 2}}{{$x}}`, want: "2"},

@@ -139,8 +139,12 @@ func (e *execution) walkRange(dot any, n *parse.RangeNode) error {
 			return err
 		}
 	}
-	if empty {
-		return e.walkList(dot, n.ElseList)
+	if !empty {
+		return nil
+	}
+	// As in text/template, break in the else part ends this range and not the one around it.
+	if err := e.walkList(dot, n.ElseList); !errors.Is(err, errBreak) {
+		return err
 	}
 	return nil
 }
