@@ -329,24 +329,6 @@ func TestCookies(t *testing.T) {
 	}
 }
 
-// TestBasePath covers pages, assets and the fleet API below a base path.
-func TestBasePath(t *testing.T) {
-	f := newFixture(t, console.ModeNone, func(c *console.Config, _ *console.Deps) { c.PublicURL = "http://127.0.0.1:8082/ops/console/" })
-	for _, path := range []string{"", "clusters/1", "executions/demo/ns/name"} {
-		if a := f.want(http.StatusOK, f.send("GET", path, "")); !strings.Contains(a.body, `<meta name="fleetloop-base" content="/ops/console/">`) {
-			t.Errorf("%q: the page does not know its base path: %s", path, a.body)
-		}
-	}
-	f.want(http.StatusOK, f.send("GET", "api/hyperfleet/v1/clusters", ""))
-	if got := <-f.api.last; got.URL.Path != "/api/hyperfleet/v1/clusters" || got.Header.Get("Authorization") != "" {
-		t.Errorf("the fleet API got %s %v", got.URL.Path, got.Header)
-	}
-	f.want(http.StatusNotFound, f.send("GET", "assets/none.js", ""))
-	f.want(http.StatusNotFound, f.send("GET", "console/none", ""))
-	f.base = f.server.URL + "/"
-	f.want(http.StatusNotFound, f.send("GET", "console/session", ""))
-}
-
 func TestSecurityHeaders(t *testing.T) {
 	f := newFixture(t, console.ModeToken)
 	for _, path := range []string{"", "console/session", "api/x", "assets/none.js"} {

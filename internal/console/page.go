@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 //go:embed all:dist
@@ -37,7 +39,8 @@ func loadEmbeddedPage(basePath string) (page, error) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable") // a name has the hash of its content
 		files.ServeHTTP(w, r)
 	})
-	return page{insertBasePath(index, basePath), assets}, nil
+	// Only these files are compressed. The size of a compressed answer with a person's data can reveal that data (BREACH).
+	return page{insertBasePath(index, basePath), gzhttp.GzipHandler(assets)}, nil
 }
 
 // insertBasePath returns the page with the base path in its references. A page of a deep path
