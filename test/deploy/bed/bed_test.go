@@ -71,8 +71,12 @@ func (c *cluster) HandleWarningHeader(_ int, _, text string) {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterOf(kubebedtest.Bed(t))
+}
+
+func newClusterOf(bed *kubebed.Bed) *cluster {
 	c := &cluster{}
-	cfg := kubebedtest.Bed(t).Config()
+	cfg := bed.Config()
 	cfg.WarningHandler = c
 	cfg.QPS, cfg.Burst = 200, 200
 	c.known = memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(cfg))
