@@ -112,8 +112,8 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 		Host:       o.Host,
 		OpenAPI:    func(cfg sentinel.API) (operator.FleetAPI, error) { return NewClient(cfg) },
 		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openOwnOrSharedBroker(b, p.Log) },
-		Leases: func(group string) (shard.Leases, func(), error) {
-			l, err := leases.New(o.Host, o.Namespace, group)
+		Leases: func(group string) (shard.LeaseStore, func(), error) {
+			l, err := leases.NewKubeLeases(o.Host, o.Namespace, group)
 			if err != nil {
 				return nil, nil, err
 			}
