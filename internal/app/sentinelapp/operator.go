@@ -15,7 +15,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
@@ -113,7 +112,7 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 		OpenAPI:    func(cfg sentinel.API) (operator.FleetAPI, error) { return NewClient(cfg) },
 		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openOwnOrSharedBroker(b, p.Log) },
 		Leases: func(group string) (shard.LeaseStore, func(), error) {
-			l, err := leases.NewKubeLeases(o.Host, o.Namespace, group)
+			l, err := shard.NewKubeLeases(o.Host, o.Namespace, group)
 			if err != nil {
 				return nil, nil, err
 			}

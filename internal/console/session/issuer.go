@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"golang.org/x/oauth2"
 	"github.com/fleetloop/fleetloop/internal/settings"
+	"golang.org/x/oauth2"
 )
 
 // IssuerConfig selects the issuer.
