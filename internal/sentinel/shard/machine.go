@@ -58,7 +58,7 @@ type membership struct {
 	confirmed bool          // a write of this epoch succeeded
 	born      uint64        // version of the first successful write
 	renewed   time.Duration // when the last successful write began
-	written   Record // content of the last successful write
+	written   Record        // content of the last successful write
 	attempted bool          // a write was attempted, whatever its result
 	cause     error         // error of the last write
 
