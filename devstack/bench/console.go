@@ -128,7 +128,7 @@ func measureSummary(ctx context.Context, client *fleetclient.Client, progress io
 		}
 	}
 	_, _ = fmt.Fprintf(progress, "the counts were at most %.1fs old\n", oldest.Seconds())
-	return percentile99(took), nil
+	return computePercentile99(took), nil
 }
 
 // consoleFilters are selectors of one row in three, in five, in a hundred, in five hundred, of all
@@ -169,10 +169,10 @@ func measureFilters(ctx context.Context, client *fleetclient.Client, progress io
 			}
 			all = append(all, took...)
 			const slow = 100
-			if p := percentile99(took); p > slow {
+			if p := computePercentile99(took); p > slow {
 				_, _ = fmt.Fprintf(progress, "labels %q, order %q: %d rows in %.0f ms\n", labels, order, len(page.Items), p)
 			}
 		}
 	}
-	return percentile99(all), nil
+	return computePercentile99(all), nil
 }

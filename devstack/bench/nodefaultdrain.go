@@ -140,7 +140,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 	for i := range drainPods {
 		names = append(names, fmt.Sprintf("app-%02d", i))
 	}
-	if err := inParallel(names, func(app string) error { return b.deployPods(ctx, app) }); err != nil {
+	if err := runForEachInParallel(names, func(app string) error { return b.deployPods(ctx, app) }); err != nil {
 		return nil, err
 	}
 	for i := range drainNodes {

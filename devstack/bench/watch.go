@@ -64,7 +64,7 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 			ratios = append(ratios, many/one)
 		}
 	}
-	return medianOf(ratios), nil
+	return computeMedian(ratios), nil
 }
 
 // A fanout makes changes for watchers.

@@ -92,7 +92,7 @@ func (b *RabbitMQBed) URL() string { return b.server.URL() }
 func (b *RabbitMQBed) Topic() string { return exchange }
 
 // Ours returns the side that publishes through the adapter.
-func (b *RabbitMQBed) Ours() PublishSide { return PublisherSide(b.broker) }
+func (b *RabbitMQBed) Ours() PublishSide { return NewPublishSide(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
 // and continues as confirms arrive.

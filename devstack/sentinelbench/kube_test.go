@@ -131,7 +131,7 @@ func (c *crowd) kill(m *sentinelbench.ShardMember) {
 	m.Kill()
 	c.remove(m)
 	c.t.Cleanup(func() {
-		if err := m.Await(); err != nil {
+		if err := m.WaitUntilEnded(); err != nil {
 			c.t.Errorf("Run() = %v", err)
 		}
 	})

@@ -85,7 +85,7 @@ func (b *NATSBed) Close() {
 }
 
 // Ours returns the side that publishes through the adapter.
-func (b *NATSBed) Ours() PublishSide { return PublisherSide(b.broker) }
+func (b *NATSBed) Ours() PublishSide { return NewPublishSide(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
 // call, and continues as acknowledgements arrive.

@@ -33,7 +33,7 @@ func TestMatchComparesRates(t *testing.T) {
 			time.Sleep(time.Duration(n) * time.Millisecond / time.Duration(window) / 2)
 			return nil
 		}
-		m := sentinelbench.PublishMatch{Name: "broker.x", Want: 0.25, Ours: sentinelbench.PublisherSide(ours), Theirs: theirs, Events: 2560}
+		m := sentinelbench.PublishMatch{Name: "broker.x", Want: 0.25, Ours: sentinelbench.NewPublishSide(ours), Theirs: theirs, Events: 2560}
 		r, err := m.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestMatchComparesRates(t *testing.T) {
 
 func TestMatchStopsAtAFailure(t *testing.T) {
 	broken := publisherFunc(func(context.Context, *cloudevent.Event) error { return errors.New("down") })
-	m := sentinelbench.PublishMatch{Name: "broker.x", Ours: sentinelbench.PublisherSide(broken), Theirs: sentinelbench.PublisherSide(broken), Events: 10}
+	m := sentinelbench.PublishMatch{Name: "broker.x", Ours: sentinelbench.NewPublishSide(broken), Theirs: sentinelbench.NewPublishSide(broken), Events: 10}
 	if _, err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ours") {
 		t.Errorf("Run() = %v, want an error that says whose", err)
 	}

@@ -51,8 +51,8 @@ func (m *ShardMember) Kill() {
 	m.cancel()
 }
 
-// Await waits until a killed member has ended.
-func (m *ShardMember) Await() error { return <-m.done }
+// WaitUntilEnded waits until a killed member has ended.
+func (m *ShardMember) WaitUntilEnded() error { return <-m.done }
 
 // Owns returns false for a killed member.
 func (m *ShardMember) Owns(id []byte) bool { return !m.link.dead.Load() && m.Group.Owns(id) }
@@ -162,7 +162,7 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 			err = errors.Join(err, m.Leave())
 		}
 		if killed != nil {
-			err = errors.Join(err, killed.Await())
+			err = errors.Join(err, killed.WaitUntilEnded())
 		}
 	}()
 	for i := range replicas {

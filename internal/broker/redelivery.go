@@ -8,13 +8,13 @@ import (
 
 // RedeliveryDelay returns the delay before an event whose handler returned err is delivered again:
 // the delay that err asks for with a RetryAfter method, or else standard.
-func RedeliveryDelay(err error, standard time.Duration) time.Duration {
-	if delay, ok := backoff.RetryAfter(err); ok {
+func RedeliveryDelay(handlerErr error, defaultDelay time.Duration) time.Duration {
+	if delay, ok := backoff.RetryAfter(handlerErr); ok {
 		return min(delay, backoff.MaxRetryAfter)
 	}
-	return standard
+	return defaultDelay
 }
 
-// IsDeadLetter reports whether an event whose handler returned err must not be delivered again. Such
+// MustNotRedeliver reports whether an event whose handler returned err must not be delivered again. Such
 // errors are marked by backoff.Permanent.
-func IsDeadLetter(err error) bool { return backoff.IsPermanent(err) }
+func MustNotRedeliver(handlerErr error) bool { return backoff.IsPermanent(handlerErr) }

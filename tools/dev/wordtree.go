@@ -103,8 +103,8 @@ func (c *Count) addStrings(name string, source []byte) error {
 		return fmt.Errorf("parse %s: %w", name, err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		for _, text := range userTextsOf(n) {
-			for _, lit := range literalsOf(text) {
+		for _, text := range findUserTexts(n) {
+			for _, lit := range collectStringLiterals(text) {
 				c.CountText(name, files.Position(lit.Pos()).Line, unquoteLiteral(lit))
 			}
 		}
@@ -116,11 +116,11 @@ func (c *Count) addStrings(name string, source []byte) error {
 	return nil
 }
 
-// userTextsOf lists the expressions of a node that are texts for users.
-func userTextsOf(n ast.Node) []ast.Expr {
+// findUserTexts lists the expressions of a node that are texts for users.
+func findUserTexts(n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		if writesToUser(n.Fun) {
+		if isUserOutputCall(n.Fun) {
 			return n.Args
 		}
 	case *ast.KeyValueExpr:
@@ -150,7 +150,7 @@ var (
 	docTag    = regexp.MustCompile(`(?:^|\s)doc:"((?:[^"\\]|\\.)*)"`)
 )
 
-func writesToUser(fun ast.Expr) bool {
+func isUserOutputCall(fun ast.Expr) bool {
 	switch f := fun.(type) {
 	case *ast.SelectorExpr:
 		return messageFuncs.MatchString(f.Sel.Name)
@@ -168,14 +168,14 @@ func docOf(tag string) string {
 	return ""
 }
 
-// literalsOf lists the string literals of an expression. Those inside a call or
+// collectStringLiterals lists the string literals of an expression. Those inside a call or
 // a key of their own are left out: they are counted there.
-func literalsOf(n ast.Node) []*ast.BasicLit {
+func collectStringLiterals(n ast.Node) []*ast.BasicLit {
 	var literals []*ast.BasicLit
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			return !writesToUser(n.Fun)
+			return !isUserOutputCall(n.Fun)
 		case *ast.FuncLit, *ast.KeyValueExpr:
 			return false
 		case *ast.BasicLit:

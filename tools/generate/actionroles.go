@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// writeActions writes the permissions of executions.
-func writeActions() error {
+// writeActionRoles writes the permissions of executions.
+func writeActionRoles() error {
 	var accounts, cluster, namespace []runtime.Object
 	bare := roles.Actions{}
 	for _, act := range action.Catalogue() {

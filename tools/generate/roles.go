@@ -37,7 +37,7 @@ func writeRoles() error {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
-	if err := writeActions(); err != nil {
+	if err := writeActionRoles(); err != nil {
 		return err
 	}
 	if err := writeNodeFaults(); err != nil {

@@ -127,7 +127,7 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Gather(kube.Metrics())
+	p.AddMetricsGatherer(kube.LibraryMetricsGatherer())
 	p.HandleOnMetricsServer(DecisionsPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state.NewRecordHandler(op.Decisions()).ServeHTTP(w, r)
 	}))

@@ -26,7 +26,7 @@ func TestWrite(t *testing.T) {
 	write(t, src+"/kustomize/a.yaml", "  app.kubernetes.io/version: dev\n  image: fleetloop/sentinel:dev\n"+other)
 	write(t, src+"/a.go", "package a\n")
 	write(t, dst+"/former.yaml", "")
-	if err := manifests.Write(src, dst, "1.2.3"); err != nil {
+	if err := manifests.WriteStampedManifests(src, dst, "1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
@@ -49,7 +49,7 @@ func TestWriteKeepsSource(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "deploy")
 	write(t, src+"/a.yaml", "a: b\n")
 	for _, dst := range []string{src, src + "/", filepath.Dir(src), src + "/out"} {
-		if err := manifests.Write(src, dst, "dev"); err == nil {
+		if err := manifests.WriteStampedManifests(src, dst, "dev"); err == nil {
 			t.Errorf("manifests were written to %s", dst)
 		}
 		if _, err := os.Stat(src + "/a.yaml"); err != nil {
