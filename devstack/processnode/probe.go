@@ -72,7 +72,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 			})
 		})
 	}
-	follow := func(how *corev1.Probe, tell func(well bool)) {
+	follow := func(how *corev1.Probe, report func(succeeded bool)) {
 		if how == nil {
 			return
 		}
@@ -82,7 +82,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 				return
 			case <-after:
 			}
-			runProbeUntilDone(ctx, c, how, func(well bool) bool { tell(well); return true })
+			runProbeUntilDone(ctx, c, how, func(succeeded bool) bool { report(succeeded); return true })
 		})
 	}
 	follow(c.ReadinessProbe, func(well bool) { set(&p.isReady, well) })
@@ -94,9 +94,9 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 	return p
 }
 
-// runProbeUntilDone probes until ctx ends or tell returns false. tell receives each result that
+// runProbeUntilDone probes until ctx ends or report returns false. report receives each result that
 // has reached its threshold of consecutive results.
-func runProbeUntilDone(ctx context.Context, c *corev1.Container, how *corev1.Probe, report func(well bool) bool) {
+func runProbeUntilDone(ctx context.Context, c *corev1.Container, how *corev1.Probe, report func(succeeded bool) (goOn bool)) {
 	pause := time.Duration(how.InitialDelaySeconds) * time.Second
 	var well, ill int32
 	for {

@@ -68,10 +68,10 @@ type PublishWindow struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	idle   chan struct{} // created by Drain, closed when the last publish leaves
+	idle   chan struct{} // created by CloseAndWaitEmpty, closed when the last publish leaves
 }
 
-// BeginPublish adds a publish and returns true, unless Drain was called.
+// BeginPublish adds a publish and returns true, unless CloseAndWaitEmpty was called.
 func (w *PublishWindow) BeginPublish() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// RedeliveryDelay returns the delay before an event whose handler returned err is delivered again:
-// the delay that err asks for with a RetryAfter method, or else standard.
+// RedeliveryDelay returns the delay before an event whose handler returned handlerErr is delivered
+// again: the delay that handlerErr asks for with a RetryAfter method, or else defaultDelay.
 func RedeliveryDelay(handlerErr error, defaultDelay time.Duration) time.Duration {
 	if delay, ok := backoff.RetryAfter(handlerErr); ok {
 		return min(delay, backoff.MaxRetryAfter)
@@ -15,6 +15,6 @@ func RedeliveryDelay(handlerErr error, defaultDelay time.Duration) time.Duration
 	return defaultDelay
 }
 
-// MustNotRedeliver reports whether an event whose handler returned err must not be delivered again. Such
-// errors are marked by backoff.Permanent.
+// MustNotRedeliver reports whether an event whose handler returned handlerErr must not be
+// delivered again. Such errors are marked by backoff.Permanent.
 func MustNotRedeliver(handlerErr error) bool { return backoff.IsPermanent(handlerErr) }

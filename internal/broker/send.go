@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// States of a Send. The side that moves it out of queued decides which outcome the caller may
+// States of a PendingSend. The side that moves it out of queued decides which outcome the caller may
 // report.
 const (
 	queued int32 = iota

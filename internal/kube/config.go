@@ -92,8 +92,8 @@ func (c Config) newKubeconfigLoader() clientcmd.ClientConfig {
 }
 
 // FindOwnNamespace returns the namespace of this process, unless configured otherwise: that of
-// POD_NAMESPACE, of the pod's service account, or of the kubeconfig's context. env
-// looks up variables.
+// POD_NAMESPACE, of the pod's service account, or of the kubeconfig's context.
+// lookupEnv looks up variables of the environment.
 func (c Config) FindOwnNamespace(lookupEnv func(string) (string, bool)) (string, error) {
 	if ns, _ := lookupEnv("POD_NAMESPACE"); ns != "" {
 		return ns, nil

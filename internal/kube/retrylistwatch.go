@@ -67,7 +67,7 @@ func (p *retryingListWatcher) WatchWithContext(ctx context.Context, o metav1.Lis
 	return retryUntilServerAnswers(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
 }
 
-// retryUntilServerAnswers calls ask until the API server answers.
+// retryUntilServerAnswers calls request until the API server answers.
 func retryUntilServerAnswers[T any](ctx context.Context, lw *retryingListWatcher, request func() (T, error)) (T, error) {
 	for attempt := 0; ; attempt++ {
 		answer, err := request()

@@ -50,7 +50,7 @@ func (s *Sampler) AllowLogLine(kind string) (omitted int, ok bool) {
 }
 
 // TakeOmitted returns how many lines of each kind were omitted and not reported since: for the kinds
-// that may log again, or for all. It counts them as reported.
+// that may log again, or with includeBlockedKinds for all. It counts them as reported.
 func (s *Sampler) TakeOmitted(includeBlockedKinds bool) map[string]int {
 	now := time.Now()
 	s.mu.Lock()

@@ -16,8 +16,8 @@ const (
 	noWait     = false
 )
 
-// runOnNewChannel runs declare on a separate channel, because a refusal closes the channel. The code is
-// the server's, or 0.
+// runOnNewChannel runs declare on a separate channel, because a refusal closes the channel.
+// replyCode is the server's, or 0.
 func runOnNewChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (replyCode int, err error) {
 	ch, err := conn.Channel()
 	if err != nil {

@@ -136,7 +136,7 @@ func StartBroker(t *testing.T, b Broker) (stop func()) {
 	return stop
 }
 
-// Eventually waits until cond returns nil.
+// Eventually waits until check returns nil.
 func Eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	bound := time.NewTimer(patience)

@@ -130,7 +130,7 @@ func (p *FaultProxy) serveClient(client net.Conn) {
 	both.Wait()
 }
 
-// trackUnlessRefused registers a connection for Cut.
+// trackUnlessRefused registers a connection for ResetConnections.
 func (p *FaultProxy) trackUnlessRefused(c net.Conn) (accepted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,7 +32,7 @@ func (w *Requeuer) QueueSource() source.Source {
 // nothing, as every object is reconciled then.
 func (w *Requeuer) Requeue(name types.NamespacedName) { w.RequeueAfter(name, 0) }
 
-// RequeueAfter is like Wake after a delay, once for all calls until then.
+// RequeueAfter is like Requeue after a delay, once for all calls until then.
 func (w *Requeuer) RequeueAfter(name types.NamespacedName, delay time.Duration) {
 	w.mu.Lock()
 	q := w.queue
