@@ -195,12 +195,12 @@ func (b *syncBed) measureCommitToCall(ctx context.Context, progress io.Writer) (
 			return 0, fmt.Errorf("no call for change %d: %w", i, context.Cause(ctx))
 		}
 	}
-	printWakeTimes(progress, "from when the change was sent", sent)
-	return printWakeTimes(progress, "from when its commit was answered", committed), nil
+	printDelays(progress, "from when the change was sent", sent)
+	return printDelays(progress, "from when its commit was answered", committed), nil
 }
 
-// printWakeTimes prints delays, and returns the 99th percentile.
-func printWakeTimes(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
+// printDelays prints delays, and returns the 99th percentile.
+func printDelays(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
 	slices.Sort(took)
 	p99 = took[len(took)*99/100]
 	_, _ = fmt.Fprintf(progress, "%d changes, %s to the call: median %s, 90th percentile %s, 99th %s, longest %s\n",

@@ -69,7 +69,7 @@ func loadFleet(ctx context.Context, url string, f databaseFleet) error {
 	f = f.withDefaults()
 	var g errgroup.Group
 	for part := range loaders {
-		g.Go(func() error { return f.copyPart(ctx, url, part) })
+		g.Go(func() error { return f.copyRowsOfPart(ctx, url, part) })
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("load %d clusters: %w", f.Rows, err)
@@ -85,7 +85,7 @@ func loadFleet(ctx context.Context, url string, f databaseFleet) error {
 	return err
 }
 
-func (f databaseFleet) copyPart(ctx context.Context, url string, part int) error {
+func (f databaseFleet) copyRowsOfPart(ctx context.Context, url string, part int) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err

@@ -70,9 +70,9 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 			return nil, err
 		}
 		targets = targets[writesWarm+writesCounted:]
-		asked := float64(countWrites(warm, auditedWrite.isAccessReview)+countWrites(writes, auditedWrite.isAccessReview)) / (writesWarm + writesCounted)
+		asked := float64(countMatchingWrites(warm, auditedWrite.isAccessReview)+countMatchingWrites(writes, auditedWrite.isAccessReview)) / (writesWarm + writesCounted)
 		each := func(what func(auditedWrite) bool) float64 {
-			return float64(countWrites(writes, func(w auditedWrite) bool { return what(w) && !w.isAccessReview() })) / writesCounted
+			return float64(countMatchingWrites(writes, func(w auditedWrite) bool { return what(w) && !w.isAccessReview() })) / writesCounted
 		}
 		counts[mode] = each(auditedWrite.isByController) + asked
 		_, _ = fmt.Fprintf(progress, "%d executions, %s: each %.2f writes as the controller, reviews and tokens %.2f of them, and %.2f as the account of the action:\n%s",
@@ -123,9 +123,9 @@ func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1
 	return err
 }
 
-func countWrites(writes []auditedWrite, what func(auditedWrite) bool) (n int) {
+func countMatchingWrites(writes []auditedWrite, matches func(auditedWrite) bool) (n int) {
 	for _, w := range writes {
-		if what(w) {
+		if matches(w) {
 			n++
 		}
 	}

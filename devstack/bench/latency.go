@@ -83,7 +83,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	seen := confirmedEvents{at: map[string]time.Time{}}
-	watcher, err := sentinelbench.StartChild(ctx, configFor(client.Endpoint())+"source: {mode: watch}\n", sentinelbench.ChildOptions{
+	watcher, err := sentinelbench.StartChild(ctx, newSentinelConfigText(client.Endpoint())+"source: {mode: watch}\n", sentinelbench.ChildOptions{
 		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.recordEvent,
 	})
 	if err != nil {

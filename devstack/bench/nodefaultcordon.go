@@ -96,7 +96,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 	if err != nil {
 		return 0, 0, err
 	}
-	counted := float64(countWrites(all, auditedWrite.isCordon)) / trickleCount
+	counted := float64(countMatchingWrites(all, auditedWrite.isCordon)) / trickleCount
 	slices.Sort(took)
 	slow := took[len(took)*99/100-1]
 	_, _ = fmt.Fprintf(progress, "%d nodes, one a second: cordoned within %s, half of them %s, the slowest %s; the writes of the controller, %.2f each for the cordon:\n%s",

@@ -29,13 +29,13 @@ const (
 func pageBench() bench {
 	const name = "fleetapi.page_vs_sql"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		ratio, err := measurePages(ctx, progress)
+		ratio, err := compareStoreWithBareSQL(ctx, progress)
 		return []line{{kind: "ratio", name: name, value: ratio, op: "<=", want: 2.5}}, err
 	}}
 }
 
-// measurePages fills a separate database and reads it in both ways.
-func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+// compareStoreWithBareSQL fills a separate database and reads it in both ways.
+func compareStoreWithBareSQL(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	dir, remove, err := tempDir()
 	if err != nil {
 		return 0, err
@@ -61,12 +61,12 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return comparePages(ctx, client, bare, fleet.Label(0))
+	return comparePageTimes(ctx, client, bare, fleet.Label(0))
 }
 
-// comparePages walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
+// comparePageTimes walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
 // the median of several rounds.
-func comparePages(ctx context.Context, client *fleetclient.Client, bare *bareReader, shard string) (ratio float64, err error) {
+func comparePageTimes(ctx context.Context, client *fleetclient.Client, bare *bareReader, shard string) (ratio float64, err error) {
 	var ratios []float64
 	for round := range pageRounds + 1 {
 		w := pageWalk{

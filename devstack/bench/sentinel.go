@@ -155,15 +155,15 @@ func newBed(ctx context.Context, resources int, config string) (*bed, error) {
 	b := &bed{fleet: sentinelbench.NewFleet(resources, time.Now())}
 	b.web = httptest.NewServer(b.fleet)
 	var err error
-	b.child, err = sentinelbench.StartChild(ctx, configFor(b.web.URL)+config, sentinelbench.ChildOptions{})
+	b.child, err = sentinelbench.StartChild(ctx, newSentinelConfigText(b.web.URL)+config, sentinelbench.ChildOptions{})
 	if err != nil {
 		b.web.Close()
 	}
 	return b, err
 }
 
-// configFor returns the start of a sentinel's configuration file.
-func configFor(endpoint string) string {
+// newSentinelConfigText returns the start of a sentinel's configuration file.
+func newSentinelConfigText(endpoint string) string {
 	return fmt.Sprintf(`resource_type: clusters
 hyperfleet_api: {endpoint: %q}
 message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.region}

@@ -67,9 +67,9 @@ func TestBodiesAreEvents(t *testing.T) {
 // BenchmarkPublish compares the adapter of each broker with its client library.
 func BenchmarkPublish(b *testing.B) {
 	type bed interface {
-		Ours() sentinelbench.PublishSide
+		NewAdapterSide() sentinelbench.PublishSide
 		PublishRaw(ctx context.Context, n, window int) error
-		Empty(ctx context.Context) error
+		PurgeMessages(ctx context.Context) error
 		Close()
 	}
 	for broker, open := range map[string]func(ctx context.Context, dir string) (bed, error){
@@ -84,14 +84,14 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer bed.Close()
-			for name, side := range map[string]sentinelbench.PublishSide{"Ours": bed.Ours(), "Raw": bed.PublishRaw} {
+			for name, side := range map[string]sentinelbench.PublishSide{"Ours": bed.NewAdapterSide(), "Raw": bed.PublishRaw} {
 				b.Run(name, func(b *testing.B) {
 					b.ReportAllocs()
 					if err := side(b.Context(), b.N, sentinelbench.PublishWindow); err != nil {
 						b.Fatal(err)
 					}
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-					if err := bed.Empty(b.Context()); err != nil {
+					if err := bed.PurgeMessages(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				})

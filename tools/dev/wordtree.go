@@ -27,9 +27,9 @@ func isSkipped(name string) bool {
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
 
-// measureTree counts all Markdown below root, and all Go files that are neither
+// countIdiomInTree counts all Markdown below root, and all Go files that are neither
 // generated nor tests.
-func measureTree(root string) (Texts, error) {
+func countIdiomInTree(root string) (Texts, error) {
 	texts := Texts{Markdown: newCount(), Strings: newCount(), Comments: newCount()}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -54,23 +54,23 @@ func measureTree(root string) (Texts, error) {
 			return err
 		}
 		if !isGo {
-			texts.Markdown.addMarkdown(name, string(raw))
+			texts.Markdown.countMarkdown(name, string(raw))
 			return nil
 		}
 		if generated.Match(raw) {
 			return nil
 		}
-		texts.Comments.addComments(name, string(raw))
-		return texts.Strings.addStrings(name, raw)
+		texts.Comments.countComments(name, string(raw))
+		return texts.Strings.countUserTexts(name, raw)
 	})
 	return texts, err
 }
 
 var fenced = regexp.MustCompile("(?s)```.*?```")
 
-// addMarkdown counts the prose of a page: neither fenced blocks nor lines that
+// countMarkdown counts the prose of a page: neither fenced blocks nor lines that
 // are indented as code.
-func (c *Count) addMarkdown(name, page string) {
+func (c *Count) countMarkdown(name, page string) {
 	// The fences leave their line breaks, so that line numbers stay right.
 	page = fenced.ReplaceAllStringFunc(page, func(block string) string {
 		return strings.Repeat("\n", strings.Count(block, "\n"))
@@ -86,8 +86,8 @@ func (c *Count) addMarkdown(name, page string) {
 
 var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
 
-// addComments counts line comments, line by line.
-func (c *Count) addComments(name, source string) {
+// countComments counts line comments, line by line.
+func (c *Count) countComments(name, source string) {
 	for i, line := range strings.Split(source, "\n") {
 		if m := comment.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "Licensed") {
 			c.CountText(name, i+1, m[1])
@@ -95,8 +95,8 @@ func (c *Count) addComments(name, source string) {
 	}
 }
 
-// addStrings counts the string literals of a Go file that users read.
-func (c *Count) addStrings(name string, source []byte) error {
+// countUserTexts counts the string literals of a Go file that users read.
+func (c *Count) countUserTexts(name string, source []byte) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.SkipObjectResolution)
 	if err != nil {

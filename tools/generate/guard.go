@@ -14,8 +14,8 @@ import (
 // guardFolder is next to the folder of roles.
 const guardFolder = "../admission-policies/"
 
-// writeGuard writes the policies that guard executions.
-func writeGuard() error {
+// writeGuardManifests writes the policies that guard executions.
+func writeGuardManifests() error {
 	if err := os.MkdirAll("deploy/admission-policies", 0o755); err != nil { //nolint:gosec // a folder of the repository, for everyone to read
 		return err
 	}

@@ -40,10 +40,10 @@ func writeRoles() error {
 	if err := writeActionRoles(); err != nil {
 		return err
 	}
-	if err := writeNodeFaults(); err != nil {
+	if err := writeNodeFaultRoles(); err != nil {
 		return err
 	}
-	return writeGuard()
+	return writeGuardManifests()
 }
 
 func writeFile(f file) error {

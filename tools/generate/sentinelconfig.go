@@ -47,7 +47,7 @@ func renderSentinelConfig() ([]byte, error) {
 	}
 	buf.WriteString("## Validation rules\n\nThe API server rejects a change that breaks a rule, with this message.\n\n| Fields | Message |\n|---|---|\n")
 	spec := root.Properties["spec"]
-	for _, r := range collectRules("spec", &spec, nil) {
+	for _, r := range collectValidationRules("spec", &spec, nil) {
 		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(r.fields, ", "), r.message)
 	}
 	buf.WriteString("\n## Columns\n\n| Column | Field | Shown |\n|---|---|---|\n")
@@ -170,8 +170,8 @@ type rule struct {
 	message string
 }
 
-// collectRules adds the rules of s and of the fields below it to list.
-func collectRules(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
+// collectValidationRules adds the rules of s and of the fields below it to list.
+func collectValidationRules(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
 	for _, v := range s.XValidations {
 		i := slices.IndexFunc(list, func(r rule) bool { return r.message == v.Message })
 		if i < 0 {
@@ -181,10 +181,10 @@ func collectRules(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) 
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[key]
-		list = collectRules(path+"."+key, &field, list)
+		list = collectValidationRules(path+"."+key, &field, list)
 	}
 	if s.Items != nil {
-		list = collectRules(path+"[]", s.Items.Schema, list)
+		list = collectValidationRules(path+"[]", s.Items.Schema, list)
 	}
 	return list
 }

@@ -247,14 +247,14 @@ func (r releaser) writeManifests() error {
 	if err := manifests.WriteStampedManifests(filepath.Join(r.root, "deploy"), dir, r.version); err != nil {
 		return err
 	}
-	chart, err := readTree(filepath.Join(dir, "chart", "fleetloop"), "fleetloop", ".helmignore")
+	chart, err := readFolderFiles(filepath.Join(dir, "chart", "fleetloop"), "fleetloop", ".helmignore")
 	if err != nil {
 		return err
 	}
 	if err := r.packFiles("fleetloop-"+r.version+".tgz", chart); err != nil {
 		return err
 	}
-	all, err := readTree(dir, "fleetloop-manifests-"+r.version, "")
+	all, err := readFolderFiles(dir, "fleetloop-manifests-"+r.version, "")
 	if err != nil {
 		return err
 	}
