@@ -90,7 +90,9 @@ func (x *commitCost) measureRatio(ctx context.Context, progress io.Writer) (rati
 }
 
 // newVariant changes every cluster once, with or without triggers and notifications.
-func (x *commitCost) newVariant(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *benchVariant {
+func (x *commitCost) newVariant(
+	name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool,
+) *benchVariant {
 	return &benchVariant{name: name, run: func(ctx context.Context) (float64, error) {
 		err := errors.Join(x.bed.owner.SetTriggers(ctx, triggers), x.bed.owner.SetNotifications(ctx, notifications))
 		if err != nil {

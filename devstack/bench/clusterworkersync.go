@@ -20,8 +20,8 @@ const (
 	// syncSlots limits the number of claimed rows. The default of 32 is for a Gardener with slow
 	// calls; with instant calls the bench would measure round trips for few rows each.
 	syncSlots = 200
-	// syncBatch is the number of rows that the bare statements take at once: as many as the worker,
-	// which claims again when half of its slots are free.
+	// syncBatch is the number of rows that the bare statements take at once. The worker takes as
+	// many: it claims again when half of its slots are free.
 	syncBatch = syncSlots / 2
 
 	// lockers is the number of workers in the design that holds locks.
@@ -71,12 +71,14 @@ func newTimedVariant(name string, want int, run func(context.Context) (rows int,
 	}}
 }
 
-// measureAlternately runs ways alternately, in reverse order in every second turn. It calls prepare before
+// measureAlternately runs variants alternately, in reverse order in every second turn. It calls prepare before
 // each, to give all the same start. The first turn does not count, because it warms caches and
 // connections.
-func measureAlternately(ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, ways ...*benchVariant) error {
+func measureAlternately(
+	ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, variants ...*benchVariant,
+) error {
 	for turn := range turns + 1 {
-		for _, w := range ways {
+		for _, w := range variants {
 			if err := prepare(ctx); err != nil {
 				return err
 			}
@@ -88,15 +90,15 @@ func measureAlternately(ctx context.Context, turns int, progress io.Writer, prep
 				w.seen = append(w.seen, perSecond)
 			}
 		}
-		slices.Reverse(ways)
+		slices.Reverse(variants)
 	}
-	for _, w := range ways {
+	for _, w := range variants {
 		_, _ = fmt.Fprintf(progress, "%s: %.0f a second\n", w.name, w.seen)
 	}
 	return nil
 }
 
-// medianRatio returns the median of the ratios of two ways' turns.
+// medianRatio returns the median of the ratios of two variants' turns.
 func medianRatio(a, b *benchVariant) float64 {
 	ratios := make([]float64, len(a.seen))
 	for i := range ratios {

@@ -24,8 +24,8 @@ const (
 	filterRequests  = 20 // of each filter and order
 )
 
-// consoleBench measures what the console asks for while it counts a large fleet: the summary, and
-// the first page of a list with a filter and an order.
+// consoleBench measures the requests of the console while it counts a large fleet. These are the
+// summary, and the first page of a list with a filter and an order.
 func consoleBench() bench {
 	const summary, filter = "console.summary_1m_ms", "console.filter_1m_ms"
 	return bench{names: []string{summary, filter}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {

@@ -79,7 +79,7 @@ func loadFleet(ctx context.Context, url string, f databaseFleet) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// A table in use has been vacuumed: its rows are known to be visible, and the pending entries
+	// A table in use has been vacuumed. Its rows are known to be visible, and the pending entries
 	// of the index on labels have been merged.
 	_, err = conn.Exec(ctx, "vacuum (analyze) tenant.resources")
 	return err

@@ -70,7 +70,8 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 			return nil, err
 		}
 		targets = targets[writesWarm+writesCounted:]
-		asked := float64(countMatchingWrites(warm, auditedWrite.isAccessReview)+countMatchingWrites(writes, auditedWrite.isAccessReview)) / (writesWarm + writesCounted)
+		reviews := countMatchingWrites(warm, auditedWrite.isAccessReview) + countMatchingWrites(writes, auditedWrite.isAccessReview)
+		asked := float64(reviews) / (writesWarm + writesCounted)
 		each := func(what func(auditedWrite) bool) float64 {
 			return float64(countMatchingWrites(writes, func(w auditedWrite) bool { return what(w) && !w.isAccessReview() })) / writesCounted
 		}

@@ -83,7 +83,8 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	seen := confirmedEvents{at: map[string]time.Time{}}
-	watcher, err := sentinelbench.StartChild(ctx, newSentinelConfigText(client.Endpoint())+"source: {mode: watch}\n", sentinelbench.ChildOptions{
+	config := newSentinelConfigText(client.Endpoint()) + "source: {mode: watch}\n"
+	watcher, err := sentinelbench.StartChild(ctx, config, sentinelbench.ChildOptions{
 		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.recordEvent,
 	})
 	if err != nil {

@@ -42,9 +42,9 @@ const (
 	poolLabel = "bench.example/pool"
 )
 
-// A faultBed is a cluster with failing nodes: a real API server with an audit log, a sink of change
-// events, and the controller as its binary with its service account. The controller has all its
-// features and default settings, except for a budget of half of each pool.
+// A faultBed is a cluster with failing nodes. It has a real API server with an audit log, a sink of
+// change events, and the controller as its binary with its service account. The controller has all
+// its features and default settings, except for a budget of half of each pool.
 type faultBed struct {
 	bed   *kubebed.Bed
 	nodes kubernetes.Interface

@@ -144,7 +144,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 		return nil, err
 	}
 	for i := range drainNodes {
-		fault := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: formatDrainedPodName(i)}}
+		fault := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: formatDrainedNodeName(i)}}
 		if err := b.faults.Create(ctx, fault); err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 	return b, b.awaitBudgets(ctx)
 }
 
-func formatDrainedPodName(i int) string { return fmt.Sprintf("node-%02d", i) }
+func formatDrainedNodeName(i int) string { return fmt.Sprintf("node-%02d", i) }
 
 // deployPods creates a pod on each node, which is ready and ends at once, and a budget that allows
 // all evictions.
@@ -169,11 +169,11 @@ func (b *drainBed) deployPods(ctx context.Context, app string) error {
 		var pod *corev1.Pod
 		pod, err = b.pods.CoreV1().Pods(drained).Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: app + "-" + formatDrainedPodName(i), Labels: labels,
+				Name: app + "-" + formatDrainedNodeName(i), Labels: labels,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}},
 			},
 			Spec: corev1.PodSpec{
-				NodeName: formatDrainedPodName(i), TerminationGracePeriodSeconds: &none,
+				NodeName: formatDrainedNodeName(i), TerminationGracePeriodSeconds: &none,
 				Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}},
 			},
 		}, metav1.CreateOptions{})

@@ -29,13 +29,13 @@ const (
 func pageBench() bench {
 	const name = "fleetapi.page_vs_sql"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		ratio, err := compareStoreWithBareSQL(ctx, progress)
+		ratio, err := compareAPIWithBareSQL(ctx, progress)
 		return []line{{kind: "ratio", name: name, value: ratio, op: "<=", want: 2.5}}, err
 	}}
 }
 
-// compareStoreWithBareSQL fills a separate database and reads it in both ways.
-func compareStoreWithBareSQL(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+// compareAPIWithBareSQL fills a separate database and reads it in both ways.
+func compareAPIWithBareSQL(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	dir, remove, err := tempDir()
 	if err != nil {
 		return 0, err
@@ -74,7 +74,7 @@ func comparePageTimes(ctx context.Context, client *fleetclient.Client, bare *bar
 			query: url.Values{"labels": {"shard=" + shard}, "limit": {strconv.Itoa(pageLimit)}},
 		}
 		for range pagesEach {
-			if err := w.readPageByStore(ctx); err != nil {
+			if err := w.measureBothAndAdvance(ctx); err != nil {
 				return 0, err
 			}
 		}
@@ -98,8 +98,8 @@ type pageWalk struct {
 	overHTTP, bareSQL []float64 // seconds
 }
 
-func (w *pageWalk) readPageByStore(ctx context.Context) error {
-	ways := []func(context.Context) error{w.readPageByBareSQL, w.readPageByHTTP}
+func (w *pageWalk) measureBothAndAdvance(ctx context.Context) error {
+	ways := []func(context.Context) error{w.measureBareSQLPage, w.measureHTTPPage}
 	if len(w.overHTTP)%2 == 1 {
 		slices.Reverse(ways)
 	}
@@ -108,25 +108,25 @@ func (w *pageWalk) readPageByStore(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.readPageEachWay()
+	return w.advanceToNextPage()
 }
 
-func (w *pageWalk) readPageByBareSQL(ctx context.Context) error {
+func (w *pageWalk) measureBareSQLPage(ctx context.Context) error {
 	begin := time.Now()
 	_, _, err := w.bare.ReadPage(ctx, w.shard, w.after, pageLimit)
 	w.bareSQL = append(w.bareSQL, time.Since(begin).Seconds())
 	return err
 }
 
-func (w *pageWalk) readPageByHTTP(ctx context.Context) (err error) {
+func (w *pageWalk) measureHTTPPage(ctx context.Context) (err error) {
 	begin := time.Now()
 	w.body, err = w.client.Raw().ListPage(ctx, v1.CollectionClusters, w.query, w.body)
 	w.overHTTP = append(w.overHTTP, time.Since(begin).Seconds())
 	return err
 }
 
-// readPageEachWay advances to the next page.
-func (w *pageWalk) readPageEachWay() (err error) {
+// advanceToNextPage advances to the next page.
+func (w *pageWalk) advanceToNextPage() (err error) {
 	var page v1.List
 	if err := json.Unmarshal(w.body, &page); err != nil {
 		return err

@@ -126,7 +126,7 @@ func (b *building) countPackages(ctx context.Context) (int, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("go list: %w\n%s", errors.Join(err, context.Cause(ctx)), lastOutput(stderr.String()))
+		return 0, fmt.Errorf("go list: %w\n%s", errors.Join(err, context.Cause(ctx)), cutToLastBytes(stderr.String()))
 	}
 	return bytes.Count(out, []byte("\n")), nil
 }
@@ -145,7 +145,7 @@ func (b *building) countBuiltAndCollectOutput(r io.Reader) (otherOutput string) 
 			b.built.Add(1)
 		}
 	}
-	return lastOutput(said.String())
+	return cutToLastBytes(said.String())
 }
 
 // logProgress logs the progress of the build, until stop is closed.
@@ -162,8 +162,8 @@ func (b *building) logProgress(ctx context.Context, total int, stop <-chan struc
 	}
 }
 
-// lastOutput returns the end of a text.
-func lastOutput(s string) string {
+// cutToLastBytes returns the end of a text.
+func cutToLastBytes(s string) string {
 	const enough = 4000
 	return strings.TrimSpace(s[max(0, len(s)-enough):])
 }

@@ -55,8 +55,8 @@ type Child struct {
 	done    chan error
 }
 
-// The limits of the sentinel's pod in terms of the Go runtime: it has 128 MiB, of which a tenth is
-// for memory outside Go, and less than one processor, which Go rounds up to two.
+// The limits of the sentinel's pod in terms of the Go runtime. The pod has 128 MiB, of which a
+// tenth is for memory outside Go, and less than one processor, which Go rounds up to two.
 const (
 	podMemory  = 128
 	processors = "GOMAXPROCS=2"

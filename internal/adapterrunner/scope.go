@@ -125,10 +125,10 @@ func decodeJSONOrNil(text []byte) any {
 	if err := dec.Decode(&v); err != nil || dec.More() {
 		return nil
 	}
-	return convertNumbersToIntegers(v)
+	return convertJSONNumbers(v)
 }
 
-func convertNumbersToIntegers(v any) any {
+func convertJSONNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
@@ -138,11 +138,11 @@ func convertNumbersToIntegers(v any) any {
 		return f
 	case []any:
 		for i := range v {
-			v[i] = convertNumbersToIntegers(v[i])
+			v[i] = convertJSONNumbers(v[i])
 		}
 	case map[string]any:
 		for name := range v {
-			v[name] = convertNumbersToIntegers(v[name])
+			v[name] = convertJSONNumbers(v[name])
 		}
 	}
 	return v

@@ -1,5 +1,5 @@
-// Package broker holds the common parts of the broker adapters: the outcomes of a publish, the
-// readiness status, the count of publishes in progress, and TLS files.
+// Package broker holds the common parts of the broker adapters. These are the outcomes of a
+// publish, the readiness status, the count of publishes in progress, and TLS files.
 //
 // The adapters are its subpackages and do not depend on each other. A component declares the one or
 // two methods that it needs, and internal/app chooses the adapter.

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// RedeliveryDelay returns the delay before an event whose handler returned handlerErr is delivered
-// again: the delay that handlerErr asks for with a RetryAfter method, or else defaultDelay.
+// RedeliveryDelay returns the delay before an event whose handler failed is delivered again. It is
+// the delay that handlerErr asks for with a RetryAfter method, or else defaultDelay.
 func RedeliveryDelay(handlerErr error, defaultDelay time.Duration) time.Duration {
 	if delay, ok := backoff.RetryAfter(handlerErr); ok {
 		return min(delay, backoff.MaxRetryAfter)

@@ -65,7 +65,8 @@ func writeActionSection(buf *bytes.Buffer, a *action.Action) {
 		if p.Subresource != "" {
 			resource += "/" + p.Subresource
 		}
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", strings.Join(p.Verbs, ", "), formatCodeSpan(resource), formatPermissionScope(p), escapeTableCell(p.Why))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n",
+			strings.Join(p.Verbs, ", "), formatCodeSpan(resource), formatPermissionScope(p), escapeTableCell(p.Why))
 	}
 }
 

@@ -57,7 +57,7 @@ type releaser struct {
 // writeRelease writes the release of some binaries. The source must be exactly that of the version's tag, because
 // programs take their version from it.
 func (r releaser) writeRelease(ctx context.Context, binaries []string) error {
-	if err := r.checkSourceCommitted(ctx); err != nil {
+	if err := r.checkSourceMatchesTag(ctx); err != nil {
 		return err
 	}
 	if r.epoch.IsZero() {
@@ -95,8 +95,8 @@ func (r releaser) writeRelease(ctx context.Context, binaries []string) error {
 	return r.writeChecksums()
 }
 
-// checkSourceCommitted returns an error unless the source is that of the version's tag, without changes.
-func (r releaser) checkSourceCommitted(ctx context.Context) error {
+// checkSourceMatchesTag returns an error unless the source is that of the version's tag, without changes.
+func (r releaser) checkSourceMatchesTag(ctx context.Context) error {
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(r.version) {
 		return fmt.Errorf("version %q is not a semantic version without 'v', such as 1.2.0", r.version)
 	}

@@ -113,8 +113,8 @@ func drawHeader(s FleetSnapshot, width int) viewLine {
 	return append(left.clipOrPadToWidth(width-right), viewSpan{s.APIURL, terminal.Faint})
 }
 
-// drawHint draws the command and the link of the console in full, so that they can be copied, as
-// long as they fit at all. They are near the top, where the shortest terminal shows it.
+// drawHint draws the command and the link of the console in full if they fit, so that they can be
+// copied. They are near the top, where the shortest terminal shows it.
 func drawHint(s FleetSnapshot, width int) []viewLine {
 	const where = "Try it in another terminal:  "
 	var lines []viewLine

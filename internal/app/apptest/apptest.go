@@ -63,8 +63,8 @@ func StartCommand(t *testing.T, binary Binary, env map[string]string, args ...st
 	return c
 }
 
-// StopAndWait waits for the end of the call and returns its error.
-func (c *RunningCommand) StopAndWait(t *testing.T) error {
+// WaitUntilEnded waits for the end of the call and returns its error.
+func (c *RunningCommand) WaitUntilEnded(t *testing.T) error {
 	t.Helper()
 	timer := time.NewTimer(Patience)
 	defer timer.Stop()

@@ -153,7 +153,8 @@ func renewTokens(ctx context.Context, l credentials.Login) (credentials.Tokens, 
 // newIssuer returns the client of an issuer.
 func newIssuer(i credentials.Issuer) (*consolesession.Issuer, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: issuerTimeout, DisableKeepAlives: true}
-	return consolesession.NewIssuer(consolesession.IssuerConfig{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}, transport)
+	cfg := consolesession.IssuerConfig{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}
+	return consolesession.NewIssuer(cfg, transport)
 }
 
 // answerHeaders keeps the headers of the last response that matter for version and doctor.

@@ -215,7 +215,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	api.wantKept(id)
 	wantRefused(t, conn, id)
 	worker.Cancel()
-	if err := worker.StopAndWait(t); err != nil {
+	if err := worker.WaitUntilEnded(t); err != nil {
 		t.Error(err)
 	}
 	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
@@ -248,7 +248,7 @@ func TestUnregister(t *testing.T) {
 	unregister := func(says string, args ...string) {
 		t.Helper()
 		c := start(t, env, append([]string{"unregister"}, args...)...)
-		if err := c.StopAndWait(t); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+		if err := c.WaitUntilEnded(t); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("unregister %v ends with %v, want %q", args, err, says)
 		}
 	}

@@ -129,7 +129,7 @@ func TestReplicas(t *testing.T) {
 	}
 	for _, c := range []*apptest.RunningCommand{one, two} {
 		c.Cancel()
-		if err := c.StopAndWait(t); err != nil {
+		if err := c.WaitUntilEnded(t); err != nil {
 			t.Error(err)
 		}
 		if text := c.Stderr.String() + c.Stdout.String(); strings.Contains(text, "secret-") || strings.Contains(text, key) {
@@ -198,7 +198,7 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := apptest.StartCommand(t, consoleapp.NewCommand, tc.env)
-			if err := c.StopAndWait(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
+			if err := c.WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %v, want an error that says %q", err, tc.want)
 			}
 		})

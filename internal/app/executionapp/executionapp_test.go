@@ -124,7 +124,7 @@ func TestFollowsThePolicies(t *testing.T) {
 		t.Error("/metrics lacks those of the controller")
 	}
 	c.Cancel()
-	if err := c.StopAndWait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 		return nil
 	})
 	c.Cancel()
-	if err := c.StopAndWait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestRefuses(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "RUNNER_IMAGE": "runner", "KUBECONFIG": "/nowhere/kubeconfig"}
 			maps.Copy(env, tc.env)
-			err := apptest.StartCommand(t, executionapp.NewCommand, env).StopAndWait(t)
+			err := apptest.StartCommand(t, executionapp.NewCommand, env).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v lacks %q", tc.reason, err, tc.want)
 			}

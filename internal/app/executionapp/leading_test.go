@@ -30,7 +30,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	second := start()
 	apptest.EventuallyStatus(t, second.URLFromLog(t, "metrics and health")+"/healthz", 200)
 	first.Cancel()
-	if err := first.StopAndWait(t); err != nil {
+	if err := first.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	if err := says(first, 1, 1); err != nil {
@@ -38,7 +38,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	}
 	apptest.Eventually(t, func() error { return says(second, 1, 0) })
 	second.Cancel()
-	if err := second.StopAndWait(t); err != nil {
+	if err := second.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	if err := says(second, 1, 1); err != nil {

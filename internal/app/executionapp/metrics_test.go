@@ -87,7 +87,7 @@ func TestScraped(t *testing.T) {
 	}
 	shows("admission_policies_missing 1")
 	c.Cancel()
-	if err := c.StopAndWait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }

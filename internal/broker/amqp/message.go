@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// Prefixes of attributes in headers: the one of the binding, which this package writes, and the one
-// for clients that cannot use a colon in a name.
+// Prefixes of attributes in headers. The first is that of the binding, which this package writes;
+// the other is for clients that cannot use a colon in a name.
 const (
 	attributePrefix    = "cloudEvents:"
 	altAttributePrefix = "cloudEvents_"

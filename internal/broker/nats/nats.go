@@ -95,8 +95,8 @@ func newBroker(cfg Config, start func() (Server, error), log *slog.Logger) (*Bro
 // queueLength is the capacity of the queue between the callers and the writing goroutine.
 const queueLength = 256
 
-// Run connects, maintains the connection and the stream, and stops when ctx ends: it waits up to
-// StopTimeout for publishes in progress, then closes the connection and the embedded server. It is
+// Run connects, and maintains the connection and the stream until ctx ends. Then it waits up to
+// StopTimeout for publishes in progress, and closes the connection and the embedded server. It is
 // called once. It returns an error only if the embedded server cannot start.
 func (b *Broker) Run(ctx context.Context) error {
 	defer close(b.stopped)
