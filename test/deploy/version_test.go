@@ -19,7 +19,7 @@ func TestOneVersion(t *testing.T) {
 	for _, release := range []string{"dev", "1.2.3", "1.2.3-rc.1"} {
 		t.Run(release, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "deploy")
-			if err := manifests.Write(root+"/deploy", dir, release); err != nil {
+			if err := manifests.WriteStampedManifests(root+"/deploy", dir, release); err != nil {
 				t.Fatal(err)
 			}
 			objects, notes, err := deploy.Release{
