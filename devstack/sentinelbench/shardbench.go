@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
 const (

@@ -11,12 +11,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/fleetloop/fleetloop/internal/console/session"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
 // A Method is the way in which a token was obtained.

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"github.com/fleetloop/fleetloop/internal/settings"
 	"golang.org/x/oauth2"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 // IssuerConfig selects the issuer.

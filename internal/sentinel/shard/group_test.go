@@ -7,10 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/fleetloop/fleetloop/internal/sentinel"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
 var _ sentinel.Shard = (*shard.Group)(nil)
