@@ -39,7 +39,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetloop/fleetloop/tools/release/manifests"
+	"github.com/fleetloop/fleetloop/deploy"
 )
 
 func main() {
@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if o.deploy == "" {
 		return nil
 	}
-	if err := manifests.WriteStampedManifests(filepath.Join(b.root, "deploy"), o.deploy, version); err != nil {
+	if err := deploy.WriteReleaseManifests(filepath.Join(b.root, "deploy"), o.deploy, version); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(log, "%s: chart and kustomizations of version %s\n", o.deploy, version)

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/version"
-	"github.com/fleetloop/fleetloop/tools/release/manifests"
 )
 
 // checksumFile lists the SHA-256 of every other file of a release, in the format of sha256sum. Its signature
@@ -244,7 +244,7 @@ func (r releaser) writeImages(ctx context.Context, binaries []string) error {
 // writeManifests writes the chart as Helm packages it, and all other manifests as one archive.
 func (r releaser) writeManifests() error {
 	dir := filepath.Join(r.dir, "deploy")
-	if err := manifests.WriteStampedManifests(filepath.Join(r.root, "deploy"), dir, r.version); err != nil {
+	if err := deploy.WriteReleaseManifests(filepath.Join(r.root, "deploy"), dir, r.version); err != nil {
 		return err
 	}
 	chart, err := readFolderFiles(filepath.Join(dir, "chart", "fleetloop"), "fleetloop", ".helmignore")

@@ -1,8 +1,4 @@
-// Package manifests copies the folder deploy, with the version of a release in place of "dev".
-//
-// In the repository the chart and the kustomizations contain the version "dev" and images tagged
-// "dev". The copy is for images that were built from the same source, and contains their version.
-package manifests
+package deploy
 
 import (
 	"fmt"
@@ -15,9 +11,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// WriteStampedManifests copies the manifests in src to dst, which it replaces, and sets the given version. It omits
-// Go files. It fails if dst is src, or one of them is within the other.
-func WriteStampedManifests(src, dst, release string) error {
+// WriteReleaseManifests copies this folder from src to dst, which it replaces, with the version of a release. It
+// omits Go files. It fails if dst is src, or one of them is within the other.
+//
+// In the repository the chart and the kustomizations contain the version "dev" and images tagged
+// "dev". The copy is for images that were built from the same source, and contains their version.
+func WriteReleaseManifests(src, dst, release string) error {
 	if err := checkNeitherContainsOther(src, dst); err != nil {
 		return err
 	}
