@@ -242,16 +242,16 @@ func (a *Adapter) Run(ctx context.Context) error {
 		}()
 	}
 	// A consumer may return before its handlers do.
-	var inProgress broker.Window
+	var inProgress broker.PublishWindow
 	err := a.consumer.Consume(consuming, a.cfg.Subscription, func(ctx context.Context, e Event) error {
-		if !inProgress.Enter() {
+		if !inProgress.BeginPublish() {
 			return context.Canceled
 		}
-		defer inProgress.Leave()
+		defer inProgress.EndPublish()
 		return a.handleEvent(ctx, e)
 	})
 	stop() // so that a consumer that failed leaves no work behind
-	_ = inProgress.Drain(context.WithoutCancel(ctx))
+	_ = inProgress.CloseAndWaitEmpty(context.WithoutCancel(ctx))
 	disconnect() // last, because acknowledgements need the connection
 	brokerErr := <-lost
 	if c, ok := a.fleet.(interface{ CloseIdle() }); ok {

@@ -44,15 +44,15 @@ func TestRabbitMQ(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	if out, err := server.Ctl(t.Context(), "set_policy", "--apply-to", "queues", "dead-letters", ".*-adapter-dns$", `{"dead-letter-exchange":"dead"}`); err != nil {
+	if out, err := server.RunRabbitMQCtl(t.Context(), "set_policy", "--apply-to", "queues", "dead-letters", ".*-adapter-dns$", `{"dead-letter-exchange":"dead"}`); err != nil {
 		t.Fatal(err, out)
 	}
 	open := func(topic string) brokertest.Broker {
-		b, err := amqp.New(amqp.Config{URL: settings.Secret(server.URL()), Topic: topic}, brokertest.Log(t))
+		b, err := amqp.New(amqp.Config{URL: settings.Secret(server.URL()), Topic: topic}, brokertest.NewTestLogger(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		return b
 	}
 	runSuite(t, bed{
@@ -63,11 +63,11 @@ func TestRabbitMQ(t *testing.T) {
 
 // TestNATS runs the suite. Dead letters are the server's advisories.
 func TestNATS(t *testing.T) {
-	b, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.Log(t))
+	b, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	conn, err := natsgo.Connect(b.URL())
 	if err != nil {
@@ -99,11 +99,11 @@ func TestPubSub(t *testing.T) {
 	server := pstest.NewServer()
 	t.Cleanup(func() { _ = server.Close() })
 	open := func(topic string) brokertest.Broker {
-		b, err := pubsub.New(pubsub.Config{ProjectID: "p", Topic: topic, EmulatorHost: server.Addr}, brokertest.Log(t))
+		b, err := pubsub.New(pubsub.Config{ProjectID: "p", Topic: topic, EmulatorHost: server.Addr}, brokertest.NewTestLogger(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		return b
 	}
 	dead := open("dead")
@@ -165,7 +165,7 @@ func runSuite(t *testing.T, b bed) {
 	}
 	open := func() *Adapter {
 		return newAdapter(t, Config{MaxAttempts: 3, RetryDelay: 20 * time.Millisecond}, reconcile, Deps{
-			Log: brokertest.Log(t), Env: func(name string) (string, bool) { v, ok := b.env[name]; return v, ok },
+			Log: brokertest.NewTestLogger(t), Env: func(name string) (string, bool) { v, ok := b.env[name]; return v, ok },
 		})
 	}
 	a := open()
@@ -229,8 +229,8 @@ func runSuite(t *testing.T, b bed) {
 
 func (b bed) publish(t *testing.T, eventID, id, traceparent string) {
 	t.Helper()
-	e := brokertest.Event(1)
+	e := brokertest.NewEvent(1)
 	e.ID, e.TraceParent = eventID, traceparent
 	e.Data = fmt.Appendf(nil, `{"resource_id":%q,"generation":1}`, id)
-	brokertest.Eventually(t, "publish "+eventID, func() error { return brokertest.Publish(t, b.publisher, e) })
+	brokertest.Eventually(t, "publish "+eventID, func() error { return brokertest.PublishWithTimeout(t, b.publisher, e) })
 }

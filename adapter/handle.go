@@ -38,7 +38,7 @@ func (e retryError) Unwrap() error { return e.error }
 
 // handleEvent handles one event. See Consumer for the meaning of the error.
 func (a *Adapter) handleEvent(ctx context.Context, e Event) error {
-	ctx = telemetry.Extract(ctx, e.TraceParent, e.TraceState)
+	ctx = telemetry.WithRemoteTraceContext(ctx, e.TraceParent, e.TraceState)
 	ctx, span := a.tracer.Start(ctx, "reconcile", trace.WithSpanKind(trace.SpanKindConsumer))
 	defer span.End()
 	res := Result{Event: e}

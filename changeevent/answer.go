@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/fleetloop/fleetloop/changeevent/egress"
 )
 
 const (
@@ -124,7 +122,7 @@ var (
 // classifyRequestError classifies the error of a request without a response.
 func classifyRequestError(ctx context.Context, err error) attemptResult {
 	attempt := attemptResult{class: ClassConnection, retry: true, text: err.Error()}
-	refused, isRefused := errors.AsType[*egress.DeniedError](err)
+	refused, isRefused := errors.AsType[*addressDeniedError](err)
 	unverified, isUnverified := errors.AsType[*tls.CertificateVerificationError](err)
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {

@@ -88,7 +88,7 @@ func TestPageShowsSettings(t *testing.T) {
 		if _, err := settings.Load(&c, settings.Source{File: "config.yaml", FileData: []byte(file)}); err != nil {
 			t.Fatalf("%v in\n%s", err, m[1])
 		}
-		if err := c.Changes.Check(); err != nil {
+		if err := c.Changes.ValidateSinks(); err != nil {
 			t.Errorf("%v in\n%s", err, m[1])
 		}
 		sinks := c.Changes.Sinks

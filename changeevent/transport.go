@@ -13,15 +13,13 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"github.com/fleetloop/fleetloop/changeevent/egress"
 )
 
 // A transport connects to the sink.
 type transport struct {
 	*http.Transport
-	guard, local egress.Guard // local also allows loopback
-	private      egress.Guard // for allowHosts
+	guard, local addressGuard // local also allows loopback
+	private      addressGuard // for allowHosts
 	allowHosts   []string
 	proxy        atomic.Pointer[string]
 	timeout      time.Duration
@@ -30,7 +28,7 @@ type transport struct {
 
 // newTransport creates the transport to the sink. It opens no connection.
 func newTransport(cfg Config) (*transport, error) {
-	allow, err := egress.ParseAllow(cfg.AllowAddresses)
+	allow, err := parseAllowedAddresses(cfg.AllowAddresses)
 	if err != nil {
 		return nil, fmt.Errorf("AllowAddresses: %w", err)
 	}
@@ -43,8 +41,8 @@ func newTransport(cfg Config) (*transport, error) {
 	}
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	t := &transport{
-		guard: egress.Guard{Allow: allow}, local: egress.Guard{Allow: append(loopback, allow...)},
-		private: egress.Guard{Allow: append(egress.Private(), allow...)}, allowHosts: cfg.AllowHosts,
+		guard: addressGuard{allow: allow}, local: addressGuard{allow: append(loopback, allow...)},
+		private: addressGuard{allow: append(privateNetworks(), allow...)}, allowHosts: cfg.AllowHosts,
 		timeout: cfg.Timeout, caFile: cfg.CAFile,
 	}
 	// Only HTTP/1: a request that times out closes its connection, whereas HTTP/2 would
@@ -97,11 +95,11 @@ func (t *transport) denyForbiddenAddress(endpoint *url.URL) error {
 	if u, err := t.Proxy(&http.Request{URL: endpoint}); err != nil || u != nil {
 		return err
 	}
-	return t.guardForHost(endpoint.Hostname(), portOrSchemeDefault(endpoint)).Check(addr)
+	return t.guardForHost(endpoint.Hostname(), portOrSchemeDefault(endpoint)).check(addr)
 }
 
 // guardForHost returns the guard for an endpoint's host and port.
-func (t *transport) guardForHost(host, port string) egress.Guard {
+func (t *transport) guardForHost(host, port string) addressGuard {
 	switch {
 	case isLoopback(host):
 		return t.local
@@ -119,7 +117,7 @@ func (t *transport) dialProxyOrAllowed(ctx context.Context, network, addr string
 		if err != nil {
 			return nil, err
 		}
-		d.Control = t.guardForHost(host, port).Control
+		d.Control = t.guardForHost(host, port).control
 	}
 	return d.DialContext(ctx, network, addr)
 }

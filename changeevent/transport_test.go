@@ -217,7 +217,7 @@ func TestGuard(t *testing.T) {
 	}
 	// The dialer gets these if a public name resolves to the address.
 	for _, host := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1", "169.254.169.254", "fd00::1"} {
-		err := tr.guardForHost("sink.example.com", port).Control("tcp", net.JoinHostPort(host, port), nil)
+		err := tr.guardForHost("sink.example.com", port).control("tcp", net.JoinHostPort(host, port), nil)
 		if attempt := classifyRequestError(t.Context(), err); attempt.class != ClassAddressDenied || !attempt.permanent || attempt.retry {
 			t.Errorf("%s: %+v, want that it is refused for good", host, attempt)
 		}
@@ -268,7 +268,7 @@ func TestAllowedHost(t *testing.T) {
 		{"fleet-api.fleet-system.example.com", "8080", "10.96.12.7", false},
 		{"hooks.example.com", "443", "10.96.12.7", false},
 	} {
-		err := tr.guardForHost(tc.host, tc.port).Control("tcp", net.JoinHostPort(tc.addr, tc.port), nil)
+		err := tr.guardForHost(tc.host, tc.port).control("tcp", net.JoinHostPort(tc.addr, tc.port), nil)
 		if (err == nil) != tc.reached {
 			t.Errorf("%s:%s at %s: %v, want reached %t", tc.host, tc.port, tc.addr, err, tc.reached)
 		}

@@ -1,5 +1,5 @@
 // Package deploy contains the CustomResourceDefinitions and the safety policies that are shipped with
-// Fleetloop, for programs that install or load them.
+// Fleetloop, for programs that install or load them. It also copies this folder for a release.
 package deploy
 
 import (

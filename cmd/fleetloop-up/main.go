@@ -23,7 +23,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	stdout := int(os.Stdout.Fd())
-	root := allinone.Program(allinone.Env{
+	root := allinone.NewProgramCommand(allinone.Env{
 		Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: settings.OSEnv,
 		Terminal:  term.IsTerminal(stdout),

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
@@ -28,13 +27,13 @@ const (
 	account  = "fleetloop-cluster-worker"
 )
 
-func TestMain(m *testing.M) { gardenbedtest.Main(m, gardenbed.Options{}) }
+func TestMain(m *testing.M) { kubebedtest.GardenMain(m, gardenbed.Options{}) }
 
 // TestRights: what is shipped gives a worker the rights that it needs, so that
 // nothing is left to complain of, and none to speak of besides.
 func TestRights(t *testing.T) {
-	_, ns := gardenbedtest.Project(t)
-	bed := gardenbedtest.Bed(t).Kube()
+	_, ns := kubebedtest.GardenProject(t)
+	bed := kubebedtest.Garden(t).Kube()
 	raw, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 func amqpBench() bench {
 	return bench{names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		results, err := sentinelbench.RunRabbitMQ(ctx, io.Discard)
-		return toLines(progress, results), err
+		return toResultLines(progress, results), err
 	}}
 }
 
@@ -26,12 +26,12 @@ func natsBench() bench {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		results, err := sentinelbench.RunNATS(ctx, dir, io.Discard)
-		return toLines(progress, results), err
+		return toResultLines(progress, results), err
 	}}
 }
 
-// toLines returns the results as lines, and prints the rates of both sides.
-func toLines(progress io.Writer, results []sentinelbench.PublishResult) []line {
+// toResultLines returns the results as lines, and prints the rates of both sides.
+func toResultLines(progress io.Writer, results []sentinelbench.PublishResult) []line {
 	var out []line
 	for _, r := range results {
 		_, _ = fmt.Fprintf(progress, "%s: %s\n", r.Name, r.Detail)

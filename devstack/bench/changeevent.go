@@ -66,7 +66,7 @@ func changeeventBench() bench {
 		return []line{
 			{kind: "value", name: alone, value: ns, unit: "ns", op: "<=", want: 500},
 			{kind: "value", name: crowd, value: us, unit: "us", op: "<=", want: 10},
-			{kind: "ratio", name: rate, value: medianOf(ratios), op: ">=", want: 0.8},
+			{kind: "ratio", name: rate, value: computeMedian(ratios), op: ">=", want: 0.8},
 		}, nil
 	}}
 }
@@ -149,7 +149,7 @@ func (s *changeSink) measureSendAlone(ctx context.Context) (medianNs float64, er
 	if stats, _ := changeevent.StatsOf(client); stats.Succeeded != changeBurst*changeBursts {
 		return 0, fmt.Errorf("the sink was to have all events: %+v", stats)
 	}
-	return medianOf(took), nil
+	return computeMedian(took), nil
 }
 
 // measureSendTogether returns the minimum duration of the slowest hundredth of sends, in microseconds,

@@ -43,20 +43,20 @@ func commitTaxBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		ratio, err := (&taxed{bed: bed}).measureRatio(ctx, progress)
+		ratio, err := (&commitCost{bed: bed}).measureRatio(ctx, progress)
 		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, errors.Join(err, bed.stopBed())
 	}}
 }
 
-// taxed runs writers.
-type taxed struct {
+// commitCost runs writers.
+type commitCost struct {
 	bed     *syncBed
 	api     *fleetpgstore.Store
 	writers []*clusterOwner
 	turn    int
 }
 
-func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+func (x *commitCost) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	for range taxWriters {
 		w, err := openClusterOwner(ctx, x.bed.db.server.DatabaseURL())
 		if err != nil {
@@ -74,11 +74,11 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	defer pool.Close()
 	x.api = fleetpgstore.New(pool)
 
-	all := x.newWay("changes by the fleet API", x.changeByAPI, true, true)
-	free := x.newWay("changes by the fleet API without the triggers", x.changeByAPI, false, true)
-	bareAll := x.newWay("changes by one statement", x.updateCluster, true, true)
-	bareSilent := x.newWay("changes by one statement without notifications", x.updateCluster, true, false)
-	bareFree := x.newWay("changes by one statement without the triggers", x.updateCluster, false, true)
+	all := x.newVariant("changes by the fleet API", x.changeByAPI, true, true)
+	free := x.newVariant("changes by the fleet API without the triggers", x.changeByAPI, false, true)
+	bareAll := x.newVariant("changes by one statement", x.updateCluster, true, true)
+	bareSilent := x.newVariant("changes by one statement without notifications", x.updateCluster, true, false)
+	bareFree := x.newVariant("changes by one statement without the triggers", x.updateCluster, false, true)
 	before := x.bed.listener.CountNotifications()
 	// All rows are marked as synced before each turn, as if a worker had kept up.
 	if err := measureAlternately(ctx, taxTurns, progress, x.bed.owner.MarkAllSynced, all, free, bareAll, bareSilent, bareFree); err != nil {
@@ -89,9 +89,11 @@ func (x *taxed) measureRatio(ctx context.Context, progress io.Writer) (ratio flo
 	return medianRatio(all, free), nil
 }
 
-// newWay changes every cluster once, with or without triggers and notifications.
-func (x *taxed) newWay(name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool) *way {
-	return &way{name: name, run: func(ctx context.Context) (float64, error) {
+// newVariant changes every cluster once, with or without triggers and notifications.
+func (x *commitCost) newVariant(
+	name string, change func(ctx context.Context, writer, i int) error, triggers, notifications bool,
+) *benchVariant {
+	return &benchVariant{name: name, run: func(ctx context.Context) (float64, error) {
 		err := errors.Join(x.bed.owner.SetTriggers(ctx, triggers), x.bed.owner.SetNotifications(ctx, notifications))
 		if err != nil {
 			return 0, err
@@ -115,12 +117,12 @@ func (x *taxed) newWay(name string, change func(ctx context.Context, writer, i i
 }
 
 // updateCluster changes a cluster with one statement.
-func (x *taxed) updateCluster(ctx context.Context, writer, i int) error {
+func (x *commitCost) updateCluster(ctx context.Context, writer, i int) error {
 	return x.writers[writer].EditCluster(ctx, i, x.turn)
 }
 
 // changeByAPI changes a cluster as the fleet API does for a request.
-func (x *taxed) changeByAPI(ctx context.Context, _, i int) error {
+func (x *commitCost) changeByAPI(ctx context.Context, _, i int) error {
 	return x.api.RunInTx(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 		l, err := tx.LockAndReadResource(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: clusterID(i).String()})
 		if err != nil {
@@ -151,20 +153,20 @@ func commitToCallBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		p99, err := bed.measureWake(ctx, progress)
+		p99, err := bed.measureCommitToCall(ctx, progress)
 		err = errors.Join(err, bed.stopBed())
 		return []line{{kind: "value", name: name, value: float64(p99) / float64(time.Millisecond), unit: "ms", op: "<=", want: 30}}, err
 	}}
 }
 
-func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time.Duration, err error) {
+func (b *syncBed) measureCommitToCall(ctx context.Context, progress io.Writer) (p99 time.Duration, err error) {
 	garden := &watchedGarden{Garden: memory.New(memory.Options{}), begun: make(chan time.Time, wakeRows)}
 	stop, err := b.startWorker(ctx, gardenSlots, b.store, garden, manifest.Config{})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if err := b.awaitNone(ctx, b.owner.Unsynced); err != nil {
+	if err := b.awaitZeroCount(ctx, b.owner.CountUnsynced); err != nil {
 		return 0, err
 	}
 	garden.tells.Store(true)
@@ -195,12 +197,12 @@ func (b *syncBed) measureWake(ctx context.Context, progress io.Writer) (p99 time
 			return 0, fmt.Errorf("no call for change %d: %w", i, context.Cause(ctx))
 		}
 	}
-	printWakeTimes(progress, "from when the change was sent", sent)
-	return printWakeTimes(progress, "from when its commit was answered", committed), nil
+	printDelays(progress, "from when the change was sent", sent)
+	return printDelays(progress, "from when its commit was answered", committed), nil
 }
 
-// printWakeTimes prints delays, and returns the 99th percentile.
-func printWakeTimes(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
+// printDelays prints delays, and returns the 99th percentile.
+func printDelays(progress io.Writer, from string, took []time.Duration) (p99 time.Duration) {
 	slices.Sort(took)
 	p99 = took[len(took)*99/100]
 	_, _ = fmt.Fprintf(progress, "%d changes, %s to the call: median %s, 90th percentile %s, 99th %s, longest %s\n",
@@ -208,8 +210,8 @@ func printWakeTimes(progress io.Writer, from string, took []time.Duration) (p99 
 	return p99
 }
 
-// awaitNone waits until a count is zero.
-func (*syncBed) awaitNone(ctx context.Context, count func(context.Context) (int, error)) error {
+// awaitZeroCount waits until a count is zero.
+func (*syncBed) awaitZeroCount(ctx context.Context, count func(context.Context) (int, error)) error {
 	for {
 		n, err := count(ctx)
 		if n == 0 || err != nil {

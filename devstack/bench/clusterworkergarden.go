@@ -61,8 +61,8 @@ type gardenRace struct {
 }
 
 func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (float64, error) {
-	worker := &way{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.measureWorker}
-	raw := &way{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.measureRaw}
+	worker := &benchVariant{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.measureWorker}
+	raw := &benchVariant{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.measureRaw}
 	if err := measureAlternately(ctx, gardenTurns, progress, func(context.Context) error { return nil }, worker, raw); err != nil {
 		return 0, err
 	}

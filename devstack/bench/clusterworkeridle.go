@@ -43,11 +43,11 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	if err != nil {
 		return 0, err
 	}
-	between, err := startTap(ctx, target.Host)
+	between, err := startCountingProxy(ctx, target.Host)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, between.closeTap()) }()
+	defer func() { err = errors.Join(err, between.closeProxy()) }()
 	target.Host = between.l.Addr().String()
 	env := map[string]string{
 		"DATABASE_URL": target.String(), "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
@@ -63,7 +63,7 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	go func() { done <- command.ExecuteContext(running) }()
 	defer func() { cancel(); err = errors.Join(err, <-done) }()
 
-	if err := b.awaitNone(ctx, b.owner.Unready); err != nil {
+	if err := b.awaitZeroCount(ctx, b.owner.CountUnready); err != nil {
 		return 0, err
 	}
 	if err := backoff.Sleep(ctx, 5*time.Second); err != nil { // a worker polls more often for a while
@@ -78,8 +78,8 @@ func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecon
 	return float64(n) / idleTime.Seconds(), nil
 }
 
-// A tap is a proxy between a client and PostgreSQL that counts the statements.
-type tap struct {
+// A countingProxy is a proxy between a client and PostgreSQL that counts the statements.
+type countingProxy struct {
 	l          net.Listener
 	target     string
 	statements atomic.Int64
@@ -87,14 +87,14 @@ type tap struct {
 	ended      chan struct{}
 }
 
-// startTap starts a tap on a free port. It connects to the server without TLS, and clients must do
+// startCountingProxy starts a tap on a free port. It connects to the server without TLS, and clients must do
 // the same.
-func startTap(ctx context.Context, target string) (*tap, error) {
+func startCountingProxy(ctx context.Context, target string) (*countingProxy, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	t := &tap{l: l, target: target, ended: make(chan struct{})}
+	t := &countingProxy{l: l, target: target, ended: make(chan struct{})}
 	go func() {
 		defer close(t.ended)
 		for {
@@ -108,15 +108,15 @@ func startTap(ctx context.Context, target string) (*tap, error) {
 	return t, nil
 }
 
-// closeTap waits until the clients have closed all connections.
-func (t *tap) closeTap() error {
+// closeProxy waits until the clients have closed all connections.
+func (t *countingProxy) closeProxy() error {
 	err := t.l.Close()
 	<-t.ended
 	t.conns.Wait()
 	return err
 }
 
-func (t *tap) serveConn(ctx context.Context, client net.Conn) {
+func (t *countingProxy) serveConn(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.target)
 	if err != nil {
@@ -140,7 +140,7 @@ const (
 
 // forwardAndCount copies the messages of a client: each has a byte for its type, except for the
 // first one, and the length.
-func (t *tap) forwardAndCount(server io.Writer, client io.Reader) error {
+func (t *countingProxy) forwardAndCount(server io.Writer, client io.Reader) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)
 		if first {

@@ -20,8 +20,8 @@ const (
 	// syncSlots limits the number of claimed rows. The default of 32 is for a Gardener with slow
 	// calls; with instant calls the bench would measure round trips for few rows each.
 	syncSlots = 200
-	// syncBatch is the number of rows that the bare statements take at once: as many as the worker,
-	// which claims again when half of its slots are free.
+	// syncBatch is the number of rows that the bare statements take at once. The worker takes as
+	// many: it claims again when half of its slots are free.
 	syncBatch = syncSlots / 2
 
 	// lockers is the number of workers in the design that holds locks.
@@ -51,16 +51,16 @@ func syncBench() bench {
 	}}
 }
 
-// A way processes all due rows and returns the rows per second.
-type way struct {
+// A benchVariant processes all due rows and returns the rows per second.
+type benchVariant struct {
 	name string
 	run  func(context.Context) (perSecond float64, err error)
 	seen []float64
 }
 
-// newTimedWay returns a way whose function returns the number of rows.
-func newTimedWay(name string, want int, run func(context.Context) (rows int, err error)) *way {
-	return &way{name: name, run: func(ctx context.Context) (float64, error) {
+// newTimedVariant returns a way whose function returns the number of rows.
+func newTimedVariant(name string, want int, run func(context.Context) (rows int, err error)) *benchVariant {
+	return &benchVariant{name: name, run: func(ctx context.Context) (float64, error) {
 		begin := time.Now()
 		rows, err := run(ctx)
 		took := time.Since(begin)
@@ -71,12 +71,14 @@ func newTimedWay(name string, want int, run func(context.Context) (rows int, err
 	}}
 }
 
-// measureAlternately runs ways alternately, in reverse order in every second turn. It calls prepare before
+// measureAlternately runs variants alternately, in reverse order in every second turn. It calls prepare before
 // each, to give all the same start. The first turn does not count, because it warms caches and
 // connections.
-func measureAlternately(ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, ways ...*way) error {
+func measureAlternately(
+	ctx context.Context, turns int, progress io.Writer, prepare func(context.Context) error, variants ...*benchVariant,
+) error {
 	for turn := range turns + 1 {
-		for _, w := range ways {
+		for _, w := range variants {
 			if err := prepare(ctx); err != nil {
 				return err
 			}
@@ -88,26 +90,26 @@ func measureAlternately(ctx context.Context, turns int, progress io.Writer, prep
 				w.seen = append(w.seen, perSecond)
 			}
 		}
-		slices.Reverse(ways)
+		slices.Reverse(variants)
 	}
-	for _, w := range ways {
+	for _, w := range variants {
 		_, _ = fmt.Fprintf(progress, "%s: %.0f a second\n", w.name, w.seen)
 	}
 	return nil
 }
 
-// medianRatio returns the median of the ratios of two ways' turns.
-func medianRatio(a, b *way) float64 {
+// medianRatio returns the median of the ratios of two variants' turns.
+func medianRatio(a, b *benchVariant) float64 {
 	ratios := make([]float64, len(a.seen))
 	for i := range ratios {
 		ratios[i] = a.seen[i] / b.seen[i]
 	}
-	return medianOf(ratios)
+	return computeMedian(ratios)
 }
 
 func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare, overRows float64, err error) {
 	garden := memory.New(memory.Options{})
-	worker := &way{name: fmt.Sprintf("worker with %d slots", syncSlots), run: func(ctx context.Context) (float64, error) {
+	worker := &benchVariant{name: fmt.Sprintf("worker with %d slots", syncSlots), run: func(ctx context.Context) (float64, error) {
 		return b.measureDrain(ctx, syncRows, syncSlots, garden, manifest.Config{})
 	}}
 	first, err := worker.run(ctx)
@@ -126,8 +128,8 @@ func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
-	bare := newTimedWay(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncBatch) })
-	rows := newTimedWay("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
+	bare := newTimedVariant(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncBatch) })
+	rows := newTimedVariant("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
 		return many.DrainRows(ctx, syncRows, func(context.Context) error { return nil })
 	})
 	if err := measureAlternately(ctx, syncTurns, progress, b.owner.MarkAllUnsynced, worker, bare, rows); err != nil {
@@ -171,16 +173,16 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
 	// A slot costs a goroutine, but no connection, so that their number is limited only by
 	// Gardener.
-	worker := &way{name: fmt.Sprintf("worker with %d slots, for each connection", slowCallSlots), run: func(ctx context.Context) (float64, error) {
+	worker := &benchVariant{name: fmt.Sprintf("worker with %d slots, for each connection", slowCallSlots), run: func(ctx context.Context) (float64, error) {
 		perSecond, err := b.measureDrain(ctx, slowRows, slowCallSlots, garden, manifest.Config{})
-		return b.perConnection(ctx, perSecond, workerName, progress, err)
+		return b.divideByConnections(ctx, perSecond, workerName, progress, err)
 	}}
-	locked := newTimedWay("", slowLockRows, func(ctx context.Context) (int, error) {
+	locked := newTimedVariant("", slowLockRows, func(ctx context.Context) (int, error) {
 		return many.DrainRows(ctx, slowLockRows, func(ctx context.Context) error { return backoff.Sleep(ctx, slowCall) })
 	})
-	locks := &way{name: "a lock during each call, for each connection", run: func(ctx context.Context) (float64, error) {
+	locks := &benchVariant{name: "a lock during each call, for each connection", run: func(ctx context.Context) (float64, error) {
 		perSecond, err := locked.run(ctx)
-		return b.perConnection(ctx, perSecond, cfg.ApplicationName, progress, err)
+		return b.divideByConnections(ctx, perSecond, cfg.ApplicationName, progress, err)
 	}}
 	if err := measureAlternately(ctx, slowTurns, progress, b.owner.MarkAllUnsynced, worker, locks); err != nil {
 		return 0, err
@@ -188,13 +190,13 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 	return medianRatio(worker, locks), nil
 }
 
-// perConnection returns a rate divided by the number of an application's connections. All of them
+// divideByConnections returns a rate divided by the number of an application's connections. All of them
 // stay open for minutes after their use.
-func (b *syncBed) perConnection(ctx context.Context, perSecond float64, application string, progress io.Writer, err error) (float64, error) {
+func (b *syncBed) divideByConnections(ctx context.Context, perSecond float64, application string, progress io.Writer, err error) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := b.owner.Connections(ctx, application)
+	n, err := b.owner.CountConnections(ctx, application)
 	if err != nil || n == 0 {
 		return 0, errors.Join(err, fmt.Errorf("%q has %d connections", application, n))
 	}

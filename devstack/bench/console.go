@@ -24,8 +24,8 @@ const (
 	filterRequests  = 20 // of each filter and order
 )
 
-// consoleBench measures what the console asks for while it counts a large fleet: the summary, and
-// the first page of a list with a filter and an order.
+// consoleBench measures the requests of the console while it counts a large fleet. These are the
+// summary, and the first page of a list with a filter and an order.
 func consoleBench() bench {
 	const summary, filter = "console.summary_1m_ms", "console.filter_1m_ms"
 	return bench{names: []string{summary, filter}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
@@ -128,7 +128,7 @@ func measureSummary(ctx context.Context, client *fleetclient.Client, progress io
 		}
 	}
 	_, _ = fmt.Fprintf(progress, "the counts were at most %.1fs old\n", oldest.Seconds())
-	return percentile99(took), nil
+	return computePercentile99(took), nil
 }
 
 // consoleFilters are selectors of one row in three, in five, in a hundred, in five hundred, of all
@@ -169,10 +169,10 @@ func measureFilters(ctx context.Context, client *fleetclient.Client, progress io
 			}
 			all = append(all, took...)
 			const slow = 100
-			if p := percentile99(took); p > slow {
+			if p := computePercentile99(took); p > slow {
 				_, _ = fmt.Fprintf(progress, "labels %q, order %q: %d rows in %.0f ms\n", labels, order, len(page.Items), p)
 			}
 		}
 	}
-	return percentile99(all), nil
+	return computePercentile99(all), nil
 }

@@ -82,7 +82,7 @@ func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageF
 		return f, err
 	}
 	defer func() { err = errors.Join(err, endConsole()) }()
-	browser, endBrowser, err := browsertest.Start(ctx, func(string, ...any) {}, "disable-frame-rate-limit", "disable-gpu-vsync")
+	browser, endBrowser, err := browsertest.StartBrowser(ctx, func(string, ...any) {}, "disable-frame-rate-limit", "disable-gpu-vsync")
 	if err != nil {
 		return f, err
 	}
@@ -166,7 +166,7 @@ func (l listPage) open() (p *browsertest.Page, paintedMS float64, err error) {
 	if p, err = browsertest.NewPage(l.browser, screenWidth, screenHeight); err != nil {
 		return nil, 0, err
 	}
-	if err = p.RunFirst(awaitRow + `self.painted = awaitRow('cluster-')`); err == nil {
+	if err = p.RunScriptBeforeLoad(awaitRow + `self.painted = awaitRow('cluster-')`); err == nil {
 		err = p.Open(l.url + "clusters")
 	}
 	if err == nil {
@@ -191,7 +191,7 @@ func (l listPage) measureFirstPaint() (ms float64, err error) {
 		took = append(took, painted)
 	}
 	_, _ = fmt.Fprintf(l.progress, "first paints: %.0f ms\n", took)
-	return medianOf(took), nil
+	return computeMedian(took), nil
 }
 
 // scrollList scrolls down by rows for a number of frames, and returns the average time of a frame.
@@ -244,7 +244,7 @@ func (l listPage) measureScroll() (ratio, heapMB float64, err error) {
 	}
 	heap, err := list.HeapBytes()
 	_, _ = fmt.Fprintf(l.progress, "the heap has %.0f MB after the last row\n", heap/1e6)
-	return medianOf(ratios), heap / 1e6, err
+	return computeMedian(ratios), heap / 1e6, err
 }
 
 // staticList makes a bare virtual list of a copy of the list: each row shows one of the copied rows. It
@@ -328,7 +328,7 @@ func (l listPage) measureChanges(client *fleetclient.Client, fleet databaseFleet
 		}
 		took = append(took, shown-float64(begin.UnixMicro())/1000)
 	}
-	p99 := percentile99(took)
-	_, _ = fmt.Fprintf(l.progress, "changes are shown after %.0f ms (median), %.0f ms (99th percentile)\n", medianOf(took), p99)
+	p99 := computePercentile99(took)
+	_, _ = fmt.Fprintf(l.progress, "changes are shown after %.0f ms (median), %.0f ms (99th percentile)\n", computeMedian(took), p99)
 	return p99, nil
 }

@@ -11,8 +11,8 @@ import (
 // changeColumns are the columns that an append sets; the others have defaults.
 const changeColumns = `at, feed, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields`
 
-// dumpChanges writes all change events, and their keys, in the format of COPY.
-func dumpChanges(ctx context.Context, url string, keys, events io.Writer) (eventRows int64, err error) {
+// exportChanges writes all change events, and their keys, in the format of COPY.
+func exportChanges(ctx context.Context, url string, keys, events io.Writer) (eventRows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err
@@ -28,8 +28,8 @@ func dumpChanges(ctx context.Context, url string, keys, events io.Writer) (event
 	return tag.RowsAffected(), nil
 }
 
-// restoreChanges reads the output of dumpChanges into a migrated database, as its owner.
-func restoreChanges(ctx context.Context, url string, keys, events io.Reader) (eventRows int64, err error) {
+// importChanges reads the output of exportChanges into a migrated database, as its owner.
+func importChanges(ctx context.Context, url string, keys, events io.Reader) (eventRows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err

@@ -12,8 +12,8 @@ import (
 const resourceColumns = `id, kind, tenant, name, display_name, labels, spec, generation, created_time, updated_time,
 	created_by, updated_by, phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
-// dumpClusters writes all clusters in the format of COPY, ordered by id.
-func dumpClusters(ctx context.Context, url string, w io.Writer) (rows int64, err error) {
+// exportClusters writes all clusters in the format of COPY, ordered by id.
+func exportClusters(ctx context.Context, url string, w io.Writer) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err
@@ -26,9 +26,9 @@ func dumpClusters(ctx context.Context, url string, w io.Writer) (rows int64, err
 	return tag.RowsAffected(), nil
 }
 
-// restoreClusters reads the output of dumpClusters into a migrated database, as its owner: the
+// importClusters reads the output of exportClusters into a migrated database, as its owner: the
 // fastest way into the table.
-func restoreClusters(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
+func importClusters(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return 0, err

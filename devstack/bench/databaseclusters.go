@@ -126,21 +126,21 @@ func (o *clusterOwner) SetNotifications(ctx context.Context, enabled bool) error
 	return o.execSQL(ctx, "alter table tenant.cluster_sync disable trigger notify")
 }
 
-// Unsynced returns the number of clusters that are not synced.
-func (o *clusterOwner) Unsynced(ctx context.Context) (n int, err error) {
+// CountUnsynced returns the number of clusters that are not synced.
+func (o *clusterOwner) CountUnsynced(ctx context.Context) (n int, err error) {
 	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null").Scan(&n)
 	return n, err
 }
 
-// Unready returns the number of clusters that are not synced or whose Shoot is not
+// CountUnready returns the number of clusters that are not synced or whose Shoot is not
 // ready.
-func (o *clusterOwner) Unready(ctx context.Context) (n int, err error) {
+func (o *clusterOwner) CountUnready(ctx context.Context) (n int, err error) {
 	err = o.conn.QueryRow(ctx, "select count(*) from tenant.cluster_sync where synced is null or shoot_status is distinct from 'ready'").Scan(&n)
 	return n, err
 }
 
-// Connections returns the number of connections of an application.
-func (o *clusterOwner) Connections(ctx context.Context, application string) (n int, err error) {
+// CountConnections returns the number of connections of an application.
+func (o *clusterOwner) CountConnections(ctx context.Context, application string) (n int, err error) {
 	err = o.conn.QueryRow(ctx, "select count(*) from pg_stat_activity where application_name = $1", application).Scan(&n)
 	return n, err
 }

@@ -38,7 +38,7 @@ func connect(t *testing.T, url string, connections int) *bareWorker {
 
 func wantUnsynced(t *testing.T, o *clusterOwner, want int) {
 	t.Helper()
-	if n, err := o.Unsynced(t.Context()); n != want || err != nil {
+	if n, err := o.CountUnsynced(t.Context()); n != want || err != nil {
 		t.Errorf("%d clusters are unsynced, want %d; %v", n, want, err)
 	}
 }

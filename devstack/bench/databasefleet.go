@@ -55,21 +55,21 @@ func (f databaseFleet) Tenant(i int) string { return fmt.Sprintf("t%d", i%f.with
 func (f databaseFleet) ID(i int) uuid.UUID {
 	var id uuid.UUID
 	// Version 7: 48 bits of milliseconds, then 74 arbitrary bits.
-	binary.BigEndian.PutUint64(id[:8], uint64(epochTime().UnixMilli()+int64(i))<<16) //nolint:gosec // of this century
-	binary.BigEndian.PutUint64(id[8:], uint64(i))                                    //nolint:gosec // never negative
+	binary.BigEndian.PutUint64(id[:8], uint64(fixedStartTime().UnixMilli()+int64(i))<<16) //nolint:gosec // of this century
+	binary.BigEndian.PutUint64(id[8:], uint64(i))                                         //nolint:gosec // never negative
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return id
 }
 
-func epochTime() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+func fixedStartTime() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // loadFleet fills an empty, migrated database as its owner.
 func loadFleet(ctx context.Context, url string, f databaseFleet) error {
 	f = f.withDefaults()
 	var g errgroup.Group
 	for part := range loaders {
-		g.Go(func() error { return f.copyPart(ctx, url, part) })
+		g.Go(func() error { return f.copyRowsOfPart(ctx, url, part) })
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("load %d clusters: %w", f.Rows, err)
@@ -79,13 +79,13 @@ func loadFleet(ctx context.Context, url string, f databaseFleet) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	// A table in use has been vacuumed: its rows are known to be visible, and the pending entries
+	// A table in use has been vacuumed. Its rows are known to be visible, and the pending entries
 	// of the index on labels have been merged.
 	_, err = conn.Exec(ctx, "vacuum (analyze) tenant.resources")
 	return err
 }
 
-func (f databaseFleet) copyPart(ctx context.Context, url string, part int) error {
+func (f databaseFleet) copyRowsOfPart(ctx context.Context, url string, part int) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (f databaseFleet) copyPart(ctx context.Context, url string, part int) error
 }
 
 func (f databaseFleet) rowValues(i int) []any {
-	created := epochTime().Add(time.Duration(i) * time.Millisecond)
+	created := fixedStartTime().Add(time.Duration(i) * time.Millisecond)
 	reported := created
 	if !f.Reported.IsZero() {
 		reported = f.Reported.Add(-time.Duration(i%1500) * time.Second)

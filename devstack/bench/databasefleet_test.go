@@ -62,13 +62,13 @@ func TestWhatIsDumpedIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first, second bytes.Buffer
-	if n, err := dumpClusters(t.Context(), from, &first); n != 100 || err != nil {
+	if n, err := exportClusters(t.Context(), from, &first); n != 100 || err != nil {
 		t.Fatalf("dumped %d, %v", n, err)
 	}
-	if n, err := restoreClusters(t.Context(), to, bytes.NewReader(first.Bytes())); n != 100 || err != nil {
+	if n, err := importClusters(t.Context(), to, bytes.NewReader(first.Bytes())); n != 100 || err != nil {
 		t.Fatalf("restored %d, %v", n, err)
 	}
-	if _, err := dumpClusters(t.Context(), to, &second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+	if _, err := exportClusters(t.Context(), to, &second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Errorf("%d bytes became %d, %v", first.Len(), second.Len(), err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// disturbances bring a loaded fleet into the state of a bad day: three in a hundred clusters are not
-// ready, each with a failed report, and one in a hundred is not synced. The messages name the
+// disturbances bring a loaded fleet into the state of a bad day. Three in a hundred clusters are
+// not ready, each with a failed report, and one in a hundred is not synced. The messages name the
 // cluster, as those of adapters do.
 func disturbances() []string {
 	const share = "abs(hashtext(id::text)) % 100"

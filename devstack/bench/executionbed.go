@@ -63,7 +63,7 @@ type executionOptions struct {
 type executionBed struct {
 	bed                        *kubebed.Bed
 	admin, requester, approver client.WithWatch
-	trail                      *trail
+	trail                      *auditTrail
 	controller                 *exec.Cmd
 	ended                      chan error // the controller's error; closed after that
 	dir                        string     // with the binaries
@@ -120,7 +120,7 @@ func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptio
 func (b *executionBed) startCluster(ctx context.Context, o executionOptions) (err error) {
 	options := kubebed.Options{}
 	if !o.untrailed {
-		if b.trail, err = newTrail(b.dir, trailPolicy); err != nil {
+		if b.trail, err = newAuditTrail(b.dir, trailPolicy); err != nil {
 			return err
 		}
 		options.Args = map[string][]string{kubebed.APIServer: b.trail.apiServerArgs()}
@@ -183,12 +183,12 @@ func (b *executionBed) installObjects(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.Namespace = executor
-	if err := executionapp.Install(ctx, b.bed.Config(), cfg, executionapp.Targets{Namespaces: []string{cheap, dear}}); err != nil {
+	if err := executionapp.ApplyRequiredObjects(ctx, b.bed.Config(), cfg, executionapp.Targets{Namespaces: []string{cheap, dear}}); err != nil {
 		return err
 	}
 	for name, environment := range map[string]string{cheap: "development", dear: "production"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := b.admin.Patch(ctx, ns, mergeOf(`{"metadata":{"labels":{"environment":%q}}}`, environment)); err != nil {
+		if err := b.admin.Patch(ctx, ns, newMergePatch(`{"metadata":{"labels":{"environment":%q}}}`, environment)); err != nil {
 			return err
 		}
 	}
@@ -232,7 +232,7 @@ func (b *executionBed) checkForgedApprovalDenied(ctx context.Context) error {
 	return nil
 }
 
-func mergeOf(format string, values ...any) client.Patch {
+func newMergePatch(format string, values ...any) client.Patch {
 	return client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, values...))
 }
 
@@ -348,7 +348,7 @@ func (b *executionBed) createDeployments(ctx context.Context, namespace string, 
 	for i := range n {
 		names = append(names, fmt.Sprintf("target-%04d", i))
 	}
-	return names, inParallel(names, func(name string) error {
+	return names, runForEachInParallel(names, func(name string) error {
 		labels, replicas := map[string]string{"app": name}, int32(replicasBefore)
 		return b.admin.Create(ctx, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
@@ -376,11 +376,11 @@ func newScaleExecution(name, namespace, target string, mode v1alpha1.ExecutionMo
 
 // approvePlan approves the plan of an execution.
 func (b *executionBed) approvePlan(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	return b.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash))
+	return b.approver.Patch(ctx, ke, newMergePatch(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approver, ke.Status.Plan.Hash))
 }
 
-// inParallel calls f for each element, several concurrently, and returns the first error.
-func inParallel[T any](all []T, f func(T) error) error {
+// runForEachInParallel calls f for each element, several concurrently, and returns the first error.
+func runForEachInParallel[T any](all []T, f func(T) error) error {
 	const atOnce = 16
 	errs := make(chan error, atOnce)
 	for part := range atOnce {

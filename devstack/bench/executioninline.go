@@ -78,7 +78,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 
 // runInline runs an execution for each target, and returns when all have ended.
 func (b *executionBed) runInline(ctx context.Context, f *follower, targets []string) error {
-	err := inParallel(targets, func(target string) error {
+	err := runForEachInParallel(targets, func(target string) error {
 		return b.requester.Create(ctx, newScaleExecution(target, cheap, target, ""))
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ func (b *executionBed) measureBareInline(ctx context.Context, targets []string, 
 		delete(course.begun, later)
 	}
 	began := time.Now()
-	err = inParallel(targets, func(target string) error { return course.runBareExecution(ctx, target) })
+	err = runForEachInParallel(targets, func(target string) error { return course.runBareExecution(ctx, target) })
 	return time.Since(began), err
 }
 
@@ -54,10 +54,10 @@ func (c bareCourse) runBareExecution(ctx context.Context, target string) error {
 	ke := newScaleExecution("bare-"+target, cheap, target, "")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	scale := func(o ...client.SubResourcePatchOption) error {
-		return c.bed.admin.SubResource("scale").Patch(ctx, d.DeepCopy(), mergeOf(`{"spec":{"replicas":%d}}`, replicasBefore), o...)
+		return c.bed.admin.SubResource("scale").Patch(ctx, d.DeepCopy(), newMergePatch(`{"spec":{"replicas":%d}}`, replicasBefore), o...)
 	}
 	held := func(finalizers string) error {
-		return c.writer.Patch(ctx, ke, mergeOf(`{"metadata":{"finalizers":%s,"resourceVersion":%q}}`, finalizers, ke.ResourceVersion))
+		return c.writer.Patch(ctx, ke, newMergePatch(`{"metadata":{"finalizers":%s,"resourceVersion":%q}}`, finalizers, ke.ResourceVersion))
 	}
 	audited := map[string]any{"conditions": []any{map[string]any{
 		"type": v1alpha1.ConditionAuditRecorded, "status": "True", "reason": "Recorded", "message": "what became of it is in the audit",

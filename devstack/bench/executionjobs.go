@@ -46,10 +46,10 @@ func executionJobsBench() bench {
 			return nil, err
 		}
 		_, _ = fmt.Fprintf(progress, "%d executions: median %.0f ms to completed, bare Jobs %.0f ms to Complete; Pods' ends to results: median %.1f ms, longest %.1f ms\n",
-			len(ours), medianOf(ours), medianOf(bare), medianOf(woken), woken[len(woken)-1])
+			len(ours), computeMedian(ours), computeMedian(bare), computeMedian(woken), woken[len(woken)-1])
 		return []line{
-			{kind: "value", name: overhead, value: medianOf(ours) - medianOf(bare), unit: "ms", op: "<=", want: 500},
-			{kind: "value", name: wake, value: medianOf(woken), unit: "ms", op: "<=", want: 100},
+			{kind: "value", name: overhead, value: computeMedian(ours) - computeMedian(bare), unit: "ms", op: "<=", want: 500},
+			{kind: "value", name: wake, value: computeMedian(woken), unit: "ms", op: "<=", want: 100},
 		}, nil
 	}}
 }
@@ -69,7 +69,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs
 	for i, target := range targets {
 		if i == jobsWarm {
 			oursMs, bareMs = nil, nil
-			if _, err := b.trail.nextWrites(); err != nil {
+			if _, err := b.trail.readNewWrites(); err != nil {
 				return nil, nil, nil, err
 			}
 		}
@@ -112,7 +112,7 @@ func (b *executionBed) measureCreation(ctx context.Context, f *follower, o clien
 // execution follows.
 func (b *executionBed) resetAndCopyJob(ctx context.Context, target, name string) (*batchv1.Job, error) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
-	err := b.admin.Patch(ctx, d, mergeOf(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
+	err := b.admin.Patch(ctx, d, newMergePatch(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (b *executionBed) checkEffect(ctx context.Context, target string) error {
 
 // measureWakes returns the delays from the ends of Pods to the results of executions.
 func (b *executionBed) measureWakes(f *follower, names []string) (ms []float64, err error) {
-	writes, err := b.trail.nextWrites()
+	writes, err := b.trail.readNewWrites()
 	if err != nil {
 		return nil, err
 	}
@@ -149,9 +149,9 @@ func (b *executionBed) measureWakes(f *follower, names []string) (ms []float64, 
 		var ended, stored time.Time
 		for _, w := range writes {
 			switch {
-			case ended.IsZero() && w.writeKind() == "patch pods/status" && strings.HasPrefix(w.objectName(), pod) && w.RequestObject.Status.Phase == "Succeeded":
+			case ended.IsZero() && w.formatKind() == "patch pods/status" && strings.HasPrefix(w.formatObjectName(), pod) && w.RequestObject.Status.Phase == "Succeeded":
 				ended = w.Answered
-			case stored.IsZero() && w.writeKind() == "patch kubernetesexecutions/status" && w.objectName() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
+			case stored.IsZero() && w.formatKind() == "patch kubernetesexecutions/status" && w.formatObjectName() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
 				stored = w.Answered
 			}
 		}

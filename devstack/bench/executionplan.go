@@ -49,7 +49,7 @@ func executionPlanBench() bench {
 		slices.Sort(bare)
 		p99, bareP99 := took[len(took)*99/100], bare[len(bare)*99/100]
 		_, _ = fmt.Fprintf(progress, "%d plans, %d at once: median %.0f ms, 99th percentile %.0f ms, longest %.0f ms; one by one: median %.1f ms\n",
-			len(took), plansAtOnce, took[len(took)/2], p99, took[len(took)-1], medianOf(alone))
+			len(took), plansAtOnce, took[len(took)/2], p99, took[len(took)-1], computeMedian(alone))
 		_, _ = fmt.Fprintf(progress, "the same requests from a loop that checks nothing: median %.0f ms, 99th percentile %.0f ms\n", bare[len(bare)/2], bareP99)
 		return []line{
 			{kind: "value", name: name, value: p99, unit: "ms", op: "<=", want: 100},
@@ -110,7 +110,7 @@ func (b *executionBed) measureBarePlans(ctx context.Context, targets []string) (
 		if err := b.admin.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return err
 		}
-		err := b.admin.SubResource("scale").Patch(ctx, d, mergeOf(`{"spec":{"replicas":%d}}`, replicasAfter), client.DryRunAll)
+		err := b.admin.SubResource("scale").Patch(ctx, d, newMergePatch(`{"spec":{"replicas":%d}}`, replicasAfter), client.DryRunAll)
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (b *executionBed) measureBarePlans(ctx context.Context, targets []string) (
 // returns how long each had no plan. If plan is not nil, it makes the plan of each created
 // execution.
 func (b *executionBed) measurePlanTimes(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
-	if _, err := b.trail.nextWrites(); err != nil {
+	if _, err := b.trail.readNewWrites(); err != nil {
 		return nil, err
 	}
 	errs := make(chan error)
@@ -179,17 +179,17 @@ func (b *executionBed) awaitPlanned(ctx context.Context, n int) (created, valida
 		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return nil, nil, fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(validated), n, err, b.logTail())
 		}
-		writes, err := b.trail.nextWrites()
+		writes, err := b.trail.readNewWrites()
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, w := range writes {
 			switch {
-			case w.writeKind() == "create kubernetesexecutions":
-				created[w.objectName()] = w.Answered
-			case w.writeKind() != "patch kubernetesexecutions/status":
+			case w.formatKind() == "create kubernetesexecutions":
+				created[w.formatObjectName()] = w.Answered
+			case w.formatKind() != "patch kubernetesexecutions/status":
 			case w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval):
-				validated[w.objectName()] = w.Answered
+				validated[w.formatObjectName()] = w.Answered
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A trail is the audit log of an API server: with its clock, and all writes that reached it.
-type trail struct {
+// A auditTrail is the audit log of an API server: with its clock, and all writes that reached it.
+type auditTrail struct {
 	dir  string
 	file *os.File
 	read *bufio.Reader
@@ -41,8 +41,8 @@ rules:
 - level: None
 `
 
-func newTrail(dir, policy string) (*trail, error) {
-	t := &trail{dir: dir}
+func newAuditTrail(dir, policy string) (*auditTrail, error) {
+	t := &auditTrail{dir: dir}
 	const mode = 0o600
 	if err := os.WriteFile(t.filePath("policy.yaml"), []byte(policy), mode); err != nil {
 		return nil, err
@@ -56,14 +56,14 @@ func newTrail(dir, policy string) (*trail, error) {
 	return t, nil
 }
 
-func (t *trail) filePath(name string) string { return filepath.Join(t.dir, "audit-"+name) }
+func (t *auditTrail) filePath(name string) string { return filepath.Join(t.dir, "audit-"+name) }
 
-func (t *trail) apiServerArgs() []string {
+func (t *auditTrail) apiServerArgs() []string {
 	return []string{"--audit-policy-file=" + t.filePath("policy.yaml"), "--audit-log-path=" + t.filePath("log"), "--audit-log-maxsize=1000"}
 }
 
-// A write is one request that the API server has answered.
-type write struct {
+// A auditedWrite is one request that the API server has answered.
+type auditedWrite struct {
 	Verb       string
 	RequestURI string `json:"requestURI"`
 	UserAgent  string
@@ -78,8 +78,8 @@ type write struct {
 	Answered time.Time `json:"stageTimestamp"`
 }
 
-// writeKind returns the kind of a write.
-func (w write) writeKind() string {
+// formatKind returns the kind of a write.
+func (w auditedWrite) formatKind() string {
 	text := w.Verb + " " + w.ObjectRef.Resource
 	if w.ObjectRef.Subresource != "" {
 		text += "/" + w.ObjectRef.Subresource
@@ -90,18 +90,18 @@ func (w write) writeKind() string {
 	return text
 }
 
-// objectName returns the name of the object.
-func (w write) objectName() string {
+// formatObjectName returns the name of the object.
+func (w auditedWrite) formatObjectName() string {
 	if w.ObjectRef.Name != "" {
 		return w.ObjectRef.Name
 	}
 	return w.RequestObject.Metadata.Name
 }
 
-// nextWrites returns the writes since the last call. The API server logs a write when it answers,
+// readNewWrites returns the writes since the last call. The API server logs a write when it answers,
 // or shortly after.
-func (t *trail) nextWrites() ([]write, error) {
-	var writes []write
+func (t *auditTrail) readNewWrites() ([]auditedWrite, error) {
+	var writes []auditedWrite
 	for {
 		text, err := t.read.ReadString('\n')
 		if errors.Is(err, io.EOF) {
@@ -111,7 +111,7 @@ func (t *trail) nextWrites() ([]write, error) {
 		if err != nil {
 			return nil, err
 		}
-		var w write
+		var w auditedWrite
 		if err := json.Unmarshal([]byte(t.half+text), &w); err != nil {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}

@@ -52,7 +52,7 @@ func (b *executionBed) measureWaitingCPU(ctx context.Context, progress io.Writer
 	created := make(chan error, 1)
 	began := time.Now()
 	go func() {
-		created <- inParallel(numbers, func(i int) error {
+		created <- runForEachInParallel(numbers, func(i int) error {
 			return b.requester.Create(ctx, newScaleExecution(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
 		})
 	}()
@@ -91,13 +91,13 @@ func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-cha
 		if err := backoff.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("%d of %d executions wait for an approval: %w: %s", len(waiting), want, err, b.logTail())
 		}
-		writes, err := b.trail.nextWrites()
+		writes, err := b.trail.readNewWrites()
 		if err != nil {
 			return err
 		}
 		for _, w := range writes {
-			if w.writeKind() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
-				waiting[w.objectName()] = true
+			if w.formatKind() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
+				waiting[w.formatObjectName()] = true
 			}
 		}
 	}

@@ -70,24 +70,25 @@ func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (m
 			return nil, err
 		}
 		targets = targets[writesWarm+writesCounted:]
-		asked := float64(countWrites(warm, write.isReview)+countWrites(writes, write.isReview)) / (writesWarm + writesCounted)
-		each := func(what func(write) bool) float64 {
-			return float64(countWrites(writes, func(w write) bool { return what(w) && !w.isReview() })) / writesCounted
+		reviews := countMatchingWrites(warm, auditedWrite.isAccessReview) + countMatchingWrites(writes, auditedWrite.isAccessReview)
+		asked := float64(reviews) / (writesWarm + writesCounted)
+		each := func(what func(auditedWrite) bool) float64 {
+			return float64(countMatchingWrites(writes, func(w auditedWrite) bool { return what(w) && !w.isAccessReview() })) / writesCounted
 		}
-		counts[mode] = each(write.isOwn) + asked
+		counts[mode] = each(auditedWrite.isByController) + asked
 		_, _ = fmt.Fprintf(progress, "%d executions, %s: each %.2f writes as the controller, reviews and tokens %.2f of them, and %.2f as the account of the action:\n%s",
-			writesCounted, mode, counts[mode], asked, each(write.isImpersonated), formatWriteCounts(writes))
+			writesCounted, mode, counts[mode], asked, each(auditedWrite.isImpersonated), formatWriteCounts(writes))
 	}
 	return counts, nil
 }
 
 // executeAndListWrites returns the writes of the controller's process for one execution per target.
-func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []write, err error) {
-	if _, err := b.trail.nextWrites(); err != nil {
+func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, targets []string) (ours []auditedWrite, err error) {
+	if _, err := b.trail.readNewWrites(); err != nil {
 		return nil, err
 	}
 	for some := range slices.Chunk(targets, writesAtOnce) {
-		err := inParallel(some, func(target string) error { return b.executeApproved(ctx, f, mode, target) })
+		err := runForEachInParallel(some, func(target string) error { return b.executeApproved(ctx, f, mode, target) })
 		if err != nil {
 			return nil, err
 		}
@@ -96,11 +97,11 @@ func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mo
 		if err := backoff.Sleep(ctx, 2*time.Second); err != nil {
 			return nil, err
 		}
-		writes, err := b.trail.nextWrites()
+		writes, err := b.trail.readNewWrites()
 		if err != nil {
 			return nil, err
 		}
-		more := slices.DeleteFunc(writes, func(w write) bool { return !w.isOwn() && !w.isImpersonated() })
+		more := slices.DeleteFunc(writes, func(w auditedWrite) bool { return !w.isByController() && !w.isImpersonated() })
 		if len(more) == 0 {
 			return ours, nil
 		}
@@ -123,9 +124,9 @@ func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1
 	return err
 }
 
-func countWrites(writes []write, what func(write) bool) (n int) {
+func countMatchingWrites(writes []auditedWrite, matches func(auditedWrite) bool) (n int) {
 	for _, w := range writes {
-		if what(w) {
+		if matches(w) {
 			n++
 		}
 	}
@@ -135,31 +136,31 @@ func countWrites(writes []write, what func(write) bool) (n int) {
 // runnerAgent is the user agent of runners in Jobs.
 const runnerAgent = "fleetloop-action-runner"
 
-// isOwn reports whether the controller wrote it with its own account, for an execution.
-func (w write) isOwn() bool {
+// isByController reports whether the controller wrote it with its own account, for an execution.
+func (w auditedWrite) isByController() bool {
 	return w.User.Username == controllerUser && w.ObjectRef.Resource != "leases"
 }
 
 // isImpersonated reports whether the controller's process wrote it with the account of an action,
 // which runners in Jobs use as well.
-func (w write) isImpersonated() bool {
+func (w auditedWrite) isImpersonated() bool {
 	return w.User.Username != controllerUser && strings.HasPrefix(w.User.Username, "system:serviceaccount:"+executor+":") && !strings.HasPrefix(w.UserAgent, runnerAgent)
 }
 
-// isReview reports whether it is an access review, whose response is cached for a while.
-func (w write) isReview() bool {
+// isAccessReview reports whether it is an access review, whose response is cached for a while.
+func (w auditedWrite) isAccessReview() bool {
 	return w.ObjectRef.Resource == "subjectaccessreviews" || w.ObjectRef.Subresource == "token"
 }
 
 // formatWriteCounts returns the number of writes by kind.
-func formatWriteCounts(writes []write) string {
+func formatWriteCounts(writes []auditedWrite) string {
 	counts := map[string]int{}
 	for _, w := range writes {
 		who := "as the controller"
 		if w.isImpersonated() {
 			who = "as the account of the action"
 		}
-		counts[w.writeKind()+" "+who]++
+		counts[w.formatKind()+" "+who]++
 	}
 	var b strings.Builder
 	for _, what := range slices.Sorted(maps.Keys(counts)) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -30,8 +29,8 @@ func measureFailover(ctx context.Context, progress io.Writer) (longest time.Dura
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, bed.Stop()) }()
-	return sentinelbench.MeasureFailover(ctx, progress, func(group string) (shard.Leases, func(), error) {
-		l, err := leases.New(bed.Config(), metav1.NamespaceDefault, group)
+	return sentinelbench.MeasureFailover(ctx, progress, func(group string) (shard.LeaseStore, func(), error) {
+		l, err := shard.NewKubeLeases(bed.Config(), metav1.NamespaceDefault, group)
 		if err != nil {
 			return nil, nil, err
 		}

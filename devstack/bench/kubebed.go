@@ -55,7 +55,7 @@ func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float
 		}
 	}
 	_, _ = fmt.Fprintf(progress, "a control plane answers after %.2f s\n", took)
-	return medianOf(took), nil
+	return computeMedian(took), nil
 }
 
 // kubebedColdBench measures the time to build the programs of a control plane with only the Go

@@ -82,9 +82,10 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 		return took, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	seen := confirmed{at: map[string]time.Time{}}
-	watcher, err := sentinelbench.StartChild(ctx, configFor(client.Endpoint())+"source: {mode: watch}\n", sentinelbench.ChildOptions{
-		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.noteEvent,
+	seen := confirmedEvents{at: map[string]time.Time{}}
+	config := newSentinelConfigText(client.Endpoint()) + "source: {mode: watch}\n"
+	watcher, err := sentinelbench.StartChild(ctx, config, sentinelbench.ChildOptions{
+		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.recordEvent,
 	})
 	if err != nil {
 		return took, err
@@ -107,7 +108,7 @@ func startAPI(ctx context.Context, database string) (client *fleetclient.Client,
 		"DATABASE_URL": database, "LISTEN_ADDRESS": addr,
 		"METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
 	}
-	command := apiapp.Command(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
+	command := apiapp.NewCommand(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
 		value, ok := env[name]
 		return value, ok
 	})
@@ -132,13 +133,13 @@ func startAPI(ctx context.Context, database string) (client *fleetclient.Client,
 	return client, stop, nil
 }
 
-// confirmed holds the resources with an event about their new generation.
-type confirmed struct {
+// confirmedEvents holds the resources with an event about their new generation.
+type confirmedEvents struct {
 	mu sync.Mutex
 	at map[string]time.Time // time of the first such event
 }
 
-func (c *confirmed) noteEvent(e sentinelbench.ChildEvent) {
+func (c *confirmedEvents) recordEvent(e sentinelbench.ChildEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.at[e.ResourceID]; !ok && e.Generation > 1 {
@@ -146,7 +147,7 @@ func (c *confirmed) noteEvent(e sentinelbench.ChildEvent) {
 	}
 }
 
-func (c *confirmed) confirmedAt(id string) (time.Time, bool) {
+func (c *confirmedEvents) findConfirmTime(id string) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, ok := c.at[id]
@@ -157,7 +158,7 @@ func (c *confirmed) confirmedAt(id string) (time.Time, bool) {
 type changer struct {
 	client *fleetclient.Client
 	fleet  databaseFleet
-	seen   *confirmed
+	seen   *confirmedEvents
 	next   int // change
 }
 
@@ -198,7 +199,7 @@ func (c *changer) measureDelays(ctx context.Context, progress io.Writer) (took d
 	}
 	took.answer = answered[warmUp:]
 	for i := warmUp; i < len(errs); i++ {
-		at, err := c.awaitEvent(ctx, first+i, 10*time.Second)
+		at, err := c.pollForEvent(ctx, first+i, 10*time.Second)
 		if err != nil {
 			return took, err
 		}
@@ -216,19 +217,19 @@ func (c *changer) awaitWatch(ctx context.Context) error {
 		if err := c.changeSpec(ctx, n); err != nil {
 			return err
 		}
-		at, err := c.awaitEvent(ctx, n, time.Minute)
+		at, err := c.pollForEvent(ctx, n, time.Minute)
 		if err != nil || at.Sub(begin) < 100*time.Millisecond {
 			return err
 		}
 	}
 }
 
-// awaitEvent waits for the event about a change.
-func (c *changer) awaitEvent(ctx context.Context, n int, patience time.Duration) (time.Time, error) {
+// pollForEvent waits for the event about a change.
+func (c *changer) pollForEvent(ctx context.Context, n int, patience time.Duration) (time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no event about %s within %s", c.resourceID(n), patience))
 	defer cancel()
 	for {
-		if at, ok := c.seen.confirmedAt(c.resourceID(n)); ok {
+		if at, ok := c.seen.findConfirmTime(c.resourceID(n)); ok {
 			return at, nil
 		}
 		if err := backoff.Sleep(ctx, time.Millisecond); err != nil {

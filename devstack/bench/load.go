@@ -72,7 +72,7 @@ func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (too
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	rows, err := dumpClusters(ctx, db.server.DatabaseURL(), file)
+	rows, err := exportClusters(ctx, db.server.DatabaseURL(), file)
 	if err == nil && rows != loadRows {
 		err = fmt.Errorf("%d clusters are there, want %d", rows, loadRows)
 	}
@@ -92,7 +92,7 @@ func measureCopy(ctx context.Context, dir, dump string) (took time.Duration, err
 	}
 	defer func() { _ = file.Close() }() // nothing was written
 	begin := time.Now()
-	rows, err := restoreClusters(ctx, db.server.DatabaseURL(), bufio.NewReaderSize(file, 1<<20))
+	rows, err := importClusters(ctx, db.server.DatabaseURL(), bufio.NewReaderSize(file, 1<<20))
 	if err == nil && rows != loadRows {
 		err = fmt.Errorf("%d clusters were copied, want %d", rows, loadRows)
 	}

@@ -117,8 +117,8 @@ func run(ctx context.Context, only string) (missed int, err error) {
 	return missed, nil
 }
 
-// medianOf returns the median of values, which it sorts.
-func medianOf(values []float64) float64 {
+// computeMedian returns the median of values, which it sorts.
+func computeMedian(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
 }

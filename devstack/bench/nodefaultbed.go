@@ -42,13 +42,13 @@ const (
 	poolLabel = "bench.example/pool"
 )
 
-// A faultBed is a cluster with failing nodes: a real API server with an audit log, a sink of change
-// events, and the controller as its binary with its service account. The controller has all its
-// features and default settings, except for a budget of half of each pool.
+// A faultBed is a cluster with failing nodes. It has a real API server with an audit log, a sink of
+// change events, and the controller as its binary with its service account. The controller has all
+// its features and default settings, except for a budget of half of each pool.
 type faultBed struct {
 	bed   *kubebed.Bed
 	nodes kubernetes.Interface
-	trail *trail
+	trail *auditTrail
 	sink  *changeSink
 	dir   string
 
@@ -115,7 +115,7 @@ rules:
 `
 
 func (b *faultBed) startCluster(ctx context.Context) (err error) {
-	if b.trail, err = newTrail(b.dir, faultTrailPolicy); err != nil {
+	if b.trail, err = newAuditTrail(b.dir, faultTrailPolicy); err != nil {
 		return err
 	}
 	if b.bed, err = kubebed.Start(ctx, kubebed.Options{Args: map[string][]string{kubebed.APIServer: b.trail.apiServerArgs()}}); err != nil {
@@ -156,7 +156,7 @@ func (b *faultBed) installRoles(ctx context.Context) error {
 
 // createNodes creates the nodes of a pool, with a realistic size.
 func (b *faultBed) createNodes(ctx context.Context, pool string, n int) error {
-	return inParallel(nodeNames(pool, n), func(name string) error {
+	return runForEachInParallel(nodeNames(pool, n), func(name string) error {
 		_, err := b.nodes.CoreV1().Nodes().Create(ctx, newNode(pool, name), metav1.CreateOptions{})
 		return err
 	})
@@ -311,17 +311,17 @@ func (b *faultBed) postFaultReports(ctx context.Context, nodes []string) error {
 
 // awaitOwnWrites returns the writes of the controller since the last call, after they have ended. It
 // omits periodic writes, such as those of its Leases.
-func (b *faultBed) awaitOwnWrites(ctx context.Context) (all []write, err error) {
+func (b *faultBed) awaitOwnWrites(ctx context.Context) (all []auditedWrite, err error) {
 	const quiet = 2 * time.Second
 	for {
 		if err := backoff.Sleep(ctx, quiet); err != nil {
 			return nil, err
 		}
-		more, err := b.trail.nextWrites()
+		more, err := b.trail.readNewWrites()
 		if err != nil {
 			return nil, err
 		}
-		more = slices.DeleteFunc(more, func(w write) bool { return w.ObjectRef.Resource == "leases" })
+		more = slices.DeleteFunc(more, func(w auditedWrite) bool { return w.ObjectRef.Resource == "leases" })
 		if len(more) == 0 {
 			return all, nil
 		}

@@ -96,7 +96,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 	if err != nil {
 		return 0, 0, err
 	}
-	counted := float64(countWrites(all, write.isCordon)) / trickleCount
+	counted := float64(countMatchingWrites(all, auditedWrite.isCordon)) / trickleCount
 	slices.Sort(took)
 	slow := took[len(took)*99/100-1]
 	_, _ = fmt.Fprintf(progress, "%d nodes, one a second: cordoned within %s, half of them %s, the slowest %s; the writes of the controller, %.2f each for the cordon:\n%s",
@@ -142,7 +142,7 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 		return 0, err
 	}
 	took := last.Sub(began)
-	all, err := b.trail.nextWrites()
+	all, err := b.trail.readNewWrites()
 	if err != nil {
 		return 0, err
 	}
@@ -226,15 +226,15 @@ const (
 )
 
 // isCordon reports whether a write concerns neither a report nor the progress of sinks.
-func (w write) isCordon() bool {
+func (w auditedWrite) isCordon() bool {
 	return !strings.Contains(w.RequestURI, byIntake) && !strings.Contains(w.RequestURI, byOutbox)
 }
 
 // formatCordonWrites returns the number of writes by kind.
-func formatCordonWrites(writes []write) string {
+func formatCordonWrites(writes []auditedWrite) string {
 	counts := map[string]int{}
 	for _, w := range writes {
-		what := w.writeKind()
+		what := w.formatKind()
 		switch {
 		case strings.Contains(w.RequestURI, byIntake):
 			what += ", a report"

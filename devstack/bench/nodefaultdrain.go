@@ -140,11 +140,11 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 	for i := range drainPods {
 		names = append(names, fmt.Sprintf("app-%02d", i))
 	}
-	if err := inParallel(names, func(app string) error { return b.deployPods(ctx, app) }); err != nil {
+	if err := runForEachInParallel(names, func(app string) error { return b.deployPods(ctx, app) }); err != nil {
 		return nil, err
 	}
 	for i := range drainNodes {
-		fault := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: drainedName(i)}}
+		fault := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: formatDrainedNodeName(i)}}
 		if err := b.faults.Create(ctx, fault); err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 	return b, b.awaitBudgets(ctx)
 }
 
-func drainedName(i int) string { return fmt.Sprintf("node-%02d", i) }
+func formatDrainedNodeName(i int) string { return fmt.Sprintf("node-%02d", i) }
 
 // deployPods creates a pod on each node, which is ready and ends at once, and a budget that allows
 // all evictions.
@@ -169,11 +169,11 @@ func (b *drainBed) deployPods(ctx context.Context, app string) error {
 		var pod *corev1.Pod
 		pod, err = b.pods.CoreV1().Pods(drained).Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: app + "-" + drainedName(i), Labels: labels,
+				Name: app + "-" + formatDrainedNodeName(i), Labels: labels,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}},
 			},
 			Spec: corev1.PodSpec{
-				NodeName: drainedName(i), TerminationGracePeriodSeconds: &none,
+				NodeName: formatDrainedNodeName(i), TerminationGracePeriodSeconds: &none,
 				Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}},
 			},
 		}, metav1.CreateOptions{})

@@ -46,7 +46,7 @@ message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.
 	if err := fleet.Await(ctx, func(c sentinelbench.Counts) bool { return c.Swept >= 4*sentinels && c.Polls >= 4*sentinels }); err != nil {
 		return 0, err
 	}
-	used, err := p.Used()
+	used, err := p.RequestUsage()
 	_, _ = fmt.Fprintf(progress, "%d sentinels: peak %d KiB, %s of CPU\n", sentinels, used.Peak>>10, used.CPU)
 	return used.Peak, err
 }

@@ -29,13 +29,13 @@ const (
 func pageBench() bench {
 	const name = "fleetapi.page_vs_sql"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		ratio, err := measurePages(ctx, progress)
+		ratio, err := compareAPIWithBareSQL(ctx, progress)
 		return []line{{kind: "ratio", name: name, value: ratio, op: "<=", want: 2.5}}, err
 	}}
 }
 
-// measurePages fills a separate database and reads it in both ways.
-func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+// compareAPIWithBareSQL fills a separate database and reads it in both ways.
+func compareAPIWithBareSQL(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	dir, remove, err := tempDir()
 	if err != nil {
 		return 0, err
@@ -61,33 +61,33 @@ func measurePages(ctx context.Context, progress io.Writer) (ratio float64, err e
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return comparePages(ctx, client, bare, fleet.Label(0))
+	return comparePageTimes(ctx, client, bare, fleet.Label(0))
 }
 
-// comparePages walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
+// comparePageTimes walks a shard's pages in both ways and returns the ratio of the 99th percentiles:
 // the median of several rounds.
-func comparePages(ctx context.Context, client *fleetclient.Client, bare *bareReader, shard string) (ratio float64, err error) {
+func comparePageTimes(ctx context.Context, client *fleetclient.Client, bare *bareReader, shard string) (ratio float64, err error) {
 	var ratios []float64
 	for round := range pageRounds + 1 {
-		w := walk{
+		w := pageWalk{
 			client: client, bare: bare, shard: shard,
 			query: url.Values{"labels": {"shard=" + shard}, "limit": {strconv.Itoa(pageLimit)}},
 		}
 		for range pagesEach {
-			if err := w.readStep(ctx); err != nil {
+			if err := w.measureBothAndAdvance(ctx); err != nil {
 				return 0, err
 			}
 		}
 		if round > 0 { // the first round warms caches and plans
-			ratios = append(ratios, percentile99(w.overHTTP)/percentile99(w.bareSQL))
+			ratios = append(ratios, computePercentile99(w.overHTTP)/computePercentile99(w.bareSQL))
 		}
 	}
-	return medianOf(ratios), nil
+	return computeMedian(ratios), nil
 }
 
-// A walk reads the pages of a shard in order, each in both ways. It alternates the order of the
+// A pageWalk reads the pages of a shard in order, each in both ways. It alternates the order of the
 // bare statement and HTTP, because the second one finds the page in the cache.
-type walk struct {
+type pageWalk struct {
 	client *fleetclient.Client
 	bare   *bareReader
 	shard  string
@@ -98,8 +98,8 @@ type walk struct {
 	overHTTP, bareSQL []float64 // seconds
 }
 
-func (w *walk) readStep(ctx context.Context) error {
-	ways := []func(context.Context) error{w.bareStep, w.httpStep}
+func (w *pageWalk) measureBothAndAdvance(ctx context.Context) error {
+	ways := []func(context.Context) error{w.measureBareSQLPage, w.measureHTTPPage}
 	if len(w.overHTTP)%2 == 1 {
 		slices.Reverse(ways)
 	}
@@ -108,25 +108,25 @@ func (w *walk) readStep(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.nextPage()
+	return w.advanceToNextPage()
 }
 
-func (w *walk) bareStep(ctx context.Context) error {
+func (w *pageWalk) measureBareSQLPage(ctx context.Context) error {
 	begin := time.Now()
 	_, _, err := w.bare.ReadPage(ctx, w.shard, w.after, pageLimit)
 	w.bareSQL = append(w.bareSQL, time.Since(begin).Seconds())
 	return err
 }
 
-func (w *walk) httpStep(ctx context.Context) (err error) {
+func (w *pageWalk) measureHTTPPage(ctx context.Context) (err error) {
 	begin := time.Now()
 	w.body, err = w.client.Raw().ListPage(ctx, v1.CollectionClusters, w.query, w.body)
 	w.overHTTP = append(w.overHTTP, time.Since(begin).Seconds())
 	return err
 }
 
-// nextPage advances to the next page.
-func (w *walk) nextPage() (err error) {
+// advanceToNextPage advances to the next page.
+func (w *pageWalk) advanceToNextPage() (err error) {
 	var page v1.List
 	if err := json.Unmarshal(w.body, &page); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (w *walk) nextPage() (err error) {
 	return err
 }
 
-func percentile99(values []float64) float64 {
+func computePercentile99(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)*99/100]
 }

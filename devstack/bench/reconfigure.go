@@ -51,8 +51,8 @@ func reconfigureBench() bench {
 			}
 		}
 		_, _ = fmt.Fprintf(progress, "%d changes: median %.1f ms on the same broker, %.1f ms to another, longest %.1f ms\n",
-			len(took), medianOf(same), medianOf(moved), slices.Max(took))
-		return []line{{kind: "value", name: name, value: medianOf(took), unit: "ms", op: "<=", want: 500}}, nil
+			len(took), computeMedian(same), computeMedian(moved), slices.Max(took))
+		return []line{{kind: "value", name: name, value: computeMedian(took), unit: "ms", op: "<=", want: 500}}, nil
 	}}
 }
 

@@ -94,12 +94,12 @@ func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsToo
 		return sweepsTook{}, err
 	}
 	defer b.closeBed()
-	first, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1 })
+	first, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1 })
 	begin := time.Now()
 	if err != nil {
 		return sweepsTook{}, err
 	}
-	last, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1+s.rounds })
+	last, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1+s.rounds })
 	if err != nil {
 		return sweepsTook{}, err
 	}
@@ -127,11 +127,11 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 	}
 	asked := b.fleet.Counts()
 	from := asked.Polls + 10 // the last page has been decided by then
-	before, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from })
+	before, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from })
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from+rounds })
+	after, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from+rounds })
 	if err != nil {
 		return 0, 0, err
 	}
@@ -140,7 +140,7 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 	}
 	round = (after.CPU - before.CPU) / rounds
 	_, _ = fmt.Fprintf(progress, "%s of CPU for a round without a change, peak so far %d KiB\n", round, after.Peak>>10)
-	end, err := b.usedWhen(ctx, func(c sentinelbench.Counts) bool { return c.Swept > 1 })
+	end, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Swept > 1 })
 	return round, end.Peak, err
 }
 
@@ -155,27 +155,27 @@ func newBed(ctx context.Context, resources int, config string) (*bed, error) {
 	b := &bed{fleet: sentinelbench.NewFleet(resources, time.Now())}
 	b.web = httptest.NewServer(b.fleet)
 	var err error
-	b.child, err = sentinelbench.StartChild(ctx, configFor(b.web.URL)+config, sentinelbench.ChildOptions{})
+	b.child, err = sentinelbench.StartChild(ctx, newSentinelConfigText(b.web.URL)+config, sentinelbench.ChildOptions{})
 	if err != nil {
 		b.web.Close()
 	}
 	return b, err
 }
 
-// configFor returns the start of a sentinel's configuration file.
-func configFor(endpoint string) string {
+// newSentinelConfigText returns the start of a sentinel's configuration file.
+func newSentinelConfigText(endpoint string) string {
 	return fmt.Sprintf(`resource_type: clusters
 hyperfleet_api: {endpoint: %q}
 message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.region}
 `, endpoint)
 }
 
-// usedWhen returns the sentinel's usage when the requests to the fleet satisfy done.
-func (b *bed) usedWhen(ctx context.Context, done func(sentinelbench.Counts) bool) (sentinelbench.ChildUsage, error) {
+// awaitAndMeasureUsage returns the sentinel's usage when the requests to the fleet satisfy done.
+func (b *bed) awaitAndMeasureUsage(ctx context.Context, done func(sentinelbench.Counts) bool) (sentinelbench.ChildUsage, error) {
 	if err := b.fleet.Await(ctx, done); err != nil {
 		return sentinelbench.ChildUsage{}, err
 	}
-	return b.child.Used()
+	return b.child.RequestUsage()
 }
 
 func (b *bed) closeBed() {

@@ -75,7 +75,7 @@ func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arr
 	if arraysPerSecond, err = postAll(ctx, url, bodies, timelineSenders, timelineEvents); err != nil {
 		return 0, 0, err
 	}
-	rows, err := dumpChanges(ctx, db.server.DatabaseURL(), keys, events)
+	rows, err := exportChanges(ctx, db.server.DatabaseURL(), keys, events)
 	if err == nil && rows != timelineEvents {
 		err = fmt.Errorf("%d change events are there, want %d", rows, timelineEvents)
 	}
@@ -162,7 +162,7 @@ func measureTimelineCopy(ctx context.Context, dir string, keys, events io.Reader
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
 	begin := time.Now()
-	rows, err := restoreChanges(ctx, db.server.DatabaseURL(), keys, events)
+	rows, err := importChanges(ctx, db.server.DatabaseURL(), keys, events)
 	if err == nil && rows != timelineEvents {
 		err = fmt.Errorf("%d change events were copied, want %d", rows, timelineEvents)
 	}

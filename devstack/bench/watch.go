@@ -51,11 +51,11 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 	f := &fanout{client: client}
 	var ratios []float64
 	for round := range fanoutRounds + 1 {
-		one, err := f.measureRound(ctx, 1)
+		one, err := f.measureWithWatchers(ctx, 1)
 		if err != nil {
 			return 0, err
 		}
-		many, err := f.measureRound(ctx, fanoutWatchers)
+		many, err := f.measureWithWatchers(ctx, fanoutWatchers)
 		if err != nil {
 			return 0, err
 		}
@@ -64,7 +64,7 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 			ratios = append(ratios, many/one)
 		}
 	}
-	return medianOf(ratios), nil
+	return computeMedian(ratios), nil
 }
 
 // A fanout makes changes for watchers.
@@ -73,8 +73,8 @@ type fanout struct {
 	made   int
 }
 
-// measureRound loads clusters and returns the changes per second that reached every watcher.
-func (f *fanout) measureRound(ctx context.Context, watchers int) (perSecond float64, err error) {
+// measureWithWatchers loads clusters and returns the changes per second that reached every watcher.
+func (f *fanout) measureWithWatchers(ctx context.Context, watchers int) (perSecond float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -19,9 +19,9 @@ import (
 
 var errNoChromium = errors.New("no Chromium found: run tools/setup chromium, or set CHROMIUM")
 
-// Start starts the browser that CHROMIUM names, or that of the distribution, with more flags. The
+// StartBrowser starts the browser that CHROMIUM names, or that of the distribution, with more flags. The
 // context is that of the browser.
-func Start(ctx context.Context, logf func(string, ...any), flags ...string) (browser context.Context, stop func(), err error) {
+func StartBrowser(ctx context.Context, logf func(string, ...any), flags ...string) (browser context.Context, stop func(), err error) {
 	var path string
 	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
@@ -76,8 +76,8 @@ func NewPage(browser context.Context, width, height int64) (*Page, error) {
 	return p, nil
 }
 
-// RunFirst runs a script in each later document, before the scripts of the document.
-func (p *Page) RunFirst(script string) error {
+// RunScriptBeforeLoad runs a script in each later document, before the scripts of the document.
+func (p *Page) RunScriptBeforeLoad(script string) error {
 	_, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 	return err
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
@@ -22,8 +21,8 @@ import (
 // with Gardener's defaults.
 func TestShootsAreAccepted(t *testing.T) {
 	t.Parallel()
-	_, namespace := gardenbedtest.Project(t)
-	shoots := shootsOf(t, gardenbedtest.Bed(t), namespace)
+	_, namespace := kubebedtest.GardenProject(t)
+	shoots := shootsOf(t, kubebedtest.Garden(t), namespace)
 	for _, provider := range gardenbed.Providers() {
 		s, err := create(t, shoots, newShoot(provider, "of-"+provider))
 		if err != nil {
@@ -39,8 +38,8 @@ func TestShootsAreAccepted(t *testing.T) {
 // TestShootsAreRefused covers that the garden rejects invalid Shoots as Gardener does.
 func TestShootsAreRefused(t *testing.T) {
 	t.Parallel()
-	project, namespace := gardenbedtest.Project(t)
-	shoots := shootsOf(t, gardenbedtest.Bed(t), namespace)
+	project, namespace := kubebedtest.GardenProject(t)
+	shoots := shootsOf(t, kubebedtest.Garden(t), namespace)
 	longest := strings.Repeat("x", 21-len(project))
 	cases := map[string]struct {
 		reason string
@@ -83,9 +82,9 @@ func TestShootsAreRefused(t *testing.T) {
 // status.
 func TestLife(t *testing.T) {
 	t.Parallel()
-	bed := gardenbedtest.Bed(t)
-	_, namespace := gardenbedtest.Project(t)
-	gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
+	bed := kubebedtest.Garden(t)
+	_, namespace := kubebedtest.GardenProject(t)
+	kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
 	shoots := shootsOf(t, bed, namespace)
 	if _, err := create(t, shoots, newShoot("aws", "life")); err != nil {
 		t.Fatal(err)
@@ -114,9 +113,9 @@ func TestLife(t *testing.T) {
 // are withdrawn.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	bed := gardenbedtest.Bed(t)
-	_, namespace := gardenbedtest.Project(t)
-	g := gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
+	bed := kubebedtest.Garden(t)
+	_, namespace := kubebedtest.GardenProject(t)
+	g := kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
 	shoots := shootsOf(t, bed, namespace)
 	g.SetFault("errs", gardenbed.Error)
 	g.SetFault("fails", gardenbed.Failed)
@@ -166,7 +165,7 @@ func TestGardenAway(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "bed")
 	bed := start(t, gardenbed.Options{Kube: kubebed.Options{Dir: dir}})
-	g := gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{})
+	g := kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{})
 	g.SetFault("away", gardenbed.Stuck)
 	shoots := shootsOf(t, bed, bed.Namespace())
 	if _, err := create(t, shoots, newShoot("local", "away")); err != nil {
@@ -242,7 +241,7 @@ func TestStartRefuses(t *testing.T) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}
 	}
-	bed := gardenbedtest.Bed(t)
+	bed := kubebedtest.Garden(t)
 	if _, err := gardenbed.Start(t.Context(), gardenbed.Options{On: bed.Kube()}); err == nil || !strings.Contains(err.Error(), "has one already") {
 		t.Errorf("a second garden on a control plane gives %v", err)
 	}
@@ -254,8 +253,8 @@ func TestStartRefuses(t *testing.T) {
 // TestRoles covers that Gardener uses the authorization of the control plane.
 func TestRoles(t *testing.T) {
 	t.Parallel()
-	bed := gardenbedtest.Bed(t)
-	_, namespace := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	_, namespace := kubebedtest.GardenProject(t)
 	jane, err := bed.Kubeconfig("jane", "readers")
 	if err != nil {
 		t.Fatal(err)

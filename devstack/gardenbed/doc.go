@@ -1,7 +1,7 @@
 // Package gardenbed starts a garden for tests: the real API server of Gardener
 // behind a control plane of kubebed, with a project, cloud profiles, credentials
 // and registered extensions. So Shoots are accepted, defaulted and rejected as in
-// a production garden. Tests use it through gardenbedtest.
+// a production garden. Tests use it through kubebedtest.
 //
 // No clusters are created for the Shoots. A Gardenlet can simulate that.
 //

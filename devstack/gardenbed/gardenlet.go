@@ -91,7 +91,7 @@ func (g *Gardenlet) SetFault(name string, f Fault) {
 func (g *Gardenlet) Run(ctx context.Context) error {
 	var working sync.WaitGroup
 	defer working.Wait()
-	working.Go(func() { g.workLoop(ctx) })
+	working.Go(func() { g.applyChangesUntilDone(ctx) })
 	for {
 		err := g.followShoots(ctx)
 		timer := time.NewTimer(retry)
@@ -163,8 +163,8 @@ func (g *Gardenlet) removeShoot(s *unstructured.Unstructured) {
 	}
 }
 
-// workLoop repeatedly performs one step of every Shoot that has a step to do.
-func (g *Gardenlet) workLoop(ctx context.Context) {
+// applyChangesUntilDone repeatedly performs one step of every Shoot that has a step to do.
+func (g *Gardenlet) applyChangesUntilDone(ctx context.Context) {
 	ticker := time.NewTicker(g.options.Step)
 	defer ticker.Stop()
 	free := make(chan struct{}, atOnce)
@@ -205,7 +205,7 @@ func (g *Gardenlet) nextChanges() []change {
 			continue
 		}
 		f := cmp.Or(g.faults[k.name], Fault(s.GetAnnotations()[FaultAnnotation]))
-		if next, part := nextState(s, f, time.Now()); part == nothing {
+		if next, part := advanceState(s, f, time.Now()); part == nothing {
 			delete(g.due, k)
 		} else {
 			list = append(list, change{next, part})
@@ -218,7 +218,7 @@ func (g *Gardenlet) nextChanges() []change {
 // repeated in a later round.
 func (g *Gardenlet) writeChange(ctx context.Context, c change) {
 	shoots := g.shoots.Namespace(c.shoot.GetNamespace())
-	op := operationOf(c.shoot)
+	op := readOperation(c.shoot)
 	log := g.options.Log.With("shoot", c.shoot.GetName(), "type", op.kind, "state", op.state, "progress", op.progress)
 	var now *unstructured.Unstructured
 	var err error

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
-func TestMain(m *testing.M) { gardenbedtest.Main(m, gardenbed.Options{}) }
+func TestMain(m *testing.M) { kubebedtest.GardenMain(m, gardenbed.Options{}) }

@@ -37,7 +37,7 @@ func (b *Bed) NewProject(ctx context.Context, name string) (namespace string, er
 	}
 	for _, probe := range probes {
 		err := b.pollUntilOK(ctx, func(ctx context.Context) error {
-			_, err := b.resourceFor(probe).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+			_, err := b.newResourceClient(probe).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 			return err
 		})
 		if err != nil {
@@ -56,7 +56,7 @@ func (b *Bed) applyTemplate(ctx context.Context, name string, values map[string]
 	}
 	for _, o := range list {
 		err := b.pollUntilOK(ctx, func(ctx context.Context) error {
-			_, err := b.resourceFor(o).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "gardenbed", Force: true})
+			_, err := b.newResourceClient(o).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "gardenbed", Force: true})
 			return err
 		})
 		if err != nil {
@@ -66,8 +66,8 @@ func (b *Bed) applyTemplate(ctx context.Context, name string, values map[string]
 	return nil
 }
 
-// resourceFor returns the client for the resource and namespace of an object.
-func (b *Bed) resourceFor(o *unstructured.Unstructured) dynamic.ResourceInterface {
+// newResourceClient returns the client for the resource and namespace of an object.
+func (b *Bed) newResourceClient(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind()) // correct for all objects here
 	return b.client.Resource(plural).Namespace(o.GetNamespace())
 }

@@ -47,11 +47,11 @@ const (
 	status
 )
 
-// nextState returns the next state of a Shoot, and the part that has changed.
-func nextState(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
+// advanceState returns the next state of a Shoot, and the part that has changed.
+func advanceState(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	s = s.DeepCopy()
 	deleting, held := s.GetDeletionTimestamp() != nil, slices.Contains(s.GetFinalizers(), finalizer)
-	op := operationOf(s)
+	op := readOperation(s)
 	switch {
 	case deleting && !held:
 		return s, nothing
@@ -75,7 +75,7 @@ type operation struct {
 	generation  int64 // generation of the operation
 }
 
-func operationOf(s *unstructured.Unstructured) operation {
+func readOperation(s *unstructured.Unstructured) operation {
 	var op operation // stays zero for missing fields
 	op.kind, _, _ = unstructured.NestedString(s.Object, "status", "lastOperation", "type")
 	op.state, _, _ = unstructured.NestedString(s.Object, "status", "lastOperation", "state")
@@ -120,19 +120,19 @@ func advanceOperation(s *unstructured.Unstructured, op operation, f Fault, now t
 	case op.state == stateFailed, op.state == stateError && f == Error, op.state == stateProcessing && at && f == Stuck:
 		return s, nothing
 	case op.state == stateProcessing && at && f == Error:
-		setStatusField(s, lastErrors("The quota of the cloud account is used up.", "ERR_INFRA_QUOTA_EXCEEDED", now), "lastErrors")
+		setStatusField(s, newLastErrors("The quota of the cloud account is used up.", "ERR_INFRA_QUOTA_EXCEEDED", now), "lastErrors")
 		setLastOperation(s, op.withState(stateError, op.progress), "It will be tried again.", now)
 	case op.state == stateProcessing && at && f == Failed:
-		setStatusField(s, lastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
+		setStatusField(s, newLastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
 		setLastOperation(s, op.withState(stateFailed, op.progress), "It was tried for too long.", now)
 	case op.state == stateSucceeded:
-		if nodesStatusOf(s) == nodesStatusFor(f) {
+		if findNodesStatus(s) == nodesStatusForFault(f) {
 			return s, nothing
 		}
-		setStatusField(s, newConditions(nodesStatusFor(f), now), "conditions")
+		setStatusField(s, newConditions(nodesStatusForFault(f), now), "conditions")
 	case op.state == stateProcessing && op.progress+stride >= done:
 		unstructured.RemoveNestedField(s.Object, "status", "lastErrors")
-		setStatusField(s, newConditions(nodesStatusFor(f), now), "conditions")
+		setStatusField(s, newConditions(nodesStatusForFault(f), now), "conditions")
 		setLastOperation(s, op.withState(stateSucceeded, done), "It is done.", now)
 	case op.state == stateProcessing:
 		setLastOperation(s, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
@@ -152,7 +152,7 @@ func setStatusField(s *unstructured.Unstructured, value any, field string) {
 	_ = unstructured.SetNestedField(s.Object, value, "status", field)
 }
 
-func lastErrors(text, code string, now time.Time) []any {
+func newLastErrors(text, code string, now time.Time) []any {
 	return []any{map[string]any{"description": text, "codes": []any{code}, "lastUpdateTime": formatTime(now)}}
 }
 
@@ -175,16 +175,16 @@ func newConditions(nodesStatus string, now time.Time) []any {
 	return list
 }
 
-// nodesStatusFor returns the status of the condition of the nodes.
-func nodesStatusFor(f Fault) string {
+// nodesStatusForFault returns the status of the condition of the nodes.
+func nodesStatusForFault(f Fault) string {
 	if f == Unhealthy {
 		return "False"
 	}
 	return "True"
 }
 
-// nodesStatusOf returns the status of the nodes' condition in a Shoot.
-func nodesStatusOf(s *unstructured.Unstructured) string {
+// findNodesStatus returns the status of the nodes' condition in a Shoot.
+func findNodesStatus(s *unstructured.Unstructured) string {
 	list, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
 	for _, c := range list {
 		if condition, ok := c.(map[string]any); ok && condition["type"] == nodesReady {

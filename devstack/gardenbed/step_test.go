@@ -29,15 +29,15 @@ func walk(t *testing.T, s *unstructured.Unstructured, f Fault) (*unstructured.Un
 	t.Helper()
 	var told []string
 	for range 20 {
-		next, part := nextState(s, f, now())
+		next, part := advanceState(s, f, now())
 		switch part {
 		case nothing:
 			return s, told
 		case metadata:
 			told = append(told, fmt.Sprintf("finalizers %v", next.GetFinalizers()))
 		case status:
-			op := operationOf(next)
-			told = append(told, fmt.Sprintf("%s %s %d of %d, nodes %q", op.kind, op.state, op.progress, op.generation, nodesStatusOf(next)))
+			op := readOperation(next)
+			told = append(told, fmt.Sprintf("%s %s %d of %d, nodes %q", op.kind, op.state, op.progress, op.generation, findNodesStatus(next)))
 		}
 		s = next
 	}

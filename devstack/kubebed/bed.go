@@ -79,7 +79,7 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err := writeServerFiles(b.folder, b.authority, b.options); err != nil {
 		return err
 	}
-	if err := b.launchAndFollow(Etcd, append(etcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
+	if err := b.launchAndFollow(Etcd, append(newEtcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
 		return err
 	}
 	if err := b.startAPIServerOnFreePort(ctx); err != nil {
@@ -104,7 +104,7 @@ func (b *Bed) startAPIServerOnFreePort(ctx context.Context) error {
 	var err error
 	for range tries {
 		if b.port = b.options.Port; b.port == 0 {
-			if b.port, err = b.FreePort(ctx, b.folder.portBefore()); err != nil {
+			if b.port, err = b.FreePort(ctx, b.folder.readPreviousPort()); err != nil {
 				return err
 			}
 		}
@@ -119,7 +119,7 @@ func (b *Bed) startAPIServerOnFreePort(ctx context.Context) error {
 		return err
 	}
 	_, err = b.writeKubeconfig(adminName, b.admin)
-	return errors.Join(err, b.folder.rememberPort(b.port))
+	return errors.Join(err, b.folder.storePort(b.port))
 }
 
 // StartAPIServer restarts the API server after StopAPIServer, on the same port and the
@@ -128,12 +128,12 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	if b.findProcess(APIServer) != nil {
 		return nil
 	}
-	client, err := rest.HTTPClientFor(b.anonymous())
+	client, err := rest.HTTPClientFor(b.newAnonymousConfig())
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	err = b.launchUntilReady(ctx, filepath.Join(b.assets, APIServer), apiServerArgs(b.options, b.port), func(ctx context.Context) error {
+	err = b.launchUntilReady(ctx, filepath.Join(b.assets, APIServer), newAPIServerArgs(b.options, b.port), func(ctx context.Context) error {
 		return checkURL(ctx, client, b.URL()+"/readyz")
 	})
 	if errors.Is(err, ErrPortTaken) {
@@ -144,7 +144,7 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 
 // StopAPIServer kills the API server, as a power failure would: its connections break,
 // and new ones are refused until StartAPIServer.
-func (b *Bed) StopAPIServer() error { return b.haltProcess(APIServer) }
+func (b *Bed) StopAPIServer() error { return b.stopProcess(APIServer) }
 
 // checkURL returns an error unless a URL answers 200.
 func checkURL(ctx context.Context, client *http.Client, url string) error {
@@ -188,7 +188,7 @@ func (b *Bed) startControllers() error {
 		if err != nil {
 			return err
 		}
-		if err := b.launchAndFollow(ControllerManager, controllerManagerArgs(b.options, kubeconfig)); err != nil {
+		if err := b.launchAndFollow(ControllerManager, newControllerManagerArgs(b.options, kubeconfig)); err != nil {
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (b *Bed) startControllers() error {
 	if err != nil {
 		return err
 	}
-	return b.launchAndFollow(Scheduler, schedulerArgs(b.options, kubeconfig))
+	return b.launchAndFollow(Scheduler, newSchedulerArgs(b.options, kubeconfig))
 }
 
 // awaitDefaultServiceAccount waits until the controllers work, as far as that is visible: no Pod

@@ -29,7 +29,7 @@ func buildPrograms(ctx context.Context, c *cache, dir string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(source) }() // the next build removes leftovers
-	err = c.set.eachFile(func(name string, content []byte) error {
+	err = c.set.forEachFile(func(name string, content []byte) error {
 		return os.WriteFile(filepath.Join(source, name), content, 0o600)
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *building) buildBinary(ctx context.Context, out string) error {
 		defer close(told)
 		b.logProgress(ctx, total, stop)
 	}()
-	said := b.countBuiltPackages(stderr)
+	said := b.countBuiltAndCollectOutput(stderr)
 	err = cmd.Wait()
 	close(stop)
 	<-told
@@ -126,14 +126,14 @@ func (b *building) countPackages(ctx context.Context) (int, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("go list: %w\n%s", errors.Join(err, context.Cause(ctx)), endOf(stderr.String()))
+		return 0, fmt.Errorf("go list: %w\n%s", errors.Join(err, context.Cause(ctx)), cutToLastBytes(stderr.String()))
 	}
 	return bytes.Count(out, []byte("\n")), nil
 }
 
-// countBuiltPackages counts the packages that go build prints, and returns the end of its
+// countBuiltAndCollectOutput counts the packages that go build prints, and returns the end of its
 // other output.
-func (b *building) countBuiltPackages(r io.Reader) (otherOutput string) {
+func (b *building) countBuiltAndCollectOutput(r io.Reader) (otherOutput string) {
 	var said strings.Builder
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -145,7 +145,7 @@ func (b *building) countBuiltPackages(r io.Reader) (otherOutput string) {
 			b.built.Add(1)
 		}
 	}
-	return endOf(said.String())
+	return cutToLastBytes(said.String())
 }
 
 // logProgress logs the progress of the build, until stop is closed.
@@ -162,8 +162,8 @@ func (b *building) logProgress(ctx context.Context, total int, stop <-chan struc
 	}
 }
 
-// endOf returns the end of a text.
-func endOf(s string) string {
+// cutToLastBytes returns the end of a text.
+func cutToLastBytes(s string) string {
 	const enough = 4000
 	return strings.TrimSpace(s[max(0, len(s)-enough):])
 }

@@ -44,13 +44,13 @@ func (b *Bed) User(name string, groups ...string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create user %q: %w", name, err)
 	}
-	cfg := b.anonymous()
+	cfg := b.newAnonymousConfig()
 	cfg.CertData, cfg.KeyData = p.cert, p.key
 	return cfg, nil
 }
 
-// anonymous returns a REST config without a user.
-func (b *Bed) anonymous() *rest.Config {
+// newAnonymousConfig returns a REST config without a user.
+func (b *Bed) newAnonymousConfig() *rest.Config {
 	return &rest.Config{
 		Host:            b.URL(),
 		TLSClientConfig: rest.TLSClientConfig{CAData: b.authority.pem},
@@ -114,7 +114,7 @@ func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest
 	if err != nil {
 		return nil, fmt.Errorf("create token for service account %s/%s: %w", namespace, name, err)
 	}
-	cfg := b.anonymous()
+	cfg := b.newAnonymousConfig()
 	cfg.BearerToken = token.Status.Token
 	return cfg, nil
 }

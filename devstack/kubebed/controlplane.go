@@ -26,11 +26,11 @@ const (
 	issuer = "https://kubernetes.default.svc.cluster.local" // of tokens
 )
 
-// pkiPath returns the path of a file with keys or certificates, relative to the working
+// buildPKIPath returns the path of a file with keys or certificates, relative to the working
 // folder of the programs.
-func pkiPath(name string) string { return filepath.Join("pki", name) }
+func buildPKIPath(name string) string { return filepath.Join("pki", name) }
 
-func etcdArgs(temporary bool) []string {
+func newEtcdArgs(temporary bool) []string {
 	args := []string{
 		"--data-dir=etcd",
 		"--listen-client-urls=unix://" + etcdSocket,
@@ -45,52 +45,52 @@ func etcdArgs(temporary bool) []string {
 	return args
 }
 
-func apiServerArgs(o Options, port int) []string {
+func newAPIServerArgs(o Options, port int) []string {
 	args := []string{
 		"--etcd-servers=unix://" + etcdSocket,
 		"--bind-address=" + o.ListenAddress,
 		"--secure-port=" + strconv.Itoa(port),
 		"--cert-dir=pki",
-		"--tls-cert-file=" + pkiPath("server.crt"),
-		"--tls-private-key-file=" + pkiPath("server.key"),
-		"--client-ca-file=" + pkiPath("ca.crt"),
-		"--requestheader-client-ca-file=" + pkiPath(proxyAuthority+".crt"),
+		"--tls-cert-file=" + buildPKIPath("server.crt"),
+		"--tls-private-key-file=" + buildPKIPath("server.key"),
+		"--client-ca-file=" + buildPKIPath("ca.crt"),
+		"--requestheader-client-ca-file=" + buildPKIPath(proxyAuthority+".crt"),
 		"--requestheader-allowed-names=" + proxyName,
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-uid-headers=X-Remote-Uid",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file=" + pkiPath(proxyName+".crt"),
-		"--proxy-client-key-file=" + pkiPath(proxyName+".key"),
-		"--kubelet-client-certificate=" + pkiPath("kubelet-client.crt"),
-		"--kubelet-client-key=" + pkiPath("kubelet-client.key"),
+		"--proxy-client-cert-file=" + buildPKIPath(proxyName+".crt"),
+		"--proxy-client-key-file=" + buildPKIPath(proxyName+".key"),
+		"--kubelet-client-certificate=" + buildPKIPath("kubelet-client.crt"),
+		"--kubelet-client-key=" + buildPKIPath("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP", // the names of Nodes do not resolve
 		"--service-account-issuer=" + issuer,
-		"--service-account-key-file=" + pkiPath(tokenPublicKey),
-		"--service-account-signing-key-file=" + pkiPath(tokenKey),
+		"--service-account-key-file=" + buildPKIPath(tokenPublicKey),
+		"--service-account-signing-key-file=" + buildPKIPath(tokenKey),
 		"--service-cluster-ip-range=" + o.ServiceRange,
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 	}
-	if o.onLoopback() {
+	if o.listensOnLoopback() {
 		args = append(args, "--endpoint-reconciler-type=none") // Endpoints must not be loopback addresses
 	}
 	return append(args, o.Args[APIServer]...)
 }
 
-func controllerManagerArgs(o Options, kubeconfig string) []string {
+func newControllerManagerArgs(o Options, kubeconfig string) []string {
 	return append([]string{
 		"--kubeconfig=" + kubeconfig,
 		"--leader-elect=false",
 		"--secure-port=0",
-		"--root-ca-file=" + pkiPath("ca.crt"),
-		"--service-account-private-key-file=" + pkiPath(tokenKey),
+		"--root-ca-file=" + buildPKIPath("ca.crt"),
+		"--service-account-private-key-file=" + buildPKIPath(tokenKey),
 		"--controllers=" + strings.Join(o.Controllers, ","),
 	}, o.Args[ControllerManager]...)
 }
 
-func schedulerArgs(o Options, kubeconfig string) []string {
+func newSchedulerArgs(o Options, kubeconfig string) []string {
 	return append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"}, o.Args[Scheduler]...)
 }
 
@@ -125,6 +125,6 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 
 // writePair writes a certificate together with that of its authority, and its key.
 func (f *folder) writePair(name string, by *authority, p pair) error {
-	return errors.Join(os.WriteFile(f.Join(pkiPath(name+".crt")), slices.Concat(p.cert, by.pem), 0o600),
-		os.WriteFile(f.Join(pkiPath(name+".key")), p.key, 0o600))
+	return errors.Join(os.WriteFile(f.Join(buildPKIPath(name+".crt")), slices.Concat(p.cert, by.pem), 0o600),
+		os.WriteFile(f.Join(buildPKIPath(name+".key")), p.key, 0o600))
 }

@@ -72,14 +72,14 @@ func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) 
 			err = from.fetchProgram(ctx, name, dir)
 		}
 		if err != nil {
-			return errors.Join(err, ignoreError(context.Cause(ctx), context.Canceled))
+			return errors.Join(err, ignoreIfIs(context.Cause(ctx), context.Canceled))
 		}
 	}
 	return nil
 }
 
-// ignoreError returns err, or nil if it is ignored.
-func ignoreError(err, ignored error) error {
+// ignoreIfIs returns err, or nil if it is ignored.
+func ignoreIfIs(err, ignored error) error {
 	if errors.Is(err, ignored) {
 		return nil
 	}
@@ -104,14 +104,14 @@ func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	local := filepath.Join(dir, archive)
-	if err := r.fetchFile(ctx, r.etcd+"/v"+version+"/"+archive, sumOf(sums, archive), local); err != nil {
+	if err := r.fetchFile(ctx, r.etcd+"/v"+version+"/"+archive, findChecksum(sums, archive), local); err != nil {
 		return err
 	}
 	return errors.Join(unpackProgram(local, "etcd", filepath.Join(dir, "etcd")), os.Remove(local))
 }
 
-// sumOf returns the checksum of one file in a list of checksums.
-func sumOf(list, file string) string {
+// findChecksum returns the checksum of one file in a list of checksums.
+func findChecksum(list, file string) string {
 	for line := range strings.Lines(list) {
 		if f := strings.Fields(line); len(f) == 2 && strings.TrimPrefix(f[1], "*") == file {
 			return f[0]

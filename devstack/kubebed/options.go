@@ -92,8 +92,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// onLoopback reports whether only this machine can reach the API server.
-func (o Options) onLoopback() bool { return net.ParseIP(o.ListenAddress).IsLoopback() }
+// listensOnLoopback reports whether only this machine can reach the API server.
+func (o Options) listensOnLoopback() bool { return net.ParseIP(o.ListenAddress).IsLoopback() }
 
 // EnsureAssets returns the folder with etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kubectl and kubelet. It first fills an empty folder, which can take

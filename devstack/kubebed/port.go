@@ -58,8 +58,8 @@ func checkPortFree(ctx context.Context, address string, port int) error {
 	return l.Close()
 }
 
-// portBefore returns the last port of the folder's API server, or 0.
-func (f *folder) portBefore() int {
+// readPreviousPort returns the last port of the folder's API server, or 0.
+func (f *folder) readPreviousPort() int {
 	text, err := os.ReadFile(f.Join("port"))
 	if err != nil {
 		return 0
@@ -71,6 +71,6 @@ func (f *folder) portBefore() int {
 	return port
 }
 
-func (f *folder) rememberPort(port int) error {
+func (f *folder) storePort(port int) error {
 	return os.WriteFile(f.Join("port"), []byte(strconv.Itoa(port)+"\n"), 0o600)
 }

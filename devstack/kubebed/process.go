@@ -90,7 +90,7 @@ func (p *process) exitError() error {
 // lastOutput returns the end of the output of this run.
 func (p *process) lastOutput() string {
 	const lines = 20
-	return lastLines(textFrom(p.log, p.from), lines)
+	return lastLines(readFileFrom(p.log, p.from), lines)
 }
 
 // stopWith ends the program by sig, and by SIGKILL if that does not suffice.
@@ -111,8 +111,8 @@ func (p *process) stopWith(sig syscall.Signal) error {
 	return fmt.Errorf("stop %s (pid %d): still running %s after SIGKILL", p.name, p.cmd.Process.Pid, stopBound)
 }
 
-// textFrom returns the content of a file from an offset on, empty on errors.
-func textFrom(path string, offset int64) string {
+// readFileFrom returns the content of a file from an offset on, empty on errors.
+func readFileFrom(path string, offset int64) string {
 	f, err := os.Open(path) //nolint:gosec // a log file of ours
 	if err != nil {
 		return ""

@@ -38,7 +38,7 @@ func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 
 // StopProgram kills a program, as a power failure would. It does nothing if the program
 // does not run.
-func (b *Bed) StopProgram(name string) error { return b.haltProcess(name) }
+func (b *Bed) StopProgram(name string) error { return b.stopProcess(name) }
 
 // Runs reports whether a program was started and has not been stopped.
 func (b *Bed) Runs(name string) bool { return b.findProcess(name) != nil }
@@ -61,5 +61,5 @@ func (b *Bed) WriteServerCertificate(name string, names ...string) (certPath, ke
 	if err != nil {
 		return "", "", fmt.Errorf("create certificate of %s: %w", name, err)
 	}
-	return b.folder.Join(pkiPath(name + ".crt")), b.folder.Join(pkiPath(name + ".key")), nil
+	return b.folder.Join(buildPKIPath(name + ".crt")), b.folder.Join(buildPKIPath(name + ".key")), nil
 }

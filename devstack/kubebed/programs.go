@@ -200,7 +200,7 @@ func (c *cache) fillFolder(ctx context.Context, dir string) error {
 		if !slices.Contains(c.order, s.name) {
 			continue
 		}
-		err := c.fillFrom(ctx, s, dir)
+		err := c.fillFolderFrom(ctx, s, dir)
 		if err == nil {
 			return nil
 		}
@@ -213,7 +213,7 @@ func (c *cache) fillFolder(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-func (c *cache) fillFrom(ctx context.Context, s source, dir string) (err error) {
+func (c *cache) fillFolderFrom(ctx context.Context, s source, dir string) (err error) {
 	tmp, err := os.MkdirTemp(c.base, unfinished)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (s *set) requiredVersion(name string) string {
 // cacheKey returns a key over everything that the programs are built from.
 func (s *set) cacheKey() (string, error) {
 	sum := sha256.New()
-	err := s.eachFile(func(name string, content []byte) error {
+	err := s.forEachFile(func(name string, content []byte) error {
 		_, err := fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
 		return err
 	})
@@ -75,9 +75,9 @@ func (s *set) cacheKey() (string, error) {
 	return s.prefix + strings.Join([]string{s.releaseVersion(), runtime.GOOS, runtime.GOARCH, hex.EncodeToString(sum.Sum(nil))[:12]}, "-"), nil
 }
 
-// eachFile calls f with each file of the set's module, in order, with its name in the
+// forEachFile calls f with each file of the set's module, in order, with its name in the
 // module.
-func (s *set) eachFile(f func(name string, content []byte) error) error {
+func (s *set) forEachFile(f func(name string, content []byte) error) error {
 	entries, err := fs.ReadDir(modules, s.dir)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func TestFoldersAreApart(t *testing.T) {
 func wantFiles(t *testing.T, s *set) {
 	t.Helper()
 	var names []string
-	err := s.eachFile(func(name string, content []byte) error {
+	err := s.forEachFile(func(name string, content []byte) error {
 		if strings.HasSuffix(name, ".txt") || len(content) == 0 {
 			return fmt.Errorf("%s has %d bytes", name, len(content))
 		}

@@ -42,7 +42,7 @@ func (b *Bed) watchProcess(p *process) {
 	b.following.Go(func() {
 		<-p.done
 		if !p.told.Load() {
-			b.noteFailure(p.exitError())
+			b.recordFailure(p.exitError())
 		}
 	})
 }
@@ -67,10 +67,10 @@ func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, 
 		b.watchProcess(p)
 		return nil
 	}
-	if p.exitError() != nil && strings.Contains(textFrom(p.log, p.from), "address already in use") {
+	if p.exitError() != nil && strings.Contains(readFileFrom(p.log, p.from), "address already in use") {
 		err = fmt.Errorf("start %s: %w", p.name, ErrPortTaken)
 	}
-	return errors.Join(err, b.haltProcess(p.name))
+	return errors.Join(err, b.stopProcess(p.name))
 }
 
 // awaitReady waits until a program is ready, as long as it and the programs that it
@@ -91,8 +91,8 @@ func (b *Bed) awaitReady(ctx context.Context, p *process, ready func(context.Con
 	})
 }
 
-// noteFailure records the first unexpected end of a program.
-func (b *Bed) noteFailure(err error) {
+// recordFailure records the first unexpected end of a program.
+func (b *Bed) recordFailure(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.death == nil {
@@ -113,8 +113,8 @@ func (b *Bed) findProcess(name string) *process {
 	return nil
 }
 
-// haltProcess kills a program.
-func (b *Bed) haltProcess(name string) error {
+// stopProcess kills a program.
+func (b *Bed) stopProcess(name string) error {
 	p := b.findProcess(name)
 	if p == nil {
 		return nil

@@ -4,17 +4,16 @@
 // The first test that requests it starts the control plane; Main stops it at the end.
 // If the process is killed, the programs die with it. A failed test shows the output of
 // the programs since its start. StartProcess runs a controller against it.
+//
+// GardenMain, Garden and GardenProject do the same with a garden.
 package kubebedtest
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,76 +41,25 @@ const (
 	logLines  = 60 // lines of each program that a failed test shows
 )
 
-// A shared bed is the control plane of this test process.
-type shared struct {
-	options kubebed.Options
-	start   func() (*kubebed.Bed, error)
-
-	showing sync.Map // tests that show the logs when they fail
-
-	mu  sync.Mutex
-	bed *kubebed.Bed
-}
-
 //nolint:gochecknoglobals // one control plane per test process; testing offers no other place to keep it
-var current = &shared{start: func() (*kubebed.Bed, error) {
-	return nil, fmt.Errorf("call kubebedtest.Main from TestMain")
-}}
+var sharedControlPlane = newNoBed[*kubebed.Bed]("Main")
 
 // Main runs the tests of a package, checks for leaked goroutines, and stops the control
 // plane if a test started it. Call it from TestMain.
 func Main(m *testing.M, o kubebed.Options, options ...goleak.Option) {
-	if o.Log == nil { // a first build takes minutes and should not look like a hang
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if o.Log == nil {
+		o.Log = newWarningLogger()
 	}
-	s := &shared{options: o}
-	s.start = sync.OnceValues(s.startBed)
-	current = s
-	goleak.VerifyTestMain(runner{m, s}, options...)
-}
-
-type runner struct {
-	m *testing.M
-	s *shared
-}
-
-// Run runs the tests and stops the control plane, so that its goroutines are gone
-// before the leak check.
-func (r runner) Run() int {
-	code := r.m.Run()
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	if r.s.bed == nil {
-		return code
-	}
-	died := r.s.bed.Ready()
-	if err := r.s.bed.Stop(); err != nil || died != nil {
-		r.s.options.Log.Error("stop the control plane of the tests", "err", err, "ended_before", died)
-		return max(code, 1)
-	}
-	return code
-}
-
-func (s *shared) startBed() (*kubebed.Bed, error) {
-	bed, err := kubebed.Start(context.Background(), s.options)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.bed = bed
-	return bed, err
+	sharedControlPlane = newSharedBed("control plane", o.Log, func() (*kubebed.Bed, error) {
+		return kubebed.Start(context.Background(), o)
+	})
+	sharedControlPlane.verifyTestMain(m, options...)
 }
 
 // Bed returns the control plane of this package's tests.
 func Bed(tb testing.TB) *kubebed.Bed {
 	tb.Helper()
-	bed, err := current.start()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if _, shows := current.showing.LoadOrStore(tb, nil); !shows {
-		ShowLogsOnFailure(tb, bed)
-		tb.Cleanup(func() { current.showing.Delete(tb) })
-	}
-	return bed
+	return sharedControlPlane.get(tb, func(bed *kubebed.Bed) { ShowLogsOnFailure(tb, bed) })
 }
 
 // ShowLogsOnFailure logs the further output of a bed's programs if the test has failed at its

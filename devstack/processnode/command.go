@@ -24,17 +24,17 @@ const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 // A commandBuilder makes the commands of the containers of a pod, and the files that they need.
 type commandBuilder struct{ worker *worker }
 
-// build returns the command of a container. An error may be temporary.
-func (b commandBuilder) build(ctx context.Context, c *container) (SandboxCommand, error) {
+// buildSandboxCommand returns the command of a container. An error may be temporary.
+func (b commandBuilder) buildSandboxCommand(ctx context.Context, c *container) (SandboxCommand, error) {
 	env, err := b.worker.node.source.Environment(ctx, b.worker.pod, c.spec)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	argv, err := b.worker.node.commandLine(c.spec, env)
+	argv, err := b.worker.node.resolveCommandLine(c.spec, env)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	work, err := b.makeFolders(c)
+	work, err := b.makeContainerFolders(c)
 	if err != nil {
 		return SandboxCommand{}, err
 	}
@@ -42,9 +42,9 @@ func (b commandBuilder) build(ctx context.Context, c *container) (SandboxCommand
 	if err != nil {
 		return SandboxCommand{}, err
 	}
-	setDefault(env, "HOME", work)
-	if !isHidden(mounts, b.worker.dir) {
-		setDefault(env, "TMPDIR", b.podPath("tmp"))
+	setEnvDefault(env, "HOME", work)
+	if !isHiddenByMount(mounts, b.worker.dir) {
+		setEnvDefault(env, "TMPDIR", b.podPath("tmp"))
 	}
 	command := SandboxCommand{Argv: argv, Dir: c.spec.WorkingDir, Hostname: b.podHostname(), Mounts: mounts, Scratch: b.podPath("tmp")}
 	if b.worker.node.sandbox.Namespaces() != nil {
@@ -53,7 +53,7 @@ func (b commandBuilder) build(ctx context.Context, c *container) (SandboxCommand
 		}
 	}
 	if command.Dir == "" {
-		if command.Dir = work; isHidden(command.Mounts, work) && b.worker.node.sandbox.Namespaces() == nil {
+		if command.Dir = work; isHiddenByMount(command.Mounts, work) && b.worker.node.sandbox.Namespaces() == nil {
 			command.Dir = "/"
 		}
 	}
@@ -61,7 +61,7 @@ func (b commandBuilder) build(ctx context.Context, c *container) (SandboxCommand
 	return command, nil
 }
 
-func setDefault(env map[string]string, name, value string) {
+func setEnvDefault(env map[string]string, name, value string) {
 	if _, set := env[name]; !set {
 		env[name] = value
 	}
@@ -71,9 +71,9 @@ func (b commandBuilder) podHostname() string {
 	return cmp.Or(b.worker.pod.Spec.Hostname, b.worker.pod.Name)
 }
 
-// commandLine returns the command line: the container's command, or the program for its
+// resolveCommandLine returns the command line: the container's command, or the program for its
 // image, and the arguments.
-func (n *Node) commandLine(c *corev1.Container, env map[string]string) ([]string, error) {
+func (n *Node) resolveCommandLine(c *corev1.Container, env map[string]string) ([]string, error) {
 	program := n.findProgram(c.Image)
 	argv := slices.Clone(program)
 	if len(c.Command) > 0 {
@@ -125,8 +125,10 @@ func (b commandBuilder) containerMounts(c *container, env map[string]string) ([]
 	if path := c.spec.TerminationMessagePath; path != "" {
 		out = append(out, SandboxMount{Source: b.messageFile(c), Target: filepath.Join("/", path)})
 	}
-	slices.SortStableFunc(out, func(a, b SandboxMount) int { return cmp.Compare(pathDepth(a.Target), pathDepth(b.Target)) })
-	if dir := c.spec.WorkingDir; dir != "" && !isCovered(out, dir) {
+	slices.SortStableFunc(out, func(a, b SandboxMount) int {
+		return cmp.Compare(countPathElements(a.Target), countPathElements(b.Target))
+	})
+	if dir := c.spec.WorkingDir; dir != "" && !isCoveredByMount(out, dir) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) { // container runtimes create it
 			out = append(out, SandboxMount{Source: b.podPath("work", c.spec.Name), Target: filepath.Join("/", dir)})
 		}
@@ -134,15 +136,17 @@ func (b commandBuilder) containerMounts(c *container, env map[string]string) ([]
 	return out, nil
 }
 
-func pathDepth(path string) int { return strings.Count(path, "/") }
+func countPathElements(path string) int { return strings.Count(path, "/") }
 
-// isCovered reports whether a path is in one of the mounts.
-func isCovered(mounts []SandboxMount, path string) bool {
+// isCoveredByMount reports whether a path is in one of the mounts.
+func isCoveredByMount(mounts []SandboxMount, path string) bool {
 	return slices.ContainsFunc(mounts, func(m SandboxMount) bool { return isWithin(path, m.Target) })
 }
 
-// isHidden reports whether a mount hides a folder of the machine.
-func isHidden(mounts []SandboxMount, folder string) bool { return isCovered(mounts, folder) }
+// isHiddenByMount reports whether a mount hides a folder of the machine.
+func isHiddenByMount(mounts []SandboxMount, folder string) bool {
+	return isCoveredByMount(mounts, folder)
+}
 
 func isWithin(path, folder string) bool {
 	rel, err := filepath.Rel(folder, path)
@@ -152,7 +156,7 @@ func isWithin(path, folder string) bool {
 // rewriteMountPaths replaces mount paths by the real paths of the volumes, where they occur
 // in the command.
 func (b commandBuilder) rewriteMountPaths(c *SandboxCommand, env map[string]string) error {
-	where := volumeMoves(c.Mounts)
+	where := toPathMoves(c.Mounts)
 	for i := range c.Argv {
 		c.Argv[i] = RewritePaths(c.Argv[i], where)
 	}
@@ -168,7 +172,7 @@ func (b commandBuilder) rewriteMountPaths(c *SandboxCommand, env map[string]stri
 		if err := b.writeKubeconfig(path, m.Source); err != nil {
 			return err
 		}
-		setDefault(env, "KUBECONFIG", path)
+		setEnvDefault(env, "KUBECONFIG", path)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type container struct {
 
 // newContainer returns a container in the state of its last reported status.
 func (w *worker) newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus) *container {
-	c := &container{spec: spec, probes: noProbes(), waiting: corev1.ContainerStateWaiting{Reason: reasonCreating}}
+	c := &container{spec: spec, probes: newNoProbes(), waiting: corev1.ContainerStateWaiting{Reason: reasonCreating}}
 	if len(w.pod.Spec.InitContainers) > 0 {
 		c.waiting.Reason = reasonInitializing
 	}
@@ -99,7 +99,7 @@ func (cr containerRunner) ensureRunning(ctx context.Context, c *container, now t
 	if c.ended != nil && now.Before(c.notBefore) {
 		return c.notBefore.Sub(now)
 	}
-	s, err := commandBuilder(cr).build(ctx, c)
+	s, err := commandBuilder(cr).buildSandboxCommand(ctx, c)
 	if err != nil {
 		reason := reasonConfigError
 		if errors.Is(err, errNoProgram) {
@@ -108,15 +108,15 @@ func (cr containerRunner) ensureRunning(ctx context.Context, c *container, now t
 		c.setWaiting(reason, err.Error())
 		return retryStart
 	}
-	if err := cr.launch(ctx, c, s); err != nil {
+	if err := cr.launchContainer(ctx, c, s); err != nil {
 		c.setWaiting(reasonConfigError, err.Error())
 		return retryStart
 	}
 	return never
 }
 
-// launch starts a run of the container.
-func (cr containerRunner) launch(ctx context.Context, c *container, command SandboxCommand) error {
+// launchContainer starts a run of the container.
+func (cr containerRunner) launchContainer(ctx context.Context, c *container, command SandboxCommand) error {
 	life := c.restarts
 	if c.ended != nil {
 		life++
@@ -137,16 +137,16 @@ func (cr containerRunner) launch(ctx context.Context, c *container, command Sand
 	c.restarts, c.ended, c.startAt, c.killedAt = life, nil, metav1.Now(), time.Time{}
 	if err != nil {
 		cr.recordExit(c, ExitUnstartable, time.Now())
-		cr.worker.signalChange()
+		cr.worker.wakeWorker()
 		return nil //nolint:nilerr // it is how the container ended: its log says it
 	}
 	c.proc = proc
-	cr.worker.node.logs.noteWriting(out.Name())
+	cr.worker.node.logs.markLogOpen(out.Name())
 	cr.worker.node.log.InfoContext(ctx, "container started", "pod", cr.worker.podName(), "container", c.spec.Name, "pid", proc.PID(), "restarts", life)
-	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), cr.worker.signalChange)
+	c.probes = startProbes(context.WithoutCancel(ctx), c.spec, proc.Done(), cr.worker.wakeWorker)
 	go func() {
 		<-proc.Done()
-		cr.worker.signalChange()
+		cr.worker.wakeWorker()
 	}()
 	return nil
 }
@@ -162,9 +162,9 @@ func (cr containerRunner) collectExit(c *container, now time.Time) {
 		return
 	}
 	c.probes.waitForProbes()
-	cr.worker.node.logs.noteClosed(logFile(cr.worker.dir, c.spec.Name, c.restarts))
+	cr.worker.node.logs.markLogClosed(logFile(cr.worker.dir, c.spec.Name, c.restarts))
 	cr.recordExit(c, c.proc.ExitCode(), now)
-	c.proc, c.probes = nil, noProbes()
+	c.proc, c.probes = nil, newNoProbes()
 }
 
 // recordExit records the result of a run of the container, and when the next may start.
@@ -211,10 +211,10 @@ func PID(s corev1.ContainerStatus) (int, bool) {
 // enforceLiveness ends a container whose liveness or startup probe failed; the restart
 // policy determines whether it restarts.
 func (cr containerRunner) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
-	if !c.probes.failedLiveness() {
+	if !c.probes.hasFailedLiveness() {
 		return never
 	}
-	grace := time.Duration(cr.worker.gracePeriod()) * time.Second
+	grace := time.Duration(cr.worker.selectGracePeriod()) * time.Second
 	var err error
 	switch {
 	case c.killedAt.IsZero():
@@ -239,19 +239,19 @@ const (
 
 // terminationMessage returns the message that the container left for its status.
 func (cr containerRunner) terminationMessage(c *container, code int) string {
-	if text := fileTail(commandBuilder(cr).messageFile(c), maxMessage); text != "" {
+	if text := readFileTail(commandBuilder(cr).messageFile(c), maxMessage); text != "" {
 		return text
 	}
 	if code == 0 || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 		return ""
 	}
-	text := fileTail(logFile(cr.worker.dir, c.spec.Name, c.restarts), maxMessageLog)
+	text := readFileTail(logFile(cr.worker.dir, c.spec.Name, c.restarts), maxMessageLog)
 	lines := strings.SplitAfter(text, "\n")
 	return strings.Join(lines[max(0, len(lines)-1-maxMessageLines):], "")
 }
 
-// fileTail returns the end of a file as valid text, empty if the file does not exist.
-func fileTail(path string, most int) string {
+// readFileTail returns the end of a file as valid text, empty if the file does not exist.
+func readFileTail(path string, most int) string {
 	text, err := os.ReadFile(path) //nolint:gosec // in the pod's folder
 	if err != nil {
 		return ""
@@ -259,9 +259,9 @@ func fileTail(path string, most int) string {
 	return strings.ToValidUTF8(string(text[max(0, len(text)-most):]), "?")
 }
 
-// makeFolders creates the files and folders of a run of the container, and empties
+// makeContainerFolders creates the files and folders of a run of the container, and empties
 // those that must be empty.
-func (b commandBuilder) makeFolders(c *container) (work string, err error) {
+func (b commandBuilder) makeContainerFolders(c *container) (work string, err error) {
 	work = b.podPath("work", c.spec.Name)
 	err = errors.Join(
 		os.MkdirAll(filepath.Dir(b.messageFile(c)), 0o700),
@@ -271,8 +271,8 @@ func (b commandBuilder) makeFolders(c *container) (work string, err error) {
 	return work, err
 }
 
-// volumeMoves returns the mount paths of a container with their real paths.
-func volumeMoves(mounts []SandboxMount) []PathMove {
+// toPathMoves returns the mount paths of a container with their real paths.
+func toPathMoves(mounts []SandboxMount) []PathMove {
 	out := make([]PathMove, 0, len(mounts))
 	for _, m := range mounts {
 		out = append(out, PathMove{From: m.Target, To: m.Source})

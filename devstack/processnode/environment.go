@@ -69,24 +69,24 @@ func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container s
 	case from == nil:
 		return "", true, nil
 	case from.FieldRef != nil:
-		value, err = fieldValue(pod, from.FieldRef.FieldPath)
+		value, err = resolvePodField(pod, from.FieldRef.FieldPath)
 	case from.ResourceFieldRef != nil:
-		value, err = s.resourceField(pod, container, from.ResourceFieldRef)
+		value, err = s.resolveResourceField(pod, container, from.ResourceFieldRef)
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
 		data, missing := s.getConfigMap(ctx, pod.Namespace, ref.Name)
-		return valueOfKey(data, missing, ref.Key, isTrue(ref.Optional))
+		return findKeyValue(data, missing, ref.Key, isSetAndTrue(ref.Optional))
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
 		data, missing := s.getSecret(ctx, pod.Namespace, ref.Name)
-		return valueOfKey(data, missing, ref.Key, isTrue(ref.Optional))
+		return findKeyValue(data, missing, ref.Key, isSetAndTrue(ref.Optional))
 	default:
 		err = fmt.Errorf("unsupported source: use fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef")
 	}
 	return value, err == nil, err
 }
 
-func valueOfKey(data map[string][]byte, missing error, key string, optional bool) (text string, found bool, err error) {
+func findKeyValue(data map[string][]byte, missing error, key string, optional bool) (text string, found bool, err error) {
 	if missing != nil {
 		if optional && apierrors.IsNotFound(missing) {
 			return "", false, nil
@@ -107,10 +107,10 @@ func (s *InputSource) envFromValues(ctx context.Context, namespace string, from 
 	var optional bool
 	switch {
 	case from.ConfigMapRef != nil:
-		optional = isTrue(from.ConfigMapRef.Optional)
+		optional = isSetAndTrue(from.ConfigMapRef.Optional)
 		data, err = s.getConfigMap(ctx, namespace, from.ConfigMapRef.Name)
 	case from.SecretRef != nil:
-		optional = isTrue(from.SecretRef.Optional)
+		optional = isSetAndTrue(from.SecretRef.Optional)
 		data, err = s.getSecret(ctx, namespace, from.SecretRef.Name)
 	}
 	if err != nil && (!optional || !apierrors.IsNotFound(err)) {
@@ -123,7 +123,7 @@ func (s *InputSource) envFromValues(ctx context.Context, namespace string, from 
 	return out, nil
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
+func isSetAndTrue(b *bool) bool { return b != nil && *b }
 
 func (s *InputSource) getConfigMap(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	m, err := s.Client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// fieldValue returns the value of a field of the pod, as in the downward API.
-func fieldValue(pod *corev1.Pod, path string) (string, error) {
-	if key, ok := subscript(path, "metadata.labels"); ok {
+// resolvePodField returns the value of a field of the pod, as in the downward API.
+func resolvePodField(pod *corev1.Pod, path string) (string, error) {
+	if key, ok := parseSubscript(path, "metadata.labels"); ok {
 		return pod.Labels[key], nil
 	}
-	if key, ok := subscript(path, "metadata.annotations"); ok {
+	if key, ok := parseSubscript(path, "metadata.annotations"); ok {
 		return pod.Annotations[key], nil
 	}
 	switch path {
@@ -42,7 +42,7 @@ func fieldValue(pod *corev1.Pod, path string) (string, error) {
 	return "", fmt.Errorf("pod field %q is not available to containers", path)
 }
 
-func subscript(path, name string) (string, bool) {
+func parseSubscript(path, name string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, name+"['")
 	if !ok {
 		return "", false
@@ -58,13 +58,13 @@ func formatPairs(m map[string]string) string {
 	return b.String()
 }
 
-// resourceField returns a container's request or limit in units of the divisor, rounded
+// resolveResourceField returns a container's request or limit in units of the divisor, rounded
 // up.
-func (s *InputSource) resourceField(pod *corev1.Pod, container string, ref *corev1.ResourceFieldSelector) (string, error) {
+func (s *InputSource) resolveResourceField(pod *corev1.Pod, container string, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" {
 		container = ref.ContainerName
 	}
-	c, err := containerOf(pod, container)
+	c, err := findContainer(pod, container)
 	if err != nil {
 		return "", err
 	}
@@ -80,10 +80,10 @@ func (s *InputSource) resourceField(pod *corev1.Pod, container string, ref *core
 	if !ok && kind == "limits" {
 		value = s.Allocatable[corev1.ResourceName(name)]
 	}
-	return inUnits(value, ref.Divisor, name == string(corev1.ResourceCPU)), nil
+	return formatInUnits(value, ref.Divisor, name == string(corev1.ResourceCPU)), nil
 }
 
-func inUnits(value, divisor resource.Quantity, milli bool) string {
+func formatInUnits(value, divisor resource.Quantity, milli bool) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
@@ -94,7 +94,7 @@ func inUnits(value, divisor resource.Quantity, milli bool) string {
 	return strconv.FormatInt((v+d-1)/d, 10)
 }
 
-func containerOf(pod *corev1.Pod, name string) (*corev1.Container, error) {
+func findContainer(pod *corev1.Pod, name string) (*corev1.Container, error) {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			if list[i].Name == name {

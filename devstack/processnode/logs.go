@@ -113,7 +113,7 @@ func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, "pod not found on this node", http.StatusNotFound)
 		return
 	}
-	life, err := newestLogNumber(dir, name)
+	life, err := findNewestLogNumber(dir, name)
 	if r.FormValue("previous") == "true" {
 		life--
 	}
@@ -132,8 +132,8 @@ func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newestLogNumber returns the number of a container's newest log.
-func newestLogNumber(dir, name string) (int32, error) {
+// findNewestLogNumber returns the number of a container's newest log.
+func findNewestLogNumber(dir, name string) (int32, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "logs", name, "*.log"))
 	if err != nil || len(files) == 0 {
 		return 0, errors.Join(err, os.ErrNotExist)
@@ -149,14 +149,14 @@ func newestLogNumber(dir, name string) (int32, error) {
 	return latest, nil
 }
 
-// noteWriting records that a container writes a log. noteClosed records the end.
-func (l *logServer) noteWriting(file string) {
+// markLogOpen records that a container writes a log. markLogClosed records the end.
+func (l *logServer) markLogOpen(file string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[file] = true
 }
 
-func (l *logServer) noteClosed(file string) {
+func (l *logServer) markLogClosed(file string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, file)

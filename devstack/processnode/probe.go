@@ -25,11 +25,11 @@ type probes struct {
 	isStarted, isReady, isDead bool
 }
 
-func noProbes() *probes { return &probes{isStarted: true, isReady: true} }
+func newNoProbes() *probes { return &probes{isStarted: true, isReady: true} }
 
-func (p *probes) passedStartup() bool   { p.mu.Lock(); defer p.mu.Unlock(); return p.isStarted }
-func (p *probes) passedReadiness() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.isReady }
-func (p *probes) failedLiveness() bool  { p.mu.Lock(); defer p.mu.Unlock(); return p.isDead }
+func (p *probes) hasPassedStartup() bool   { p.mu.Lock(); defer p.mu.Unlock(); return p.isStarted }
+func (p *probes) hasPassedReadiness() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.isReady }
+func (p *probes) hasFailedLiveness() bool  { p.mu.Lock(); defer p.mu.Unlock(); return p.isDead }
 
 // waitForProbes waits until all probes have stopped; the container must have ended.
 func (p *probes) waitForProbes() { p.wg.Wait() }
@@ -61,7 +61,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 	} else {
 		p.wg.Go(func() {
 			var once sync.Once
-			runProbe(ctx, c, c.StartupProbe, func(well bool) bool {
+			runProbeUntilDone(ctx, c, c.StartupProbe, func(well bool) bool {
 				if !well {
 					set(&p.isDead, true)
 					return false
@@ -72,7 +72,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 			})
 		})
 	}
-	follow := func(how *corev1.Probe, tell func(well bool)) {
+	follow := func(how *corev1.Probe, report func(succeeded bool)) {
 		if how == nil {
 			return
 		}
@@ -82,7 +82,7 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 				return
 			case <-after:
 			}
-			runProbe(ctx, c, how, func(well bool) bool { tell(well); return true })
+			runProbeUntilDone(ctx, c, how, func(succeeded bool) bool { report(succeeded); return true })
 		})
 	}
 	follow(c.ReadinessProbe, func(well bool) { set(&p.isReady, well) })
@@ -94,9 +94,9 @@ func startProbes(ctx context.Context, c *corev1.Container, done <-chan struct{},
 	return p
 }
 
-// runProbe probes until ctx ends or tell returns false. tell receives each result that
+// runProbeUntilDone probes until ctx ends or report returns false. report receives each result that
 // has reached its threshold of consecutive results.
-func runProbe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell func(well bool) bool) {
+func runProbeUntilDone(ctx context.Context, c *corev1.Container, how *corev1.Probe, report func(succeeded bool) (goOn bool)) {
 	pause := time.Duration(how.InitialDelaySeconds) * time.Second
 	var well, ill int32
 	for {
@@ -108,7 +108,7 @@ func runProbe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell 
 		case <-t.C:
 		}
 		pause = time.Duration(max(how.PeriodSeconds, 1)) * time.Second
-		if probeOnce(ctx, c, how) {
+		if runProbeOnce(ctx, c, how) {
 			well, ill = well+1, 0
 		} else {
 			well, ill = 0, ill+1
@@ -117,20 +117,20 @@ func runProbe(ctx context.Context, c *corev1.Container, how *corev1.Probe, tell 
 			return
 		}
 		if well >= max(how.SuccessThreshold, 1) || ill >= max(how.FailureThreshold, 1) {
-			if !tell(well > 0) {
+			if !report(well > 0) {
 				return
 			}
 		}
 	}
 }
 
-func probeOnce(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool {
+func runProbeOnce(ctx context.Context, c *corev1.Container, how *corev1.Probe) bool {
 	limit := time.Duration(max(how.TimeoutSeconds, 1)) * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the probe of container %q took longer than %s", c.Name, limit))
 	defer cancel()
 	if how.TCPSocket != nil {
 		to := how.TCPSocket
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(hostOrNodeAddress(to.Host), portOf(c, to.Port)))
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(hostOrNodeAddress(to.Host), resolvePort(c, to.Port)))
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -146,7 +146,7 @@ func hostOrNodeAddress(host string) string {
 	return host
 }
 
-func portOf(c *corev1.Container, port intstr.IntOrString) string {
+func resolvePort(c *corev1.Container, port intstr.IntOrString) string {
 	for _, p := range c.Ports {
 		if port.Type == intstr.String && p.Name == port.StrVal {
 			return strconv.Itoa(int(p.ContainerPort))
@@ -157,7 +157,7 @@ func portOf(c *corev1.Container, port intstr.IntOrString) string {
 
 func probeHTTP(ctx context.Context, c *corev1.Container, to *corev1.HTTPGetAction) bool {
 	path, query, _ := strings.Cut(to.Path, "?")
-	u := url.URL{Scheme: "http", Host: net.JoinHostPort(hostOrNodeAddress(to.Host), portOf(c, to.Port)), Path: path, RawQuery: query}
+	u := url.URL{Scheme: "http", Host: net.JoinHostPort(hostOrNodeAddress(to.Host), resolvePort(c, to.Port)), Path: path, RawQuery: query}
 	if to.Scheme == corev1.URISchemeHTTPS {
 		u.Scheme = "https"
 	}

@@ -18,14 +18,14 @@ func publishFiles(dir string, files fileSet) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if old != "" && holdsFiles(filepath.Join(dir, old), files) {
+	if old != "" && folderHasFiles(filepath.Join(dir, old), files) {
 		return nil
 	}
 	fresh, err := os.MkdirTemp(dir, "..data-")
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.Chmod(fresh, 0o755), writeAll(fresh, files)); err != nil { //nolint:gosec // as the kubelet makes it
+	if err := errors.Join(os.Chmod(fresh, 0o755), writeAllFiles(fresh, files)); err != nil { //nolint:gosec // as the kubelet makes it
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
 	next := filepath.Join(dir, current+"-next")
@@ -35,7 +35,7 @@ func publishFiles(dir string, files fileSet) error {
 	if err := os.Rename(next, filepath.Join(dir, current)); err != nil {
 		return err
 	}
-	if err := linkFiles(dir, files); err != nil {
+	if err := linkVisibleNames(dir, files); err != nil {
 		return err
 	}
 	if old == "" {
@@ -44,7 +44,7 @@ func publishFiles(dir string, files fileSet) error {
 	return os.RemoveAll(filepath.Join(dir, old))
 }
 
-func holdsFiles(dir string, files fileSet) bool {
+func folderHasFiles(dir string, files fileSet) bool {
 	have := fileSet{}
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err != nil || info.IsDir() {
@@ -61,7 +61,7 @@ func holdsFiles(dir string, files fileSet) bool {
 	return err == nil && have.equalTo(files)
 }
 
-func writeAll(dir string, files fileSet) error {
+func writeAllFiles(dir string, files fileSet) error {
 	for path, f := range files {
 		target := filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil { //nolint:gosec // as the kubelet makes it
@@ -77,8 +77,8 @@ func writeAll(dir string, files fileSet) error {
 	return nil
 }
 
-// linkFiles creates the visible names, and removes outdated ones.
-func linkFiles(dir string, files fileSet) error {
+// linkVisibleNames creates the visible names, and removes outdated ones.
+func linkVisibleNames(dir string, files fileSet) error {
 	names := map[string]bool{}
 	for path := range files {
 		top, _, _ := strings.Cut(path, string(filepath.Separator))

@@ -18,7 +18,7 @@ func RewritePaths(text string, moves []PathMove) string {
 	slices.SortFunc(longest, func(a, b PathMove) int { return cmp.Compare(len(b.From), len(a.From)) })
 	var out strings.Builder
 	for i := 0; i < len(text); {
-		if m, ok := moveAt(text, i, longest); ok {
+		if m, ok := findMoveAt(text, i, longest); ok {
 			out.WriteString(m.To)
 			i += len(m.From)
 			continue
@@ -29,21 +29,21 @@ func RewritePaths(text string, moves []PathMove) string {
 	return out.String()
 }
 
-func moveAt(text string, i int, moves []PathMove) (PathMove, bool) {
-	if i > 0 && inName(text[i-1]) {
+func findMoveAt(text string, i int, moves []PathMove) (PathMove, bool) {
+	if i > 0 && isNameChar(text[i-1]) {
 		return PathMove{}, false
 	}
 	for _, m := range moves {
 		rest, ok := strings.CutPrefix(text[i:], m.From)
-		if ok && (rest == "" || !inName(rest[0]) || rest[0] == '/') {
+		if ok && (rest == "" || !isNameChar(rest[0]) || rest[0] == '/') {
 			return m, true
 		}
 	}
 	return PathMove{}, false
 }
 
-// inName reports whether a byte continues a path.
-func inName(c byte) bool {
+// isNameChar reports whether a byte continues a path.
+func isNameChar(c byte) bool {
 	return c == '/' || c == '-' || c == '_' || c == '.' ||
 		'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }

@@ -17,7 +17,7 @@ import (
 // reportStatusThenDelete sends the pod's status to the API server, and removes the object of a
 // deleted pod that has ended.
 func (w *worker) reportStatusThenDelete(ctx context.Context) error {
-	if status := (statusBuilder{w}).build(); !equality.Semantic.DeepEqual(status, w.sent) {
+	if status := (statusBuilder{w}).buildPodStatus(); !equality.Semantic.DeepEqual(status, w.sent) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
 		if err != nil {
 			return err
@@ -49,9 +49,9 @@ func (w *worker) reportStatusThenDelete(ctx context.Context) error {
 // A statusBuilder makes the status of a pod.
 type statusBuilder struct{ worker *worker }
 
-// build returns the pod's status. It omits the conditions of other writers, which
+// buildPodStatus returns the pod's status. It omits the conditions of other writers, which
 // the patch keeps.
-func (sb statusBuilder) build() corev1.PodStatus {
+func (sb statusBuilder) buildPodStatus() corev1.PodStatus {
 	s := corev1.PodStatus{
 		ObservedGeneration: sb.worker.pod.Generation,
 		Phase:              sb.podPhase(), Reason: sb.worker.reason, Message: sb.worker.message,
@@ -121,8 +121,8 @@ func (sb statusBuilder) containerStatus(c *container, init bool) corev1.Containe
 	switch {
 	case c.proc != nil:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: c.startAt}
-		started = c.probes.passedStartup()
-		s.Ready = started && c.probes.passedReadiness() && !init
+		started = c.probes.hasPassedStartup()
+		s.Ready = started && c.probes.hasPassedReadiness() && !init
 	case c.ended != nil && !sb.worker.over && !init && sb.worker.shouldRestart(c), c.ended != nil && !sb.worker.over && init && !c.succeeded() && sb.worker.pod.Spec.RestartPolicy != corev1.RestartPolicyNever:
 		s.State.Waiting = &c.waiting
 		s.LastTerminationState.Terminated = c.ended
@@ -157,7 +157,7 @@ func (sb statusBuilder) podConditions(phase corev1.PodPhase, statuses []corev1.C
 	}
 	ready := reason == ""
 	readyReason, readyMessage := reason, message
-	if gate := sb.closedGate(); ready && gate != "" {
+	if gate := sb.findUnmetReadinessGate(); ready && gate != "" {
 		readyReason, readyMessage = "ReadinessGatesNotReady", fmt.Sprintf("condition %q is not true", gate)
 	}
 	initReason := ""
@@ -167,7 +167,7 @@ func (sb statusBuilder) podConditions(phase corev1.PodPhase, statuses []corev1.C
 		initReason = reasonNotInitalized
 	}
 	return []corev1.PodCondition{
-		sb.newCondition(corev1.PodReadyToStartContainers, sb.worker.hasBegun() && !sb.worker.over, "", ""),
+		sb.newCondition(corev1.PodReadyToStartContainers, sb.worker.hasStartedContainer() && !sb.worker.over, "", ""),
 		sb.newCondition(corev1.PodInitialized, initialized, initReason, ""),
 		sb.newCondition(corev1.PodReady, readyReason == "", readyReason, readyMessage),
 		sb.newCondition(corev1.ContainersReady, ready, reason, message),
@@ -175,9 +175,9 @@ func (sb statusBuilder) podConditions(phase corev1.PodPhase, statuses []corev1.C
 	}
 }
 
-// closedGate returns a readiness gate whose condition is not true, empty if there is
+// findUnmetReadinessGate returns a readiness gate whose condition is not true, empty if there is
 // none.
-func (sb statusBuilder) closedGate() corev1.PodConditionType {
+func (sb statusBuilder) findUnmetReadinessGate() corev1.PodConditionType {
 	for _, g := range sb.worker.pod.Spec.ReadinessGates {
 		open := slices.ContainsFunc(sb.worker.pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue

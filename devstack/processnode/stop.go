@@ -16,9 +16,9 @@ type stop struct {
 	asked  bool      // SIGTERM was sent
 }
 
-// stopIfDue ends the pod if that is due. It reports whether it is, and returns the
+// beginOrContinueStopIfDue ends the pod if that is due. It reports whether it is, and returns the
 // delay of the next check.
-func (w *worker) stopIfDue(ctx context.Context, now time.Time) (again time.Duration, stopping bool) {
+func (w *worker) beginOrContinueStopIfDue(ctx context.Context, now time.Time) (again time.Duration, stopping bool) {
 	switch {
 	case w.pod.DeletionTimestamp != nil:
 		grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
@@ -26,9 +26,9 @@ func (w *worker) stopIfDue(ctx context.Context, now time.Time) (again time.Durat
 			grace = *g
 		}
 		w.beginStop(now, grace)
-	case w.stop == nil && w.untilDeadline(now) <= 0:
+	case w.stop == nil && w.timeUntilDeadline(now) <= 0:
 		w.reason, w.message = reasonDeadline, "Pod was active on the node longer than the specified deadline"
-		w.beginStop(now, w.gracePeriod())
+		w.beginStop(now, w.selectGracePeriod())
 	case w.stop == nil:
 		return 0, false
 	}
@@ -56,7 +56,7 @@ func (w *worker) stopIfDue(ctx context.Context, now time.Time) (again time.Durat
 	return retryStart, true // killed; the kernel may take a moment
 }
 
-func (w *worker) gracePeriod() (seconds int64) {
+func (w *worker) selectGracePeriod() (seconds int64) {
 	if g := w.pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		return *g
 	}

@@ -59,7 +59,7 @@ func (v *PodVolumes) syncVolume(ctx context.Context, pod *corev1.Pod, volume *co
 	if volume.EmptyDir != nil {
 		return os.Chmod(dir, 0o777) //nolint:gosec // as the kubelet makes it
 	}
-	files, err := v.volumeFiles(ctx, pod, volume)
+	files, err := v.buildVolumeFiles(ctx, pod, volume)
 	if err != nil {
 		return err
 	}
@@ -108,24 +108,24 @@ func (v *PodVolumes) ResolvePath(pod *corev1.Pod, m *corev1.VolumeMount, env map
 	return filepath.EvalSymlinks(path) // the current target: later updates do not affect it
 }
 
-// volumeFiles returns the files of a volume that is built from objects.
-func (v *PodVolumes) volumeFiles(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (fileSet, error) {
+// buildVolumeFiles returns the files of a volume that is built from objects.
+func (v *PodVolumes) buildVolumeFiles(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (fileSet, error) {
 	files := fileSet{}
 	switch {
 	case volume.ConfigMap != nil:
 		c := volume.ConfigMap
 		data, err := v.source.getConfigMap(ctx, pod.Namespace, c.Name)
-		return files, files.addKeys(data, err, selection{c.Items, c.DefaultMode, isTrue(c.Optional)})
+		return files, files.addSelectedKeys(data, err, selection{c.Items, c.DefaultMode, isSetAndTrue(c.Optional)})
 	case volume.Secret != nil:
 		c := volume.Secret
 		data, err := v.source.getSecret(ctx, pod.Namespace, c.SecretName)
-		return files, files.addKeys(data, err, selection{c.Items, c.DefaultMode, isTrue(c.Optional)})
+		return files, files.addSelectedKeys(data, err, selection{c.Items, c.DefaultMode, isSetAndTrue(c.Optional)})
 	case volume.DownwardAPI != nil:
-		return files, v.addFields(files, pod, volume.DownwardAPI.Items, volume.DownwardAPI.DefaultMode)
+		return files, v.addDownwardFields(files, pod, volume.DownwardAPI.Items, volume.DownwardAPI.DefaultMode)
 	case volume.Projected != nil:
 		for i := range volume.Projected.Sources {
 			key := fmt.Sprintf("%s/%d", volume.Name, i)
-			if err := v.projectSource(ctx, files, pod, projection{key, &volume.Projected.Sources[i], volume.Projected.DefaultMode}); err != nil {
+			if err := v.addProjectedSource(ctx, files, pod, projection{key, &volume.Projected.Sources[i], volume.Projected.DefaultMode}); err != nil {
 				return nil, err
 			}
 		}
@@ -141,16 +141,16 @@ type projection struct {
 	mode   *int32
 }
 
-func (v *PodVolumes) projectSource(ctx context.Context, files fileSet, pod *corev1.Pod, p projection) error {
+func (v *PodVolumes) addProjectedSource(ctx context.Context, files fileSet, pod *corev1.Pod, p projection) error {
 	switch s := p.source; {
 	case s.ConfigMap != nil:
 		data, err := v.source.getConfigMap(ctx, pod.Namespace, s.ConfigMap.Name)
-		return files.addKeys(data, err, selection{s.ConfigMap.Items, p.mode, isTrue(s.ConfigMap.Optional)})
+		return files.addSelectedKeys(data, err, selection{s.ConfigMap.Items, p.mode, isSetAndTrue(s.ConfigMap.Optional)})
 	case s.Secret != nil:
 		data, err := v.source.getSecret(ctx, pod.Namespace, s.Secret.Name)
-		return files.addKeys(data, err, selection{s.Secret.Items, p.mode, isTrue(s.Secret.Optional)})
+		return files.addSelectedKeys(data, err, selection{s.Secret.Items, p.mode, isSetAndTrue(s.Secret.Optional)})
 	case s.DownwardAPI != nil:
-		return v.addFields(files, pod, s.DownwardAPI.Items, p.mode)
+		return v.addDownwardFields(files, pod, s.DownwardAPI.Items, p.mode)
 	case s.ServiceAccountToken != nil:
 		text, err := v.cachedOrNewToken(ctx, pod, p.key, s.ServiceAccountToken)
 		if err != nil {
@@ -161,15 +161,15 @@ func (v *PodVolumes) projectSource(ctx context.Context, files fileSet, pod *core
 	return errors.New("unsupported volume source")
 }
 
-func (v *PodVolumes) addFields(files fileSet, pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
+func (v *PodVolumes) addDownwardFields(files fileSet, pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32) error {
 	for i := range items {
 		item := &items[i]
 		var value string
 		var err error
 		if item.ResourceFieldRef != nil {
-			value, err = v.source.resourceField(pod, item.ResourceFieldRef.ContainerName, item.ResourceFieldRef)
+			value, err = v.source.resolveResourceField(pod, item.ResourceFieldRef.ContainerName, item.ResourceFieldRef)
 		} else {
-			value, err = fieldValue(pod, item.FieldRef.FieldPath)
+			value, err = resolvePodField(pod, item.FieldRef.FieldPath)
 		}
 		if err != nil {
 			return err
@@ -249,7 +249,7 @@ func (f fileSet) addFile(path string, data []byte, mode *int32) error {
 	return nil
 }
 
-func (f fileSet) addKeys(data map[string][]byte, missing error, s selection) error {
+func (f fileSet) addSelectedKeys(data map[string][]byte, missing error, s selection) error {
 	if missing != nil {
 		if s.optional && apierrors.IsNotFound(missing) {
 			return nil

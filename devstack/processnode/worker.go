@@ -106,7 +106,7 @@ func (w *worker) updatePod(pod *corev1.Pod) {
 	}
 }
 
-func (w *worker) signalChange() {
+func (w *worker) wakeWorker() {
 	select {
 	case w.poke <- struct{}{}:
 	default:
@@ -115,9 +115,9 @@ func (w *worker) signalChange() {
 
 // runUntilDeleted runs the pod until it is deleted or ctx ends. It leaves no process.
 func (w *worker) runUntilDeleted(ctx context.Context) {
-	defer w.cleanUp(ctx)
+	defer w.killContainersAndRemoveFolder(ctx)
 	for {
-		pause := w.runStep(ctx)
+		pause := w.runPossibleSteps(ctx)
 		if err := w.reportStatusThenDelete(ctx); err != nil {
 			if ctx.Err() == nil {
 				w.node.log.WarnContext(ctx, "update pod status failed, retrying", "pod", w.podName(), "err", err)
@@ -142,8 +142,8 @@ func (w *worker) runUntilDeleted(ctx context.Context) {
 
 func (w *worker) podName() string { return w.pod.Namespace + "/" + w.pod.Name }
 
-// cleanUp kills the running containers and removes the pod's folder.
-func (w *worker) cleanUp(ctx context.Context) {
+// killContainersAndRemoveFolder kills the running containers and removes the pod's folder.
+func (w *worker) killContainersAndRemoveFolder(ctx context.Context) {
 	for _, c := range w.allContainers() {
 		if c.proc == nil {
 			continue
@@ -154,7 +154,7 @@ func (w *worker) cleanUp(ctx context.Context) {
 		}
 		<-c.proc.Done()
 		c.probes.waitForProbes()
-		w.node.logs.noteClosed(logFile(w.dir, c.spec.Name, c.restarts))
+		w.node.logs.markLogClosed(logFile(w.dir, c.spec.Name, c.restarts))
 	}
 	w.node.logs.removePod(w.pod, w.dir)
 	if err := os.RemoveAll(w.dir); err != nil {
@@ -166,9 +166,9 @@ func (w *worker) allContainers() []*container {
 	return append(append([]*container(nil), w.inits...), w.containers...)
 }
 
-// runStep performs the steps that are possible now, and returns the longest delay until
+// runPossibleSteps performs the steps that are possible now, and returns the longest delay until
 // the next check.
-func (w *worker) runStep(ctx context.Context) (again time.Duration) {
+func (w *worker) runPossibleSteps(ctx context.Context) (again time.Duration) {
 	now := time.Now()
 	for _, c := range w.allContainers() {
 		containerRunner{w}.collectExit(c, now)
@@ -180,14 +180,14 @@ func (w *worker) runStep(ctx context.Context) (again time.Duration) {
 		w.over, w.reason, w.message = true, reasonUnsupported, "process node does not support this pod: "+err.Error()
 		return never
 	}
-	if pause, stopping := w.stopIfDue(ctx, now); stopping {
+	if pause, stopping := w.beginOrContinueStopIfDue(ctx, now); stopping {
 		return pause
 	}
 	if pause, ok := w.prepareVolumes(ctx, now); !ok {
 		return pause
 	}
-	pause := min(w.untilDeadline(now), w.refreshAt.Sub(now))
-	initialized, again := w.runInits(ctx, now)
+	pause := min(w.timeUntilDeadline(now), w.refreshAt.Sub(now))
+	initialized, again := w.runInitContainers(ctx, now)
 	pause = min(pause, again)
 	if initialized {
 		pause = min(pause, w.runContainers(ctx, now))
@@ -206,7 +206,7 @@ func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (again time.
 		w.refreshAt = now.Add(VolumeRefreshInterval)
 		return 0, true
 	}
-	if w.hasBegun() { // the existing content remains usable for a while
+	if w.hasStartedContainer() { // the existing content remains usable for a while
 		w.refreshAt = now.Add(retryStart)
 		w.node.log.WarnContext(ctx, "update pod volumes failed, retrying", "pod", w.podName(), "err", err)
 		return 0, true
@@ -214,10 +214,10 @@ func (w *worker) prepareVolumes(ctx context.Context, now time.Time) (again time.
 	for _, c := range w.allContainers() {
 		c.setWaiting(reasonCreating, "volumes not ready: "+err.Error())
 	}
-	return min(retryStart, w.untilDeadline(now)), false
+	return min(retryStart, w.timeUntilDeadline(now)), false
 }
 
-func (w *worker) hasBegun() bool {
+func (w *worker) hasStartedContainer() bool {
 	for _, c := range w.allContainers() {
 		if c.proc != nil || c.ended != nil || c.restarts > 0 {
 			return true
@@ -226,8 +226,8 @@ func (w *worker) hasBegun() bool {
 	return false
 }
 
-// runInits runs the init containers in order and reports whether all have succeeded.
-func (w *worker) runInits(ctx context.Context, now time.Time) (initialized bool, again time.Duration) {
+// runInitContainers runs the init containers in order and reports whether all have succeeded.
+func (w *worker) runInitContainers(ctx context.Context, now time.Time) (initialized bool, again time.Duration) {
 	for _, c := range w.inits {
 		if c.succeeded() {
 			continue
@@ -264,8 +264,8 @@ func (w *worker) shouldRestart(c *container) bool {
 	return true
 }
 
-// untilDeadline returns how long the pod may still run.
-func (w *worker) untilDeadline(now time.Time) time.Duration {
+// timeUntilDeadline returns how long the pod may still run.
+func (w *worker) timeUntilDeadline(now time.Time) time.Duration {
 	seconds := w.pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil {
 		return never

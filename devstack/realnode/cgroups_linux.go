@@ -16,8 +16,8 @@ const cgroupPrefix = "fleetloop-node-"
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupFolders returns the cgroups of a name in all hierarchies, inner ones first.
-func cgroupFolders(name string) []string {
+// listCgroupFolders returns the cgroups of a name in all hierarchies, inner ones first.
+func listCgroupFolders(name string) []string {
 	var all []string
 	for _, pattern := range []string{filepath.Join(cgroupRoot, name), filepath.Join(cgroupRoot, "*", name)} {
 		found, _ := filepath.Glob(pattern) // its only error is a bad pattern
@@ -61,7 +61,7 @@ func makeCgroups(name string) error {
 // removeOwnAndStaleCgroups removes the cgroups of nodes that have ended. A cgroup with processes
 // cannot be removed.
 func removeOwnAndStaleCgroups() {
-	for _, dir := range cgroupFolders(cgroupPrefix + "*") {
+	for _, dir := range listCgroupFolders(cgroupPrefix + "*") {
 		rest, _ := strings.CutPrefix(dir[strings.Index(dir, cgroupPrefix):], cgroupPrefix)
 		owner, _, _ := strings.Cut(rest, "/")
 		if pid, err := strconv.Atoi(owner); err != nil || pid != os.Getpid() && isAlive(pid) {

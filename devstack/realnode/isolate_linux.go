@@ -73,7 +73,7 @@ func runInside(ctx context.Context, assets string) (exitCode int, err error) {
 	defer runtime.UnlockOSThread()
 	err = again.Run()
 	removeOwnAndStaleCgroups()
-	if left := cgroupFolders(cgroup); err == nil && len(left) > 0 {
+	if left := listCgroupFolders(cgroup); err == nil && len(left) > 0 {
 		return 0, fmt.Errorf("stop real node: cgroups not removed: %s", strings.Join(left, ", "))
 	}
 	var exit *exec.ExitError

@@ -67,10 +67,10 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 	if err != nil {
 		return err
 	}
-	if err := n.startProgram("containerd", "--config", n.nodePath("containerd.toml")); err != nil {
+	if err := n.startProgram("containerd", "--config", n.pathInNodeFolder("containerd.toml")); err != nil {
 		return err
 	}
-	if err := n.untilDone(ctx, func() error { return n.runCtr(ctx, "version") }); err != nil {
+	if err := n.pollUntilNil(ctx, func() error { return n.runCtr(ctx, "version") }); err != nil {
 		return err
 	}
 	for _, archive := range append([]string{pause}, o.Images...) {
@@ -83,8 +83,8 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 		return err
 	}
 	err = n.startProgram(filepath.Join(bed.Assets(), "kubelet"),
-		"--config="+n.nodePath("kubelet.yaml"), "--kubeconfig="+kubeconfig, "--root-dir="+n.nodePath("kubelet"),
-		"--cert-dir="+n.nodePath("pki"), "--hostname-override="+Name, "--node-ip="+Address)
+		"--config="+n.pathInNodeFolder("kubelet.yaml"), "--kubeconfig="+kubeconfig, "--root-dir="+n.pathInNodeFolder("kubelet"),
+		"--cert-dir="+n.pathInNodeFolder("pki"), "--hostname-override="+Name, "--node-ip="+Address)
 	if err != nil {
 		return err
 	}
@@ -92,10 +92,10 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 	if err != nil {
 		return err
 	}
-	return n.untilDone(ctx, func() error { return checkReady(ctx, client) })
+	return n.pollUntilNil(ctx, func() error { return checkReady(ctx, client) })
 }
 
-func (n *Node) nodePath(name string) string { return filepath.Join(n.dir, name) }
+func (n *Node) pathInNodeFolder(name string) string { return filepath.Join(n.dir, name) }
 
 // writeFiles renders the files for this node.
 func (n *Node) writeFiles(cgroup string) error {
@@ -114,22 +114,22 @@ func (n *Node) writeFiles(cgroup string) error {
 		if err := t.Execute(&text, values); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(filepath.Dir(n.nodePath(to)), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(n.pathInNodeFolder(to)), 0o700); err != nil {
 			return err
 		}
-		if err := os.WriteFile(n.nodePath(to), []byte(text.String()), 0o700); err != nil { //nolint:gosec // one of them is a program
+		if err := os.WriteFile(n.pathInNodeFolder(to), []byte(text.String()), 0o700); err != nil { //nolint:gosec // one of them is a program
 			return err
 		}
 	}
-	if err := os.Symlink("fleetloop", n.nodePath("cni/loopback")); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Symlink("fleetloop", n.pathInNodeFolder("cni/loopback")); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return os.MkdirAll(n.nodePath("logs"), 0o700)
+	return os.MkdirAll(n.pathInNodeFolder("logs"), 0o700)
 }
 
 // buildPause builds the image that holds pods' namespaces, and returns its archive.
 func (n *Node) buildPause(ctx context.Context) (archive string, err error) {
-	source, program, archive := n.nodePath("pause.go"), n.nodePath("pause"), n.nodePath("pause.tar")
+	source, program, archive := n.pathInNodeFolder("pause.go"), n.pathInNodeFolder("pause"), n.pathInNodeFolder("pause.tar")
 	if err := os.WriteFile(source, pauseSource, 0o600); err != nil {
 		return "", err
 	}
@@ -147,7 +147,7 @@ func (n *Node) buildPause(ctx context.Context) (archive string, err error) {
 }
 
 func (n *Node) runCtr(ctx context.Context, args ...string) error {
-	args = append([]string{"--address", n.nodePath("containerd.sock")}, args...)
+	args = append([]string{"--address", n.pathInNodeFolder("containerd.sock")}, args...)
 	if out, err := exec.CommandContext(ctx, "ctr", args...).CombinedOutput(); err != nil { //nolint:gosec // our own
 		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, out)
 	}
@@ -166,8 +166,8 @@ func checkReady(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// untilDone waits until check returns no error, while all programs run.
-func (n *Node) untilDone(ctx context.Context, check func() error) error {
+// pollUntilNil waits until check returns no error, while all programs run.
+func (n *Node) pollUntilNil(ctx context.Context, check func() error) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
@@ -201,7 +201,7 @@ type program struct {
 // process 1.
 func (n *Node) startProgram(path string, args ...string) error {
 	p := &program{name: filepath.Base(path), cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec,noctx // it outlives the start
-	log, err := os.OpenFile(n.nodePath(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(n.pathInNodeFolder(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (n *Node) LogTails() string {
 	const most = 6000
 	var out strings.Builder
 	for _, p := range n.programs {
-		text, err := os.ReadFile(n.nodePath(p.name + ".log"))
+		text, err := os.ReadFile(n.pathInNodeFolder(p.name + ".log"))
 		if err != nil {
 			fmt.Fprintf(&out, "---- %s: %v\n", p.name, err)
 			continue

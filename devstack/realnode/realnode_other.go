@@ -24,8 +24,8 @@ func Possible() error { return errLinux }
 
 func startNode(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
 
-// Said returns the empty string.
-func (n *Node) Said() string { return "" }
+// LogTails returns the empty string.
+func (n *Node) LogTails() string { return "" }
 
 // Stop does nothing.
 func (n *Node) Stop() error { return nil }

@@ -68,7 +68,7 @@ func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	err = ctrl.NewControllerManagedBy(m).
 		Named("remediation").
 		For(&Request{}).
-		Watches(&v1alpha1.KubernetesExecution{}, handler.EnqueueRequestsFromMapFunc(parentRequest)).
+		Watches(&v1alpha1.KubernetesExecution{}, handler.EnqueueRequestsFromMapFunc(mapToParentRequest)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: o.Concurrency}).
 		Complete(reconcile.AsReconciler(m.GetClient(), r))
 	if err != nil {
@@ -77,8 +77,8 @@ func New(cfg *rest.Config, o Options) (manager.Manager, error) {
 	return m, nil
 }
 
-// parentRequest maps an execution to the request that owns it.
-func parentRequest(_ context.Context, o client.Object) []reconcile.Request {
+// mapToParentRequest maps an execution to the request that owns it.
+func mapToParentRequest(_ context.Context, o client.Object) []reconcile.Request {
 	ke, ok := o.(*v1alpha1.KubernetesExecution)
 	if !ok || ke.Spec.RemediationRequestRef == nil {
 		return nil
@@ -104,7 +104,7 @@ func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 	before := rr.DeepCopy()
-	after, err := r.runStep(ctx, rr)
+	after, err := r.runCurrentStep(ctx, rr)
 	if rr.Status.ExecutionPhase != before.Status.ExecutionPhase {
 		rr.Status.ObservedAt = &woken
 	}
@@ -114,7 +114,7 @@ func (r *reconciler) Reconcile(ctx context.Context, rr *Request) (ctrl.Result, e
 	return ctrl.Result{RequeueAfter: after}, client.IgnoreNotFound(err)
 }
 
-func (r *reconciler) runStep(ctx context.Context, rr *Request) (after time.Duration, err error) {
+func (r *reconciler) runCurrentStep(ctx context.Context, rr *Request) (after time.Duration, err error) {
 	rr.Status.OverallPhase, rr.Status.Execution = PhaseExecuting, rr.Name+"-step-1"
 	ke, err := r.getExecution(ctx, rr, rr.Status.Execution)
 	if err != nil {

@@ -91,8 +91,8 @@ func (b *RabbitMQBed) URL() string { return b.server.URL() }
 // Topic returns the exchange of the queue.
 func (b *RabbitMQBed) Topic() string { return exchange }
 
-// Ours returns the side that publishes through the adapter.
-func (b *RabbitMQBed) Ours() PublishSide { return PublisherSide(b.broker) }
+// NewAdapterSide returns the side that publishes through the adapter.
+func (b *RabbitMQBed) NewAdapterSide() PublishSide { return NewPublishSide(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
 // and continues as confirms arrive.
@@ -149,8 +149,8 @@ func newAMQPMessages(n int) []amqp091.Publishing {
 	return out
 }
 
-// Empty purges the queue.
-func (b *RabbitMQBed) Empty(context.Context) error {
+// PurgeMessages purges the queue.
+func (b *RabbitMQBed) PurgeMessages(context.Context) error {
 	_, err := b.admin.QueuePurge(exchange, false)
 	return err
 }
@@ -164,8 +164,8 @@ func RunRabbitMQ(ctx context.Context, w io.Writer) ([]PublishResult, error) {
 	defer b.Close()
 	var results []PublishResult
 	for _, m := range []PublishMatch{
-		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.Ours(), Theirs: b.PublishRaw, Between: b.Empty},
-		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.Ours(), Theirs: b.PublishRaw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.Empty},
+		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages},
+		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.PurgeMessages},
 	} {
 		r, err := m.Run(ctx)
 		if err != nil {

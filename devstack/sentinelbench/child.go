@@ -135,7 +135,7 @@ type publisher interface {
 
 func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to publisher, stop func(), err error) {
 	if s.broker == "" {
-		return nowhere{}, func() {}, nil
+		return discardPublisher{}, func() {}, nil
 	}
 	broker, err := amqp.New(amqp.Config{URL: settings.Secret(s.broker), Topic: s.topic}, log)
 	if err != nil {
@@ -145,17 +145,17 @@ func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to publ
 	return broker, stop, err
 }
 
-// nowhere discards events and confirms them at once.
-type nowhere struct{}
+// discardPublisher discards events and confirms them at once.
+type discardPublisher struct{}
 
 // Publish does nothing.
-func (nowhere) Publish(context.Context, *cloudevent.Event) error { return nil }
+func (discardPublisher) Publish(context.Context, *cloudevent.Event) error { return nil }
 
 // InFlight returns 0.
-func (nowhere) InFlight() int { return 0 }
+func (discardPublisher) InFlight() int { return 0 }
 
 // Ready returns nil.
-func (nowhere) Ready() error { return nil }
+func (discardPublisher) Ready() error { return nil }
 
 // measureUsage returns the resources that this process has used, from the operating system.
 func measureUsage() (ChildUsage, error) {
@@ -172,5 +172,5 @@ func measureUsage() (ChildUsage, error) {
 	if _, err := fmt.Sscan(after, &kilobytes); !found || err != nil {
 		return ChildUsage{}, errors.New("read the peak of the memory: no line VmHWM")
 	}
-	return ChildUsage{CPU: childCPUTime(u), Peak: kilobytes << 10}, nil
+	return ChildUsage{CPU: sumCPUTime(u), Peak: kilobytes << 10}, nil
 }

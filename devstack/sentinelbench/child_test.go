@@ -25,14 +25,14 @@ func TestChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := p.Used()
+	before, err := p.RequestUsage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := fleet.Await(t.Context(), func(c Counts) bool { return c.Swept >= 3 }); err != nil {
 		t.Fatal(err)
 	}
-	after, err := p.Used()
+	after, err := p.RequestUsage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestChild(t *testing.T) {
 	if err := p.Stop(); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Used(); err == nil {
+	if _, err := p.RequestUsage(); err == nil {
 		t.Error("a child that has ended says what it used")
 	}
 }

@@ -20,7 +20,7 @@ type ChildUsage struct {
 	Peak int // of the memory in use, in bytes, including the program
 }
 
-func childCPUTime(u syscall.Rusage) time.Duration {
+func sumCPUTime(u syscall.Rusage) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -55,14 +55,14 @@ type Child struct {
 	done    chan error
 }
 
-// The limits of the sentinel's pod in terms of the Go runtime: it has 128 MiB, of which a tenth is
-// for memory outside Go, and less than one processor, which Go rounds up to two.
+// The limits of the sentinel's pod in terms of the Go runtime. The pod has 128 MiB, of which a
+// tenth is for memory outside Go, and less than one processor, which Go rounds up to two.
 const (
 	podMemory  = 128
 	processors = "GOMAXPROCS=2"
 )
 
-func memoryLimit(pod int) string { return fmt.Sprintf("GOMEMLIMIT=%dMiB", pod*9/10) }
+func formatMemoryLimit(pod int) string { return fmt.Sprintf("GOMEMLIMIT=%dMiB", pod*9/10) }
 
 // StartChild starts a child with the text of a configuration file.
 func StartChild(ctx context.Context, config string, o ChildOptions) (*Child, error) {
@@ -76,7 +76,7 @@ func StartChild(ctx context.Context, config string, o ChildOptions) (*Child, err
 	p := &Child{onEvent: o.OnEvent, used: make(chan ChildUsage), done: make(chan error, 1)}
 	// The process is first asked to end, so ctx ends it only if it does not.
 	p.cmd = exec.CommandContext(ctx, program, childSpec{file: config, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
-	p.cmd.Env = append(os.Environ(), memoryLimit(cmp.Or(o.Memory, podMemory)), processors)
+	p.cmd.Env = append(os.Environ(), formatMemoryLimit(cmp.Or(o.Memory, podMemory)), processors)
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (p *Child) handleLine(line string) error {
 	return fmt.Errorf("the child says %q", line)
 }
 
-// Used requests the usage of the child.
-func (p *Child) Used() (ChildUsage, error) {
+// RequestUsage requests the usage of the child.
+func (p *Child) RequestUsage() (ChildUsage, error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		return ChildUsage{}, fmt.Errorf("ask the child: %w", err)
 	}

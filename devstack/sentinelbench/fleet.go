@@ -58,14 +58,14 @@ func NewFleet(n int, now time.Time) *Fleet {
 	for i := range f.reported {
 		f.reported[i] = now.Add(-time.Duration(i) * time.Second).Format(time.RFC3339Nano)
 	}
-	f.ids = findAll(template, "-000000000000", 1)
-	f.names = findAll(template, "cluster-000000", len("cluster-"))
-	f.reports = findAll(template, f.reported[0], 0)
+	f.ids = findAllOffsets(template, "-000000000000", 1)
+	f.names = findAllOffsets(template, "cluster-000000", len("cluster-"))
+	f.reports = findAllOffsets(template, f.reported[0], 0)
 	return f
 }
 
-// findAll returns the positions of a text, plus offset bytes.
-func findAll(in []byte, text string, offset int) (at []int) {
+// findAllOffsets returns the positions of a text, plus offset bytes.
+func findAllOffsets(in []byte, text string, offset int) (at []int) {
 	for from := 0; ; {
 		i := bytes.Index(in[from:], []byte(text))
 		if i < 0 {

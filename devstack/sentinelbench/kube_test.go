@@ -21,7 +21,6 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -104,7 +103,7 @@ func account(t *testing.T, bed *kubebed.Bed, namespace string) *rest.Config {
 
 func (c *crowd) join() {
 	c.t.Helper()
-	l, err := leases.New(c.cfg, c.namespace, "fleet")
+	l, err := shard.NewKubeLeases(c.cfg, c.namespace, "fleet")
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -132,7 +131,7 @@ func (c *crowd) kill(m *sentinelbench.ShardMember) {
 	m.Kill()
 	c.remove(m)
 	c.t.Cleanup(func() {
-		if err := m.Await(); err != nil {
+		if err := m.WaitUntilEnded(); err != nil {
 			c.t.Errorf("Run() = %v", err)
 		}
 	})

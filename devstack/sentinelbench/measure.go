@@ -39,7 +39,7 @@ func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, e
 	for range turns {
 		for i := range ways {
 			w := &ways[i]
-			took, err := cpuPerCall(budget/turns, func() error {
+			took, err := measureCPUPerCall(budget/turns, func() error {
 				n, err := w.work()
 				if err == nil && w.want != 0 && n != w.want {
 					err = fmt.Errorf("skipped %d of %d", n, w.want)
@@ -61,21 +61,21 @@ func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, e
 	}, nil
 }
 
-// cpuPerCall calls work for about d and returns the CPU time of one call, including the garbage
+// measureCPUPerCall calls work for about d and returns the CPU time of one call, including the garbage
 // collector.
-func cpuPerCall(d time.Duration, work func() error) (time.Duration, error) {
-	begin, before, calls := time.Now(), cpuTime(), 0
+func measureCPUPerCall(d time.Duration, work func() error) (time.Duration, error) {
+	begin, before, calls := time.Now(), readProcessCPUTime(), 0
 	for calls == 0 || time.Since(begin) < d {
 		if err := work(); err != nil {
 			return 0, err
 		}
 		calls++
 	}
-	return (cpuTime() - before) / time.Duration(calls), nil
+	return (readProcessCPUTime() - before) / time.Duration(calls), nil
 }
 
-// cpuTime returns the CPU time of this process so far.
-func cpuTime() time.Duration {
+// readProcessCPUTime returns the CPU time of this process so far.
+func readProcessCPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err) // it fails for invalid arguments only

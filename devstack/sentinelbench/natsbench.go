@@ -84,8 +84,8 @@ func (b *NATSBed) Close() {
 	}
 }
 
-// Ours returns the side that publishes through the adapter.
-func (b *NATSBed) Ours() PublishSide { return PublisherSide(b.broker) }
+// NewAdapterSide returns the side that publishes through the adapter.
+func (b *NATSBed) NewAdapterSide() PublishSide { return NewPublishSide(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
 // call, and continues as acknowledgements arrive.
@@ -121,8 +121,8 @@ func (b *NATSBed) PublishRaw(_ context.Context, n, window int) error {
 	return nil
 }
 
-// Empty purges the stream.
-func (b *NATSBed) Empty(ctx context.Context) error {
+// PurgeMessages purges the stream.
+func (b *NATSBed) PurgeMessages(ctx context.Context) error {
 	stream, err := b.js.Stream(ctx, nats.DefaultTopic)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func RunNATS(ctx context.Context, dir string, w io.Writer) ([]PublishResult, err
 		return nil, err
 	}
 	defer b.Close()
-	m := PublishMatch{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.Ours(), Theirs: b.PublishRaw, Between: b.Empty}
+	m := PublishMatch{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages}
 	r, err := m.Run(ctx)
 	if err != nil {
 		return nil, err

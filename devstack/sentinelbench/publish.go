@@ -67,9 +67,9 @@ func NewEventBodies(first, count int) [][]byte {
 // one is confirmed.
 type PublishSide func(ctx context.Context, n, window int) error
 
-// PublisherSide returns the side of an adapter. It has window callers, each of which builds an event,
+// NewPublishSide returns the side of an adapter. It has window callers, each of which builds an event,
 // publishes it and waits.
-func PublisherSide(p Publisher) PublishSide {
+func NewPublishSide(p Publisher) PublishSide {
 	var from atomic.Int64
 	return func(ctx context.Context, n, window int) error {
 		base := int(from.Add(int64(n))) - n
@@ -121,8 +121,8 @@ func (m PublishMatch) Run(ctx context.Context) (PublishResult, error) {
 	}
 	slices.Sort(ratios)
 	return PublishResult{
-		Name: m.Name, Want: m.Want, Value: medianOf(ratios),
-		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", medianOf(ours), medianOf(theirs), ratios[0], ratios[PublishTurns-1], PublishTurns),
+		Name: m.Name, Want: m.Want, Value: computeMedian(ratios),
+		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", computeMedian(ours), computeMedian(theirs), ratios[0], ratios[PublishTurns-1], PublishTurns),
 	}, nil
 }
 
@@ -141,7 +141,7 @@ func (m PublishMatch) measureRate(ctx context.Context, side PublishSide, n, wind
 	return float64(n) / took.Seconds(), nil
 }
 
-func medianOf(of []float64) float64 {
+func computeMedian(of []float64) float64 {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[len(sorted)/2]
 }

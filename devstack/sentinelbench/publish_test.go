@@ -33,7 +33,7 @@ func TestMatchComparesRates(t *testing.T) {
 			time.Sleep(time.Duration(n) * time.Millisecond / time.Duration(window) / 2)
 			return nil
 		}
-		m := sentinelbench.PublishMatch{Name: "broker.x", Want: 0.25, Ours: sentinelbench.PublisherSide(ours), Theirs: theirs, Events: 2560}
+		m := sentinelbench.PublishMatch{Name: "broker.x", Want: 0.25, Ours: sentinelbench.NewPublishSide(ours), Theirs: theirs, Events: 2560}
 		r, err := m.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +49,7 @@ func TestMatchComparesRates(t *testing.T) {
 
 func TestMatchStopsAtAFailure(t *testing.T) {
 	broken := publisherFunc(func(context.Context, *cloudevent.Event) error { return errors.New("down") })
-	m := sentinelbench.PublishMatch{Name: "broker.x", Ours: sentinelbench.PublisherSide(broken), Theirs: sentinelbench.PublisherSide(broken), Events: 10}
+	m := sentinelbench.PublishMatch{Name: "broker.x", Ours: sentinelbench.NewPublishSide(broken), Theirs: sentinelbench.NewPublishSide(broken), Events: 10}
 	if _, err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ours") {
 		t.Errorf("Run() = %v, want an error that says whose", err)
 	}
@@ -67,9 +67,9 @@ func TestBodiesAreEvents(t *testing.T) {
 // BenchmarkPublish compares the adapter of each broker with its client library.
 func BenchmarkPublish(b *testing.B) {
 	type bed interface {
-		Ours() sentinelbench.PublishSide
+		NewAdapterSide() sentinelbench.PublishSide
 		PublishRaw(ctx context.Context, n, window int) error
-		Empty(ctx context.Context) error
+		PurgeMessages(ctx context.Context) error
 		Close()
 	}
 	for broker, open := range map[string]func(ctx context.Context, dir string) (bed, error){
@@ -84,14 +84,14 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer bed.Close()
-			for name, side := range map[string]sentinelbench.PublishSide{"Ours": bed.Ours(), "Raw": bed.PublishRaw} {
+			for name, side := range map[string]sentinelbench.PublishSide{"Ours": bed.NewAdapterSide(), "Raw": bed.PublishRaw} {
 				b.Run(name, func(b *testing.B) {
 					b.ReportAllocs()
 					if err := side(b.Context(), b.N, sentinelbench.PublishWindow); err != nil {
 						b.Fatal(err)
 					}
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-					if err := bed.Empty(b.Context()); err != nil {
+					if err := bed.PurgeMessages(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				})

@@ -24,8 +24,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
-// NewPage returns a list page of n resources as the fleet API serves them, each about a kilobyte and
-// none of them due at now.
+// NewPage returns a list page of n resources as the fleet API serves them. Each has about a
+// kilobyte, and none is due at now.
 func NewPage(n int, now time.Time) []byte {
 	list := v1.List{Size: n, Continue: "bmV4dA"}
 	for i := range n {

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -53,22 +52,22 @@ func (m *ShardMember) Kill() {
 	m.cancel()
 }
 
-// Await waits until a killed member has ended.
-func (m *ShardMember) Await() error { return <-m.done }
+// WaitUntilEnded waits until a killed member has ended.
+func (m *ShardMember) WaitUntilEnded() error { return <-m.done }
 
 // Owns returns false for a killed member.
 func (m *ShardMember) Owns(id []byte) bool { return !m.link.dead.Load() && m.Group.Owns(id) }
 
 // A memberLink is the connection to the store until the process is dead.
 type memberLink struct {
-	to   shard.Leases
+	to   shard.LeaseStore
 	dead atomic.Bool
 }
 
 var errDead = errors.New("the process was killed")
 
 // Watch calls Watch of the store.
-func (l *memberLink) Watch(ctx context.Context, handle func(leases.Change)) error {
+func (l *memberLink) Watch(ctx context.Context, handle func(shard.LeaseChange)) error {
 	if l.dead.Load() {
 		return errDead
 	}
@@ -76,15 +75,15 @@ func (l *memberLink) Watch(ctx context.Context, handle func(leases.Change)) erro
 }
 
 // Put calls Put of the store.
-func (l *memberLink) Put(ctx context.Context, r leases.Record) (leases.Record, error) {
+func (l *memberLink) Put(ctx context.Context, r shard.Record) (shard.Record, error) {
 	if l.dead.Load() {
-		return leases.Record{}, errDead
+		return shard.Record{}, errDead
 	}
 	return l.to.Put(ctx, r)
 }
 
 // Delete calls Delete of the store.
-func (l *memberLink) Delete(ctx context.Context, r leases.Record) error {
+func (l *memberLink) Delete(ctx context.Context, r shard.Record) error {
 	if l.dead.Load() {
 		return errDead
 	}
@@ -142,7 +141,7 @@ func AwaitOwnedOnce(ctx context.Context, members []*ShardMember, ids [][]byte) e
 // MeasureFailover returns the longest time, in a few rounds, from the kill of a replica until others own
 // its whole share. open returns a client of a group's records for each replica, and a function that
 // releases it.
-func MeasureFailover(ctx context.Context, progress io.Writer, open func(group string) (l shard.Leases, done func(), err error)) (longest time.Duration, err error) {
+func MeasureFailover(ctx context.Context, progress io.Writer, open func(group string) (l shard.LeaseStore, done func(), err error)) (longest time.Duration, err error) {
 	for round := range rounds {
 		took, err := measureFailover(ctx, round, open)
 		if err != nil {
@@ -154,7 +153,7 @@ func MeasureFailover(ctx context.Context, progress io.Writer, open func(group st
 	return longest, nil
 }
 
-func measureFailover(ctx context.Context, round int, open func(group string) (shard.Leases, func(), error)) (took time.Duration, err error) {
+func measureFailover(ctx context.Context, round int, open func(group string) (shard.LeaseStore, func(), error)) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var members []*ShardMember
@@ -164,7 +163,7 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 			err = errors.Join(err, m.Leave())
 		}
 		if killed != nil {
-			err = errors.Join(err, killed.Await())
+			err = errors.Join(err, killed.WaitUntilEnded())
 		}
 	}()
 	for i := range replicas {

@@ -35,10 +35,10 @@ type commandAction struct {
 	permanent []int
 }
 
-func (c *compiler) command(key string, f Command, env func(string) (string, bool)) action {
+func (c *compiler) compileCommand(key string, f Command, env func(string) (string, bool)) action {
 	a := &commandAction{
-		env:   c.texts(key+".env", f.Env, c.secret),
-		stdin: c.tree(key+".stdin", f.Stdin.Value, c.secret), hasStdin: f.Stdin.Value != nil,
+		env:   c.compileTexts(key+".env", f.Env, c.secret),
+		stdin: c.compileTree(key+".stdin", f.Stdin.Value, c.secret), hasStdin: f.Stdin.Value != nil,
 		timeout: f.Timeout, permanent: f.PermanentExitCodes,
 	}
 	if a.timeout == 0 {
@@ -50,20 +50,20 @@ func (c *compiler) command(key string, f Command, env func(string) (string, bool
 		}
 	}
 	if len(f.Args) == 0 {
-		c.fail(key, errors.New("args is missing"))
+		c.recordError(key, errors.New("args is missing"))
 	}
 	for i, text := range f.Args {
-		a.args = append(a.args, c.text(fmt.Sprintf("%s.args[%d]", key, i), text, c.resource))
+		a.args = append(a.args, c.compileText(fmt.Sprintf("%s.args[%d]", key, i), text, c.resource))
 		a.isExpr = append(a.isExpr, strings.HasPrefix(text, expressionPrefix))
 	}
 	if len(f.Args) > 0 && a.isExpr[0] {
-		c.fail(key+".args[0]", errors.New("the program must be a text, not an expression"))
+		c.recordError(key+".args[0]", errors.New("the program must be a text, not an expression"))
 	}
 	return a
 }
 
-// prepare implements action.
-func (a *commandAction) prepare(s *scope) (step, error) {
+// prepareStep implements action.
+func (a *commandAction) prepareStep(s *scope) (step, error) {
 	out := commandStep{action: a}
 	options := true // whether the program may still take an argument as an option
 	for i, arg := range a.args {
@@ -101,8 +101,8 @@ type commandStep struct {
 	encoded []byte
 }
 
-// describe implements step.
-func (c commandStep) describe() map[string]any {
+// describeForDryRun implements step.
+func (c commandStep) describeForDryRun() map[string]any {
 	out := map[string]any{"args": c.args, "env": c.env}
 	if c.action.hasStdin {
 		out["stdin"] = c.stdin
@@ -110,8 +110,8 @@ func (c commandStep) describe() map[string]any {
 	return map[string]any{"command": out}
 }
 
-// run implements step. All processes of the command have ended when it returns.
-func (c commandStep) run(ctx context.Context) (map[string]any, error) {
+// runStep implements step. All processes of the command have ended when it returns.
+func (c commandStep) runStep(ctx context.Context) (map[string]any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.action.timeout, errCommandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...) //nolint:gosec // the program is a text of the file
@@ -140,9 +140,9 @@ func (c commandStep) run(ctx context.Context) (map[string]any, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, withCause(ctx, fmt.Errorf("run %s: %w", name, err))
+		return nil, addContextCause(ctx, fmt.Errorf("run %s: %w", name, err))
 	}
-	return map[string]any{"text": string(stdout.text), "json": decodeJSON(stdout.text)}, nil
+	return map[string]any{"text": string(stdout.text), "json": decodeJSONOrNil(stdout.text)}, nil
 }
 
 // A limitedBuffer refuses more than maxOutput bytes.

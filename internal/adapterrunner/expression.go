@@ -71,21 +71,23 @@ func newCompiler(report *settings.Report, secrets map[string]Secret) (*compiler,
 	return c, nil
 }
 
-// fail records an error of a key.
-func (c *compiler) fail(key string, err error) { c.errs = append(c.errs, c.report.Wrap(key, err)) }
+// recordError records an error of a key.
+func (c *compiler) recordError(key string, err error) {
+	c.errs = append(c.errs, c.report.Wrap(key, err))
+}
 
-// expression compiles an expression.
-func (c *compiler) expression(key, text string, env *cel.Env) (value, *cel.Type) {
+// compileExpression compiles an expression.
+func (c *compiler) compileExpression(key, text string, env *cel.Env) (value, *cel.Type) {
 	checked, issues := env.Compile(text)
 	if issues.Err() != nil {
 		for _, e := range issues.Errors() { // CEL counts columns from 0
-			c.fail(key, fmt.Errorf("expression: line %d, column %d: %s", e.Location.Line(), e.Location.Column()+1, e.Message))
+			c.recordError(key, fmt.Errorf("expression: line %d, column %d: %s", e.Location.Line(), e.Location.Column()+1, e.Message))
 		}
 		return nil, cel.DynType
 	}
 	prg, err := env.Program(checked, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
-		c.fail(key, fmt.Errorf("expression: %w", err))
+		c.recordError(key, fmt.Errorf("expression: %w", err))
 		return nil, cel.DynType
 	}
 	return func(s *scope) (any, error) {
@@ -96,7 +98,7 @@ func (c *compiler) expression(key, text string, env *cel.Env) (value, *cel.Type)
 		budget := maxValue
 		var out any
 		if err == nil {
-			out, err = newJSONValue(v, &budget)
+			out, err = toJSONValue(v, &budget)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("evaluate %s: %w", key, err)
@@ -105,14 +107,14 @@ func (c *compiler) expression(key, text string, env *cel.Env) (value, *cel.Type)
 	}, checked.OutputType()
 }
 
-// condition compiles an expression with the result true or false. An empty one is the fallback.
-func (c *compiler) condition(key, text, fallback string, env *cel.Env) func(*scope) (bool, error) {
+// compileCondition compiles an expression with the result true or false. An empty one is the fallback.
+func (c *compiler) compileCondition(key, text, fallback string, env *cel.Env) func(*scope) (bool, error) {
 	if text == "" {
 		text = fallback
 	}
-	v, t := c.expression(key, strings.TrimPrefix(text, expressionPrefix), env)
+	v, t := c.compileExpression(key, strings.TrimPrefix(text, expressionPrefix), env)
 	if !t.IsAssignableType(cel.BoolType) {
-		c.fail(key, fmt.Errorf("expression: the value is a %s; it must be true or false", t))
+		c.recordError(key, fmt.Errorf("expression: the value is a %s; it must be true or false", t))
 	}
 	return func(s *scope) (bool, error) {
 		got, err := v(s)
@@ -127,24 +129,24 @@ func (c *compiler) condition(key, text, fallback string, env *cel.Env) func(*sco
 	}
 }
 
-// tree compiles a value of the file: each text in it is a text or an expression.
-func (c *compiler) tree(key string, v any, env *cel.Env) value {
+// compileTree compiles a value of the file: each text in it is a text or an expression.
+func (c *compiler) compileTree(key string, v any, env *cel.Env) value {
 	switch v := v.(type) {
 	case string:
 		if text, ok := strings.CutPrefix(v, expressionPrefix); ok {
-			out, _ := c.expression(key, text, env)
+			out, _ := c.compileExpression(key, text, env)
 			return out
 		}
 	case []any:
 		items := make([]value, len(v))
 		for i := range v {
-			items[i] = c.tree(key+"["+strconv.Itoa(i)+"]", v[i], env)
+			items[i] = c.compileTree(key+"["+strconv.Itoa(i)+"]", v[i], env)
 		}
 		return func(s *scope) (any, error) { return s.evaluateList(items) }
 	case map[string]any:
 		fields := make(map[string]value, len(v))
 		for name := range v {
-			fields[name] = c.tree(key+"."+name, v[name], env)
+			fields[name] = c.compileTree(key+"."+name, v[name], env)
 		}
 		return func(s *scope) (any, error) { return s.evaluateMap(fields) }
 	}
@@ -171,10 +173,10 @@ func (s *scope) evaluateMap(fields map[string]value) (_ any, err error) {
 	return out, nil
 }
 
-// text compiles a text or an expression. Numbers and truth values become texts; lists, maps and null
+// compileText compiles a text or an expression. Numbers and truth values become texts; lists, maps and null
 // are errors.
-func (c *compiler) text(key, text string, env *cel.Env) func(*scope) (string, error) {
-	v := c.tree(key, text, env)
+func (c *compiler) compileText(key, compileText string, env *cel.Env) func(*scope) (string, error) {
+	v := c.compileTree(key, compileText, env)
 	return func(s *scope) (string, error) {
 		got, err := v(s)
 		if err != nil {
@@ -190,11 +192,11 @@ func (c *compiler) text(key, text string, env *cel.Env) func(*scope) (string, er
 	}
 }
 
-// texts compiles a map of texts or expressions. Its keys in the file are key[name].
-func (c *compiler) texts(key string, texts map[string]string, env *cel.Env) func(*scope) (map[string]string, error) {
-	values := make(map[string]func(*scope) (string, error), len(texts))
-	for name, text := range texts {
-		values[name] = c.text(key+"["+name+"]", text, env)
+// compileTexts compiles a map of texts or expressions. Its keys in the file are key[name].
+func (c *compiler) compileTexts(key string, compileTexts map[string]string, env *cel.Env) func(*scope) (map[string]string, error) {
+	values := make(map[string]func(*scope) (string, error), len(compileTexts))
+	for name, text := range compileTexts {
+		values[name] = c.compileText(key+"["+name+"]", text, env)
 	}
 	return func(s *scope) (map[string]string, error) {
 		out := make(map[string]string, len(values))
@@ -208,9 +210,9 @@ func (c *compiler) texts(key string, texts map[string]string, env *cel.Env) func
 	}
 }
 
-// newJSONValue returns a value of CEL as one of JSON. It fails when the size exceeds the budget,
+// toJSONValue returns a value of CEL as one of JSON. It fails when the size exceeds the budget,
 // because a short expression can repeat a large text.
-func newJSONValue(v ref.Val, budget *int) (any, error) {
+func toJSONValue(v ref.Val, budget *int) (any, error) {
 	*budget -= 8
 	switch text := v.(type) {
 	case types.String:
@@ -229,7 +231,7 @@ func newJSONValue(v ref.Val, budget *int) (any, error) {
 	case types.Int:
 		return int64(v), nil
 	case types.Uint, types.Double:
-		return newJSONNumber(v)
+		return toJSONNumber(v)
 	case types.String:
 		return string(v), nil
 	case types.Bytes:
@@ -239,11 +241,11 @@ func newJSONValue(v ref.Val, budget *int) (any, error) {
 	case types.Duration:
 		return v.String(), nil
 	case traits.Mapper:
-		return newJSONObject(v, budget)
+		return toJSONObject(v, budget)
 	case traits.Lister:
 		out := []any{}
 		for it := v.Iterator(); it.HasNext() == types.True; {
-			item, err := newJSONValue(it.Next(), budget)
+			item, err := toJSONValue(it.Next(), budget)
 			if err != nil {
 				return nil, err
 			}
@@ -254,8 +256,8 @@ func newJSONValue(v ref.Val, budget *int) (any, error) {
 	return nil, fmt.Errorf("a %s has no form in JSON", v.Type().TypeName())
 }
 
-// newJSONNumber returns a number that JSON and Kubernetes objects can have.
-func newJSONNumber(v ref.Val) (any, error) {
+// toJSONNumber returns a number that JSON and Kubernetes objects can have.
+func toJSONNumber(v ref.Val) (any, error) {
 	if n, ok := v.(types.Uint); ok {
 		if n > math.MaxInt64 {
 			return nil, fmt.Errorf("the integer %d is too large", uint64(n))
@@ -269,7 +271,7 @@ func newJSONNumber(v ref.Val) (any, error) {
 	return float64(f), nil
 }
 
-func newJSONObject(m traits.Mapper, budget *int) (any, error) {
+func toJSONObject(m traits.Mapper, budget *int) (any, error) {
 	out := map[string]any{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -278,7 +280,7 @@ func newJSONObject(m traits.Mapper, budget *int) (any, error) {
 			return nil, errors.New("the keys of a map must be texts")
 		}
 		*budget -= len(name)
-		item, err := newJSONValue(m.Get(key), budget)
+		item, err := toJSONValue(m.Get(key), budget)
 		if err != nil {
 			return nil, err
 		}

@@ -41,13 +41,13 @@ type httpAction struct {
 	hasBody            bool
 }
 
-func (c *compiler) http(key string, f HTTP, name string) action {
+func (c *compiler) compileHTTPAction(key string, f HTTP, name string) action {
 	a := &httpAction{
-		method: withFallback(f.Method, http.MethodPost), userAgent: "fleetloop-adapter/" + name,
+		method: textOrFallback(f.Method, http.MethodPost), userAgent: "fleetloop-adapter/" + name,
 		timeout: f.Timeout, success: f.Success, permanent: f.Permanent,
-		url:     c.url(key+".url", f.URL),
-		headers: c.texts(key+".headers", f.Headers, c.secret),
-		body:    c.tree(key+".body", f.Body.Value, c.secret), hasBody: f.Body.Value != nil,
+		url:     c.compileURL(key+".url", f.URL),
+		headers: c.compileTexts(key+".headers", f.Headers, c.secret),
+		body:    c.compileTree(key+".body", f.Body.Value, c.secret), hasBody: f.Body.Value != nil,
 	}
 	if a.timeout == 0 {
 		a.timeout = defaultRequestTimeout
@@ -58,16 +58,16 @@ func (c *compiler) http(key string, f HTTP, name string) action {
 	for field, list := range map[string][]string{"success": a.success, "permanent": a.permanent} {
 		for i, pattern := range list {
 			if !regexp.MustCompile(`^[1-5](xx|[0-9]{2})$`).MatchString(pattern) {
-				c.fail(fmt.Sprintf("%s.%s[%d]", key, field, i), fmt.Errorf("%q is no status such as 204 or 2xx", pattern))
+				c.recordError(fmt.Sprintf("%s.%s[%d]", key, field, i), fmt.Errorf("%q is no status such as 204 or 2xx", pattern))
 			}
 		}
 	}
 	if !regexp.MustCompile(`^[A-Z]+$`).MatchString(a.method) {
-		c.fail(key+".method", fmt.Errorf("%q is no method", a.method))
+		c.recordError(key+".method", fmt.Errorf("%q is no method", a.method))
 	}
 	transport, err := newTransport(f.CAFile)
 	if err != nil {
-		c.fail(key+".ca_file", err)
+		c.recordError(key+".ca_file", err)
 	}
 	// The server that a redirect names must not receive the secrets.
 	a.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -94,38 +94,38 @@ func newTransport(caFile string) (*http.Transport, error) {
 	return transport, nil
 }
 
-// url compiles a URL with expressions in braces. An expression cannot change the host, add a segment
+// compileURL compiles a URL with expressions in braces. An expression cannot change the host, add a segment
 // or a parameter, or leave the path.
-func (c *compiler) url(key, text string) func(*scope) (string, error) {
+func (c *compiler) compileURL(key, text string) func(*scope) (string, error) {
 	first, rest, templated := strings.Cut(text, "{")
 	u, err := url.Parse(first)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		c.fail(key, errors.New("must begin with http://HOST or https://HOST"))
+		c.recordError(key, errors.New("must begin with http://HOST or https://HOST"))
 	case u.User != nil || strings.Contains(text, "#"):
-		c.fail(key, errors.New("must have no user and no fragment"))
+		c.recordError(key, errors.New("must have no user and no fragment"))
 	case templated && u.Path == "":
-		c.fail(key, errors.New("an expression may only follow http://HOST/"))
+		c.recordError(key, errors.New("an expression may only follow http://HOST/"))
 	}
-	parts := []func(*scope) (string, error){constant(first)}
+	parts := []func(*scope) (string, error){constantText(first)}
 	query := strings.Contains(first, "?")
 	for templated {
 		expr, after, closed := strings.Cut(rest, "}")
 		if !closed {
-			c.fail(key, errors.New("a { has no }"))
+			c.recordError(key, errors.New("a { has no }"))
 			break
 		}
-		parts = append(parts, c.urlValue(key, expr, query))
+		parts = append(parts, c.compileURLValue(key, expr, query))
 		var literal string
 		literal, rest, templated = strings.Cut(after, "{")
-		parts = append(parts, constant(literal))
+		parts = append(parts, constantText(literal))
 		query = query || strings.Contains(literal, "?")
 	}
-	return joinURL(key, parts)
+	return concatURLParts(key, parts)
 }
 
-// joinURL returns the parts of a URL as one. A part must not leave the path.
-func joinURL(key string, parts []func(*scope) (string, error)) func(*scope) (string, error) {
+// concatURLParts returns the parts of a URL as one. A part must not leave the path.
+func concatURLParts(key string, parts []func(*scope) (string, error)) func(*scope) (string, error) {
 	return func(s *scope) (string, error) {
 		var b strings.Builder
 		for _, part := range parts {
@@ -145,13 +145,13 @@ func joinURL(key string, parts []func(*scope) (string, error)) func(*scope) (str
 	}
 }
 
-func constant(text string) func(*scope) (string, error) {
+func constantText(text string) func(*scope) (string, error) {
 	return func(*scope) (string, error) { return text, nil }
 }
 
-// urlValue compiles an expression in a URL.
-func (c *compiler) urlValue(key, expr string, query bool) func(*scope) (string, error) {
-	v := c.text(key, expressionPrefix+expr, c.resource)
+// compileURLValue compiles an expression in a URL.
+func (c *compiler) compileURLValue(key, expr string, query bool) func(*scope) (string, error) {
+	v := c.compileText(key, expressionPrefix+expr, c.resource)
 	return func(s *scope) (string, error) {
 		text, err := v(s)
 		switch {
@@ -166,8 +166,8 @@ func (c *compiler) urlValue(key, expr string, query bool) func(*scope) (string, 
 	}
 }
 
-// prepare implements action.
-func (a *httpAction) prepare(s *scope) (step, error) {
+// prepareStep implements action.
+func (a *httpAction) prepareStep(s *scope) (step, error) {
 	out := httpStep{action: a}
 	var err error
 	if out.url, err = a.url(s); err != nil {
@@ -206,8 +206,8 @@ type httpStep struct {
 	encoded []byte
 }
 
-// describe implements step.
-func (h httpStep) describe() map[string]any {
+// describeForDryRun implements step.
+func (h httpStep) describeForDryRun() map[string]any {
 	out := map[string]any{"method": h.action.method, "url": h.url, "headers": h.headers}
 	if h.action.hasBody {
 		out["body"] = h.body
@@ -215,8 +215,8 @@ func (h httpStep) describe() map[string]any {
 	return map[string]any{"http": out}
 }
 
-// run implements step.
-func (h httpStep) run(ctx context.Context) (map[string]any, error) {
+// runStep implements step.
+func (h httpStep) runStep(ctx context.Context) (map[string]any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.action.timeout, errRequestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, h.action.method, h.url, bytes.NewReader(h.encoded))
@@ -232,14 +232,14 @@ func (h httpStep) run(ctx context.Context) (map[string]any, error) {
 	}
 	resp, err := h.action.client.Do(req)
 	if err != nil {
-		return nil, withCause(ctx, err)
+		return nil, addContextCause(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read, or the error is known
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxOutput+1))
 	if err != nil {
-		return nil, withCause(ctx, fmt.Errorf("read response of %s %s: %w", h.action.method, h.url, err))
+		return nil, addContextCause(ctx, fmt.Errorf("read response of %s %s: %w", h.action.method, h.url, err))
 	}
-	if err := h.action.check(resp); err != nil {
+	if err := h.action.checkResponseStatus(resp); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", h.action.method, h.url, err)
 	}
 	if len(body) > maxOutput {
@@ -249,25 +249,25 @@ func (h httpStep) run(ctx context.Context) (map[string]any, error) {
 	for name := range resp.Header {
 		headers[strings.ToLower(name)] = resp.Header.Get(name)
 	}
-	return map[string]any{"status": int64(resp.StatusCode), "headers": headers, "text": string(body), "json": decodeJSON(body)}, nil
+	return map[string]any{"status": int64(resp.StatusCode), "headers": headers, "text": string(body), "json": decodeJSONOrNil(body)}, nil
 }
 
-// withCause adds the cause of a context that has ended.
-func withCause(ctx context.Context, err error) error {
+// addContextCause adds the cause of a context that has ended.
+func addContextCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
 }
 
-// check returns the error of an unsuccessful status.
-func (a *httpAction) check(resp *http.Response) error {
+// checkResponseStatus returns the error of an unsuccessful status.
+func (a *httpAction) checkResponseStatus(resp *http.Response) error {
 	code := strconv.Itoa(resp.StatusCode)
 	matches := func(list []string) bool { return slices.Contains(list, code) || slices.Contains(list, code[:1]+"xx") }
 	if matches(a.success) {
 		return nil
 	}
-	var err error = statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"))}
+	var err error = statusError{resp.StatusCode, parseRetryAfter(resp.Header.Get("Retry-After"))}
 	if matches(a.permanent) || len(a.permanent) == 0 && isPermanentStatus(resp.StatusCode) {
 		err = adapter.Permanent(err)
 	}
@@ -296,7 +296,7 @@ func (e statusError) Error() string { return fmt.Sprintf("status %d", e.code) }
 // RetryAfter returns the delay that the server asked for.
 func (e statusError) RetryAfter() time.Duration { return e.after }
 
-func retryAfter(header string) time.Duration {
+func parseRetryAfter(header string) time.Duration {
 	if seconds, err := strconv.Atoi(header); err == nil {
 		return time.Duration(seconds) * time.Second
 	}

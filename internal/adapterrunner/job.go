@@ -45,24 +45,24 @@ type jobAction struct {
 	wait          time.Duration
 }
 
-func (c *compiler) job(purpose, name string, f Job, kube client.Client) action {
+func (c *compiler) compileJobAction(purpose, name string, f Job, kube client.Client) action {
 	key := purpose + ".job.manifest"
 	fields, _ := f.Manifest.Value.(map[string]any)
 	if _, found, _ := unstructured.NestedFieldNoCopy(fields, "spec", "ttlSecondsAfterFinished"); found {
-		c.fail(key, errors.New("must have no ttlSecondsAfterFinished: a Job that is deleted runs again"))
+		c.recordError(key, errors.New("must have no ttlSecondsAfterFinished: a Job that is deleted runs again"))
 	}
 	if ns, _, _ := unstructured.NestedString(fields, "metadata", "namespace"); ns == "" {
-		c.fail(key, errors.New("must be a mapping with metadata.namespace and spec"))
+		c.recordError(key, errors.New("must be a mapping with metadata.namespace and spec"))
 	}
-	a := &jobAction{kube: kube, name: name, purpose: purpose, manifest: c.tree(key, f.Manifest.Value, c.resource), wait: f.Wait}
+	a := &jobAction{kube: kube, name: name, purpose: purpose, manifest: c.compileTree(key, f.Manifest.Value, c.resource), wait: f.Wait}
 	if a.wait == 0 {
 		a.wait = defaultJobWait
 	}
 	return a
 }
 
-// prepare implements action.
-func (a *jobAction) prepare(s *scope) (step, error) {
+// prepareStep implements action.
+func (a *jobAction) prepareStep(s *scope) (step, error) {
 	v, err := a.manifest(s)
 	if err != nil {
 		return nil, err
@@ -95,17 +95,17 @@ type jobStep struct {
 	object *unstructured.Unstructured
 }
 
-// describe implements step.
-func (j jobStep) describe() map[string]any { return map[string]any{"job": j.object.Object} }
+// describeForDryRun implements step.
+func (j jobStep) describeForDryRun() map[string]any { return map[string]any{"job": j.object.Object} }
 
-// run implements step. A failed Job is a permanent error.
-func (j jobStep) run(ctx context.Context) (map[string]any, error) {
+// runStep implements step. A failed Job is a permanent error.
+func (j jobStep) runStep(ctx context.Context) (map[string]any, error) {
 	deadline := time.NewTimer(j.action.wait)
 	defer deadline.Stop()
 	tick := time.NewTicker(jobPoll)
 	defer tick.Stop()
 	for {
-		state, err := j.sync(ctx)
+		state, err := j.ensureOnlyJob(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("run Job %q: %w", j.object.GetName(), err)
 		}
@@ -123,8 +123,8 @@ func (j jobStep) run(ctx context.Context) (map[string]any, error) {
 	}
 }
 
-// sync deletes the other Jobs of the resource, creates this one if none is left, and returns its state.
-func (j jobStep) sync(ctx context.Context) (state string, err error) {
+// ensureOnlyJob deletes the other Jobs of the resource, creates this one if none is left, and returns its state.
+func (j jobStep) ensureOnlyJob(ctx context.Context) (state string, err error) {
 	var list batchv1.JobList
 	labels := client.MatchingLabels{labelAdapter: j.action.name, labelResource: j.object.GetLabels()[labelResource]}
 	if err := j.action.kube.List(ctx, &list, client.InNamespace(j.object.GetNamespace()), labels); err != nil {
@@ -151,7 +151,7 @@ func (j jobStep) sync(ctx context.Context) (state string, err error) {
 	case others:
 		return jobWaiting, nil
 	case own == nil:
-		return jobRunning, j.create(ctx)
+		return jobRunning, j.createJob(ctx)
 	}
 	for _, c := range own.Status.Conditions {
 		switch {
@@ -165,8 +165,8 @@ func (j jobStep) sync(ctx context.Context) (state string, err error) {
 	return jobRunning, nil
 }
 
-// create creates the Job. Unknown fields of its manifest are an error.
-func (j jobStep) create(ctx context.Context) error {
+// createJob creates the Job. Unknown fields of its manifest are an error.
+func (j jobStep) createJob(ctx context.Context) error {
 	var job batchv1.Job
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(j.object.Object, &job, true); err != nil {
 		return adapter.Permanent(err)

@@ -23,17 +23,17 @@ type kubeAction struct {
 	remove   bool
 }
 
-func (c *compiler) object(key string, a kubeAction, manifest settings.Tree) action {
+func (c *compiler) compileObjectAction(key string, a kubeAction, manifest settings.Tree) action {
 	if _, ok := manifest.Value.(map[string]any); !ok {
-		c.fail(key, errors.New("manifest must be a mapping"))
+		c.recordError(key, errors.New("manifest must be a mapping"))
 		return nil
 	}
-	a.manifest = c.tree(key+".manifest", manifest.Value, c.resource)
+	a.manifest = c.compileTree(key+".manifest", manifest.Value, c.resource)
 	return a
 }
 
-// prepare implements action.
-func (a kubeAction) prepare(s *scope) (step, error) {
+// prepareStep implements action.
+func (a kubeAction) prepareStep(s *scope) (step, error) {
 	v, err := a.manifest(s)
 	if err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ type kubeStep struct {
 	object *unstructured.Unstructured
 }
 
-// describe implements step.
-func (k kubeStep) describe() map[string]any {
+// describeForDryRun implements step.
+func (k kubeStep) describeForDryRun() map[string]any {
 	verb := "apply"
 	if k.action.remove {
 		verb = "remove"
@@ -60,8 +60,8 @@ func (k kubeStep) describe() map[string]any {
 	return map[string]any{verb: k.object.Object, "fieldManager": k.action.manager}
 }
 
-// run implements step.
-func (k kubeStep) run(ctx context.Context) (map[string]any, error) {
+// runStep implements step.
+func (k kubeStep) runStep(ctx context.Context) (map[string]any, error) {
 	what := fmt.Sprintf("%s %q", k.object.GetKind(), k.object.GetName())
 	if k.action.remove {
 		exists, err := k.removeObject(ctx)

@@ -172,7 +172,7 @@ delete: {job: {wait: 5s, manifest: {metadata: {namespace: ` + ns + `}, ` + strin
 func jobsOf(t *testing.T, host client.Client, ns, id string) (jobs []string) {
 	t.Helper()
 	a := &jobAction{name: "dns", purpose: "action", manifest: func(*scope) (any, error) { return map[string]any{}, nil }}
-	ready, err := a.prepare(&scope{vars: map[string]any{"kind": "", "id": id, "generation": int64(1)}})
+	ready, err := a.prepareStep(&scope{vars: map[string]any{"kind": "", "id": id, "generation": int64(1)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,25 +45,27 @@ type Runner struct {
 
 // An action is a compiled action.
 type action interface {
-	// prepare evaluates the expressions. Errors are those of expressions.
-	prepare(s *scope) (step, error)
+	// prepareStep evaluates the expressions. Errors are those of expressions.
+	prepareStep(s *scope) (step, error)
 }
 
 // A step is an action with its values.
 type step interface {
-	// describe returns what run does, as a value of JSON.
-	describe() map[string]any
-	// run does it, and returns the variable result.
-	run(ctx context.Context) (map[string]any, error)
+	// describeForDryRun returns what run does, as a value of JSON.
+	describeForDryRun() map[string]any
+	// runStep does it, and returns the variable result.
+	runStep(ctx context.Context) (map[string]any, error)
 }
 
 // UsesKubernetes reports whether an action needs a host cluster.
 func (f File) UsesKubernetes() bool {
-	is := func(a Action) bool { return isSet(a.Apply) || isSet(a.Remove) || isSet(a.Job) }
+	is := func(a Action) bool {
+		return isSectionGiven(a.Apply) || isSectionGiven(a.Remove) || isSectionGiven(a.Job)
+	}
 	return is(f.Action) || is(f.Delete.Action)
 }
 
-func isSet(section any) bool { return !reflect.ValueOf(section).IsZero() }
+func isSectionGiven(section any) bool { return !reflect.ValueOf(section).IsZero() }
 
 // New checks and compiles a file that report was loaded for. The error joins one for each problem,
 // with its position.
@@ -77,35 +79,35 @@ func New(f File, report *settings.Report, deps Deps) (*Runner, error) {
 	if r.waiting == "" {
 		r.waiting = "Waiting until the condition is true"
 	}
-	r.condition = c.condition("condition", f.Condition, "true", c.resource)
-	r.work = c.action("action", f.Action, f.Name, deps)
-	r.report = c.compileReport(f.Report, completeExpr(f.Action))
+	r.condition = c.compileCondition("condition", f.Condition, "true", c.resource)
+	r.work = c.compileAction("action", f.Action, f.Name, deps)
+	r.report = c.compileReport(f.Report, defaultCompletionExpr(f.Action))
 	switch {
 	case !f.Delete.Nothing:
-		r.cleanup = c.action("delete", f.Delete.Action, f.Name, deps)
-	case isSet(f.Delete.Action):
-		c.fail("delete.nothing", errors.New("is set together with an action; remove one of them"))
+		r.cleanup = c.compileAction("delete", f.Delete.Action, f.Name, deps)
+	case isSectionGiven(f.Delete.Action):
+		c.recordError("delete.nothing", errors.New("is set together with an action; remove one of them"))
 	}
-	r.finalized = c.condition("delete.finalized", f.Delete.Finalized, completeExpr(f.Delete.Action), c.result)
-	r.cleaned = c.text("delete.message", withFallback(f.Delete.Message, "Cleanup complete"), c.result)
+	r.finalized = c.compileCondition("delete.finalized", f.Delete.Finalized, defaultCompletionExpr(f.Delete.Action), c.result)
+	r.cleaned = c.compileText("delete.message", textOrFallback(f.Delete.Message, "Cleanup complete"), c.result)
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// completeExpr returns the expression for the completion of an action, if the file has none.
-func completeExpr(a Action) string {
+// defaultCompletionExpr returns the expression for the completion of an action, if the file has none.
+func defaultCompletionExpr(a Action) string {
 	switch {
-	case isSet(a.Remove):
+	case isSectionGiven(a.Remove):
 		return "!result.exists"
-	case isSet(a.Job):
+	case isSectionGiven(a.Job):
 		return "result.state == 'Succeeded'"
 	}
 	return "true"
 }
 
-func withFallback(text, fallback string) string {
+func textOrFallback(text, fallback string) string {
 	if text == "" {
 		return fallback
 	}
@@ -116,31 +118,31 @@ func (c *compiler) checkSecrets(secrets map[string]Secret) {
 	for name, s := range secrets {
 		key := "secrets[" + name + "]"
 		if !regexp.MustCompile(`^[a-z_][a-z0-9_]*$`).MatchString(name) {
-			c.fail(key, errors.New("the name must be lower-case letters, digits and underscores"))
+			c.recordError(key, errors.New("the name must be lower-case letters, digits and underscores"))
 		}
 		if (s.Env == "") == (s.File == "") {
-			c.fail(key, errors.New("set either env or file"))
+			c.recordError(key, errors.New("set either env or file"))
 		}
 	}
 }
 
-// action compiles the one action of a section.
-func (c *compiler) action(key string, a Action, name string, deps Deps) action {
+// compileAction compiles the one action of a section.
+func (c *compiler) compileAction(key string, a Action, name string, deps Deps) action {
 	var found []action
-	if isSet(a.HTTP) {
-		found = append(found, c.http(key+".http", a.HTTP, name))
+	if isSectionGiven(a.HTTP) {
+		found = append(found, c.compileHTTPAction(key+".http", a.HTTP, name))
 	}
-	if isSet(a.Command) {
-		found = append(found, c.command(key+".command", a.Command, deps.Env))
+	if isSectionGiven(a.Command) {
+		found = append(found, c.compileCommand(key+".command", a.Command, deps.Env))
 	}
-	if isSet(a.Apply) {
-		found = append(found, c.object(key+".apply", kubeAction{kube: deps.Kube, manager: withFallback(a.Apply.FieldManager, name)}, a.Apply.Manifest))
+	if isSectionGiven(a.Apply) {
+		found = append(found, c.compileObjectAction(key+".apply", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Apply.FieldManager, name)}, a.Apply.Manifest))
 	}
-	if isSet(a.Remove) {
-		found = append(found, c.object(key+".remove", kubeAction{kube: deps.Kube, manager: withFallback(a.Remove.FieldManager, name), remove: true}, a.Remove.Manifest))
+	if isSectionGiven(a.Remove) {
+		found = append(found, c.compileObjectAction(key+".remove", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Remove.FieldManager, name), remove: true}, a.Remove.Manifest))
 	}
-	if isSet(a.Job) {
-		found = append(found, c.job(key, name, a.Job, deps.Kube))
+	if isSectionGiven(a.Job) {
+		found = append(found, c.compileJobAction(key, name, a.Job, deps.Kube))
 	}
 	if len(found) == 1 {
 		return found[0]
@@ -149,7 +151,7 @@ func (c *compiler) action(key string, a Action, name string, deps Deps) action {
 	if key == "delete" {
 		hint = ", or nothing: true"
 	}
-	c.fail(key, fmt.Errorf("has %d actions; set exactly one of http, command, apply, remove and job%s", len(found), hint))
+	c.recordError(key, fmt.Errorf("has %d actions; set exactly one of http, command, apply, remove and job%s", len(found), hint))
 	return nil
 }
 
@@ -164,7 +166,7 @@ func (r *Runner) Reconcile(ctx context.Context, resource adapter.Resource) (adap
 	}
 	due, err := r.condition(s)
 	if err != nil {
-		return adapter.Report{}, s.permanent(err)
+		return adapter.Report{}, s.markPermanentUnlessSecretFailed(err)
 	}
 	if !due {
 		return adapter.Waiting(r.waiting), nil
@@ -172,16 +174,16 @@ func (r *Runner) Reconcile(ctx context.Context, resource adapter.Resource) (adap
 	if err := s.runAction(ctx, r.work); err != nil {
 		return adapter.Report{}, err
 	}
-	return r.report.evaluate(s)
+	return r.report.evaluateReport(s)
 }
 
 // runAction runs an action, and sets the variable result.
 func (s *scope) runAction(ctx context.Context, a action) error {
-	ready, err := a.prepare(s)
+	ready, err := a.prepareStep(s)
 	if err != nil {
-		return s.permanent(err)
+		return s.markPermanentUnlessSecretFailed(err)
 	}
-	result, err := ready.run(ctx)
+	result, err := ready.runStep(ctx)
 	s.vars[varResult] = result
 	return err
 }
@@ -202,7 +204,7 @@ func (r *Runner) finalize(ctx context.Context, s *scope) (adapter.Report, error)
 		return adapter.InProgress("Cleanup in progress"), nil
 	}
 	message, err := r.cleaned(s)
-	return adapter.Finalized(cutText(message)), err
+	return adapter.Finalized(truncateMessage(message)), err
 }
 
 // A report is a compiled Report.
@@ -220,29 +222,29 @@ type condition struct {
 }
 
 func (c *compiler) compileReport(f Report, complete string) report {
-	r := report{available: c.condition("report.available", f.Available, complete, c.result)}
+	r := report{available: c.compileCondition("report.available", f.Available, complete, c.result)}
 	if f.Message != "" {
-		r.message = c.text("report.message", f.Message, c.result)
+		r.message = c.compileText("report.message", f.Message, c.result)
 	}
 	if _, ok := f.Data.Value.(map[string]any); !ok && f.Data.Value != nil {
-		c.fail("report.data", errors.New("must be a mapping"))
+		c.recordError("report.data", errors.New("must be a mapping"))
 	}
-	r.data = c.tree("report.data", f.Data.Value, c.result)
+	r.data = c.compileTree("report.data", f.Data.Value, c.result)
 	for i, d := range f.Conditions {
 		key := fmt.Sprintf("report.conditions[%d]", i)
 		if d.Type == v1.ConditionAvailable || d.Type == v1.ConditionFinalized {
-			c.fail(key+".type", fmt.Errorf("%s has its own expression", d.Type))
+			c.recordError(key+".type", fmt.Errorf("%s has its own expression", d.Type))
 		}
 		r.conditions = append(r.conditions, condition{
-			name: d.Type, status: c.condition(key+".status", d.Status, "", c.result),
-			reason:  c.text(key+".reason", withFallback(d.Reason, d.Type), c.result),
-			message: c.text(key+".message", d.Message, c.result),
+			name: d.Type, status: c.compileCondition(key+".status", d.Status, "", c.result),
+			reason:  c.compileText(key+".reason", textOrFallback(d.Reason, d.Type), c.result),
+			message: c.compileText(key+".message", d.Message, c.result),
 		})
 	}
 	return r
 }
 
-func (r report) evaluate(s *scope) (adapter.Report, error) {
+func (r report) evaluateReport(s *scope) (adapter.Report, error) {
 	available, err := r.available(s)
 	if err != nil {
 		return adapter.Report{}, err
@@ -256,9 +258,9 @@ func (r report) evaluate(s *scope) (adapter.Report, error) {
 			return adapter.Report{}, err
 		}
 	}
-	out := adapter.InProgress(cutText(message))
+	out := adapter.InProgress(truncateMessage(message))
 	if available {
-		out = adapter.Available(cutText(message))
+		out = adapter.Available(truncateMessage(message))
 	}
 	for _, c := range r.conditions {
 		is, err := c.status(s)
@@ -271,7 +273,7 @@ func (r report) evaluate(s *scope) (adapter.Report, error) {
 		if is {
 			status = v1.ConditionTrue
 		}
-		out.Conditions = setCondition(out.Conditions, v1.ReportCondition{Type: c.name, Status: status, Reason: reason, Message: cutText(text)})
+		out.Conditions = replaceOrAddCondition(out.Conditions, v1.ReportCondition{Type: c.name, Status: status, Reason: reason, Message: truncateMessage(text)})
 	}
 	data, err := r.data(s)
 	if err == nil && data != nil {
@@ -283,8 +285,8 @@ func (r report) evaluate(s *scope) (adapter.Report, error) {
 	return out, err
 }
 
-// setCondition adds a condition, or replaces that of its type.
-func setCondition(list []v1.ReportCondition, c v1.ReportCondition) []v1.ReportCondition {
+// replaceOrAddCondition adds a condition, or replaces that of its type.
+func replaceOrAddCondition(list []v1.ReportCondition, c v1.ReportCondition) []v1.ReportCondition {
 	for i := range list {
 		if list[i].Type == c.Type {
 			list[i] = c
@@ -294,8 +296,8 @@ func setCondition(list []v1.ReportCondition, c v1.ReportCondition) []v1.ReportCo
 	return append(list, c)
 }
 
-// cutText limits a message, without cutting a character.
-func cutText(text string) string {
+// truncateMessage limits a message, without cutting a character.
+func truncateMessage(text string) string {
 	if len(text) <= maxMessage {
 		return text
 	}
@@ -320,8 +322,8 @@ func (r *Runner) DryRun(w io.Writer, resource adapter.Resource) error {
 	}
 	if act == nil {
 		out["action"] = "nothing"
-	} else if ready, err := act.prepare(s); err == nil {
-		out["action"] = ready.describe()
+	} else if ready, err := act.prepareStep(s); err == nil {
+		out["action"] = ready.describeForDryRun()
 	} else if !due {
 		out["action"] = "unknown: " + err.Error()
 	} else {

@@ -30,7 +30,7 @@ func newScope(r adapter.Resource, secret func(name string) (string, error)) (*sc
 	if err != nil {
 		return nil, fmt.Errorf("encode resource: %w", err)
 	}
-	served, _ := decodeJSON(text).(map[string]any)
+	served, _ := decodeJSONOrNil(text).(map[string]any)
 	object := func(name string) any {
 		if m, ok := served[name].(map[string]any); ok {
 			return m
@@ -50,7 +50,7 @@ func newScope(r adapter.Resource, secret func(name string) (string, error)) (*sc
 		for _, c := range s.Conditions {
 			conditions[c.Type] = string(c.Status)
 		}
-		reports[s.Adapter] = map[string]any{"conditions": conditions, "data": decodeJSON(s.Data)}
+		reports[s.Adapter] = map[string]any{"conditions": conditions, "data": decodeJSONOrNil(s.Data)}
 		if conditions[v1.ConditionAvailable] == string(v1.ConditionTrue) {
 			available = append(available, s.Adapter)
 		}
@@ -78,8 +78,8 @@ func (s *scope) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (s *scope) Parent() cel.Activation { return nil }
 
-// permanent marks an error of an evaluation, unless a secret could not be read.
-func (s *scope) permanent(err error) error {
+// markPermanentUnlessSecretFailed marks an error of an evaluation, unless a secret could not be read.
+func (s *scope) markPermanentUnlessSecretFailed(err error) error {
 	if err == nil || s.secretErr != nil {
 		return err
 	}
@@ -117,18 +117,18 @@ func newSecretReader(secrets map[string]Secret, env func(string) (string, bool))
 	}
 }
 
-// decodeJSON returns a value of JSON with integers as int64, or nil for anything else.
-func decodeJSON(text []byte) any {
+// decodeJSONOrNil returns a value of JSON with integers as int64, or nil for anything else.
+func decodeJSONOrNil(text []byte) any {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil || dec.More() {
 		return nil
 	}
-	return withIntegers(v)
+	return convertJSONNumbers(v)
 }
 
-func withIntegers(v any) any {
+func convertJSONNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
@@ -138,11 +138,11 @@ func withIntegers(v any) any {
 		return f
 	case []any:
 		for i := range v {
-			v[i] = withIntegers(v[i])
+			v[i] = convertJSONNumbers(v[i])
 		}
 	case map[string]any:
 		for name := range v {
-			v[name] = withIntegers(v[name])
+			v[name] = convertJSONNumbers(v[name])
 		}
 	}
 	return v

@@ -109,10 +109,10 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 			return nil
 		}
 		if IsPermanent(err) {
-			return unwrapPermanent(err)
+			return removePermanentMark(err)
 		}
 		if ctx.Err() != nil {
-			return withContextCause(ctx, err)
+			return joinContextCause(ctx, err)
 		}
 		wait := p.Delay(attempt)
 		if after, ok := RetryAfter(err); ok {
@@ -126,13 +126,13 @@ func Retry(ctx context.Context, p Policy, op func(context.Context) error) error 
 			return fmt.Errorf("failed after %d attempts in %s: %w", attempt+1, time.Since(begin).Round(time.Millisecond), err)
 		}
 		if Sleep(ctx, wait) != nil {
-			return withContextCause(ctx, err)
+			return joinContextCause(ctx, err)
 		}
 	}
 }
 
-// withContextCause joins the cause of ctx to the last error, unless that already contains it.
-func withContextCause(ctx context.Context, err error) error {
+// joinContextCause joins the cause of ctx to the last error, unless that already contains it.
+func joinContextCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(err, cause) {
 		return err
@@ -172,8 +172,8 @@ func Permanent(err error) error {
 	return &permanentError{err: err}
 }
 
-// unwrapPermanent removes a mark around err.
-func unwrapPermanent(err error) error {
+// removePermanentMark removes a mark around err.
+func removePermanentMark(err error) error {
 	if marked, ok := err.(*permanentError); ok { //nolint:errorlint // the outermost alone
 		return marked.err
 	}

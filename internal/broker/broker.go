@@ -1,5 +1,5 @@
-// Package broker holds the common parts of the broker adapters: the outcomes of a publish, the
-// readiness status, the count of publishes in progress, and TLS files.
+// Package broker holds the common parts of the broker adapters. These are the outcomes of a
+// publish, the readiness status, the count of publishes in progress, and TLS files.
 //
 // The adapters are its subpackages and do not depend on each other. A component declares the one or
 // two methods that it needs, and internal/app chooses the adapter.
@@ -36,9 +36,9 @@ var (
 	ErrUnknownOutcome = errors.New("broker did not confirm the event; it may or may not have been published")
 )
 
-// NotReady returns ErrNotReady with the reason. The reason may be nil, because the connection may
+// NewNotReadyError returns ErrNotReady with the reason. The reason may be nil, because the connection may
 // have been restored in the meantime.
-func NotReady(reason error) error {
+func NewNotReadyError(reason error) error {
 	if reason == nil {
 		return ErrNotReady
 	}
@@ -51,28 +51,28 @@ type Status struct {
 	held atomic.Pointer[error]
 }
 
-// Set stores the reason; nil means that the broker can publish.
-func (s *Status) Set(reason error) { s.held.Store(&reason) }
+// SetNotReadyReason stores the reason; nil means that the broker can publish.
+func (s *Status) SetNotReadyReason(reason error) { s.held.Store(&reason) }
 
-// Err returns the reason, or nil.
-func (s *Status) Err() error {
+// NotReadyReason returns the reason, or nil.
+func (s *Status) NotReadyReason() error {
 	if p := s.held.Load(); p != nil {
 		return *p
 	}
 	return errors.New("not connected: not started")
 }
 
-// A Window counts the publishes in progress, so that a stopping broker can wait for them. The zero
+// A PublishWindow counts the publishes in progress, so that a stopping broker can wait for them. The zero
 // value is open and empty.
-type Window struct {
+type PublishWindow struct {
 	mu     sync.Mutex
 	n      int
 	closed bool
-	idle   chan struct{} // created by Drain, closed when the last publish leaves
+	idle   chan struct{} // created by CloseAndWaitEmpty, closed when the last publish leaves
 }
 
-// Enter adds a publish and returns true, unless Drain was called.
-func (w *Window) Enter() bool {
+// BeginPublish adds a publish and returns true, unless CloseAndWaitEmpty was called.
+func (w *PublishWindow) BeginPublish() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -82,8 +82,8 @@ func (w *Window) Enter() bool {
 	return true
 }
 
-// Leave removes a publish.
-func (w *Window) Leave() {
+// EndPublish removes a publish.
+func (w *PublishWindow) EndPublish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n--
@@ -94,14 +94,14 @@ func (w *Window) Leave() {
 }
 
 // Len returns the number of publishes in progress.
-func (w *Window) Len() int {
+func (w *PublishWindow) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n
 }
 
-// Drain closes the window permanently and waits until it is empty or ctx ends.
-func (w *Window) Drain(ctx context.Context) error {
+// CloseAndWaitEmpty closes the window permanently and waits until it is empty or ctx ends.
+func (w *PublishWindow) CloseAndWaitEmpty(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
 	if w.n == 0 {
@@ -139,12 +139,12 @@ type TLS struct {
 	ServerName string `key:"server_name" env:"BROKER_TLS_SERVER_NAME" flag:"broker-tls-server-name" doc:"server name in the broker's certificate (default: the host)"`
 }
 
-// Enabled reports whether any field is set.
-func (t TLS) Enabled() bool { return t != TLS{} }
+// IsEnabled reports whether any field is set.
+func (t TLS) IsEnabled() bool { return t != TLS{} }
 
-// ClientConfig returns the client configuration and reads the files. Call it for each connection:
+// LoadClientConfig returns the client configuration and reads the files. Call it for each connection:
 // certificates are renewed on disk.
-func (t TLS) ClientConfig() (*tls.Config, error) {
+func (t TLS) LoadClientConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)

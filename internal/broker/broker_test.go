@@ -19,27 +19,31 @@ func TestSendTellsWhetherTheEventMayHaveLeft(t *testing.T) {
 	refused := errors.New("refused")
 	cases := map[string]struct {
 		reason string
-		do     func(s *broker.Send, closed chan struct{})
+		do     func(s *broker.PendingSend, closed chan struct{})
 		want   error
 		not    error
 	}{
-		"Confirmed":       {"an outcome is passed on", func(s *broker.Send, _ chan struct{}) { s.Begin(); s.Finish(nil) }, nil, nil},
-		"Refused":         {"also a bad one", func(s *broker.Send, _ chan struct{}) { s.Begin(); s.Finish(refused) }, refused, nil},
-		"Queued":          {"nobody took it before the context ended", func(*broker.Send, chan struct{}) {}, context.DeadlineExceeded, broker.ErrUnknownOutcome},
-		"Sent":            {"somebody took it and said no more", func(s *broker.Send, _ chan struct{}) { s.Begin() }, broker.ErrUnknownOutcome, nil},
-		"ClosedQueued":    {"nobody takes it any more", func(_ *broker.Send, c chan struct{}) { close(c) }, broker.ErrNotReady, broker.ErrUnknownOutcome},
-		"ClosedConfirmed": {"who took it finishes it", func(s *broker.Send, c chan struct{}) { s.Begin(); close(c); s.Finish(nil) }, nil, nil},
-		"ClosedSent":      {"or never does", func(s *broker.Send, c chan struct{}) { s.Begin(); close(c) }, broker.ErrUnknownOutcome, nil},
-		"FirstCounts":     {"the first outcome is the outcome", func(s *broker.Send, _ chan struct{}) { s.Begin(); s.Finish(nil); s.Finish(refused) }, nil, nil},
+		"Confirmed":       {"an outcome is passed on", func(s *broker.PendingSend, _ chan struct{}) { s.BeginUnlessAbandoned(); s.ReportOutcome(nil) }, nil, nil},
+		"Refused":         {"also a bad one", func(s *broker.PendingSend, _ chan struct{}) { s.BeginUnlessAbandoned(); s.ReportOutcome(refused) }, refused, nil},
+		"Queued":          {"nobody took it before the context ended", func(*broker.PendingSend, chan struct{}) {}, context.DeadlineExceeded, broker.ErrUnknownOutcome},
+		"Sent":            {"somebody took it and said no more", func(s *broker.PendingSend, _ chan struct{}) { s.BeginUnlessAbandoned() }, broker.ErrUnknownOutcome, nil},
+		"ClosedQueued":    {"nobody takes it any more", func(_ *broker.PendingSend, c chan struct{}) { close(c) }, broker.ErrNotReady, broker.ErrUnknownOutcome},
+		"ClosedConfirmed": {"who took it finishes it", func(s *broker.PendingSend, c chan struct{}) { s.BeginUnlessAbandoned(); close(c); s.ReportOutcome(nil) }, nil, nil},
+		"ClosedSent":      {"or never does", func(s *broker.PendingSend, c chan struct{}) { s.BeginUnlessAbandoned(); close(c) }, broker.ErrUnknownOutcome, nil},
+		"FirstCounts": {"the first outcome is the outcome", func(s *broker.PendingSend, _ chan struct{}) {
+			s.BeginUnlessAbandoned()
+			s.ReportOutcome(nil)
+			s.ReportOutcome(refused)
+		}, nil, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				s, closed := broker.NewSend(), make(chan struct{})
+				s, closed := broker.NewPendingSend(), make(chan struct{})
 				tc.do(s, closed)
-				err := s.Wait(ctx, closed)
+				err := s.AwaitOutcomeOrAbandon(ctx, closed)
 				if !errors.Is(err, tc.want) || tc.not != nil && errors.Is(err, tc.not) {
 					t.Errorf("%s: Wait() = %v, want %v and not %v", tc.reason, err, tc.want, tc.not)
 				}
@@ -53,11 +57,11 @@ func TestSendGivenUpIsNotBegun(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	never := errors.New("never mind")
 	cancel(never)
-	s := broker.NewSend()
-	if err := s.Wait(ctx, nil); !errors.Is(err, never) {
+	s := broker.NewPendingSend()
+	if err := s.AwaitOutcomeOrAbandon(ctx, nil); !errors.Is(err, never) {
 		t.Errorf("Wait() = %v, want the context's cause", err)
 	}
-	if s.Begin() {
+	if s.BeginUnlessAbandoned() {
 		t.Error("Begin() = true after the caller gave up, want false")
 	}
 }
@@ -70,16 +74,16 @@ func TestUnroutableIsRefused(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	var s broker.Status
-	if err := s.Err(); err == nil {
+	if err := s.NotReadyReason(); err == nil {
 		t.Error("Err() of a broker that was not started = nil, want a reason")
 	}
-	s.Set(nil)
-	if err := s.Err(); err != nil {
+	s.SetNotReadyReason(nil)
+	if err := s.NotReadyReason(); err != nil {
 		t.Errorf("Err() = %v, want nil", err)
 	}
 	reason := errors.New("blocked")
-	s.Set(reason)
-	if err := s.Err(); !errors.Is(err, reason) {
+	s.SetNotReadyReason(reason)
+	if err := s.NotReadyReason(); !errors.Is(err, reason) {
 		t.Errorf("Err() = %v, want %v", err, reason)
 	}
 }
@@ -98,8 +102,8 @@ func TestRedelivery(t *testing.T) {
 		"Permanent": {"no redelivery helps", fmt.Errorf("never: %w", backoff.Permanent(errors.New("never"))), time.Second, true},
 	}
 	for name, tc := range cases {
-		if d := broker.RedeliveryDelay(tc.err, time.Second); d != tc.delay || broker.IsDeadLetter(tc.err) != tc.dead {
-			t.Errorf("%s: %s: delay %s, dead letter %v; want %s, %v", name, tc.reason, d, broker.IsDeadLetter(tc.err), tc.delay, tc.dead)
+		if d := broker.RedeliveryDelay(tc.err, time.Second); d != tc.delay || broker.MustNotRedeliver(tc.err) != tc.dead {
+			t.Errorf("%s: %s: delay %s, dead letter %v; want %s, %v", name, tc.reason, d, broker.MustNotRedeliver(tc.err), tc.delay, tc.dead)
 		}
 	}
 }
@@ -112,29 +116,29 @@ func (e askingError) RetryAfter() time.Duration { return time.Duration(e) }
 
 func TestWindowDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w broker.Window
+		var w broker.PublishWindow
 		for range 3 {
-			if !w.Enter() {
+			if !w.BeginPublish() {
 				t.Fatal("Enter() = false, want true")
 			}
 		}
 		go func() {
 			for range 3 {
 				time.Sleep(time.Second)
-				w.Leave()
+				w.EndPublish()
 			}
 		}()
 		begin := time.Now()
-		if err := w.Drain(t.Context()); err != nil {
+		if err := w.CloseAndWaitEmpty(t.Context()); err != nil {
 			t.Errorf("Drain() = %v, want nil", err)
 		}
 		if took := time.Since(begin); took != 3*time.Second {
 			t.Errorf("Drain took %s, want 3s", took)
 		}
-		if w.Enter() {
+		if w.BeginPublish() {
 			t.Error("Enter() = true after Drain, want false")
 		}
-		if err := w.Drain(t.Context()); err != nil || w.Len() != 0 {
+		if err := w.CloseAndWaitEmpty(t.Context()); err != nil || w.Len() != 0 {
 			t.Errorf("Drain() = %v, Len() = %d, want nil, 0", err, w.Len())
 		}
 	})
@@ -142,11 +146,11 @@ func TestWindowDrains(t *testing.T) {
 
 func TestWindowDrainIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w broker.Window
-		w.Enter()
+		var w broker.PublishWindow
+		w.BeginPublish()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := w.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 events not confirmed") {
+		if err := w.CloseAndWaitEmpty(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 events not confirmed") {
 			t.Errorf("Drain() = %v, want the deadline and how many were left", err)
 		}
 	})
@@ -171,10 +175,10 @@ func TestTLSFiles(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got, want := tc.tls.Enabled(), name != "Nothing"; got != want {
+			if got, want := tc.tls.IsEnabled(), name != "Nothing"; got != want {
 				t.Errorf("Enabled() = %v, want %v", got, want)
 			}
-			_, err := tc.tls.ClientConfig()
+			_, err := tc.tls.LoadClientConfig()
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("%s: Client() = %v, want an error with %q", tc.reason, err, tc.want)
 			}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// States of a Send. The side that moves it out of queued decides which outcome the caller may
+// States of a PendingSend. The side that moves it out of queued decides which outcome the caller may
 // report.
 const (
 	queued int32 = iota
@@ -14,33 +14,33 @@ const (
 	abandoned
 )
 
-// A Send is one event between the goroutine that publishes it and the one that owns the connection.
+// A PendingSend is one event between the goroutine that publishes it and the one that owns the connection.
 // It decides whether the event may have been sent when a caller gives up.
-type Send struct {
+type PendingSend struct {
 	state atomic.Int32
 	done  chan error
 }
 
-// NewSend returns a queued send.
-func NewSend() *Send { return &Send{done: make(chan error, 1)} }
+// NewPendingSend returns a queued send.
+func NewPendingSend() *PendingSend { return &PendingSend{done: make(chan error, 1)} }
 
-// Begin is called by the connection's goroutine just before it writes. It returns false if the
+// BeginUnlessAbandoned is called by the connection's goroutine just before it writes. It returns false if the
 // caller has given up, in which case nothing may be written.
-func (s *Send) Begin() bool { return s.state.CompareAndSwap(queued, sent) }
+func (s *PendingSend) BeginUnlessAbandoned() bool { return s.state.CompareAndSwap(queued, sent) }
 
-// Finish reports the outcome to the caller. It never blocks; only the first outcome of a send
+// ReportOutcome reports the outcome to the caller. It never blocks; only the first outcome of a send
 // counts.
-func (s *Send) Finish(outcome error) {
+func (s *PendingSend) ReportOutcome(outcome error) {
 	select {
 	case s.done <- outcome:
 	default:
 	}
 }
 
-// Wait waits for the outcome. If ctx ends first, the error shows whether the event may have been
+// AwaitOutcomeOrAbandon waits for the outcome. If ctx ends first, the error shows whether the event may have been
 // sent. Once closed is closed, queued sends are no longer accepted, and sends that have begun still
 // get an outcome.
-func (s *Send) Wait(ctx context.Context, closed <-chan struct{}) error {
+func (s *PendingSend) AwaitOutcomeOrAbandon(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case err := <-s.done:
 		return err
@@ -49,17 +49,17 @@ func (s *Send) Wait(ctx context.Context, closed <-chan struct{}) error {
 			return ErrNotReady
 		}
 	case <-ctx.Done():
-		return s.giveUp(ctx)
+		return s.abandonOrOutcomeUnknown(ctx)
 	}
 	select {
 	case err := <-s.done:
 		return err
 	case <-ctx.Done():
-		return s.giveUp(ctx)
+		return s.abandonOrOutcomeUnknown(ctx)
 	}
 }
 
-func (s *Send) giveUp(ctx context.Context) error {
+func (s *PendingSend) abandonOrOutcomeUnknown(ctx context.Context) error {
 	select {
 	case err := <-s.done: // an outcome that arrives at the same moment takes precedence
 		return err

@@ -34,7 +34,7 @@ func Parse(b []byte) (Event, error) {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return Event{}, fmt.Errorf("parse CloudEvent: %w", err)
 	}
-	data, err := w.eventData()
+	data, err := w.decodeData()
 	if err != nil {
 		return Event{}, fmt.Errorf("parse CloudEvent %q: %w", w.ID, err)
 	}
@@ -66,7 +66,7 @@ func Decode(contentType string, get func(name string) (string, bool), body []byt
 		return Parse(body)
 	case strings.HasPrefix(media, family):
 		return Event{}, fmt.Errorf("parse CloudEvent: the format %q is not supported, only %q is", contentType, ContentType)
-	case !isJSON(contentType):
+	case !isJSONContentType(contentType):
 		return Event{}, fmt.Errorf("parse CloudEvent: the content type %q is not JSON", contentType)
 	}
 	return FromAttributes(get, body)
@@ -80,7 +80,7 @@ func parseTimeAndValidate(e Event, version, timeText, dataContentType string) (E
 	if version != specVersion {
 		return fail("specversion is %q, want %q", version, specVersion)
 	}
-	if !isJSON(dataContentType) {
+	if !isJSONContentType(dataContentType) {
 		return fail("datacontenttype is %q, want %q", dataContentType, DataContentType)
 	}
 	if timeText != "" {
@@ -96,7 +96,7 @@ func parseTimeAndValidate(e Event, version, timeText, dataContentType string) (E
 	return e, nil
 }
 
-func (w *wire) eventData() ([]byte, error) {
+func (w *wire) decodeData() ([]byte, error) {
 	data := nilIfNull(w.Data)
 	if w.DataBase64 == nil {
 		return data, nil
@@ -119,9 +119,9 @@ func nilIfNull(data []byte) []byte {
 	return data
 }
 
-// isJSON reports whether data of this content type is JSON. A missing content type means JSON, as
+// isJSONContentType reports whether data of this content type is JSON. A missing content type means JSON, as
 // the specification requires for structured mode.
-func isJSON(contentType string) bool {
+func isJSONContentType(contentType string) bool {
 	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	media = strings.TrimSpace(media)
 	return media == "" || media == DataContentType || media == "text/json" || strings.HasSuffix(media, "+json")

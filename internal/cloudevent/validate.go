@@ -47,7 +47,7 @@ func (e *Event) Validate() error {
 		{"traceparent", e.TraceParent},
 		{"tracestate", e.TraceState},
 	} {
-		if !isText(a.value) {
+		if !isCloudEventsString(a.value) {
 			return fmt.Errorf("%s %q contains a character that CloudEvents does not allow", a.name, a.value)
 		}
 	}
@@ -63,9 +63,9 @@ func (e *Event) Validate() error {
 	return nil
 }
 
-// isText reports whether s is a string as CloudEvents defines it: Unicode
+// isCloudEventsString reports whether s is a string as CloudEvents defines it: Unicode
 // without control characters and noncharacters.
-func isText(s string) bool {
+func isCloudEventsString(s string) bool {
 	for i, r := range s {
 		switch {
 		case r < 0x20, r >= 0x7f && r <= 0x9f:

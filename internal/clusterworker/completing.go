@@ -226,7 +226,7 @@ func (c *outcomeWriter) logSyncFailure(ctx context.Context, o outcome) {
 	r, n := o.result, countFailuresWithThis(o.Claim)
 	level, log := slog.LevelDebug, c.log
 	if r.Spend && (n == 1 || n == v1.StuckAttempts) {
-		if omitted, ok := c.sampler.Allow(string(r.Class)); ok {
+		if omitted, ok := c.sampler.AllowLogLine(string(r.Class)); ok {
 			level = slog.LevelWarn
 			if omitted > 0 {
 				log = log.With("suppressed", omitted)

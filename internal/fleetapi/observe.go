@@ -31,7 +31,7 @@ const retryAfter = 2 * time.Second
 func (a *API) instrumentHandler(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		ctx := telemetry.Extract(r.Context(), r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))
+		ctx := telemetry.WithRemoteTraceContext(r.Context(), r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))
 		ctx, span := a.tracer.Start(ctx, method+" "+path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			attribute.String("http.route", path), attribute.String("http.request.method", r.Method)))
 		defer span.End()

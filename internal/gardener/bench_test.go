@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 )
@@ -13,10 +13,10 @@ import (
 // BenchmarkApply measures applies of sixteen concurrent callers to a real Gardener: new
 // Shoots, and the same ones again with a change.
 func BenchmarkApply(b *testing.B) {
-	bed := gardenbedtest.Bed(b)
+	bed := kubebedtest.Garden(b)
 	for _, seen := range []bool{false, true} {
 		b.Run(fmt.Sprintf("seen=%t", seen), func(b *testing.B) {
-			_, ns := gardenbedtest.Project(b)
+			_, ns := kubebedtest.GardenProject(b)
 			c, err := gardener.NewForConfig(bed.Config(), gardener.Config{Namespace: ns, QPS: 1e6, Burst: 1e6}, gardentest.Installation)
 			if err != nil {
 				b.Fatal(err)

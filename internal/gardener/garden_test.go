@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -51,9 +51,9 @@ func follow(t *testing.T, c *gardener.Client, version string, enough func(shoot.
 }
 
 func TestAShootGoesThroughItsLife(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	_, ns := gardenbedtest.Project(t)
-	g := gardenbedtest.Gardenlet(t, bed, gardenbed.GardenletOptions{Namespace: ns, Step: 20 * time.Millisecond})
+	bed := kubebedtest.Garden(t)
+	_, ns := kubebedtest.GardenProject(t)
+	g := kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{Namespace: ns, Step: 20 * time.Millisecond})
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	l, err := c.ListShoots(patient(t))
 	if err != nil {
@@ -94,8 +94,8 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 // TestAProviderConfigurationIsReplaced: provider configurations have no schema; a
 // removed key has to disappear.
 func TestAProviderConfigurationIsReplaced(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	_, ns := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	_, ns := kubebedtest.GardenProject(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	o := newOthers(t, bed.Config(), ns)
 	m := gardentest.NewManifest("a", 1)
@@ -135,8 +135,8 @@ func TestAnImageIsNoLongerWanted(t *testing.T) {
 // TestAPoolGoesThatSomebodyElseAppliesAPartOf: the remaining fields would be an
 // incomplete pool, which Gardener rejects.
 func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	_, ns := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	_, ns := kubebedtest.GardenProject(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	o := newOthers(t, bed.Config(), ns)
 	m := gardentest.NewManifest("a", 1)
@@ -162,8 +162,8 @@ func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
 }
 
 func TestADeletionWaitsForSomebodyElse(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	project, ns := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	project, ns := kubebedtest.GardenProject(t)
 	d, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -197,8 +197,8 @@ func TestADeletionWaitsForSomebodyElse(t *testing.T) {
 }
 
 func TestRights(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	_, ns := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	_, ns := kubebedtest.GardenProject(t)
 	path, err := bed.Kubeconfig("worker-" + ns)
 	if err != nil {
 		t.Fatal(err)
@@ -297,8 +297,8 @@ func awaitRights(t *testing.T, c *gardener.Client) {
 }
 
 func TestCheckFindsWhatIsMissing(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	_, ns := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	_, ns := kubebedtest.GardenProject(t)
 	fine := map[string]gardener.Level{"API core.gardener.cloud/v1beta1": gardener.Fine, "namespace " + ns: gardener.Fine}
 	for _, verb := range []string{"get", "create", "patch", "delete", "list", "watch"} {
 		fine["permission to "+verb+" shoots"] = gardener.Fine
@@ -325,8 +325,8 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 }
 
 func TestGardenerIsAwayForAWhile(t *testing.T) {
-	bed := gardenbedtest.Bed(t)
-	_, ns := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	_, ns := kubebedtest.GardenProject(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	l, err := c.ListShoots(patient(t))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
@@ -25,8 +25,8 @@ type others struct {
 
 func open(t *testing.T) *gardentest.Bed {
 	t.Helper()
-	bed := gardenbedtest.Bed(t)
-	project, namespace := gardenbedtest.Project(t)
+	bed := kubebedtest.Garden(t)
+	project, namespace := kubebedtest.GardenProject(t)
 	o := newOthers(t, bed.Config(), namespace)
 	return &gardentest.Bed{
 		Garden: newClient(t, bed.Config(), gardener.Config{Namespace: namespace}), Project: project,

@@ -19,10 +19,10 @@ type Address struct {
 	Flag string
 }
 
-// CheckFree returns one error for all addresses on which another process listens, with the flags
+// CheckAddressesFree returns one error for all addresses on which another process listens, with the flags
 // that change them. It listens on each for a moment. It ignores addresses that fail for another
 // reason, which New reports.
-func CheckFree(ctx context.Context, addresses ...Address) error {
+func CheckAddressesFree(ctx context.Context, addresses ...Address) error {
 	var taken []string
 	at := map[string]int{} // in taken
 	for _, a := range addresses {

@@ -30,13 +30,13 @@ func TestCheckFree(t *testing.T) {
 		{Name: "health", Addr: two, Flag: "--c"},
 		{Name: "metrics", Addr: two, Flag: "--d"},
 	}
-	err := httpserver.CheckFree(t.Context(), addresses...)
+	err := httpserver.CheckAddressesFree(t.Context(), addresses...)
 	want := "address already in use: stop the other process, or set another address with the flag in brackets:\n  " +
 		one + ": fleet API (--a)\n  " + two + ": health (--c), metrics (--d)"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if err := httpserver.CheckFree(t.Context(), addresses[1], addresses[1]); err != nil {
+	if err := httpserver.CheckAddressesFree(t.Context(), addresses[1], addresses[1]); err != nil {
 		t.Errorf("a free address: %v", err)
 	}
 	listen(free)

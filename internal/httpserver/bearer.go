@@ -28,8 +28,8 @@ type TokenHash [sha256.Size]byte
 // HashToken returns the hash of a token.
 func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
 
-// hashToken returns the hash of a token, or why it is invalid.
-func (t BearerToken[Owner]) hashToken() (TokenHash, error) {
+// validateAndHash returns the hash of a token, or why it is invalid.
+func (t BearerToken[Owner]) validateAndHash() (TokenHash, error) {
 	switch {
 	case (t.Plain == "") == (t.SHA256 == ""):
 		return TokenHash{}, errors.New("must have exactly one of token and sha256")
@@ -47,13 +47,13 @@ func (t BearerToken[Owner]) hashToken() (TokenHash, error) {
 	return TokenHash(raw), nil
 }
 
-// hashTokens returns the tokens in the form that lookups use. An error identifies the invalid token
+// validateAndHashTokens returns the tokens in the form that lookups use. An error identifies the invalid token
 // by its position and its subject.
-func hashTokens[Owner any](tokens []BearerToken[Owner]) ([]knownToken[Owner], error) {
+func validateAndHashTokens[Owner any](tokens []BearerToken[Owner]) ([]knownToken[Owner], error) {
 	out := make([]knownToken[Owner], 0, len(tokens))
 	taken := make(map[TokenHash]bool, len(tokens))
 	for i, t := range tokens {
-		hash, err := t.hashToken()
+		hash, err := t.validateAndHash()
 		if err == nil && taken[hash] {
 			err = errors.New("the token is listed twice")
 		}

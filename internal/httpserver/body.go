@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// limitBodyTime limits how long a request's body may take to arrive: net/http limits only the header,
+// limitBodyReadTime limits how long a request's body may take to arrive: net/http limits only the header,
 // unless it limits the handler too. Reading for longer returns os.ErrDeadlineExceeded.
-func limitBodyTime(next http.Handler, limit time.Duration) http.Handler {
+func limitBodyReadTime(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody {
 			// Every connection of a server supports deadlines, so this does not fail.
@@ -33,7 +33,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // as in limitBodyTime
+		_ = b.control.SetReadDeadline(time.Time{}) // as in limitBodyReadTime
 	}
 	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
 }

@@ -49,14 +49,14 @@ func serveHealthChecks(endpoint string, checks []HealthCheck) http.HandlerFunc {
 		var list strings.Builder
 		failed, warned := false, false
 		for _, c := range checks {
-			warning, err := c.runCheck()
+			warning, err := c.runRecoveringPanic()
 			switch {
 			case err != nil:
 				failed = true
-				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, joinLines(err.Error()))
+				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, joinLinesWithSemicolons(err.Error()))
 			case warning != "":
 				warned = true
-				fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, joinLines(warning))
+				fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, joinLinesWithSemicolons(warning))
 			default:
 				fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
 			}
@@ -77,8 +77,8 @@ func serveHealthChecks(endpoint string, checks []HealthCheck) http.HandlerFunc {
 	}
 }
 
-// runCheck returns the result of the check; a panic counts as a failure.
-func (c HealthCheck) runCheck() (warning string, err error) {
+// runRecoveringPanic returns the result of the check; a panic counts as a failure.
+func (c HealthCheck) runRecoveringPanic() (warning string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("check panicked: %v", p)
@@ -93,5 +93,5 @@ func (c HealthCheck) runCheck() (warning string, err error) {
 	return warning, err
 }
 
-// joinLines joins the lines of a text to keep it within the line of its check.
-func joinLines(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+// joinLinesWithSemicolons joins the lines of a text to keep it within the line of its check.
+func joinLinesWithSemicolons(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

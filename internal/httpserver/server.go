@@ -78,7 +78,7 @@ type Server struct {
 	log      *slog.Logger
 	bound    time.Duration
 	tls      bool
-	silent   silent
+	silent   silentConns
 	state    atomic.Int32 // fresh, serving or stopped
 }
 
@@ -92,14 +92,14 @@ const (
 // a random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
 // not called, Close must be.
 func Listen(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
-	s := &Server{log: log, bound: orDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
+	s := &Server{log: log, bound: positiveOrDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
 	s.http = &http.Server{
-		Handler:           limitBodyTime(h, orDefault(cfg.BodyTimeout, DefaultBodyTimeout)),
-		ReadHeaderTimeout: orDefault(cfg.ReadHeaderTimeout, DefaultReadHeaderTimeout),
-		WriteTimeout:      orDefault(cfg.WriteTimeout, DefaultWriteTimeout),
-		IdleTimeout:       orDefault(cfg.IdleTimeout, DefaultIdleTimeout),
-		MaxHeaderBytes:    orDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
-		ConnState:         s.silent.trackNewConn,
+		Handler:           limitBodyReadTime(h, positiveOrDefault(cfg.BodyTimeout, DefaultBodyTimeout)),
+		ReadHeaderTimeout: positiveOrDefault(cfg.ReadHeaderTimeout, DefaultReadHeaderTimeout),
+		WriteTimeout:      positiveOrDefault(cfg.WriteTimeout, DefaultWriteTimeout),
+		IdleTimeout:       positiveOrDefault(cfg.IdleTimeout, DefaultIdleTimeout),
+		MaxHeaderBytes:    positiveOrDefault(cfg.MaxHeaderBytes, DefaultMaxHeaderBytes),
+		ConnState:         s.silent.trackUntilFirstByte,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
@@ -122,7 +122,7 @@ func Listen(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (
 	return s, nil
 }
 
-func orDefault[T int | time.Duration](v, def T) T {
+func positiveOrDefault[T int | time.Duration](v, def T) T {
 	if v <= 0 {
 		return def
 	}
@@ -152,7 +152,7 @@ func (s *Server) Ready() error {
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	s.state.Store(serving)
-	go func() { served <- s.serveConns() }()
+	go func() { served <- s.serveUntilClosed() }()
 	select {
 	case err := <-served:
 		s.state.Store(stopped)
@@ -163,7 +163,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.state.Store(stopped)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.bound, errShutdownTimeout)
 	defer cancel()
-	defer time.AfterFunc(silentGrace, s.silent.closeAll).Stop()
+	defer time.AfterFunc(silentGrace, s.silent.closeSilentConns).Stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
 		s.log.WarnContext(ctx, "running requests aborted", "addr", s.Addr(), "after", s.bound)
@@ -176,7 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) serveConns() error {
+func (s *Server) serveUntilClosed() error {
 	if s.tls {
 		return s.http.ServeTLS(s.listener, "", "")
 	}

@@ -11,15 +11,15 @@ import (
 // would wait five seconds.
 const silentGrace = 500 * time.Millisecond
 
-// silent holds the connections without any data yet: clients and load balancers open some before
+// silentConns holds the connections without any data yet: clients and load balancers open some before
 // they need them.
-type silent struct {
+type silentConns struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 }
 
-// trackNewConn implements the server's ConnState.
-func (s *silent) trackNewConn(c net.Conn, state http.ConnState) {
+// trackUntilFirstByte implements the server's ConnState.
+func (s *silentConns) trackUntilFirstByte(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if state != http.StateNew {
@@ -32,8 +32,8 @@ func (s *silent) trackNewConn(c net.Conn, state http.ConnState) {
 	s.conns[c] = struct{}{}
 }
 
-// closeAll closes the current connections.
-func (s *silent) closeAll() {
+// closeSilentConns closes the current connections.
+func (s *silentConns) closeSilentConns() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

@@ -15,8 +15,8 @@ func newReloadingTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Con
 	if certFile == "" || keyFile == "" {
 		return nil, errors.New("serve TLS: certificate and key are both required, but only one file is set")
 	}
-	c := &certificate{certFile: certFile, keyFile: keyFile, log: log}
-	if err := c.loadFiles(); err != nil {
+	c := &reloadingCertificate{certFile: certFile, keyFile: keyFile, log: log}
+	if err := c.loadCertificateAndStamps(); err != nil {
 		return nil, err
 	}
 	return &tls.Config{
@@ -25,8 +25,8 @@ func newReloadingTLSConfig(certFile, keyFile string, log *slog.Logger) (*tls.Con
 	}, nil
 }
 
-// A certificate reloads when its two files change.
-type certificate struct {
+// A reloadingCertificate reloads when its two files change.
+type reloadingCertificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 
@@ -43,11 +43,11 @@ type stamp struct {
 
 // reloadIfChanged returns the certificate in the current files. While the files do not match, as
 // during a renewal, the last valid one stays.
-func (c *certificate) reloadIfChanged() *tls.Certificate {
+func (c *reloadingCertificate) reloadIfChanged() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fileStamps() != c.stamps {
-		if err := c.loadFiles(); err != nil {
+	if c.statFiles() != c.stamps {
+		if err := c.loadCertificateAndStamps(); err != nil {
 			c.log.Warn("certificate reload failed, using the last one", "err", err)
 		} else {
 			c.log.Info("certificate reloaded", "file", c.certFile)
@@ -56,7 +56,7 @@ func (c *certificate) reloadIfChanged() *tls.Certificate {
 	return c.cert
 }
 
-func (c *certificate) fileStamps() [2]stamp {
+func (c *reloadingCertificate) statFiles() [2]stamp {
 	var out [2]stamp
 	for i, name := range []string{c.certFile, c.keyFile} {
 		if info, err := os.Stat(name); err == nil {
@@ -66,10 +66,10 @@ func (c *certificate) fileStamps() [2]stamp {
 	return out
 }
 
-// loadFiles reads the files. It takes the stamps before it reads, so that a later call detects a
+// loadCertificateAndStamps reads the files. It takes the stamps before it reads, so that a later call detects a
 // concurrent change.
-func (c *certificate) loadFiles() error {
-	c.stamps = c.fileStamps()
+func (c *reloadingCertificate) loadCertificateAndStamps() error {
+	c.stamps = c.statFiles()
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
 		return fmt.Errorf("read certificate %q with key %q: %w", c.certFile, c.keyFile, err)

@@ -44,7 +44,7 @@ func OpenTokenFile[Owner any](path string, read TokenReader[Owner], log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
-	if f.tokens, err = f.loadTokens(); err != nil {
+	if f.tokens, err = f.readAndHashTokens(); err != nil {
 		return nil, err
 	}
 	f.seen = info
@@ -54,7 +54,7 @@ func OpenTokenFile[Owner any](path string, read TokenReader[Owner], log *slog.Lo
 // Lookup returns the owner of a token. It compares every known token, each in constant time.
 func (f *TokenFile[Owner]) Lookup(ctx context.Context, hash TokenHash) (owner Owner, ok bool) {
 	match := -1
-	tokens := f.currentTokens(ctx)
+	tokens := f.reloadTokensIfChanged(ctx)
 	for i := range tokens {
 		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], tokens[i].hash[:]), i, match)
 	}
@@ -64,8 +64,8 @@ func (f *TokenFile[Owner]) Lookup(ctx context.Context, hash TokenHash) (owner Ow
 	return tokens[match].owner, true
 }
 
-// currentTokens returns the tokens and reads the file again if it was written or replaced.
-func (f *TokenFile[Owner]) currentTokens(ctx context.Context) []knownToken[Owner] {
+// reloadTokensIfChanged returns the tokens and reads the file again if it was written or replaced.
+func (f *TokenFile[Owner]) reloadTokensIfChanged(ctx context.Context) []knownToken[Owner] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := os.Stat(f.path)
@@ -80,7 +80,7 @@ func (f *TokenFile[Owner]) currentTokens(ctx context.Context) []knownToken[Owner
 		return f.tokens
 	}
 	f.seen = info
-	tokens, err := f.loadTokens()
+	tokens, err := f.readAndHashTokens()
 	if err != nil {
 		f.log.ErrorContext(ctx, "token file unreadable, keeping the last tokens", "path", f.path, "err", err)
 		return f.tokens
@@ -90,12 +90,12 @@ func (f *TokenFile[Owner]) currentTokens(ctx context.Context) []knownToken[Owner
 	return f.tokens
 }
 
-func (f *TokenFile[Owner]) loadTokens() ([]knownToken[Owner], error) {
+func (f *TokenFile[Owner]) readAndHashTokens() ([]knownToken[Owner], error) {
 	tokens, err := f.read(f.path)
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
-	out, err := hashTokens(tokens)
+	out, err := validateAndHashTokens(tokens)
 	if err != nil {
 		return nil, fmt.Errorf("read token file %q: %w", f.path, err)
 	}

@@ -42,7 +42,7 @@ var errNoCluster = errors.New("no host cluster found: run in a pod, or set --kub
 // NewRESTConfig returns the REST config of the host cluster. It sends no request. userAgent
 // is the name of this process in the audit log.
 func NewRESTConfig(cfg Config, userAgent string) (*rest.Config, error) {
-	rc, err := cfg.findConfig()
+	rc, err := cfg.loadInClusterOrKubeconfig()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func NewRESTConfig(cfg Config, userAgent string) (*rest.Config, error) {
 	return rc, nil
 }
 
-func (c Config) findConfig() (*rest.Config, error) {
+func (c Config) loadInClusterOrKubeconfig() (*rest.Config, error) {
 	if c.Kubeconfig == "" && c.Context == "" {
 		rc, err := rest.InClusterConfig()
 		if err == nil {
@@ -67,7 +67,7 @@ func (c Config) findConfig() (*rest.Config, error) {
 			return nil, fmt.Errorf("read the pod's service account: %w", err)
 		}
 	}
-	rc, err := c.kubeconfigLoader().ClientConfig()
+	rc, err := c.newKubeconfigLoader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errNoCluster
 	}
@@ -77,8 +77,8 @@ func (c Config) findConfig() (*rest.Config, error) {
 	return rc, nil
 }
 
-// kubeconfigLoader returns a loader of the kubeconfig.
-func (c Config) kubeconfigLoader() clientcmd.ClientConfig {
+// newKubeconfigLoader returns a loader of the kubeconfig.
+func (c Config) newKubeconfigLoader() clientcmd.ClientConfig {
 	rules := &clientcmd.ClientConfigLoadingRules{}
 	switch files := filepath.SplitList(c.Kubeconfig); len(files) {
 	case 0:
@@ -91,11 +91,11 @@ func (c Config) kubeconfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
 }
 
-// Namespace returns the namespace of this process, unless configured otherwise: that of
-// POD_NAMESPACE, of the pod's service account, or of the kubeconfig's context. env
-// looks up variables.
-func (c Config) Namespace(env func(string) (string, bool)) (string, error) {
-	if ns, _ := env("POD_NAMESPACE"); ns != "" {
+// FindOwnNamespace returns the namespace of this process, unless configured otherwise: that of
+// POD_NAMESPACE, of the pod's service account, or of the kubeconfig's context.
+// lookupEnv looks up variables of the environment.
+func (c Config) FindOwnNamespace(lookupEnv func(string) (string, bool)) (string, error) {
+	if ns, _ := lookupEnv("POD_NAMESPACE"); ns != "" {
 		return ns, nil
 	}
 	if text, err := os.ReadFile(serviceAccountNamespace); err == nil {
@@ -103,7 +103,7 @@ func (c Config) Namespace(env func(string) (string, bool)) (string, error) {
 			return ns, nil
 		}
 	}
-	ns, _, err := c.kubeconfigLoader().Namespace()
+	ns, _, err := c.newKubeconfigLoader().Namespace()
 	if err != nil && !clientcmd.IsEmptyConfig(err) {
 		return "", fmt.Errorf("read kubeconfig: %w", err)
 	}

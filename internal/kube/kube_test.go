@@ -73,19 +73,19 @@ func TestConnect(t *testing.T) {
 func TestNamespace(t *testing.T) {
 	file := write(t, kubeconfig)
 	for env, want := range map[string]string{"of-the-pod": "of-the-pod", "": "of-the-context"} {
-		ns, err := kube.Config{Kubeconfig: file}.Namespace(func(name string) (string, bool) { return env, name == "POD_NAMESPACE" })
+		ns, err := kube.Config{Kubeconfig: file}.FindOwnNamespace(func(name string) (string, bool) { return env, name == "POD_NAMESPACE" })
 		if err != nil || ns != want {
 			t.Errorf("got %q and %v, want %q", ns, err, want)
 		}
 	}
-	if ns, err := (kube.Config{Kubeconfig: filepath.Join(t.TempDir(), "none")}).Namespace(func(string) (string, bool) { return "", false }); err == nil {
+	if ns, err := (kube.Config{Kubeconfig: filepath.Join(t.TempDir(), "none")}).FindOwnNamespace(func(string) (string, bool) { return "", false }); err == nil {
 		t.Errorf("got %q of a kubeconfig that is not there", ns)
 	}
 }
 
 // TestMetrics covers that metrics of other registries are omitted.
 func TestMetrics(t *testing.T) {
-	families, err := kube.Metrics().Gather()
+	families, err := kube.LibraryMetricsGatherer().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestPatient(t *testing.T) {
 		answers := []error{down, down, down, nil, refusal}
 		var noted int
 		var log logtest.Buffer
-		lw := kube.RetryListWatch(&cache.ListWatch{
+		lw := kube.NewRetryingListWatcher(&cache.ListWatch{
 			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				err := answers[0]
 				answers = answers[1:]

@@ -19,7 +19,7 @@ func TestLoggerIsQuiet(t *testing.T) {
 		slog.LevelDebug: {"started", "broken"},
 	} {
 		var out logtest.Buffer
-		log := kube.Logger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))).WithName("library").WithValues("k", "v")
+		log := kube.NewLibraryLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))).WithName("library").WithValues("k", "v")
 		log.Info("started")
 		log.Error(errors.New("why"), "broken")
 		for _, msg := range []string{"started", "broken"} {

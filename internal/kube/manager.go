@@ -57,10 +57,10 @@ type Leader struct {
 	Lease time.Duration
 }
 
-// whileNothingAnswers is how long a controller waits for its first list: practically
+// unlimitedSyncTimeout is how long a controller waits for its first list: practically
 // without limit. A waiting process reports that it is not ready; ending it would not
 // help.
-const whileNothingAnswers = 10 * 365 * 24 * time.Hour
+const unlimitedSyncTimeout = 10 * 365 * 24 * time.Hour
 
 // NewManager returns a manager without listeners: the process serves metrics and
 // health. It sends no request before it runs.
@@ -70,8 +70,8 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	yes, forever := true, time.Duration(-1)
 	options := manager.Options{
 		Scheme: o.Scheme,
-		Cache:  o.patientCacheOptions(),
-		Logger: Logger(o.Log),
+		Cache:  o.newRetryingCacheOptions(),
+		Logger: NewLibraryLogger(o.Log),
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 			return newRESTMapper(o.Namespaced, o.ClusterScoped), nil
 		},
@@ -82,15 +82,15 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		BaseContext:             func() context.Context { return base },
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			c, err := cache.New(cfg, o)
-			return yielding{c, base}, err
+			return abandonableCache{c, base}, err
 		},
 		Controller: config.Controller{
 			SkipNameValidation: &yes, // for several managers in a process
-			CacheSyncTimeout:   whileNothingAnswers,
+			CacheSyncTimeout:   unlimitedSyncTimeout,
 		},
 	}
 	var m manager.Manager
-	err := o.Leader.configureElection(cfg, &options)
+	err := o.Leader.enableLeaderElection(cfg, &options)
 	if err == nil {
 		m, err = manager.New(cfg, options)
 	}
@@ -98,19 +98,19 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		giveUp()
 		return nil, fmt.Errorf("create controller manager: %w", err)
 	}
-	return &Manager{Manager: m, base: base, giveUp: giveUp, log: o.Log, turn: options.LeaderElectionResourceLockInterface}, nil
+	return &Manager{Manager: m, base: base, giveUp: giveUp, log: o.Log, electionLock: options.LeaderElectionResourceLockInterface}, nil
 }
 
-// A yielding cache counts as filled once the manager gives up: a starting manager waits
+// A abandonableCache cache counts as filled once the manager gives up: a starting manager waits
 // for its cache until then, and for nothing else.
-type yielding struct {
+type abandonableCache struct {
 	cache.Cache
 
 	base context.Context //nolint:containedctx // of all that the manager runs
 }
 
 // WaitForCacheSync waits until the cache is filled or the manager gives up.
-func (y yielding) WaitForCacheSync(ctx context.Context) bool {
+func (y abandonableCache) WaitForCacheSync(ctx context.Context) bool {
 	return y.Cache.WaitForCacheSync(ctx) || y.base.Err() != nil
 }
 
@@ -121,8 +121,8 @@ type Manager struct {
 	base   context.Context //nolint:containedctx // of all that it runs
 	giveUp context.CancelFunc
 
-	log  *slog.Logger
-	turn resourcelock.Interface // nil without leader election
+	log          *slog.Logger
+	electionLock resourcelock.Interface // nil without leader election
 }
 
 // Start runs the manager until ctx ends. It then stops in order. A manager whose cache
@@ -141,20 +141,20 @@ func (m *Manager) Start(ctx context.Context) error {
 	})
 	defer stop()
 	var leads atomic.Bool
-	waiting.Go(func() { leads.Store(m.waitForLeadership(ctx)) })
+	waiting.Go(func() { leads.Store(m.awaitAndLogLeadership(ctx)) })
 	err := m.Manager.Start(ctx)
 	m.giveUp()
 	waiting.Wait()
 	if leads.Load() {
-		m.log.InfoContext(ctx, "leader election lost", "lease", m.turn.Describe(), "holder", m.turn.Identity())
+		m.log.InfoContext(ctx, "leader election lost", "lease", m.electionLock.Describe(), "holder", m.electionLock.Identity())
 	}
 	return err
 }
 
-// waitForLeadership waits until this replica is the leader, and logs that, which
+// awaitAndLogLeadership waits until this replica is the leader, and logs that, which
 // otherwise only the Lease shows. It reports whether the replica became the leader.
-func (m *Manager) waitForLeadership(ctx context.Context) (elected bool) {
-	if m.turn == nil {
+func (m *Manager) awaitAndLogLeadership(ctx context.Context) (elected bool) {
+	if m.electionLock == nil {
 		return false
 	}
 	select {
@@ -162,16 +162,16 @@ func (m *Manager) waitForLeadership(ctx context.Context) (elected bool) {
 		return false
 	case <-m.Elected():
 	}
-	m.log.InfoContext(ctx, "leader election won", "lease", m.turn.Describe(), "holder", m.turn.Identity())
+	m.log.InfoContext(ctx, "leader election won", "lease", m.electionLock.Describe(), "holder", m.electionLock.Identity())
 	return true
 }
 
-// patientCacheOptions returns the options of a cache that waits for an unavailable host
+// newRetryingCacheOptions returns the options of a cache that waits for an unavailable host
 // cluster.
-func (o Options) patientCacheOptions() cache.Options {
+func (o Options) newRetryingCacheOptions() cache.Options {
 	c := o.Cache
 	c.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		return toolscache.NewSharedIndexInformer(RetryListWatch(lw, o.Log, o.OnTrouble), example, resync, by)
+		return toolscache.NewSharedIndexInformer(NewRetryingListWatcher(lw, o.Log, o.OnTrouble), example, resync, by)
 	}
 	if o.OnTrouble != nil {
 		c.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
@@ -182,25 +182,25 @@ func (o Options) patientCacheOptions() cache.Options {
 	return c
 }
 
-// configureElection configures the leader election, if it is in use, and the release of
+// enableLeaderElection configures the leader election, if it is in use, and the release of
 // the Lease on shutdown.
-func (l Leader) configureElection(cfg *rest.Config, o *manager.Options) error {
+func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options) error {
 	if l.Name == "" {
 		return nil
 	}
 	lease := cmp.Or(l.Lease, 15*time.Second)
 	renew, retry := lease*2/3, lease*2/15 // the same proportions as in Kubernetes' own controllers
-	o.LeaderElection = true
-	o.LeaderElectionID, o.LeaderElectionNamespace = l.Name, l.Namespace
-	o.LeaderElectionReleaseOnCancel = true
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &lease, &renew, &retry
+	options.LeaderElection = true
+	options.LeaderElectionID, options.LeaderElectionNamespace = l.Name, l.Namespace
+	options.LeaderElectionReleaseOnCancel = true
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &lease, &renew, &retry
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name this replica: %w", err)
 	}
 	// There is no event recorder: it would require permissions on an API group that
 	// nothing else here uses.
-	o.LeaderElectionResourceLockInterface, err = resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
+	options.LeaderElectionResourceLockInterface, err = resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, cfg, renew)
 	return err
 }
@@ -222,7 +222,7 @@ func newRESTMapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RES
 	return m
 }
 
-// Part returns a manager as a part of a process. ready returns why it is not ready.
-func Part(name string, m *Manager, ready func() error) lifecycle.Part {
+// NewManagerPart returns a manager as a part of a process. ready returns why it is not ready.
+func NewManagerPart(name string, m *Manager, ready func() error) lifecycle.Part {
 	return lifecycle.Part{Name: name, Run: m.Start, Ready: ready}
 }

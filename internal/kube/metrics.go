@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Metrics returns the metrics of controller-runtime and its client from their separate
+// LibraryMetricsGatherer returns the metrics of controller-runtime and its client from their separate
 // registry. It omits those of the Go runtime and the process, which the registry of the
 // process has as well.
-func Metrics() prometheus.Gatherer {
+func LibraryMetricsGatherer() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := metrics.Registry.Gather()
 		var own []*dto.MetricFamily

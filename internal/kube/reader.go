@@ -26,11 +26,11 @@ import (
 // one, and other known kinds object by object from the API server. Create it with
 // NewCachedReader and run its part once.
 type Reader struct {
-	cache   cache.Cache
-	live    client.Client
-	kept    []client.Object
-	scheme  *runtime.Scheme
-	trouble atomic.Pointer[error] // last error of a list or watch
+	cache       cache.Cache
+	live        client.Client
+	cachedKinds []client.Object
+	scheme      *runtime.Scheme
+	trouble     atomic.Pointer[error] // last error of a list or watch
 }
 
 // requestTimeout limits one request to the API server.
@@ -53,11 +53,11 @@ func NewCachedReader(cfg *rest.Config, o Options) (*Reader, error) {
 			told(err)
 		}
 	}
-	options := o.patientCacheOptions()
+	options := o.newRetryingCacheOptions()
 	options.Scheme = o.Scheme
 	options.Mapper = newRESTMapper(o.Namespaced, o.ClusterScoped)
 	options.ReaderFailOnMissingInformer = true
-	r.kept = slices.SortedFunc(maps.Keys(options.ByObject), func(a, b client.Object) int {
+	r.cachedKinds = slices.SortedFunc(maps.Keys(options.ByObject), func(a, b client.Object) int {
 		return strings.Compare(reflect.TypeOf(a).String(), reflect.TypeOf(b).String())
 	})
 	var err error
@@ -73,7 +73,7 @@ func NewCachedReader(cfg *rest.Config, o Options) (*Reader, error) {
 // Get reads one object. For a cached kind, except as metadata only, it waits until the
 // kind has been listed.
 func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if slices.ContainsFunc(r.kept, func(k client.Object) bool { return reflect.TypeOf(k) == reflect.TypeOf(o) }) {
+	if slices.ContainsFunc(r.cachedKinds, func(k client.Object) bool { return reflect.TypeOf(k) == reflect.TypeOf(o) }) {
 		return r.cache.Get(ctx, key, o, opts...)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
@@ -86,24 +86,24 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return r.cache.List(ctx, list, opts...)
 }
 
-// Part returns the part that keeps the cache up to date. The handlers are called for
+// NewPart returns the part that keeps the cache up to date. The handlers are called for
 // each object of their kinds that is added, changed or deleted.
-func (r *Reader) Part(name string, handlers ...Handler) lifecycle.Part {
-	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runReader(ctx, handlers) }}
+func (r *Reader) NewPart(name string, handlers ...ChangeHandler) lifecycle.Part {
+	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runCacheWithHandlers(ctx, handlers) }}
 }
 
-// A Handler handles changes of the objects of a kind.
-type Handler struct {
-	Kind client.Object
-	Do   func(o client.Object, gone bool)
+// A ChangeHandler handles changes of the objects of a kind.
+type ChangeHandler struct {
+	Kind     client.Object
+	OnChange func(o client.Object, gone bool)
 }
 
-func (r *Reader) runReader(ctx context.Context, handlers []Handler) error {
+func (r *Reader) runCacheWithHandlers(ctx context.Context, handlers []ChangeHandler) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cache.Start(ctx) }()
-	err := r.startInformers(ctx, handlers)
+	err := r.startInformersWithHandlers(ctx, handlers)
 	if err == nil {
 		<-ctx.Done()
 	} else if ctx.Err() != nil {
@@ -113,17 +113,17 @@ func (r *Reader) runReader(ctx context.Context, handlers []Handler) error {
 	return errors.Join(err, <-ended)
 }
 
-func (r *Reader) startInformers(ctx context.Context, handlers []Handler) error {
+func (r *Reader) startInformersWithHandlers(ctx context.Context, handlers []ChangeHandler) error {
 	for _, h := range handlers {
 		informer, err := r.cache.GetInformer(ctx, h.Kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", h.Kind, err)
 		}
-		if _, err := informer.AddEventHandler(h.newEventHandler()); err != nil {
+		if _, err := informer.AddEventHandler(h.toInformerHandler()); err != nil {
 			return fmt.Errorf("watch %T: %w", h.Kind, err)
 		}
 	}
-	for _, kind := range r.kept {
+	for _, kind := range r.cachedKinds {
 		if _, err := r.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("list %T: %w", kind, err)
 		}
@@ -131,13 +131,13 @@ func (r *Reader) startInformers(ctx context.Context, handlers []Handler) error {
 	return nil
 }
 
-func (h Handler) newEventHandler() toolscache.ResourceEventHandler {
+func (h ChangeHandler) toInformerHandler() toolscache.ResourceEventHandler {
 	do := func(o any, gone bool) {
 		if last, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
 			o = last.Obj
 		}
 		if object, ok := o.(client.Object); ok {
-			h.Do(object, gone)
+			h.OnChange(object, gone)
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
@@ -152,7 +152,7 @@ func (r *Reader) Ready() error {
 	// With an ended context, the informer is returned without a wait.
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, kind := range r.kept {
+	for _, kind := range r.cachedKinds {
 		informer, err := r.cache.GetInformer(over, kind, cache.BlockUntilSynced(false))
 		if err == nil && informer.HasSynced() {
 			continue

@@ -17,16 +17,16 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// outagePolicy returns the backoff while a Kubernetes API does not answer. A reflector
+// outageBackoff returns the backoff while a Kubernetes API does not answer. A reflector
 // by default would wait up to a minute after its return.
-func outagePolicy() backoff.Policy {
+func outageBackoff() backoff.Policy {
 	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 3 * time.Second}
 }
 
-// RetryListWatch returns a lister and watcher that retries until the API server answers, where
+// NewRetryingListWatcher returns a lister and watcher that retries until the API server answers, where
 // lw would return an error. A refusal of the API server is an error at once. onRetry is
 // called with each error that is retried; it may be nil.
-func RetryListWatch(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
+func NewRetryingListWatcher(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
 	if onRetry == nil {
 		onRetry = func(error) {}
 	}
@@ -59,31 +59,31 @@ func (p *retryingListWatcher) Watch(o metav1.ListOptions) (watch.Interface, erro
 
 // ListWithContext lists with retries.
 func (p *retryingListWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return retryUntilAnswer(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
+	return retryUntilServerAnswers(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
 }
 
 // WatchWithContext starts a watch with retries.
 func (p *retryingListWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return retryUntilAnswer(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
+	return retryUntilServerAnswers(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
 }
 
-// retryUntilAnswer calls ask until the API server answers.
-func retryUntilAnswer[T any](ctx context.Context, p *retryingListWatcher, ask func() (T, error)) (T, error) {
+// retryUntilServerAnswers calls request until the API server answers.
+func retryUntilServerAnswers[T any](ctx context.Context, lw *retryingListWatcher, request func() (T, error)) (T, error) {
 	for attempt := 0; ; attempt++ {
-		answer, err := ask()
+		answer, err := request()
 		var refusal apierrors.APIStatus
 		refused := errors.As(err, &refusal)
 		if err == nil || refused || ctx.Err() != nil {
-			if p.silent.CompareAndSwap(true, false) && ctx.Err() == nil {
-				p.log.InfoContext(ctx, "connection to the Kubernetes API restored")
+			if lw.silent.CompareAndSwap(true, false) && ctx.Err() == nil {
+				lw.log.InfoContext(ctx, "connection to the Kubernetes API restored")
 			}
 			return answer, err
 		}
-		if p.silent.CompareAndSwap(false, true) {
-			p.log.WarnContext(ctx, "connection to the Kubernetes API failed, retrying", "err", err)
+		if lw.silent.CompareAndSwap(false, true) {
+			lw.log.WarnContext(ctx, "connection to the Kubernetes API failed, retrying", "err", err)
 		}
-		p.note(err)
-		if backoff.Sleep(ctx, outagePolicy().Delay(attempt)) != nil {
+		lw.note(err)
+		if backoff.Sleep(ctx, outageBackoff().Delay(attempt)) != nil {
 			return answer, err
 		}
 	}

@@ -83,7 +83,7 @@ func New(reqs ...Requirement) (Selector, error) {
 		if _, err := labels.NewRequirement(r.Key, r.Op.upstreamOperator(), r.Values); err != nil {
 			return Selector{}, fmt.Errorf("select by label %q: %w", r.Key, err)
 		}
-		list = append(list, r.canonical())
+		list = append(list, r.toCanonical())
 	}
 	slices.SortFunc(list, compareRequirements)
 	return Selector{reqs: slices.CompactFunc(list, equalRequirements)}, nil
@@ -113,7 +113,7 @@ func Parse(s string) (Selector, error) {
 	}
 	parsed, err := labels.ParseToRequirements(s)
 	if err != nil {
-		column, cause := locateError(s, err)
+		column, cause := locateParseError(s, err)
 		return Selector{}, fmt.Errorf("parse selector %q: column %d: %w", s, column, cause)
 	}
 	reqs := make([]Requirement, 0, len(parsed))
@@ -187,8 +187,8 @@ func matchesRequirement(r *Requirement, l Labels) bool {
 	return false
 }
 
-// canonical sorts the values, and converts a set of one to an equality.
-func (r Requirement) canonical() Requirement {
+// toCanonical sorts the values, and converts a set of one to an equality.
+func (r Requirement) toCanonical() Requirement {
 	r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
 	if len(r.Values) == 1 {
 		switch r.Op {
@@ -242,9 +242,9 @@ func operatorFromUpstream(o selection.Operator) (op Op, supported bool) {
 	return "", false
 }
 
-// locateError finds the requirement in s that the parser rejected. The parser does not report it,
-// so locateError tries the requirements one by one.
-func locateError(s string, err error) (column int, cause error) {
+// locateParseError finds the requirement in s that the parser rejected. The parser does not report it,
+// so locateParseError tries the requirements one by one.
+func locateParseError(s string, err error) (column int, cause error) {
 	start, depth := 0, 0
 	for i := 0; i <= len(s); i++ {
 		switch {
@@ -260,15 +260,15 @@ func locateError(s string, err error) (column int, cause error) {
 				return column, errors.New("a requirement is missing")
 			}
 			if _, err := labels.ParseToRequirements(text); err != nil {
-				return column, trimPrefix(err)
+				return column, trimErrorPrefix(err)
 			}
 			start = i + 1
 		}
 	}
-	return 1, trimPrefix(err)
+	return 1, trimErrorPrefix(err)
 }
 
-// trimPrefix removes the prefix of the parser's errors.
-func trimPrefix(err error) error {
+// trimErrorPrefix removes the prefix of the parser's errors.
+func trimErrorPrefix(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "unable to parse requirement: "))
 }

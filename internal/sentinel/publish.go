@@ -153,7 +153,7 @@ func (p *eventPublisher) buildEvent(ctx context.Context, j *job) (*cloudevent.Ev
 	e := &cloudevent.Event{
 		ID: j.eventID, Source: Source, Type: p.eventType, Subject: j.id, Time: time.Now().UTC(), Data: data,
 	}
-	e.TraceParent, e.TraceState = telemetry.Inject(ctx)
+	e.TraceParent, e.TraceState = telemetry.FormatTraceContext(ctx)
 	return e, nil
 }
 

@@ -92,7 +92,7 @@ func newReporter(log *slog.Logger, m *metrics, limit int) *reporter {
 
 // warnSampled logs a warning through the sampler, which limits repeated warnings of one kind.
 func (r *reporter) warnSampled(kind string, logLine func(*slog.Logger)) {
-	omitted, ok := r.sampler.Allow(kind)
+	omitted, ok := r.sampler.AllowLogLine(kind)
 	if !ok {
 		return
 	}

@@ -28,7 +28,7 @@ func (l *loader) readFile(root reflect.Value) error {
 	data := l.src.FileData
 	if data == nil && l.src.File != "" {
 		var err error
-		if data, err = readLimited(l.src.File); err != nil {
+		if data, err = readFileUpToLimit(l.src.File); err != nil {
 			return fmt.Errorf("read configuration file: %w", err)
 		}
 	}
@@ -91,7 +91,7 @@ func moveYAMLLineToFront(err error) error {
 // decodeNode decodes a node into v. It records the position of the value under path.
 func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
-	if !l.enterNode(at, path) {
+	if !l.enterNodeWithinLimits(at, path) {
 		return
 	}
 	defer l.leaveNode()
@@ -101,12 +101,12 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 	switch {
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null":
 		if s.kind == scalar {
-			l.failAt(at, path, "has no value; set one or remove the key")
+			l.addProblemAt(at, path, "has no value; set one or remove the key")
 		}
 	case s.kind == scalar && n.Kind == yaml.ScalarNode:
 		l.decodeScalar(n, s, v, path)
 	case s.kind == tree:
-		v.Set(reflect.ValueOf(Tree{l.decodeTree(n, path)}))
+		v.Set(reflect.ValueOf(Tree{l.decodeUntypedTree(n, path)}))
 	case s.kind == section && n.Kind == yaml.MappingNode:
 		l.decodeSection(n, s, v, path)
 	case s.kind == list && n.Kind == yaml.SequenceNode:
@@ -114,20 +114,20 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 	case s.kind == mapping && n.Kind == yaml.MappingNode:
 		l.decodeMapping(n, s, v, path)
 	case s.kind == ordered && n.Kind == yaml.MappingNode:
-		v.Set(reflect.ValueOf(l.decodeOrdered(n, path)))
+		v.Set(reflect.ValueOf(l.decodeOrderedMap(n, path)))
 	default:
-		l.failAt(at, path, "must be %s, not %s", s.describeSyntax(), describeNode(n))
+		l.addProblemAt(at, path, "must be %s, not %s", s.describeExpectedSyntax(), describeNodeKind(n))
 	}
 }
 
-// enterNode records the position of a value, and reports whether it is within the limits. If it is,
+// enterNodeWithinLimits records the position of a value, and reports whether it is within the limits. If it is,
 // leave must follow.
-func (l *loader) enterNode(at place, path string) (entered bool) {
+func (l *loader) enterNodeWithinLimits(at place, path string) (entered bool) {
 	if l.nodes++; l.nodes > maxNodes {
 		return false
 	}
 	if l.depth == maxDepth {
-		l.failAt(at, path, "is nested more than %d levels deep", maxDepth)
+		l.addProblemAt(at, path, "is nested more than %d levels deep", maxDepth)
 		return false
 	}
 	l.depth++
@@ -142,25 +142,25 @@ func (l *loader) leaveNode() { l.depth-- }
 func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	at := l.places[path]
 	tag := n.ShortTag()
-	name := s.typeName()
+	name := s.documentedTypeName()
 	switch {
 	case name == "boolean" && tag != "!!bool",
 		name == "integer" && tag != "!!int",
 		name == "number" && tag != "!!int" && tag != "!!float":
-		l.failAt(at, path, "must be %s, not %s", s.describeSyntax(), describeNode(n))
+		l.addProblemAt(at, path, "must be %s, not %s", s.describeExpectedSyntax(), describeNodeKind(n))
 		return
 	case n.Style&yaml.TaggedStyle != 0 && tag != "!!str":
-		l.failAt(at, path, "has the tag %s, which is not supported", tag)
+		l.addProblemAt(at, path, "has the tag %s, which is not supported", tag)
 		return
 	}
-	if err := setScalar(s, v, n.Value); err != nil {
-		l.failAt(at, path, "%w", err)
+	if err := setScalarFromText(s, v, n.Value); err != nil {
+		l.addProblemAt(at, path, "%w", err)
 	}
 }
 
 func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	given := map[*field]*yaml.Node{}
-	l.eachValidKey(n, path, func(kn, vn *yaml.Node) {
+	l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
 		f := s.findField(kn.Value)
 		if f == nil {
 			l.addUnknownKeyProblem(kn, s, path)
@@ -169,7 +169,7 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 		at := place{kn.Line, kn.Column}
 		key := joinPath(path, f.key)
 		if other := given[f]; other != nil {
-			l.failAt(at, key, "is set here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
+			l.addProblemAt(at, key, "is set here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
 			return
 		}
 		given[f] = kn
@@ -189,20 +189,20 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 // the configuration file.
 func (l *loader) decodeFromNamedFile(n *yaml.Node, f *field, v reflect.Value, path string) {
 	at := place{n.Line, n.Column}
-	if !l.enterNode(at, path) {
+	if !l.enterNodeWithinLimits(at, path) {
 		return
 	}
 	defer l.leaveNode()
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
-		l.failAt(at, path, "must have a file path as %q, not %s", f.fileKey, describeNode(n))
+		l.addProblemAt(at, path, "must have a file path as %q, not %s", f.fileKey, describeNodeKind(n))
 		return
 	}
 	name := n.Value
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(l.src.File), name)
 	}
-	if err := setFromFile(f.shape, v, name); err != nil {
-		l.failAt(at, path, "cannot be read: %w", err)
+	if err := setValueFromFile(f.shape, v, name); err != nil {
+		l.addProblemAt(at, path, "cannot be read: %w", err)
 	}
 }
 
@@ -217,7 +217,7 @@ func (l *loader) decodeList(n *yaml.Node, s *shape, v reflect.Value, path string
 
 func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	out := reflect.MakeMapWithSize(s.typ, len(n.Content)/2)
-	l.eachValidKey(n, path, func(kn, vn *yaml.Node) {
+	l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
 		ev := reflect.New(s.elem.typ).Elem()
 		setDefaults(s.elem, ev)
 		l.decodeNode(vn, s.elem, ev, path+"["+kn.Value+"]")
@@ -226,12 +226,12 @@ func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path str
 	v.Set(out)
 }
 
-func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
+func (l *loader) decodeOrderedMap(n *yaml.Node, path string) OrderedMap {
 	out := make(OrderedMap, 0, len(n.Content)/2)
-	l.eachValidKey(n, path, func(kn, vn *yaml.Node) {
+	l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
 		key := joinPath(path, kn.Value)
 		e := MapEntry{Key: kn.Value, Line: vn.Line, Column: vn.Column}
-		if !l.enterNode(place{vn.Line, vn.Column}, key) {
+		if !l.enterNodeWithinLimits(place{vn.Line, vn.Column}, key) {
 			return
 		}
 		defer l.leaveNode()
@@ -240,11 +240,11 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 		}
 		switch {
 		case vn.Kind == yaml.MappingNode:
-			e.Map = l.decodeOrdered(vn, key)
+			e.Map = l.decodeOrderedMap(vn, key)
 		case vn.Kind == yaml.ScalarNode && !isEmpty(vn):
 			e.Value = vn.Value
 		default:
-			l.failAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", describeNode(vn))
+			l.addProblemAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", describeNodeKind(vn))
 			return
 		}
 		out = append(out, e)
@@ -252,25 +252,25 @@ func (l *loader) decodeOrdered(n *yaml.Node, path string) OrderedMap {
 	return out
 }
 
-// eachValidKey calls do for each pair of a mapping, and records keys that are not texts or are
+// forEachValidPair calls do for each pair of a mapping, and records keys that are not texts or are
 // duplicates.
-func (l *loader) eachValidKey(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
+func (l *loader) forEachValidPair(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		kn, vn := n.Content[i], n.Content[i+1]
 		at := place{kn.Line, kn.Column}
 		switch {
 		case kn.Kind != yaml.ScalarNode || isEmpty(kn):
-			l.failAt(at, path, "must have string keys, not %s", describeNode(kn))
+			l.addProblemAt(at, path, "must have string keys, not %s", describeNodeKind(kn))
 			continue
 		case kn.ShortTag() == "!!merge":
-			l.failAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
+			l.addProblemAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
 			continue
 		case len(kn.Value) > maxKey:
-			l.failAt(at, path, "has a key of more than %d bytes", maxKey)
+			l.addProblemAt(at, path, "has a key of more than %d bytes", maxKey)
 			continue
 		case lines[kn.Value] != 0:
-			l.failAt(at, joinPath(path, kn.Value), "is set twice, first at line %d", lines[kn.Value])
+			l.addProblemAt(at, joinPath(path, kn.Value), "is set twice, first at line %d", lines[kn.Value])
 			continue
 		}
 		lines[kn.Value] = kn.Line
@@ -287,14 +287,14 @@ func (l *loader) addUnknownKeyProblem(key *yaml.Node, s *shape, path string) {
 	hint := ""
 	if best := Nearest(key.Value, names); best != "" {
 		hint = fmt.Sprintf("; did you mean %q?", joinPath(path, best))
-	} else if where := l.root.pathOfKey(key.Value); where != "" {
+	} else if where := l.root.findPathOfKey(key.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
 	l.problems.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
 		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint))
 }
 
-func (l *loader) failAt(at place, path, format string, args ...any) {
+func (l *loader) addProblemAt(at place, path, format string, args ...any) {
 	l.addProblemf(Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}, format, args...)
 }
 
@@ -308,14 +308,14 @@ func (s *shape) findField(key string) *field {
 	return nil
 }
 
-// pathOfKey returns the path of a key in any other section.
-func (s *shape) pathOfKey(key string) string {
+// findPathOfKey returns the path of a key in any other section.
+func (s *shape) findPathOfKey(key string) string {
 	if f := s.findField(key); f != nil {
 		return f.path
 	}
 	for _, f := range s.fields {
 		if f.shape.kind == section {
-			if path := f.shape.pathOfKey(key); path != "" {
+			if path := f.shape.findPathOfKey(key); path != "" {
 				return path
 			}
 		}
@@ -327,8 +327,8 @@ func isEmpty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// describeSyntax returns the notation of a value of the shape in the file.
-func (s *shape) describeSyntax() string {
+// describeExpectedSyntax returns the notation of a value of the shape in the file.
+func (s *shape) describeExpectedSyntax() string {
 	switch s.kind {
 	case section, mapping, ordered:
 		return "a mapping"
@@ -336,7 +336,7 @@ func (s *shape) describeSyntax() string {
 		return "a list"
 	case scalar, tree:
 	}
-	switch s.typeName() {
+	switch s.documentedTypeName() {
 	case "boolean":
 		return "true or false"
 	case "integer":
@@ -349,9 +349,9 @@ func (s *shape) describeSyntax() string {
 	return "a string"
 }
 
-// describeNode returns the kind of a node, for an error that does not show its content, which may be
+// describeNodeKind returns the kind of a node, for an error that does not show its content, which may be
 // secret.
-func describeNode(n *yaml.Node) string {
+func describeNodeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"

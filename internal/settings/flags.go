@@ -13,13 +13,13 @@ import (
 // has registered before with the same type is shared; any other existing flag of the name makes
 // pflag panic.
 func AddFlags(fs *pflag.FlagSet, cfg any) {
-	root := structOf(cfg)
+	root := mustDereferenceStruct(cfg)
 	setDefaults(readShape(root.Type()), root)
-	for f, v := range allSettings(readShape(root.Type()), root) {
+	for f, v := range iterateSettings(readShape(root.Type()), root) {
 		if f.flag == "" {
 			continue
 		}
-		value := &flagValue{shape: f.shape, texts: textsOf(f.shape, v)}
+		value := &flagValue{shape: f.shape, texts: formatAsTexts(f.shape, v)}
 		if old := fs.Lookup(f.flag); old != nil {
 			if shared, ok := old.Value.(*flagValue); ok && shared.Type() == value.Type() {
 				continue
@@ -30,7 +30,7 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 			usage += " (env " + strings.Join(f.env, ", ") + ")"
 		}
 		flag := fs.VarPF(value, f.flag, "", usage)
-		if f.shape.typeName() == "boolean" {
+		if f.shape.documentedTypeName() == "boolean" {
 			flag.NoOptDefVal = "true"
 		}
 	}
@@ -61,9 +61,9 @@ func (f *flagValue) String() string { return strings.Join(f.texts, ",") }
 
 // Type returns the type of the value in the help.
 func (f *flagValue) Type() string {
-	switch name := f.shape.typeName(); {
+	switch name := f.shape.documentedTypeName(); {
 	case f.shape.kind == list:
-		return f.shape.elem.typeName() + "s"
+		return f.shape.elem.documentedTypeName() + "s"
 	case f.shape.kind == mapping:
 		return "key=value,..."
 	case name == "boolean":
@@ -87,24 +87,24 @@ func (f *flagValue) Replace(texts []string) error {
 // GetSlice returns the texts.
 func (f *flagValue) GetSlice() []string { return f.texts }
 
-// textsOf returns a value as texts that setTexts parses.
-func textsOf(s *shape, v reflect.Value) []string {
+// formatAsTexts returns a value as texts that setValueFromTexts parses.
+func formatAsTexts(s *shape, v reflect.Value) []string {
 	switch s.kind {
 	case list:
 		var texts []string
 		for i := range v.Len() {
-			texts = append(texts, textOf(s.elem, v.Index(i)))
+			texts = append(texts, formatAsText(s.elem, v.Index(i)))
 		}
 		return texts
 	case mapping:
 		var texts []string
 		for _, key := range sortedKeys(v) {
-			texts = append(texts, key.String()+"="+textOf(s.elem, v.MapIndex(key)))
+			texts = append(texts, key.String()+"="+formatAsText(s.elem, v.MapIndex(key)))
 		}
 		return texts
 	case scalar, section, ordered, tree:
 	}
-	if text := textOf(s, v); text != "" {
+	if text := formatAsText(s, v); text != "" {
 		return []string{text}
 	}
 	return nil

@@ -39,32 +39,32 @@ type Entry struct {
 // Reference describes every setting of cfg, a pointer to a struct, in order, including those within
 // lists and maps.
 func Reference(cfg any) []Entry {
-	root := structOf(cfg)
+	root := mustDereferenceStruct(cfg)
 	setDefaults(readShape(root.Type()), root)
-	return referenceEntries(readShape(root.Type()), root)
+	return collectEntries(readShape(root.Type()), root)
 }
 
-func referenceEntries(s *shape, defaults reflect.Value) []Entry {
+func collectEntries(s *shape, defaults reflect.Value) []Entry {
 	var out []Entry
 	for _, f := range s.fields {
 		fv := defaults.FieldByIndex(f.index)
 		if f.shape.kind == section {
-			out = append(out, referenceEntries(f.shape, fv)...)
+			out = append(out, collectEntries(f.shape, fv)...)
 			continue
 		}
 		e := Entry{
 			Key: f.path, Aliases: f.aliases, FileKey: f.fileKey,
-			Type: f.shape.typeName(), Env: f.env, Flag: f.flag, Doc: f.doc,
+			Type: f.shape.documentedTypeName(), Env: f.env, Flag: f.flag, Doc: f.doc,
 			Required: strings.HasPrefix(f.rules+",", "required,") && !f.hasDefault,
 		}
-		if f.shape.hasText() && (f.hasDefault || !fv.IsZero()) {
-			e.Default = strings.Join(textsOf(f.shape, fv), ",")
+		if f.shape.hasTextForm() && (f.hasDefault || !fv.IsZero()) {
+			e.Default = strings.Join(formatAsTexts(f.shape, fv), ",")
 		}
 		out = append(out, e)
 		if elem := f.shape.elem; elem != nil && elem.kind == section {
 			ev := reflect.New(elem.typ).Elem()
 			setDefaults(elem, ev)
-			out = append(out, referenceEntries(elem, ev)...)
+			out = append(out, collectEntries(elem, ev)...)
 		}
 	}
 	return out
@@ -83,10 +83,10 @@ func WriteMarkdown(w io.Writer, entries []Entry) error {
 		}
 		flag := ""
 		if e.Flag != "" {
-			flag = codeSpan("--" + e.Flag)
+			flag = formatCodeSpan("--" + e.Flag)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n",
-			codeSpan(e.Key), e.Type, e.defaultText(), codeSpans(env), flag, tableCell(e.description()))
+			formatCodeSpan(e.Key), e.Type, e.formatDefaultCell(), formatCodeSpans(env), flag, escapeTableCell(e.formatDescriptionCell()))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write reference: %w", err)
@@ -94,10 +94,10 @@ func WriteMarkdown(w io.Writer, entries []Entry) error {
 	return nil
 }
 
-func (e Entry) defaultText() string {
+func (e Entry) formatDefaultCell() string {
 	switch {
 	case e.Default != "":
-		return codeSpan(e.Default)
+		return formatCodeSpan(e.Default)
 	case e.Required:
 		return "required"
 	default:
@@ -105,28 +105,28 @@ func (e Entry) defaultText() string {
 	}
 }
 
-func (e Entry) description() string {
+func (e Entry) formatDescriptionCell() string {
 	text := e.Doc
 	if len(e.Aliases) > 0 {
-		text += " Also " + codeSpans(e.Aliases) + "."
+		text += " Also " + formatCodeSpans(e.Aliases) + "."
 	}
 	if e.FileKey != "" {
-		text += " Alternative: " + codeSpan(e.FileKey) + ", a file with the value."
+		text += " Alternative: " + formatCodeSpan(e.FileKey) + ", a file with the value."
 	}
 	return text
 }
 
-func codeSpan(text string) string { return "`" + tableCell(text) + "`" }
+func formatCodeSpan(text string) string { return "`" + escapeTableCell(text) + "`" }
 
-func codeSpans(texts []string) string {
+func formatCodeSpans(texts []string) string {
 	out := make([]string, len(texts))
 	for i, text := range texts {
-		out[i] = codeSpan(text)
+		out[i] = formatCodeSpan(text)
 	}
 	return strings.Join(out, ", ")
 }
 
-// tableCell escapes a text so that it cannot end its cell or its row.
-func tableCell(text string) string {
+// escapeTableCell escapes a text so that it cannot end its cell or its row.
+func escapeTableCell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }

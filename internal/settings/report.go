@@ -24,11 +24,11 @@ type Report struct {
 // Origins returns every setting in the order of the struct.
 func (r *Report) Origins() []Origin {
 	var out []Origin
-	for f, v := range allSettings(r.root, r.value) {
+	for f, v := range iterateSettings(r.root, r.value) {
 		o := r.origins[f.path]
-		if f.shape.hasText() {
-			o.Value = strings.Join(textsOf(f.shape, v), ",")
-		} else if text, err := yaml.Marshal(flowStyle(yamlNodeOf(f.shape, v))); err == nil {
+		if f.shape.hasTextForm() {
+			o.Value = strings.Join(formatAsTexts(f.shape, v), ",")
+		} else if text, err := yaml.Marshal(setFlowStyle(newYAMLNode(f.shape, v))); err == nil {
 			o.Value = strings.TrimSpace(string(text))
 		}
 		out = append(out, o)
@@ -56,7 +56,7 @@ func (r *Report) Wrap(key string, err error) error {
 // Write writes the effective configuration as YAML, with secrets as "***". withOrigins adds a
 // comment with its source to each value. Load can read the output, except for secrets.
 func (r *Report) Write(w io.Writer, withOrigins bool) error {
-	root := r.sectionNode(r.root, r.value, withOrigins)
+	root := r.newSectionNode(r.root, r.value, withOrigins)
 	if len(root.Content) == 0 {
 		return nil
 	}
@@ -68,17 +68,17 @@ func (r *Report) Write(w io.Writer, withOrigins bool) error {
 	return enc.Close()
 }
 
-// sectionNode returns a section as YAML with the origins as comments.
-func (r *Report) sectionNode(s *shape, v reflect.Value, withOrigins bool) *yaml.Node {
+// newSectionNode returns a section as YAML with the origins as comments.
+func (r *Report) newSectionNode(s *shape, v reflect.Value, withOrigins bool) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range s.fields {
 		fv := v.FieldByIndex(f.index)
-		key, value := textNode(f.key), yamlNodeOf(f.shape, fv)
+		key, value := newTextNode(f.key), newYAMLNode(f.shape, fv)
 		if value == nil {
 			continue // a nil pointer, which has no YAML form
 		}
 		if f.shape.kind == section {
-			value = r.sectionNode(f.shape, fv, withOrigins)
+			value = r.newSectionNode(f.shape, fv, withOrigins)
 		}
 		if o, ok := r.origins[f.path]; ok && withOrigins {
 			// The encoder places the comment of a block after its key.
@@ -93,66 +93,66 @@ func (r *Report) sectionNode(s *shape, v reflect.Value, withOrigins bool) *yaml.
 	return out
 }
 
-// yamlNodeOf returns a value as YAML; nil if it is not set.
-func yamlNodeOf(s *shape, v reflect.Value) *yaml.Node {
+// newYAMLNode returns a value as YAML; nil if it is not set.
+func newYAMLNode(s *shape, v reflect.Value) *yaml.Node {
 	switch s.kind {
 	case section:
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		for _, f := range s.fields {
-			if value := yamlNodeOf(f.shape, v.FieldByIndex(f.index)); value != nil {
-				out.Content = append(out.Content, textNode(f.key), value)
+			if value := newYAMLNode(f.shape, v.FieldByIndex(f.index)); value != nil {
+				out.Content = append(out.Content, newTextNode(f.key), value)
 			}
 		}
 		return out
 	case list:
 		out := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			out.Content = append(out.Content, yamlNodeOf(s.elem, v.Index(i)))
+			out.Content = append(out.Content, newYAMLNode(s.elem, v.Index(i)))
 		}
-		return flowIfEmpty(out)
+		return setFlowStyleIfEmpty(out)
 	case mapping:
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		for _, key := range sortedKeys(v) {
-			out.Content = append(out.Content, textNode(key.String()), yamlNodeOf(s.elem, v.MapIndex(key)))
+			out.Content = append(out.Content, newTextNode(key.String()), newYAMLNode(s.elem, v.MapIndex(key)))
 		}
-		return flowIfEmpty(out)
+		return setFlowStyleIfEmpty(out)
 	case ordered:
 		m, _ := reflect.TypeAssert[OrderedMap](v)
-		return orderedNode(m)
+		return newOrderedMapNode(m)
 	case tree:
 		t, _ := reflect.TypeAssert[Tree](v)
-		return treeNode(t.Value)
+		return newUntypedNode(t.Value)
 	case scalar:
 	}
-	return scalarNode(s, v)
+	return newScalarNode(s, v)
 }
 
-func orderedNode(m OrderedMap) *yaml.Node {
+func newOrderedMapNode(m OrderedMap) *yaml.Node {
 	out := &yaml.Node{Kind: yaml.MappingNode}
 	for _, e := range m {
-		value := textNode(e.Value)
+		value := newTextNode(e.Value)
 		if e.Map != nil {
-			value = orderedNode(e.Map)
+			value = newOrderedMapNode(e.Map)
 		}
-		out.Content = append(out.Content, textNode(e.Key), value)
+		out.Content = append(out.Content, newTextNode(e.Key), value)
 	}
-	return flowIfEmpty(out)
+	return setFlowStyleIfEmpty(out)
 }
 
-func scalarNode(s *shape, v reflect.Value) *yaml.Node {
+func newScalarNode(s *shape, v reflect.Value) *yaml.Node {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil
 	}
-	text := textOf(s, v)
-	switch s.typeName() {
+	text := formatAsText(s, v)
+	switch s.documentedTypeName() {
 	case "boolean", "integer", "number":
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	}
-	return textNode(text)
+	return newTextNode(text)
 }
 
-// textNode returns a string with the necessary quotes.
-func textNode(text string) *yaml.Node {
+// newTextNode returns a string with the necessary quotes.
+func newTextNode(text string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(text)
 	if strings.Contains(text, "\n") {
@@ -161,8 +161,8 @@ func textNode(text string) *yaml.Node {
 	return n
 }
 
-// textOf returns a scalar as text that setScalar parses, unless it is secret.
-func textOf(s *shape, v reflect.Value) string {
+// formatAsText returns a scalar as text that setScalarFromText parses, unless it is secret.
+func formatAsText(s *shape, v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return ""
@@ -190,15 +190,15 @@ func textOf(s *shape, v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-func flowIfEmpty(n *yaml.Node) *yaml.Node {
+func setFlowStyleIfEmpty(n *yaml.Node) *yaml.Node {
 	if len(n.Content) == 0 {
 		n.Style = yaml.FlowStyle
 	}
 	return n
 }
 
-// flowStyle formats a node and its descendants on one line.
-func flowStyle(n *yaml.Node) *yaml.Node {
+// setFlowStyle formats a node and its descendants on one line.
+func setFlowStyle(n *yaml.Node) *yaml.Node {
 	n.Style |= yaml.FlowStyle
 	return n
 }

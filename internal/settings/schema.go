@@ -18,9 +18,9 @@ const durationPattern = `^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms
 // struct. It accepts only keys and types that Load accepts. Load has further rules, and accepts an
 // unquoted number if the schema requires a string.
 func Schema(cfg any, title string) ([]byte, error) {
-	root := structOf(cfg)
+	root := mustDereferenceStruct(cfg)
 	setDefaults(readShape(root.Type()), root)
-	s := schemaOf(readShape(root.Type()), root)
+	s := newSchema(readShape(root.Type()), root)
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = title
 	out, err := json.MarshalIndent(s, "", "  ")
@@ -30,23 +30,23 @@ func Schema(cfg any, title string) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// schemaOf describes a shape; defaults are its defaults.
-func schemaOf(s *shape, defaults reflect.Value) *jsonschema.Schema {
+// newSchema describes a shape; defaults are its defaults.
+func newSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	switch s.kind {
 	case section:
-		return sectionSchema(s, defaults)
+		return newSectionSchema(s, defaults)
 	case list:
-		return &jsonschema.Schema{Type: "array", Items: schemaOf(s.elem, reflect.Zero(s.elem.typ))}
+		return &jsonschema.Schema{Type: "array", Items: newSchema(s.elem, reflect.Zero(s.elem.typ))}
 	case mapping:
-		return &jsonschema.Schema{Type: "object", AdditionalProperties: schemaOf(s.elem, reflect.Zero(s.elem.typ))}
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: newSchema(s.elem, reflect.Zero(s.elem.typ))}
 	case ordered:
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Types: []string{"string", "number", "boolean", "object"}}}
 	case tree:
 		return &jsonschema.Schema{}
 	case scalar:
 	}
-	out := &jsonschema.Schema{Type: s.typeName(), WriteOnly: s.secret}
-	switch s.typeName() {
+	out := &jsonschema.Schema{Type: s.documentedTypeName(), WriteOnly: s.secret}
+	switch s.documentedTypeName() {
 	case "secret":
 		out.Type = "string"
 	case "duration":
@@ -55,7 +55,7 @@ func schemaOf(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	return out
 }
 
-func sectionSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
+func newSectionSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	out := &jsonschema.Schema{
 		Type:                 "object",
 		Properties:           map[string]*jsonschema.Schema{},
@@ -67,9 +67,9 @@ func sectionSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 	}
 	for _, f := range s.fields {
 		fv := defaults.FieldByIndex(f.index)
-		p := schemaOf(f.shape, fv)
+		p := newSchema(f.shape, fv)
 		p.Description = f.doc
-		p.Default = f.shape.defaultAsJSON(fv)
+		p.Default = f.shape.encodeDefaultUnlessSecretOrZero(fv)
 		addRuleKeywords(p, strings.Split(f.rules, ","))
 		put(f.key, p)
 		for _, alias := range f.aliases {
@@ -80,26 +80,26 @@ func sectionSchema(s *shape, defaults reflect.Value) *jsonschema.Schema {
 		if f.fileKey != "" {
 			put(f.fileKey, &jsonschema.Schema{Type: "string", Description: fmt.Sprintf("File with the value of %s.", f.key)})
 		}
-		if onlyInFile(f) {
+		if mustBeInFile(f) {
 			out.Required = append(out.Required, f.key)
 		}
 	}
 	return out
 }
 
-// onlyInFile reports whether the file must contain the key, because no other source can set it.
-func onlyInFile(f *field) bool {
+// mustBeInFile reports whether the file must contain the key, because no other source can set it.
+func mustBeInFile(f *field) bool {
 	required := strings.HasPrefix(f.rules+",", "required,")
 	return required && len(f.env) == 0 && f.flag == "" && !f.hasDefault && len(f.keyNames()) == 1
 }
 
-// defaultAsJSON returns a default as JSON; nil if it is not worth showing.
-func (s *shape) defaultAsJSON(v reflect.Value) json.RawMessage {
+// encodeDefaultUnlessSecretOrZero returns a default as JSON; nil if it is not worth showing.
+func (s *shape) encodeDefaultUnlessSecretOrZero(v reflect.Value) json.RawMessage {
 	if s.kind != scalar || s.secret || v.IsZero() {
 		return nil
 	}
-	text := textOf(s, v)
-	switch s.typeName() {
+	text := formatAsText(s, v)
+	switch s.documentedTypeName() {
 	case "boolean", "integer", "number":
 		return json.RawMessage(text)
 	}
@@ -124,26 +124,26 @@ func addRuleKeywords(p *jsonschema.Schema, rules []string) {
 			return
 		case "oneof":
 			for value := range strings.FieldsSeq(param) {
-				p.Enum = append(p.Enum, enumValue(p, value))
+				p.Enum = append(p.Enum, encodeEnumMember(p, value))
 			}
 		case "gt", "gte", "min", "lt", "lte", "max":
 			if n, err := strconv.Atoi(param); err == nil {
-				addLimit(p, name, n)
+				addLimitKeyword(p, name, n)
 			}
 		}
 	}
 }
 
-// enumValue returns a member of a closed set in the type of the setting.
-func enumValue(p *jsonschema.Schema, text string) any {
+// encodeEnumMember returns a member of a closed set in the type of the setting.
+func encodeEnumMember(p *jsonschema.Schema, text string) any {
 	if p.Type == "string" {
 		return text
 	}
 	return json.RawMessage(text)
 }
 
-// addLimit adds a limit for the value or for its length.
-func addLimit(p *jsonschema.Schema, name string, n int) {
+// addLimitKeyword adds a limit for the value or for its length.
+func addLimitKeyword(p *jsonschema.Schema, name string, n int) {
 	switch name {
 	case "gt":
 		if p.Type == "integer" || p.Type == "number" {
@@ -163,22 +163,22 @@ func addLimit(p *jsonschema.Schema, name string, n int) {
 	switch {
 	case p.Pattern != "": // a duration; a schema cannot limit it
 	case p.Type == "integer" || p.Type == "number":
-		setIf(&p.Minimum, float64(n), low)
-		setIf(&p.Maximum, float64(n), high)
+		setPointerIf(&p.Minimum, float64(n), low)
+		setPointerIf(&p.Maximum, float64(n), high)
 	case p.Type == "string":
-		setIf(&p.MinLength, n, low)
-		setIf(&p.MaxLength, n, high)
+		setPointerIf(&p.MinLength, n, low)
+		setPointerIf(&p.MaxLength, n, high)
 	case p.Type == "array":
-		setIf(&p.MinItems, n, low)
-		setIf(&p.MaxItems, n, high)
+		setPointerIf(&p.MinItems, n, low)
+		setPointerIf(&p.MaxItems, n, high)
 	case p.Type == "object":
-		setIf(&p.MinProperties, n, low)
-		setIf(&p.MaxProperties, n, high)
+		setPointerIf(&p.MinProperties, n, low)
+		setPointerIf(&p.MaxProperties, n, high)
 	}
 }
 
-func setIf[T any](p **T, v T, on bool) {
-	if on {
+func setPointerIf[T any](p **T, v T, condition bool) {
+	if condition {
 		*p = &v
 	}
 }

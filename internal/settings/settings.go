@@ -19,7 +19,7 @@
 //	flag:"poll-interval"        its flag, see AddFlags
 //	default:"5s"                its default value, in the form of the environment
 //	doc:"How often to poll."    its description
-//	validate:"gt=0"             rules, see violation.isBroken
+//	validate:"gt=0"             rules, see violation.isViolated
 //	secret:"true"               hide it; a Secret is always hidden
 //	file:"token_file"           key of the path of a file that holds the value;
 //	                            each variable then has a variant with the suffix _FILE
@@ -81,7 +81,7 @@ type Context struct {
 // Load fills cfg, a pointer to a struct, from src and validates it. The error joins one error for
 // each problem; cfg must then not be used.
 func Load(cfg any, src Source) (*Report, error) {
-	root := structOf(cfg)
+	root := mustDereferenceStruct(cfg)
 	l := &loader{
 		src:     src,
 		root:    readShape(root.Type()),
@@ -90,16 +90,16 @@ func Load(cfg any, src Source) (*Report, error) {
 		bad:     map[string]bool{},
 	}
 	setDefaults(l.root, root)
-	for f := range allSettings(l.root, root) {
+	for f := range iterateSettings(l.root, root) {
 		l.origins[f.path] = Origin{Key: f.path, Source: FromDefault}
 	}
 	if err := l.readFile(root); err != nil {
 		return nil, err
 	}
-	for f, v := range allSettings(l.root, root) {
-		l.readContext(f, v)
-		l.readEnv(f, v)
-		l.readFlag(f, v)
+	for f, v := range iterateSettings(l.root, root) {
+		l.applyContextValue(f, v)
+		l.applyEnvValue(f, v)
+		l.applyFlagValue(f, v)
 	}
 	validator{l}.validateSection(l.root, root, "")
 	if err := l.problems.joinInFileOrder(); err != nil {
@@ -108,8 +108,8 @@ func Load(cfg any, src Source) (*Report, error) {
 	return &Report{file: src.File, root: l.root, value: root, origins: l.origins, places: l.places}, nil
 }
 
-// structOf returns the struct to which cfg points.
-func structOf(cfg any) reflect.Value {
+// mustDereferenceStruct returns the struct to which cfg points.
+func mustDereferenceStruct(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
 		panic(fmt.Sprintf("settings: want a pointer to a struct, not a %T", cfg))
@@ -134,30 +134,30 @@ type loader struct {
 
 // setDefaults sets the default of the tag for every zero setting below s.
 func setDefaults(s *shape, v reflect.Value) {
-	for f, fv := range allSettings(s, v) {
+	for f, fv := range iterateSettings(s, v) {
 		if f.hasDefault && fv.IsZero() {
-			if err := setText(f.shape, fv, f.def); err != nil {
+			if err := setValueFromText(f.shape, fv, f.def); err != nil {
 				panic(fmt.Sprintf("settings: default of %q: %v", f.path, err))
 			}
 		}
 	}
 }
 
-// readContext reads the value of a setting from the context.
-func (l *loader) readContext(f *field, v reflect.Value) {
+// applyContextValue reads the value of a setting from the context.
+func (l *loader) applyContextValue(f *field, v reflect.Value) {
 	text, ok := l.src.Context.Values[f.path]
 	if !ok {
 		return
 	}
 	o := Origin{Key: f.path, Source: FromContext, Name: l.src.Context.Name}
-	l.overrideOrigin(o)
-	if err := setText(f.shape, v, text); err != nil {
+	l.recordOverridingOrigin(o)
+	if err := setValueFromText(f.shape, v, text); err != nil {
 		l.addProblemf(o, "%v", err)
 	}
 }
 
-// readEnv reads the value of a setting from its variables.
-func (l *loader) readEnv(f *field, v reflect.Value) {
+// applyEnvValue reads the value of a setting from its variables.
+func (l *loader) applyEnvValue(f *field, v reflect.Value) {
 	if l.src.Env == nil {
 		return
 	}
@@ -173,21 +173,21 @@ func (l *loader) readEnv(f *field, v reflect.Value) {
 			return
 		}
 		given = name
-		l.overrideOrigin(o)
+		l.recordOverridingOrigin(o)
 		if err := set(text); err != nil {
 			l.addProblemf(o, "%v", err)
 		}
 	}
 	for _, name := range f.env {
-		take(name, func(text string) error { return setText(f.shape, v, text) })
+		take(name, func(text string) error { return setValueFromText(f.shape, v, text) })
 		if f.fileKey != "" {
-			take(name+"_FILE", func(path string) error { return setFromFile(f.shape, v, path) })
+			take(name+"_FILE", func(path string) error { return setValueFromFile(f.shape, v, path) })
 		}
 	}
 }
 
-// readFlag reads the value of a setting from its flag.
-func (l *loader) readFlag(f *field, v reflect.Value) {
+// applyFlagValue reads the value of a setting from its flag.
+func (l *loader) applyFlagValue(f *field, v reflect.Value) {
 	if f.flag == "" || l.src.Flags == nil {
 		return
 	}
@@ -196,20 +196,20 @@ func (l *loader) readFlag(f *field, v reflect.Value) {
 		return
 	}
 	o := Origin{Key: f.path, Source: FromFlag, Name: "--" + f.flag}
-	l.overrideOrigin(o)
+	l.recordOverridingOrigin(o)
 	var err error
 	if list, ok := flag.Value.(pflag.SliceValue); ok {
-		err = setTexts(f.shape, v, list.GetSlice())
+		err = setValueFromTexts(f.shape, v, list.GetSlice())
 	} else {
-		err = setText(f.shape, v, flag.Value.String())
+		err = setValueFromText(f.shape, v, flag.Value.String())
 	}
 	if err != nil {
 		l.addProblemf(o, "%v", err)
 	}
 }
 
-// overrideOrigin records that the value of a setting comes from o, whatever the file contains.
-func (l *loader) overrideOrigin(o Origin) {
+// recordOverridingOrigin records that the value of a setting comes from o, whatever the file contains.
+func (l *loader) recordOverridingOrigin(o Origin) {
 	l.origins[o.Key] = o
 	maps.DeleteFunc(l.places, func(path string, _ place) bool {
 		rest, ok := strings.CutPrefix(path, o.Key)

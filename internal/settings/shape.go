@@ -119,8 +119,8 @@ func describeField(sf reflect.StructField, path string, index []int, depth int) 
 	f := &field{
 		path:    path,
 		key:     sf.Tag.Get("key"),
-		aliases: splitTag(sf.Tag.Get("alias")),
-		env:     splitTag(sf.Tag.Get("env")),
+		aliases: splitCommaSeparatedTag(sf.Tag.Get("alias")),
+		env:     splitCommaSeparatedTag(sf.Tag.Get("env")),
 		flag:    sf.Tag.Get("flag"),
 		doc:     sf.Tag.Get("doc"),
 		rules:   sf.Tag.Get("validate"),
@@ -141,17 +141,17 @@ func (f *field) checkTags() {
 	switch {
 	case element && (len(f.env) > 0 || f.flag != "" || f.fileKey != ""):
 		panic(fmt.Sprintf("settings: %q is part of a list or map; it cannot have env, flag or file", f.path))
-	case !f.shape.hasText() && (len(f.env) > 0 || f.flag != "" || f.hasDefault):
+	case !f.shape.hasTextForm() && (len(f.env) > 0 || f.flag != "" || f.hasDefault):
 		panic(fmt.Sprintf("settings: %q is a %s; it cannot have env, flag or default", f.path, f.shape.typ))
 	case f.shape.kind != scalar && (f.fileKey != "" || f.shape.secret):
 		panic(fmt.Sprintf("settings: %q is no scalar; it cannot be secret or in a separate file", f.path))
 	case f.shape.secret && f.flag != "":
 		panic(fmt.Sprintf("settings: %q is secret; a flag would show it to every user of the machine", f.path))
-	case f.shape.elem != nil && f.shape.elem.hasRules() && !strings.Contains(f.rules, "dive"):
+	case f.shape.elem != nil && f.shape.elem.hasValidationRules() && !strings.Contains(f.rules, "dive"):
 		panic(fmt.Sprintf(`settings: the elements of %q have rules that need validate:"dive"`, f.path))
 	}
-	for _, rule := range splitTag(f.rules) {
-		if name, _, _ := strings.Cut(rule, "="); !isRule(name) {
+	for _, rule := range splitCommaSeparatedTag(f.rules) {
+		if name, _, _ := strings.Cut(rule, "="); !isKnownRule(name) {
 			panic(fmt.Sprintf("settings: %q has the unknown rule %q", f.path, name))
 		}
 	}
@@ -166,20 +166,20 @@ func (f *field) keyNames() []string {
 	return names
 }
 
-// hasText reports whether a value can be written as one text.
-func (s *shape) hasText() bool {
+// hasTextForm reports whether a value can be written as one text.
+func (s *shape) hasTextForm() bool {
 	return s.kind == scalar || (s.kind == list || s.kind == mapping) && s.elem.kind == scalar
 }
 
-// hasRules reports whether a section contains values with validation rules.
-func (s *shape) hasRules() bool {
+// hasValidationRules reports whether a section contains values with validation rules.
+func (s *shape) hasValidationRules() bool {
 	return slices.ContainsFunc(s.fields, func(f *field) bool {
-		return f.rules != "" || f.shape.hasRules()
+		return f.rules != "" || f.shape.hasValidationRules()
 	})
 }
 
-// allSettings returns the settings below a section, in order, with their values.
-func allSettings(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
+// iterateSettings returns the settings below a section, in order, with their values.
+func iterateSettings(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
 	return func(yield func(*field, reflect.Value) bool) {
 		walkSettings(s, v, yield)
 	}
@@ -199,8 +199,8 @@ func walkSettings(s *shape, v reflect.Value, yield func(*field, reflect.Value) b
 	return true
 }
 
-// typeName returns the name of the type in documentation.
-func (s *shape) typeName() string {
+// documentedTypeName returns the name of the type in documentation.
+func (s *shape) documentedTypeName() string {
 	t := s.typ
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -213,9 +213,9 @@ func (s *shape) typeName() string {
 	case s.kind == tree:
 		return "any value"
 	case s.kind == list:
-		return "list of " + s.elem.typeName()
+		return "list of " + s.elem.documentedTypeName()
 	case s.kind == mapping:
-		return "map of " + s.elem.typeName()
+		return "map of " + s.elem.documentedTypeName()
 	case s.secret:
 		return "secret"
 	case t == reflect.TypeFor[time.Duration]():
@@ -238,8 +238,8 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-// splitTag splits a comma-separated list in a tag.
-func splitTag(tag string) []string {
+// splitCommaSeparatedTag splits a comma-separated list in a tag.
+func splitCommaSeparatedTag(tag string) []string {
 	if tag == "" {
 		return nil
 	}

@@ -9,17 +9,17 @@ func Nearest(text string, candidates []string) string {
 	if len(text) > longest {
 		return ""
 	}
-	folded := foldKey(text)
+	folded := normalizeKey(text)
 	best, fewest := "", min(3, len(folded)/3)+1
 	for _, c := range candidates {
-		if d := editDistance(folded, foldKey(c)); d < fewest {
+		if d := editDistance(folded, normalizeKey(c)); d < fewest {
 			best, fewest = c, d
 		}
 	}
 	return best
 }
 
-func foldKey(s string) string {
+func normalizeKey(s string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
 }
 

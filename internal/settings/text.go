@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// setText parses the text form of a value, as it is used in the environment, flags and default
+// setValueFromText parses the text form of a value, as it is used in the environment, flags and default
 // tags:
 //
-//	a scalar  30s           setScalar
-//	a list    a, b          setTexts, with setScalar for each element
-//	a map     k=v, l=w      setTexts, setPairs, with setScalar for each value
-func setText(s *shape, v reflect.Value, text string) error {
+//	a scalar  30s           setScalarFromText
+//	a list    a, b          setValueFromTexts, with setScalarFromText for each element
+//	a map     k=v, l=w      setValueFromTexts, setMapFromPairs, with setScalarFromText for each value
+func setValueFromText(s *shape, v reflect.Value, text string) error {
 	if s.kind == scalar {
-		return setScalar(s, v, text)
+		return setScalarFromText(s, v, text)
 	}
 	if strings.TrimSpace(text) == "" {
-		return setTexts(s, v, nil)
+		return setValueFromTexts(s, v, nil)
 	}
-	return setTexts(s, v, strings.Split(text, ","))
+	return setValueFromTexts(s, v, strings.Split(text, ","))
 }
 
-// setTexts parses the elements of a list or map. For a scalar the last text wins, as for repeated
+// setValueFromTexts parses the elements of a list or map. For a scalar the last text wins, as for repeated
 // flags.
-func setTexts(s *shape, v reflect.Value, texts []string) error {
+func setValueFromTexts(s *shape, v reflect.Value, texts []string) error {
 	switch {
 	case s.kind == scalar && len(texts) > 0:
-		return setScalar(s, v, texts[len(texts)-1])
+		return setScalarFromText(s, v, texts[len(texts)-1])
 	case s.kind == list:
 		out := reflect.MakeSlice(s.typ, len(texts), len(texts))
 		for i, text := range texts {
@@ -41,19 +41,19 @@ func setTexts(s *shape, v reflect.Value, texts []string) error {
 			if text == "" {
 				return fmt.Errorf("entry %d of the list is empty", i+1)
 			}
-			if err := setScalar(s.elem, out.Index(i), text); err != nil {
+			if err := setScalarFromText(s.elem, out.Index(i), text); err != nil {
 				return fmt.Errorf("entry %d of the list %w", i+1, err)
 			}
 		}
 		v.Set(out)
 	case s.kind == mapping:
-		return setPairs(s, v, texts)
+		return setMapFromPairs(s, v, texts)
 	}
 	return nil
 }
 
-// setPairs parses the entries of a map, each as key=value.
-func setPairs(s *shape, v reflect.Value, texts []string) error {
+// setMapFromPairs parses the entries of a map, each as key=value.
+func setMapFromPairs(s *shape, v reflect.Value, texts []string) error {
 	out := reflect.MakeMapWithSize(s.typ, len(texts))
 	for i, text := range texts {
 		key, value, ok := strings.Cut(strings.TrimSpace(text), "=")
@@ -61,7 +61,7 @@ func setPairs(s *shape, v reflect.Value, texts []string) error {
 			return fmt.Errorf("entry %d of the map is not of the form key=value", i+1)
 		}
 		element := reflect.New(s.elem.typ).Elem()
-		if err := setScalar(s.elem, element, value); err != nil {
+		if err := setScalarFromText(s.elem, element, value); err != nil {
 			return fmt.Errorf("entry %q of the map %w", key, err)
 		}
 		mapKey := reflect.ValueOf(key).Convert(s.typ.Key())
@@ -74,12 +74,12 @@ func setPairs(s *shape, v reflect.Value, texts []string) error {
 	return nil
 }
 
-// setScalar parses one text. The error continues a sentence after the name of the setting, and does
+// setScalarFromText parses one text. The error continues a sentence after the name of the setting, and does
 // not show a secret.
-func setScalar(s *shape, v reflect.Value, text string) error {
+func setScalarFromText(s *shape, v reflect.Value, text string) error {
 	if v.Kind() == reflect.Pointer {
 		p := reflect.New(v.Type().Elem())
-		if err := setScalar(s, p.Elem(), text); err != nil {
+		if err := setScalarFromText(s, p.Elem(), text); err != nil {
 			return err
 		}
 		v.Set(p)
@@ -118,7 +118,7 @@ func parseScalar(v reflect.Value, text string) error {
 	case v.CanInt():
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		if err != nil {
-			return numberError(err, "must be an integer")
+			return toNumberError(err, "must be an integer")
 		}
 		v.SetInt(n)
 	case v.CanFloat():
@@ -130,7 +130,7 @@ func parseScalar(v reflect.Value, text string) error {
 	default: // unsigned, by isScalar
 		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
 		if err != nil {
-			return numberError(err, "must be an integer, not negative")
+			return toNumberError(err, "must be an integer, not negative")
 		}
 		v.SetUint(n)
 	}
@@ -149,17 +149,17 @@ func parseDuration(v reflect.Value, text string) error {
 	return errors.New(`must be a duration such as "5s" or "1m30s"`)
 }
 
-func numberError(err error, want string) error {
+func toNumberError(err error, want string) error {
 	if errors.Is(err, strconv.ErrRange) {
 		return errors.New("is a number outside the range of the setting")
 	}
 	return errors.New(want)
 }
 
-// setFromFile reads the value from the file at path, without the trailing newline that editors add.
+// setValueFromFile reads the value from the file at path, without the trailing newline that editors add.
 // An empty file is an error.
-func setFromFile(s *shape, v reflect.Value, path string) error {
-	data, err := readLimited(path)
+func setValueFromFile(s *shape, v reflect.Value, path string) error {
+	data, err := readFileUpToLimit(path)
 	if err != nil {
 		return err
 	}
@@ -167,13 +167,13 @@ func setFromFile(s *shape, v reflect.Value, path string) error {
 	if text == "" {
 		return fmt.Errorf("file %q is empty", path)
 	}
-	return setScalar(s, v, text)
+	return setScalarFromText(s, v, text)
 }
 
 // maxFile is the maximum size of a file, in bytes.
 const maxFile = 1 << 20
 
-func readLimited(path string) ([]byte, error) {
+func readFileUpToLimit(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // which file is the operator's choice
 	if err != nil {
 		return nil, err

@@ -12,44 +12,44 @@ import (
 // the key of a part is that of the Tree, with ".name" or "[0]" for each level.
 type Tree struct{ Value any }
 
-// decodeTree returns a node without a known shape. The caller has recorded its position.
-func (l *loader) decodeTree(n *yaml.Node, path string) any {
+// decodeUntypedTree returns a node without a known shape. The caller has recorded its position.
+func (l *loader) decodeUntypedTree(n *yaml.Node, path string) any {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := make(map[string]any, len(n.Content)/2)
-		l.eachValidKey(n, path, func(kn, vn *yaml.Node) { out[kn.Value] = l.decodeBranch(vn, joinPath(path, kn.Value)) })
+		l.forEachValidPair(n, path, func(kn, vn *yaml.Node) { out[kn.Value] = l.decodeUntypedBranch(vn, joinPath(path, kn.Value)) })
 		return out
 	case yaml.SequenceNode:
 		out := make([]any, 0, len(n.Content))
 		for i, vn := range n.Content {
-			out = append(out, l.decodeBranch(vn, path+"["+strconv.Itoa(i)+"]"))
+			out = append(out, l.decodeUntypedBranch(vn, path+"["+strconv.Itoa(i)+"]"))
 		}
 		return out
 	case yaml.ScalarNode, yaml.DocumentNode, yaml.AliasNode:
 	}
-	return l.decodeLeaf(n, path)
+	return l.decodeUntypedLeaf(n, path)
 }
 
-// decodeBranch returns a part of a tree.
-func (l *loader) decodeBranch(n *yaml.Node, path string) any {
-	if !l.enterNode(place{n.Line, n.Column}, path) {
+// decodeUntypedBranch returns a part of a tree.
+func (l *loader) decodeUntypedBranch(n *yaml.Node, path string) any {
+	if !l.enterNodeWithinLimits(place{n.Line, n.Column}, path) {
 		return nil
 	}
 	defer l.leaveNode()
-	return l.decodeTree(n, path)
+	return l.decodeUntypedTree(n, path)
 }
 
-func (l *loader) decodeLeaf(n *yaml.Node, path string) any {
+func (l *loader) decodeUntypedLeaf(n *yaml.Node, path string) any {
 	switch tag := n.ShortTag(); tag {
 	case "!!null":
 		return nil
 	case "!!bool", "!!int", "!!float":
 		var v any
 		if err := n.Decode(&v); err != nil {
-			l.failAt(l.places[path], path, "is no value that this file can have")
+			l.addProblemAt(l.places[path], path, "is no value that this file can have")
 			return nil
 		}
 		switch v := v.(type) {
@@ -57,27 +57,27 @@ func (l *loader) decodeLeaf(n *yaml.Node, path string) any {
 			return int64(v)
 		case float64:
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				l.failAt(l.places[path], path, "must be a finite number")
+				l.addProblemAt(l.places[path], path, "must be a finite number")
 				return nil
 			}
 		case uint64:
-			l.failAt(l.places[path], path, "must be at most %d", math.MaxInt64)
+			l.addProblemAt(l.places[path], path, "must be at most %d", math.MaxInt64)
 			return nil
 		}
 		return v
 	case "!!str", "!!timestamp":
 		return n.Value
 	default:
-		l.failAt(l.places[path], path, "has the tag %s, which is not supported", tag)
+		l.addProblemAt(l.places[path], path, "has the tag %s, which is not supported", tag)
 		return nil
 	}
 }
 
-// treeNode returns a tree as YAML.
-func treeNode(value any) *yaml.Node {
+// newUntypedNode returns a tree as YAML.
+func newUntypedNode(value any) *yaml.Node {
 	out := &yaml.Node{}
 	if err := out.Encode(value); err != nil {
-		return textNode(err.Error()) // no Tree that Load made
+		return newTextNode(err.Error()) // no Tree that Load made
 	}
 	return out
 }

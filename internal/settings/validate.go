@@ -25,7 +25,7 @@ type validator struct{ loader *loader }
 
 func (c validator) validateSection(s *shape, v reflect.Value, path string) {
 	for _, f := range s.fields {
-		c.validateValue(f.shape, v, violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}, splitTag(f.rules))
+		c.validateValue(f.shape, v, violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}, splitCommaSeparatedTag(f.rules))
 	}
 }
 
@@ -43,9 +43,9 @@ func (c validator) validateValue(s *shape, section reflect.Value, at violation, 
 			c.validateElements(s, section, at, rules[i+1:])
 			return
 		default:
-			if at.isBroken(section) {
+			if at.isViolated(section) {
 				if !hasProblemAtOrAbove(c.loader.bad, at.path) {
-					c.loader.addProblemf(c.originOf(at.path), "%s", c.describeViolation(at))
+					c.loader.addProblemf(c.findOrigin(at.path), "%s", c.describeViolation(at))
 				}
 				return
 			}
@@ -63,8 +63,8 @@ func (c validator) validateElements(s *shape, section reflect.Value, at violatio
 	}
 }
 
-// isRule reports whether a tag may have the rule.
-func isRule(name string) bool {
+// isKnownRule reports whether a tag may have the rule.
+func isKnownRule(name string) bool {
 	switch name {
 	case "omitempty", "dive", "required", "required_with", "oneof", "gt", "gte", "min", "lt", "lte", "max", "url", "http_url", "hostname_rfc1123":
 		return true
@@ -72,23 +72,23 @@ func isRule(name string) bool {
 	return false
 }
 
-// isBroken reports whether the value breaks the rule. Parameters name fields of section.
-func (v violation) isBroken(section reflect.Value) bool {
+// isViolated reports whether the value breaks the rule. Parameters name fields of section.
+func (v violation) isViolated(section reflect.Value) bool {
 	switch v.rule {
 	case "required":
-		return !isSet(v.value)
+		return !isGiven(v.value)
 	case "required_with":
-		return isSet(section.FieldByName(v.param)) && !isSet(v.value)
+		return isGiven(section.FieldByName(v.param)) && !isGiven(v.value)
 	case "oneof":
 		return !slices.Contains(strings.Fields(v.param), fmt.Sprint(v.value))
 	case "gt":
-		return compareLimit(v.value, v.param) <= 0
+		return compareWithLimit(v.value, v.param) <= 0
 	case "gte", "min":
-		return compareLimit(v.value, v.param) < 0
+		return compareWithLimit(v.value, v.param) < 0
 	case "lt":
-		return compareLimit(v.value, v.param) >= 0
+		return compareWithLimit(v.value, v.param) >= 0
 	case "lte", "max":
-		return compareLimit(v.value, v.param) > 0
+		return compareWithLimit(v.value, v.param) > 0
 	case "url", "http_url":
 		u, err := url.Parse(v.value.String())
 		return err != nil || u.Scheme == "" || u.Host == "" && u.Opaque == "" && u.Fragment == "" || v.rule == "http_url" && u.Scheme != "http" && u.Scheme != "https"
@@ -101,16 +101,16 @@ func (v violation) isBroken(section reflect.Value) bool {
 // hostName matches a host name of RFC 1123.
 var hostName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9-]{0,62}(\.[a-zA-Z0-9][a-zA-Z0-9-]{0,62})*$`)
 
-// isSet reports whether a value is given. An empty list is.
-func isSet(v reflect.Value) bool {
+// isGiven reports whether a value is given. An empty list is.
+func isGiven(v reflect.Value) bool {
 	if k := v.Kind(); k == reflect.Slice || k == reflect.Map {
 		return !v.IsNil()
 	}
 	return !v.IsZero()
 }
 
-// compareLimit compares a number, or the length of a text, list or map, with a limit.
-func compareLimit(v reflect.Value, limit string) int {
+// compareWithLimit compares a number, or the length of a text, list or map, with a limit.
+func compareWithLimit(v reflect.Value, limit string) int {
 	if d, err := time.ParseDuration(limit); err == nil && v.Type() == reflect.TypeFor[time.Duration]() {
 		return cmp.Compare(v.Int(), int64(d))
 	}
@@ -145,9 +145,9 @@ func hasProblemAtOrAbove(bad map[string]bool, path string) bool {
 	}
 }
 
-// originOf returns the source of a value: its position in the file, or that of the setting that
+// findOrigin returns the source of a value: its position in the file, or that of the setting that
 // contains it.
-func (c validator) originOf(path string) Origin {
+func (c validator) findOrigin(path string) Origin {
 	for at := path; ; {
 		if p, ok := c.loader.places[at]; ok {
 			return Origin{Key: path, Source: FromFile, Name: c.loader.src.File, Line: p.line, Column: p.column}
@@ -166,10 +166,10 @@ func (c validator) originOf(path string) Origin {
 
 // describeViolation returns a message about the violated rule.
 func (c validator) describeViolation(v violation) string {
-	f := c.loader.root.fieldAt(v.path)
-	say := v.describeRule(func(goName string) string { return c.loader.root.siblingKey(v.path, goName) })
+	f := c.loader.root.findFieldAt(v.path)
+	say := v.describeRule(func(goName string) string { return c.loader.root.findSiblingKey(v.path, goName) })
 	if strings.HasPrefix(v.rule, "required") {
-		return say + howToSet(f)
+		return say + describeWaysToSet(f)
 	}
 	if isSecret(f) {
 		return say
@@ -212,7 +212,7 @@ func (v violation) describeRule(keyOf func(goName string) string) string {
 
 // describeLimit returns the text of a comparison with a constant: of the value, or of its length.
 func (v violation) describeLimit() string {
-	what := comparisonWords(v.rule)
+	what := formatComparison(v.rule)
 	switch k := v.value.Kind(); {
 	case k == reflect.String:
 		return fmt.Sprintf("must have %s %s characters", what, v.param)
@@ -224,7 +224,7 @@ func (v violation) describeLimit() string {
 	return "must be " + what + " " + v.param
 }
 
-func comparisonWords(rule string) string {
+func formatComparison(rule string) string {
 	switch rule {
 	case "gt":
 		return "more than"
@@ -237,8 +237,8 @@ func comparisonWords(rule string) string {
 	}
 }
 
-// howToSet returns the names of the sources for a setting.
-func howToSet(f *field) string {
+// describeWaysToSet returns the names of the sources for a setting.
+func describeWaysToSet(f *field) string {
 	if f == nil || strings.Contains(f.path, "[") {
 		return ""
 	}
@@ -254,11 +254,11 @@ func howToSet(f *field) string {
 
 func isSecret(f *field) bool { return f != nil && f.shape.secret }
 
-// fieldAt returns the field at a path, ignoring the indexes of lists and maps; nil if the path has
+// findFieldAt returns the field at a path, ignoring the indexes of lists and maps; nil if the path has
 // no field.
-func (s *shape) fieldAt(path string) *field {
+func (s *shape) findFieldAt(path string) *field {
 	var f *field
-	for key := range strings.SplitSeq(withoutIndexes(path), ".") {
+	for key := range strings.SplitSeq(stripListIndexes(path), ".") {
 		for s.kind == list || s.kind == mapping {
 			s = s.elem
 		}
@@ -270,10 +270,10 @@ func (s *shape) fieldAt(path string) *field {
 	return f
 }
 
-// siblingKey returns the key of the field with a Go name next to the one at path.
-func (s *shape) siblingKey(path, goName string) string {
-	if i := strings.LastIndexByte(withoutIndexes(path), '.'); i >= 0 {
-		if f := s.fieldAt(withoutIndexes(path)[:i]); f != nil {
+// findSiblingKey returns the key of the field with a Go name next to the one at path.
+func (s *shape) findSiblingKey(path, goName string) string {
+	if i := strings.LastIndexByte(stripListIndexes(path), '.'); i >= 0 {
+		if f := s.findFieldAt(stripListIndexes(path)[:i]); f != nil {
 			s = f.shape
 		}
 	}
@@ -288,8 +288,8 @@ func (s *shape) siblingKey(path, goName string) string {
 	return goName
 }
 
-// withoutIndexes removes "[0]" and "[key]" from a path.
-func withoutIndexes(path string) string {
+// stripListIndexes removes "[0]" and "[key]" from a path.
+func stripListIndexes(path string) string {
 	for {
 		before, rest, ok := strings.Cut(path, "[")
 		if !ok {

@@ -37,7 +37,7 @@ func NewLogger(w io.Writer, cfg LogConfig) (*slog.Logger, error) {
 		v = new(slog.LevelVar)
 	}
 	v.Set(level)
-	opts := &slog.HandlerOptions{Level: v, ReplaceAttr: formatLevelAndDuration}
+	opts := &slog.HandlerOptions{Level: v, ReplaceAttr: formatLevelAndDurationAttrs}
 	switch cfg.Format {
 	case "", "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
@@ -62,7 +62,7 @@ func ParseLevel(name string) (slog.Level, error) {
 	return 0, fmt.Errorf("unknown log level %q: use debug, info, warn or error", name)
 }
 
-func formatLevelAndDuration(groups []string, a slog.Attr) slog.Attr {
+func formatLevelAndDurationAttrs(groups []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		// JSON would contain nanoseconds without a unit.
 		a.Value = slog.StringValue(a.Value.Duration().String())

@@ -26,9 +26,9 @@ type sample struct {
 // NewSampler returns a sampler that has not allowed any line yet.
 func NewSampler() *Sampler { return &Sampler{kinds: map[string]*sample{}} }
 
-// Allow reports whether a line of a kind may be logged now, and how many were omitted before it.
+// AllowLogLine reports whether a line of a kind may be logged now, and how many were omitted before it.
 // Kinds come from a closed set.
-func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
+func (s *Sampler) AllowLogLine(kind string) (omitted int, ok bool) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,14 +50,14 @@ func (s *Sampler) Allow(kind string) (omitted int, ok bool) {
 }
 
 // TakeOmitted returns how many lines of each kind were omitted and not reported since: for the kinds
-// that may log again, or for all. It counts them as reported.
-func (s *Sampler) TakeOmitted(all bool) map[string]int {
+// that may log again, or with includeBlockedKinds for all. It counts them as reported.
+func (s *Sampler) TakeOmitted(includeBlockedKinds bool) map[string]int {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := map[string]int{}
 	for kind, k := range s.kinds {
-		if k.omitted > 0 && (all || now.Sub(k.begin) >= sampleWindow) {
+		if k.omitted > 0 && (includeBlockedKinds || now.Sub(k.begin) >= sampleWindow) {
 			left[kind], k.omitted = k.omitted, 0
 		}
 	}

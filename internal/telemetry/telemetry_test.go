@@ -123,7 +123,7 @@ func TestTracingOff(t *testing.T) {
 	if span.IsRecording() {
 		t.Error("a span is recorded for nobody")
 	}
-	if parent, state := telemetry.Inject(ctx); parent != "" || state != "" {
+	if parent, state := telemetry.FormatTraceContext(ctx); parent != "" || state != "" {
 		t.Errorf("Inject() = %q, %q, want nothing", parent, state)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,7 +192,7 @@ func TestTracingDelivers(t *testing.T) {
 				t.Error("not enabled in spite of an endpoint")
 			}
 			ctx, span := tracing.Tracer("x").Start(t.Context(), "round")
-			parent, _ := telemetry.Inject(ctx)
+			parent, _ := telemetry.FormatTraceContext(ctx)
 			span.End()
 			if want := "00-" + span.SpanContext().TraceID().String() + "-" + span.SpanContext().SpanID().String() + "-01"; parent != want {
 				t.Errorf("Inject() = %q, want %q", parent, want)
@@ -240,15 +240,15 @@ func TestNewTracingRefuses(t *testing.T) {
 
 func TestExtract(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	ctx := telemetry.Extract(t.Context(), parent, "a=b")
-	if got, state := telemetry.Inject(ctx); got != parent || state != "a=b" {
+	ctx := telemetry.WithRemoteTraceContext(t.Context(), parent, "a=b")
+	if got, state := telemetry.FormatTraceContext(ctx); got != parent || state != "a=b" {
 		t.Errorf("Inject(Extract()) = %q, %q, want what was extracted", got, state)
 	}
 	if !trace.SpanContextFromContext(ctx).IsRemote() {
 		t.Error("the parent is not remote")
 	}
 	for _, text := range []string{"", "nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
-		if got, _ := telemetry.Inject(telemetry.Extract(t.Context(), text, "")); got != "" {
+		if got, _ := telemetry.FormatTraceContext(telemetry.WithRemoteTraceContext(t.Context(), text, "")); got != "" {
 			t.Errorf("Extract(%q) made the trace %q", text, got)
 		}
 	}

@@ -40,8 +40,8 @@ type TraceConfig struct {
 	Log *slog.Logger
 }
 
-// tracesURL returns the destination of spans, or empty for none.
-func (c TraceConfig) tracesURL() (string, error) {
+// buildTracesURL returns the destination of spans, or empty for none.
+func (c TraceConfig) buildTracesURL() (string, error) {
 	if c.TracesEndpoint != "" || c.Endpoint == "" {
 		return c.TracesEndpoint, nil
 	}
@@ -62,7 +62,7 @@ type Tracing struct {
 // the background until Run ends. If the collector does not accept them they are lost, with a log
 // line.
 func NewTracing(ctx context.Context, cfg TraceConfig, component string) (*Tracing, error) {
-	endpoint, err := cfg.tracesURL()
+	endpoint, err := cfg.buildTracesURL()
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +119,9 @@ func (t *Tracing) Run(ctx context.Context) error {
 	return nil
 }
 
-// Inject returns the trace of ctx as the W3C texts for a message or a cloud event; both are empty
+// FormatTraceContext returns the trace of ctx as the W3C texts for a message or a cloud event; both are empty
 // without a trace.
-func Inject(ctx context.Context) (traceparent, tracestate string) {
+func FormatTraceContext(ctx context.Context) (traceparent, tracestate string) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return "", ""
 	}
@@ -133,7 +133,7 @@ func Inject(ctx context.Context) (traceparent, tracestate string) {
 // PropagateTraces returns a transport that sends the trace of each request's context along.
 func PropagateTraces(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if parent, state := Inject(r.Context()); parent != "" {
+		if parent, state := FormatTraceContext(r.Context()); parent != "" {
 			r = r.Clone(r.Context()) // a transport must not change the request of its caller
 			r.Header.Set("Traceparent", parent)
 			if state != "" {
@@ -148,9 +148,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Extract returns a context with the trace of a message as its remote parent. Invalid texts do not
+// WithRemoteTraceContext returns a context with the trace of a message as its remote parent. Invalid texts do not
 // change ctx.
-func Extract(ctx context.Context, traceparent, tracestate string) context.Context {
+func WithRemoteTraceContext(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx
 	}

@@ -39,7 +39,7 @@ func newAPIWriter(t *testing.T, database string) *apiWriter {
 	if err := os.WriteFile(config, []byte("required_adapters: {clusters: [], nodepools: []}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	call := apptest.Start(t, apiapp.Command, map[string]string{
+	call := apptest.StartCommand(t, apiapp.NewCommand, map[string]string{
 		"DATABASE_URL": database, "DATABASE_APPLICATION_NAME": "fleet-api",
 		"FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokenFile,
 	}, "--config", config)

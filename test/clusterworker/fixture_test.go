@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
-	"github.com/fleetloop/fleetloop/devstack/gardenbedtest"
+	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -91,7 +91,7 @@ func newFixtureOn(t *testing.T, database string, seed uint64) *fixture {
 // gardenlet has Gardener at work on the Shoots until the test ends.
 func (r *fixture) gardenlet(step time.Duration) {
 	r.Helper()
-	gardenbedtest.Gardenlet(r.T, r.bed, gardenbed.GardenletOptions{Namespace: r.namespace, Step: step})
+	kubebedtest.StartGardenlet(r.T, r.bed, gardenbed.GardenletOptions{Namespace: r.namespace, Step: step})
 }
 
 // exec runs a statement as the owner.

@@ -29,7 +29,7 @@ type chromium struct{ ctx context.Context } //nolint:containedctx // chromedp ke
 // startChromium starts the browser that CHROMIUM names, or that of the distribution.
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	ctx, stop, err := browsertest.Start(context.WithoutCancel(t.Context()), t.Logf)
+	ctx, stop, err := browsertest.StartBrowser(context.WithoutCancel(t.Context()), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	manifests "github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/test/deploy"
-	"github.com/fleetloop/fleetloop/tools/release/manifests"
 )
 
 // TestOneVersion: the manifests that "make images" writes beside the images name
@@ -19,7 +19,7 @@ func TestOneVersion(t *testing.T) {
 	for _, release := range []string{"dev", "1.2.3", "1.2.3-rc.1"} {
 		t.Run(release, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "deploy")
-			if err := manifests.Write(root+"/deploy", dir, release); err != nil {
+			if err := manifests.WriteReleaseManifests(root+"/deploy", dir, release); err != nil {
 				t.Fatal(err)
 			}
 			objects, notes, err := deploy.Release{

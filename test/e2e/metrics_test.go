@@ -141,12 +141,12 @@ func table(t *testing.T) map[string][2]string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, oneAdapter())
-	broker, err := brokertest.StartProxy(rabbit(t).Addr())
+	broker, err := brokertest.StartFaultProxy(rabbit(t).Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(broker.Close)
-	api, err := brokertest.StartProxy(strings.TrimPrefix(f.url, "http://"))
+	api, err := brokertest.StartFaultProxy(strings.TrimPrefix(f.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,21 +185,21 @@ hyperfleet_api: {endpoint: API}
 	}
 
 	// What was not confirmed is not published, but a broker error.
-	broker.Refuse(true)
-	broker.Cut()
+	broker.SetRefuseConnections(true)
+	broker.ResetConnections()
 	l.patch(t, ready)
 	wantMetric(t, l.sentinel, "hyperfleet_sentinel_broker_errors_total", 1, "broker_type", "rabbitmq")
 	if n := l.sentinel.metrics(t).sum("hyperfleet_sentinel_events_published_total"); n != 3 {
 		t.Errorf("%g events published, want 3", n)
 	}
-	broker.Refuse(false)
+	broker.SetRefuseConnections(false)
 	wantMetric(t, l.sentinel, "hyperfleet_sentinel_events_published_total", 4)
 	if got := len(q.all()); got != 4 {
 		t.Errorf("the queue has %d events, the metric says 4", got)
 	}
 
-	api.Refuse(true)
-	api.Cut()
+	api.SetRefuseConnections(true)
+	api.ResetConnections()
 	wantMetric(t, l.sentinel, "hyperfleet_sentinel_api_errors_total", 1, "operation", "fetch_resources")
 	if n := l.sentinel.metrics(t).sum("hyperfleet_sentinel_api_errors_total", "operation", "config_load"); n != 0 {
 		t.Errorf("%g errors of the custom resource, want none", n)

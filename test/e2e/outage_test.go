@@ -32,12 +32,12 @@ func TestStartsWithoutAnything(t *testing.T) {
 		t.Fatal(err)
 	}
 	databaseWay := newProxy(t, where.Host)
-	databaseWay.Refuse(true)
+	databaseWay.SetRefuseConnections(true)
 	where.Host = databaseWay.Addr()
 	f := startFleet(t, mergeEnv(oneAdapter(), map[string]string{"DATABASE_URL": where.String()}))
 	apiWay, brokerWay := newProxy(t, strings.TrimPrefix(f.url, "http://")), newProxy(t, rabbit(t).Addr())
-	apiWay.Refuse(true)
-	brokerWay.Refuse(true)
+	apiWay.SetRefuseConnections(true)
+	brokerWay.SetRefuseConnections(true)
 	s := newSentinel(t, "http://"+apiWay.Addr(), "resource_type: clusters\npoll_interval: 100ms\nhyperfleet_api: {endpoint: API, timeout: 2s}\n",
 		rabbitEnv(brokerWay.Addr(), exchangeOf(t)))
 
@@ -48,11 +48,11 @@ func TestStartsWithoutAnything(t *testing.T) {
 	wantMetric(t, s, "hyperfleet_sentinel_api_errors_total", 3)
 
 	// The API is, its database is not.
-	apiWay.Refuse(false)
+	apiWay.SetRefuseConnections(false)
 	s.wantUnready(t, "[-]sentinel failed: ", "503")
 
 	// The database is, the broker is not.
-	databaseWay.Refuse(false)
+	databaseWay.SetRefuseConnections(false)
 	f.wantReady(t)
 	l := &loop{fleet: f, sentinel: s}
 	c := l.create(t, "cluster-1", "")
@@ -67,7 +67,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 
 	// All is.
 	q := openQueue(t, binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)})
-	brokerWay.Refuse(false)
+	brokerWay.SetRefuseConnections(false)
 	s.wantReady(t)
 	q.wantEvents(t, c.ID, 1, patience)
 	wantVerbose(t, f.process, "running", "database", "schema", "fleet API")
@@ -260,7 +260,7 @@ func TestRabbitMQRestart(t *testing.T) { //nolint:paralleltest // see above
 	b := binding{url: rabbit(t).URL(), exchange: exchangeOf(t), queue: exchangeOf(t)}
 	declareQueue(t, b)
 	// RabbitMQ writes what was declared some seconds later, and the test may kill it before.
-	if _, err := rabbit(t).Ctl(t.Context(), "eval", "mnesia:sync_log()."); err != nil {
+	if _, err := rabbit(t).RunRabbitMQCtl(t.Context(), "eval", "mnesia:sync_log()."); err != nil {
 		t.Fatal(err)
 	}
 	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 50ms\nmax_age_not_ready: 1h\nhyperfleet_api: {endpoint: API}\nmessage_data: {generation: .generation}\n",

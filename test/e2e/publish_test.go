@@ -221,7 +221,7 @@ func TestRabbitMQSettings(t *testing.T) {
 		{"set_permissions", "-p", "fleet", "sentinel", ".*", ".*", ".*"},
 		{"set_permissions", "-p", "fleet", "guest", ".*", ".*", ".*"},
 	} {
-		if _, err := server.Ctl(t.Context(), args...); err != nil {
+		if _, err := server.RunRabbitMQCtl(t.Context(), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,10 +274,10 @@ func TestWrongPassword(t *testing.T) {
 	s := newSentinel(t, f.url, "resource_type: clusters\npoll_interval: 100ms\nhyperfleet_api: {endpoint: API}\n",
 		mergeEnv(rabbitEnv(rabbit(t).Addr(), exchangeOf(t)), map[string]string{"BROKER_USERNAME": "late", "BROKER_PASSWORD": "canary-word"}))
 	s.wantUnready(t, "[-]broker failed: not connected: ", "not allowed")
-	if _, err := rabbit(t).Ctl(t.Context(), "add_user", "late", "canary-word"); err != nil {
+	if _, err := rabbit(t).RunRabbitMQCtl(t.Context(), "add_user", "late", "canary-word"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rabbit(t).Ctl(t.Context(), "set_permissions", "late", ".*", ".*", ".*"); err != nil {
+	if _, err := rabbit(t).RunRabbitMQCtl(t.Context(), "set_permissions", "late", ".*", ".*", ".*"); err != nil {
 		t.Fatal(err)
 	}
 	s.wantReady(t)

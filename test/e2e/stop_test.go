@@ -16,7 +16,7 @@ import (
 // proxies that fail on demand.
 type proxied struct {
 	*loop
-	apiWay, brokerWay *brokertest.Proxy
+	apiWay, brokerWay *brokertest.FaultProxy
 }
 
 // newProxied starts a loop with proxies. The configuration is without
@@ -33,9 +33,9 @@ func newProxied(t *testing.T, config string, env map[string]string) *proxied {
 	return p
 }
 
-func newProxy(t *testing.T, target string) *brokertest.Proxy {
+func newProxy(t *testing.T, target string) *brokertest.FaultProxy {
 	t.Helper()
-	proxy, err := brokertest.StartProxy(target)
+	proxy, err := brokertest.StartFaultProxy(target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestStop(t *testing.T) {
 		"BrokerHangs": {
 			"confirms are awaited no longer than the bound", awake, syscall.SIGTERM, func(t *testing.T, p *proxied) {
 				t.Helper()
-				p.brokerWay.Pause()
+				p.brokerWay.PauseTraffic()
 				p.create(t, "cluster-1", "")
 				wantMetric(t, p.sentinel, "hyperfleet_sentinel_in_flight_events", 1)
 			}, 8 * time.Second,
@@ -70,8 +70,8 @@ func TestStop(t *testing.T) {
 		"BrokerIsDown": {
 			"an event that waits for its next attempt is left", awake, syscall.SIGTERM, func(t *testing.T, p *proxied) {
 				t.Helper()
-				p.brokerWay.Refuse(true)
-				p.brokerWay.Cut()
+				p.brokerWay.SetRefuseConnections(true)
+				p.brokerWay.ResetConnections()
 				p.create(t, "cluster-1", "")
 				wantMetric(t, p.sentinel, "hyperfleet_sentinel_publish_retries_total", 1)
 			}, 8 * time.Second,
@@ -79,7 +79,7 @@ func TestStop(t *testing.T) {
 		"APIHangs": {
 			"a request that is under way is given up", awake + "source: {mode: sweep}\n", syscall.SIGTERM, func(t *testing.T, p *proxied) {
 				t.Helper()
-				p.apiWay.Pause()
+				p.apiWay.PauseTraffic()
 				p.wantStuck(t)
 			}, 5 * time.Second,
 		},
@@ -87,7 +87,7 @@ func TestStop(t *testing.T) {
 			"and so is a watch that hears nothing", awake, syscall.SIGTERM, func(t *testing.T, p *proxied) {
 				t.Helper()
 				wantMetric(t, p.sentinel, "hyperfleet_sentinel_source_mode", 1, "mode", "watch")
-				p.apiWay.Pause()
+				p.apiWay.PauseTraffic()
 			}, 5 * time.Second,
 		},
 	}
@@ -128,12 +128,12 @@ func TestStopMidRound(t *testing.T) {
 	t.Parallel()
 	const clusters = 120
 	p := newProxied(t, "poll_interval: 50ms\npublish: {max_in_flight: 16}\n", nil)
-	p.brokerWay.Delay(150 * time.Millisecond)
-	p.brokerWay.Pause() // until all clusters are there: on a busy machine, creating them takes longer than publishing
+	p.brokerWay.SetLatency(150 * time.Millisecond)
+	p.brokerWay.PauseTraffic() // until all clusters are there: on a busy machine, creating them takes longer than publishing
 	for i := range clusters {
 		p.create(t, fmt.Sprintf("cluster-%d", i), "")
 	}
-	p.brokerWay.Resume()
+	p.brokerWay.ResumeTraffic()
 	wantMetric(t, p.sentinel, "hyperfleet_sentinel_events_published_total", 20)
 	if code := p.sentinel.stop(t, syscall.SIGTERM, 15*time.Second); code != 0 {
 		t.Errorf("exit code %d, want 0", code)

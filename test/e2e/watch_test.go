@@ -31,7 +31,7 @@ func TestWatch(t *testing.T) {
 	c := p.create(t, "cluster-1", "")
 	p.queue.wantEvents(t, c.ID, 1, patience)
 	for i := range 3 {
-		p.apiWay.Cut()
+		p.apiWay.ResetConnections()
 		p.respecify(t, c.ID, i)
 		p.queue.wantEvents(t, c.ID, 2+i, patience)
 	}

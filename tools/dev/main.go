@@ -21,7 +21,7 @@ type job struct {
 	run           func(ctx context.Context, args []string, out io.Writer) error
 }
 
-func jobs() []job {
+func listJobs() []job {
 	return []job{
 		{"packages", "list the packages whose tests start servers, programs or neither", runPackages},
 		{"page", "record the source from which the console's page was built", runPage},
@@ -46,7 +46,7 @@ func main() {
 // runJob runs the job that the first argument names.
 func runJob(ctx context.Context, args []string, out io.Writer) error {
 	var list strings.Builder
-	for _, j := range jobs() {
+	for _, j := range listJobs() {
 		if len(args) > 0 && args[0] == j.name {
 			if err := j.run(ctx, args[1:], out); err != nil {
 				return fmt.Errorf("%s: %w", j.name, err)

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// starterPackages returns the packages whose import means that a server is started.
-func starterPackages() []string {
+// listServerStarterPackages returns the packages whose import means that a server is started.
+func listServerStarterPackages() []string {
 	return []string{
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
@@ -80,7 +80,7 @@ func runPackages(ctx context.Context, args []string, out io.Writer) error {
 		}
 		group := "pure"
 		switch {
-		case startsServer(p.Deps):
+		case importsServerStarter(p.Deps):
 			group = "servers"
 		case startsPrograms[path]:
 			group = "programs"
@@ -94,11 +94,11 @@ func runPackages(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// startsServer reports whether deps contains a starter. It may contain test variants as "pkg
+// importsServerStarter reports whether deps contains a starter. It may contain test variants as "pkg
 // [pkg.test]".
-func startsServer(deps []string) bool {
+func importsServerStarter(deps []string) bool {
 	return slices.ContainsFunc(deps, func(d string) bool {
 		name, _, _ := strings.Cut(d, " ")
-		return slices.Contains(starterPackages(), name)
+		return slices.Contains(listServerStarterPackages(), name)
 	})
 }

@@ -20,8 +20,8 @@ const (
 	sums   = "internal/console/dist.sum"
 )
 
-// buildInputs returns what the build reads, below the source folder.
-func buildInputs() []string {
+// listPageBuildInputs returns what the build reads, below the source folder.
+func listPageBuildInputs() []string {
 	return []string{"index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"}
 }
 
@@ -45,7 +45,7 @@ func writeSums(root string) error {
 
 // computeSums returns the text of the file of sums.
 func computeSums(root string) (string, error) {
-	sourceSum, err := hashFiles(filepath.Join(root, source), buildInputs()...)
+	sourceSum, err := hashFiles(filepath.Join(root, source), listPageBuildInputs()...)
 	if err != nil {
 		return "", err
 	}

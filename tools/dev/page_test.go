@@ -42,7 +42,7 @@ func TestSumsNoticeChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, input := range buildInputs() {
+	for _, input := range listPageBuildInputs() {
 		if input == "src" {
 			input = "src/main.tsx"
 		}
@@ -106,7 +106,7 @@ func TestPage(t *testing.T) {
 func copyPage(t *testing.T, root string) {
 	t.Helper()
 	const document = "api/fleet/v1/openapi.yaml"
-	for _, part := range append(buildInputs(), "mock", "scripts", "test") {
+	for _, part := range append(listPageBuildInputs(), "mock", "scripts", "test") {
 		from, to := filepath.Join(repository, source, part), filepath.Join(root, source, part)
 		info, err := os.Stat(from)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 // the arguments of "fleetloop up". "make up" runs it before it builds "fleetloop up", which makes the
 // same check.
 func runPorts(ctx context.Context, args []string, _ io.Writer) error {
-	err := httpserver.CheckFree(ctx, listenAddresses(args, settings.OSEnv)...)
+	err := httpserver.CheckAddressesFree(ctx, listenAddresses(args, settings.OSEnv)...)
 	if err != nil {
 		return fmt.Errorf("%w\nset flags with UP_ARGS, such as UP_ARGS=\"--listen-address 127.0.0.1:9080\"", err)
 	}

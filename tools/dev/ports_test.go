@@ -25,7 +25,7 @@ func TestListenAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lookup := func(name string) (string, bool) { value, ok := tc.env[name]; return value, ok }
 			args := strings.Fields(tc.args)
-			up := allinone.Command(allinone.Env{LookupEnv: lookup})
+			up := allinone.NewCommand(allinone.Env{LookupEnv: lookup})
 			if err := up.ParseFlags(args); err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,7 @@ func generateProto(ctx context.Context, path string) error {
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{name}, Parameter: &source}
 	for _, f := range files {
 		// protocompile has its own types for options; the generator needs those of the library.
-		text, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: withImports(f, map[string]bool{})})
+		text, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: collectWithImports(f, map[string]bool{})})
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", path, err)
 		}
@@ -77,15 +77,15 @@ func generateProto(ctx context.Context, path string) error {
 	return nil
 }
 
-// withImports returns a file after its imports.
-func withImports(f protoreflect.FileDescriptor, seen map[string]bool) []*descriptorpb.FileDescriptorProto {
+// collectWithImports returns a file after its imports.
+func collectWithImports(f protoreflect.FileDescriptor, seen map[string]bool) []*descriptorpb.FileDescriptorProto {
 	if seen[f.Path()] {
 		return nil
 	}
 	seen[f.Path()] = true
 	var out []*descriptorpb.FileDescriptorProto
 	for i := range f.Imports().Len() {
-		out = append(out, withImports(f.Imports().Get(i).FileDescriptor, seen)...)
+		out = append(out, collectWithImports(f.Imports().Get(i).FileDescriptor, seen)...)
 	}
 	return append(out, protodesc.ToFileDescriptorProto(f))
 }

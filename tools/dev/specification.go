@@ -67,8 +67,8 @@ type piece struct {
 	first, after string
 }
 
-// specificationExcerpts returns the pieces in the order of the specifications.
-func specificationExcerpts() []piece {
+// listSpecificationExcerpts returns the pieces in the order of the specifications.
+func listSpecificationExcerpts() []piece {
 	const operator, service = "000_", "001_"
 	return []piece{
 		{file: "operator/sentinelconfig.yaml", spec: operator, block: 4},
@@ -93,7 +93,7 @@ func specificationExcerpts() []piece {
 func cutExcerpts(from string) (map[string][]byte, error) {
 	texts := map[string][]byte{}
 	cut := map[string][]byte{}
-	for _, p := range specificationExcerpts() {
+	for _, p := range listSpecificationExcerpts() {
 		if texts[p.spec] == nil {
 			text, err := readSpecification(from, p.spec)
 			if err != nil {
@@ -101,7 +101,7 @@ func cutExcerpts(from string) (map[string][]byte, error) {
 			}
 			texts[p.spec] = text
 		}
-		text, err := p.cutText(texts[p.spec])
+		text, err := p.cutExcerpt(texts[p.spec])
 		if err != nil {
 			return nil, fmt.Errorf("cut %s: %w", p.file, err)
 		}
@@ -125,7 +125,7 @@ func readSpecification(from, begin string) ([]byte, error) {
 	return text, nil
 }
 
-func (p piece) cutText(text []byte) ([]byte, error) {
+func (p piece) cutExcerpt(text []byte) ([]byte, error) {
 	if p.first != "" {
 		return cutLines(text, p.first, p.after)
 	}

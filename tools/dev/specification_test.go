@@ -32,7 +32,7 @@ func TestCommitted(t *testing.T) {
 // TestEveryPieceIsCommitted checks that the folder contains exactly the pieces.
 func TestEveryPieceIsCommitted(t *testing.T) {
 	var want []string
-	for _, p := range specificationExcerpts() {
+	for _, p := range listSpecificationExcerpts() {
 		want = append(want, p.file)
 	}
 	slices.Sort(want)
@@ -85,7 +85,7 @@ func TestCut(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.piece.cutText([]byte(text))
+			got, err := tc.piece.cutExcerpt([]byte(text))
 			if string(got) != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s: got %q and %v, want %q", tc.reason, got, err, tc.want)
 			}

@@ -35,7 +35,7 @@ func chooseFrame(typescript string, share float64) ([][]span, error) {
 	ready := regexp.MustCompile(`● Ready\s+(\d+)`)
 	for _, part := range strings.Split(typescript, frameBegin)[1:] {
 		frame, _, complete := strings.Cut(part, frameEnd)
-		plain := withoutEscapes(frame)
+		plain := stripEscapes(frame)
 		total, now := parseNumber(clusters, plain), parseNumber(ready, plain)
 		if complete && total > 0 && float64(now) >= share*float64(total) {
 			return parseFrame(frame), nil
@@ -55,7 +55,7 @@ func parseNumber(pattern *regexp.Regexp, text string) int {
 
 func escapePattern() *regexp.Regexp { return regexp.MustCompile(`\x1b\[([?0-9;]*)([A-Za-z])`) }
 
-func withoutEscapes(text string) string { return escapePattern().ReplaceAllString(text, "") }
+func stripEscapes(text string) string { return escapePattern().ReplaceAllString(text, "") }
 
 // parseFrame splits a frame into lines and spans.
 func parseFrame(frame string) [][]span {

@@ -21,8 +21,8 @@ type Count struct {
 	patterns []*regexp.Regexp
 }
 
-// Rate returns the number of matches per 10,000 words. It is 0 without words.
-func (c *Count) Rate() float64 {
+// MatchesPer10000Words returns the number of matches per 10,000 words. It is 0 without words.
+func (c *Count) MatchesPer10000Words() float64 {
 	return 1e4 * float64(len(c.Matches)) / float64(max(c.Words, 1))
 }
 

@@ -36,7 +36,7 @@ func runWords(_ context.Context, args []string, out io.Writer) error {
 }
 
 func measureIdiom(out io.Writer, root string, limit float64, show bool) error {
-	texts, err := measureTree(root)
+	texts, err := countIdiomInTree(root)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func measureIdiom(out io.Writer, root string, limit float64, show bool) error {
 		{"strings", &texts.Strings},
 		{"comments", &texts.Comments},
 	} {
-		rate := kind.count.Rate()
+		rate := kind.count.MatchesPer10000Words()
 		_, err := fmt.Fprintf(out, "%s: %d matches in %d words, %.0f per 10,000\n", kind.name, len(kind.count.Matches), kind.count.Words, rate)
 		if err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMeasureTree(t *testing.T) {
-	texts, err := measureTree("testdata/tree")
+	texts, err := countIdiomInTree("testdata/tree")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,9 @@ func isSkipped(name string) bool {
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
 
-// measureTree counts all Markdown below root, and all Go files that are neither
+// countIdiomInTree counts all Markdown below root, and all Go files that are neither
 // generated nor tests.
-func measureTree(root string) (Texts, error) {
+func countIdiomInTree(root string) (Texts, error) {
 	texts := Texts{Markdown: newCount(), Strings: newCount(), Comments: newCount()}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -54,23 +54,23 @@ func measureTree(root string) (Texts, error) {
 			return err
 		}
 		if !isGo {
-			texts.Markdown.addMarkdown(name, string(raw))
+			texts.Markdown.countMarkdown(name, string(raw))
 			return nil
 		}
 		if generated.Match(raw) {
 			return nil
 		}
-		texts.Comments.addComments(name, string(raw))
-		return texts.Strings.addStrings(name, raw)
+		texts.Comments.countComments(name, string(raw))
+		return texts.Strings.countUserTexts(name, raw)
 	})
 	return texts, err
 }
 
 var fenced = regexp.MustCompile("(?s)```.*?```")
 
-// addMarkdown counts the prose of a page: neither fenced blocks nor lines that
+// countMarkdown counts the prose of a page: neither fenced blocks nor lines that
 // are indented as code.
-func (c *Count) addMarkdown(name, page string) {
+func (c *Count) countMarkdown(name, page string) {
 	// The fences leave their line breaks, so that line numbers stay right.
 	page = fenced.ReplaceAllStringFunc(page, func(block string) string {
 		return strings.Repeat("\n", strings.Count(block, "\n"))
@@ -86,8 +86,8 @@ func (c *Count) addMarkdown(name, page string) {
 
 var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
 
-// addComments counts line comments, line by line.
-func (c *Count) addComments(name, source string) {
+// countComments counts line comments, line by line.
+func (c *Count) countComments(name, source string) {
 	for i, line := range strings.Split(source, "\n") {
 		if m := comment.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "Licensed") {
 			c.CountText(name, i+1, m[1])
@@ -95,16 +95,16 @@ func (c *Count) addComments(name, source string) {
 	}
 }
 
-// addStrings counts the string literals of a Go file that users read.
-func (c *Count) addStrings(name string, source []byte) error {
+// countUserTexts counts the string literals of a Go file that users read.
+func (c *Count) countUserTexts(name string, source []byte) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.SkipObjectResolution)
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", name, err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		for _, text := range userTextsOf(n) {
-			for _, lit := range literalsOf(text) {
+		for _, text := range findUserTexts(n) {
+			for _, lit := range collectStringLiterals(text) {
 				c.CountText(name, files.Position(lit.Pos()).Line, unquoteLiteral(lit))
 			}
 		}
@@ -116,11 +116,11 @@ func (c *Count) addStrings(name string, source []byte) error {
 	return nil
 }
 
-// userTextsOf lists the expressions of a node that are texts for users.
-func userTextsOf(n ast.Node) []ast.Expr {
+// findUserTexts lists the expressions of a node that are texts for users.
+func findUserTexts(n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		if writesToUser(n.Fun) {
+		if isUserOutputCall(n.Fun) {
 			return n.Args
 		}
 	case *ast.KeyValueExpr:
@@ -150,7 +150,7 @@ var (
 	docTag    = regexp.MustCompile(`(?:^|\s)doc:"((?:[^"\\]|\\.)*)"`)
 )
 
-func writesToUser(fun ast.Expr) bool {
+func isUserOutputCall(fun ast.Expr) bool {
 	switch f := fun.(type) {
 	case *ast.SelectorExpr:
 		return messageFuncs.MatchString(f.Sel.Name)
@@ -168,14 +168,14 @@ func docOf(tag string) string {
 	return ""
 }
 
-// literalsOf lists the string literals of an expression. Those inside a call or
+// collectStringLiterals lists the string literals of an expression. Those inside a call or
 // a key of their own are left out: they are counted there.
-func literalsOf(n ast.Node) []*ast.BasicLit {
+func collectStringLiterals(n ast.Node) []*ast.BasicLit {
 	var literals []*ast.BasicLit
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			return !writesToUser(n.Fun)
+			return !isUserOutputCall(n.Fun)
 		case *ast.FuncLit, *ast.KeyValueExpr:
 			return false
 		case *ast.BasicLit:

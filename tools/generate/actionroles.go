@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
-// writeActions writes the permissions of executions.
-func writeActions() error {
+// writeActionRoles writes the permissions of executions.
+func writeActionRoles() error {
 	var accounts, cluster, namespace []runtime.Object
 	bare := roles.Actions{}
 	for _, act := range action.Catalogue() {
@@ -29,11 +29,11 @@ func writeActions() error {
 	}
 	accounts = append(accounts, bare.SecretLookupObjects()...)
 	namespace = append(namespace, bare.SecretLookupBindings("")...)
-	secrets, err := actionObjects(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
+	secrets, err := listActionObjects(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
 	if err != nil {
 		return err
 	}
-	manifests, err := actionObjects(roles.Actions{Manifests: []string{"configmaps", "apps/deployments"}}, "apply_manifest")
+	manifests, err := listActionObjects(roles.Actions{Manifests: []string{"configmaps", "apps/deployments"}}, "apply_manifest")
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func isClusterWide(act *action.Action, o runtime.Object) bool {
 	return false
 }
 
-// actionObjects returns the role and the binding of an action whose permissions are optional.
-func actionObjects(a roles.Actions, name string) ([]runtime.Object, error) {
+// listActionObjects returns the role and the binding of an action whose permissions are optional.
+func listActionObjects(a roles.Actions, name string) ([]runtime.Object, error) {
 	act, ok := action.Find(name)
 	if !ok {
 		return nil, fmt.Errorf("unknown action %q", name)

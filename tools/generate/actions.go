@@ -27,34 +27,34 @@ func renderActions() ([]byte, error) {
 	all := action.Catalogue()
 	for _, a := range all {
 		fmt.Fprintf(&buf, "| [%s](#%s) | %s | %s | %s | %s | %s | %d |\n",
-			a.Name, a.Name, tableCell(a.Summary), tableCell(targetKinds(a)), a.Risk, tableCell(rollbackText(a)), formatDuration(a.Timeout), a.Retries)
+			a.Name, a.Name, escapeTableCell(a.Summary), escapeTableCell(formatTargetKinds(a)), a.Risk, escapeTableCell(formatRollback(a)), formatDuration(a.Timeout), a.Retries)
 	}
 	for _, a := range all {
-		writeAction(&buf, a)
+		writeActionSection(&buf, a)
 	}
 	return buf.Bytes(), nil
 }
 
-func writeAction(buf *bytes.Buffer, a *action.Action) {
-	fmt.Fprintf(buf, "\n## %s\n\n%s\n", a.Name, firstSentence(a.Summary))
+func writeActionSection(buf *bytes.Buffer, a *action.Action) {
+	fmt.Fprintf(buf, "\n## %s\n\n%s\n", a.Name, cutFirstSentence(a.Summary))
 	if a.Kubectl != "" {
 		fmt.Fprintf(buf, "\n    %s\n", a.Kubectl)
 	}
 	buf.WriteString("\n| | |\n|---|---|\n")
-	row := func(name, text string) { fmt.Fprintf(buf, "| %s | %s |\n", name, tableCell(text)) }
+	row := func(name, text string) { fmt.Fprintf(buf, "| %s | %s |\n", name, escapeTableCell(text)) }
 	if len(a.Aliases) > 0 {
-		row("Aliases", quotedList(a.Aliases))
+		row("Aliases", formatQuotedList(a.Aliases))
 	}
-	row("Target", targetKinds(a))
-	row("Service account", accountText(a))
+	row("Target", formatTargetKinds(a))
+	row("Service account", formatAccount(a))
 	row("Risk", string(a.Risk))
-	row("Rollback", rollbackText(a))
+	row("Rollback", formatRollback(a))
 	row("Timeout", fmt.Sprintf("%s, at most %s", formatDuration(a.Timeout), formatDuration(a.MaxTimeout)))
-	row("Retries", retryText(a))
+	row("Retries", formatRetry(a))
 
 	buf.WriteString("\n| Parameter | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, p := range a.Parameters() {
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(p.Name), p.Type, defaultText(p), tableCell(parameterText(p)))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", formatCodeSpan(p.Name), p.Type, formatDefault(p), escapeTableCell(formatParameter(p)))
 	}
 	if len(a.Permissions) == 0 {
 		return
@@ -65,11 +65,12 @@ func writeAction(buf *bytes.Buffer, a *action.Action) {
 		if p.Subresource != "" {
 			resource += "/" + p.Subresource
 		}
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", strings.Join(p.Verbs, ", "), codeSpan(resource), permissionScope(p), tableCell(p.Why))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n",
+			strings.Join(p.Verbs, ", "), formatCodeSpan(resource), formatPermissionScope(p), escapeTableCell(p.Why))
 	}
 }
 
-func targetKinds(a *action.Action) string {
+func formatTargetKinds(a *action.Action) string {
 	if len(a.Kinds) > 0 {
 		return strings.Join(a.Kinds, ", ")
 	}
@@ -79,14 +80,14 @@ func targetKinds(a *action.Action) string {
 	return "kinds that the installation allows"
 }
 
-func accountText(a *action.Action) string {
+func formatAccount(a *action.Action) string {
 	if a.NoJob {
 		return "none: it has no Job"
 	}
-	return codeSpan(a.ServiceAccount())
+	return formatCodeSpan(a.ServiceAccount())
 }
 
-func rollbackText(a *action.Action) string {
+func formatRollback(a *action.Action) string {
 	switch {
 	case a.ReadOnly:
 		return "read-only"
@@ -96,29 +97,29 @@ func rollbackText(a *action.Action) string {
 	return a.Rollback
 }
 
-func retryText(a *action.Action) string {
+func formatRetry(a *action.Action) string {
 	if !a.Idempotent {
 		return "none: the action is not idempotent"
 	}
 	return fmt.Sprint(a.Retries)
 }
 
-// defaultText returns "required" or the default of a parameter.
-func defaultText(p action.Parameter) string {
+// formatDefault returns "required" or the default of a parameter.
+func formatDefault(p action.Parameter) string {
 	switch {
 	case p.Required:
 		return "required"
 	case p.Default != "":
-		return codeSpan(p.Default)
+		return formatCodeSpan(p.Default)
 	}
 	return ""
 }
 
-// parameterText returns the description of a parameter with its allowed values.
-func parameterText(p action.Parameter) string {
-	text := firstSentence(p.Doc)
+// formatParameter returns the description of a parameter with its allowed values.
+func formatParameter(p action.Parameter) string {
+	text := cutFirstSentence(p.Doc)
 	if len(p.Enum) > 0 {
-		text += " One of " + quotedList(p.Enum) + "."
+		text += " One of " + formatQuotedList(p.Enum) + "."
 	}
 	switch {
 	case p.Minimum != nil && p.Maximum != nil:
@@ -131,7 +132,7 @@ func parameterText(p action.Parameter) string {
 	return text
 }
 
-func permissionScope(p action.Permission) string {
+func formatPermissionScope(p action.Permission) string {
 	switch {
 	case p.Executor:
 		return "namespace of executions"
@@ -141,14 +142,14 @@ func permissionScope(p action.Permission) string {
 	return "namespace of the target"
 }
 
-func firstSentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
+func cutFirstSentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
 
-func tableCell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+func escapeTableCell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-func quotedList(words []string) string {
+func formatQuotedList(words []string) string {
 	list := make([]string, 0, len(words))
 	for _, w := range words {
-		list = append(list, codeSpan(w))
+		list = append(list, formatCodeSpan(w))
 	}
 	return strings.Join(list, ", ")
 }

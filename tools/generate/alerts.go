@@ -46,8 +46,8 @@ type alertRule struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// alertCombinations returns groups of alerts that have one cause when they fire together.
-func alertCombinations() []struct {
+// listAlertCombinations returns groups of alerts that have one cause when they fire together.
+func listAlertCombinations() []struct {
 	alerts []string
 	cause  string
 } {
@@ -90,27 +90,27 @@ func renderAlerts() ([]byte, error) {
 			fmt.Fprintf(&buf, "## %s\n\nFrom [%s](../../%s).\n\n", group.Name, filepath.Base(path), path)
 			buf.WriteString("| Alert | Severity | For | Summary |\n|---|---|---|---|\n")
 			for _, rule := range group.Rules {
-				fmt.Fprintf(&buf, "| %s | %s | %s | %s |\n", runbookLink(rule.Alert), rule.Labels["severity"], rule.For, summaryCell(rule.Annotations))
+				fmt.Fprintf(&buf, "| %s | %s | %s | %s |\n", formatRunbookLink(rule.Alert), rule.Labels["severity"], rule.For, formatSummaryCell(rule.Annotations))
 			}
 			buf.WriteByte('\n')
 		}
 	}
 	buf.WriteString(alertsTogether)
-	for _, c := range alertCombinations() {
+	for _, c := range listAlertCombinations() {
 		var links []string
 		for _, name := range c.alerts {
-			links = append(links, runbookLink(name))
+			links = append(links, formatRunbookLink(name))
 		}
 		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(links, " and "), c.cause)
 	}
 	return buf.Bytes(), nil
 }
 
-func runbookLink(alert string) string { return "[" + alert + "](../runbooks/" + alert + ".md)" }
+func formatRunbookLink(alert string) string { return "[" + alert + "](../runbooks/" + alert + ".md)" }
 
-// summaryCell returns the summary and the description of an alert with
+// formatSummaryCell returns the summary and the description of an alert with
 // placeholders for templates.
-func summaryCell(annotations map[string]string) string {
+func formatSummaryCell(annotations map[string]string) string {
 	text := strings.Join(strings.Fields(annotations["summary"]+" "+annotations["description"]), " ")
 	text = regexp.MustCompile(`\{\{\s*\$labels\.(\w+)[^}]*\}\}`).ReplaceAllString(text, "<$1>")
 	text = regexp.MustCompile(`\{\{[^}]*\$value[^}]*\}\}`).ReplaceAllString(text, "<value>")

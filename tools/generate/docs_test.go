@@ -25,13 +25,13 @@ import (
 // flags.
 func TestDocsCommands(t *testing.T) {
 	programs := map[string]*cobra.Command{
-		"fleetloop":             fleetloop(),
-		"fleet-api":             apiapp.Command(nil, nil, noEnv),
+		"fleetloop":             newFleetloopCommand(),
+		"fleet-api":             apiapp.NewCommand(nil, nil, noEnv),
 		"sentinel":              sentinelapp.NewCommand(nil, nil, noEnv),
 		"cluster-worker":        clusterworkerapp.NewCommand(nil, nil, noEnv),
-		"execution-controller":  executionapp.Command(nil, nil, noEnv),
-		"node-fault-controller": nodefaultapp.Command(nil, nil, noEnv),
-		"adapter-runner":        adapterapp.Command(nil, nil, noEnv),
+		"execution-controller":  executionapp.NewCommand(nil, nil, noEnv),
+		"node-fault-controller": nodefaultapp.NewCommand(nil, nil, noEnv),
+		"adapter-runner":        adapterapp.NewCommand(nil, nil, noEnv),
 		"console":               consoleapp.NewCommand(nil, nil, noEnv),
 	}
 	for _, program := range programs {

@@ -14,8 +14,8 @@ import (
 // guardFolder is next to the folder of roles.
 const guardFolder = "../admission-policies/"
 
-// writeGuard writes the policies that guard executions.
-func writeGuard() error {
+// writeGuardManifests writes the policies that guard executions.
+func writeGuardManifests() error {
 	if err := os.MkdirAll("deploy/admission-policies", 0o755); err != nil { //nolint:gosec // a folder of the repository, for everyone to read
 		return err
 	}
@@ -31,7 +31,7 @@ func writeGuard() error {
 	} {
 		f.name = guardFolder + f.name
 		for i, o := range f.objects {
-			bare, err := withoutStatus(o)
+			bare, err := removeStatus(o)
 			if err != nil {
 				return fmt.Errorf("write %s: %w", f.name, err)
 			}
@@ -44,8 +44,8 @@ func writeGuard() error {
 	return nil
 }
 
-// withoutStatus removes fields that a manifest does not set, but that Go types always marshal.
-func withoutStatus(o runtime.Object) (runtime.Object, error) {
+// removeStatus removes fields that a manifest does not set, but that Go types always marshal.
+func removeStatus(o runtime.Object) (runtime.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return nil, err

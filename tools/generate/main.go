@@ -47,14 +47,14 @@ func writeReference() error {
 	files := map[string]func() ([]byte, error){
 		"docs/reference/config.md":                renderConfig,
 		"docs/reference/metrics.md":               renderMetrics,
-		"docs/reference/fleetloop.md":             func() ([]byte, error) { return renderCommands(fleetloop()) },
-		"docs/reference/fleet-api.md":             func() ([]byte, error) { return renderCommands(apiapp.Command(nil, nil, noEnv)) },
+		"docs/reference/fleetloop.md":             func() ([]byte, error) { return renderCommands(newFleetloopCommand()) },
+		"docs/reference/fleet-api.md":             func() ([]byte, error) { return renderCommands(apiapp.NewCommand(nil, nil, noEnv)) },
 		"docs/reference/sentinel.md":              func() ([]byte, error) { return renderCommands(sentinelapp.NewCommand(nil, nil, noEnv)) },
 		"docs/reference/cluster-worker.md":        func() ([]byte, error) { return renderCommands(clusterworkerapp.NewCommand(nil, nil, noEnv)) },
-		"docs/reference/execution-controller.md":  func() ([]byte, error) { return renderCommands(executionapp.Command(nil, nil, noEnv)) },
-		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return renderCommands(nodefaultapp.Command(nil, nil, noEnv)) },
+		"docs/reference/execution-controller.md":  func() ([]byte, error) { return renderCommands(executionapp.NewCommand(nil, nil, noEnv)) },
+		"docs/reference/node-fault-controller.md": func() ([]byte, error) { return renderCommands(nodefaultapp.NewCommand(nil, nil, noEnv)) },
 		"docs/reference/console.md":               func() ([]byte, error) { return renderCommands(consoleapp.NewCommand(nil, nil, noEnv)) },
-		"docs/reference/adapter-runner.md":        func() ([]byte, error) { return renderCommands(adapterapp.Command(nil, nil, noEnv)) },
+		"docs/reference/adapter-runner.md":        func() ([]byte, error) { return renderCommands(adapterapp.NewCommand(nil, nil, noEnv)) },
 		"docs/reference/actions.md":               renderActions,
 		"docs/reference/alerts.md":                renderAlerts,
 		"docs/reference/sentinelconfig.md":        renderSentinelConfig,
@@ -68,7 +68,7 @@ func writeReference() error {
 			return writeSchema(new(executionapp.OverriddenDefaults()), "execution-controller")
 		},
 		"docs/schema/node-fault-controller.schema.json": func() ([]byte, error) {
-			return writeSchema(new(nodefaultapp.Defaults()), "node-fault-controller")
+			return writeSchema(new(nodefaultapp.OverriddenDefaults()), "node-fault-controller")
 		},
 		"docs/schema/adapter-runner.schema.json": func() ([]byte, error) {
 			return writeSchema(new(adapterapp.OverriddenDefaults()), "adapter-runner")
@@ -93,9 +93,9 @@ func writeReference() error {
 
 func noEnv(string) (string, bool) { return "", false }
 
-func fleetloop() *cobra.Command {
+func newFleetloopCommand() *cobra.Command {
 	root := cli.Command(cli.Env{})
-	root.AddCommand(allinone.Command(allinone.Env{LookupEnv: noEnv}))
+	root.AddCommand(allinone.NewCommand(allinone.Env{LookupEnv: noEnv}))
 	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
 	root.AddCommand(faultcli.Commands(cli.Env{})...)
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(cli.Env{}))
@@ -121,7 +121,7 @@ func renderConfig() ([]byte, error) {
 		{"sentinel with SentinelConfigs", new(sentinelapp.OperatorDefaults())},
 		{"cluster-worker", new(clusterworkerapp.OverriddenDefaults())},
 		{"execution-controller", new(executionapp.OverriddenDefaults())},
-		{"node-fault-controller", new(nodefaultapp.Defaults())},
+		{"node-fault-controller", new(nodefaultapp.OverriddenDefaults())},
 		{"console", new(consoleapp.OverriddenDefaults())},
 		{"adapter-runner", new(adapterapp.OverriddenDefaults())},
 		{"fleetloop up", new(allinone.OverriddenDefaults())},
@@ -149,7 +149,7 @@ func renderCommands(root *cobra.Command) ([]byte, error) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		fmt.Fprintf(&buf, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), longOrShort(c), strings.TrimSpace(usageText(c)))
+		fmt.Fprintf(&buf, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), selectLongOrShort(c), strings.TrimSpace(formatUsage(c)))
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
@@ -158,15 +158,15 @@ func renderCommands(root *cobra.Command) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func longOrShort(c *cobra.Command) string {
+func selectLongOrShort(c *cobra.Command) string {
 	if c.Long != "" {
 		return strings.TrimSpace(c.Long)
 	}
 	return c.Short + "."
 }
 
-// usageText returns the command's usage line, examples and flags.
-func usageText(c *cobra.Command) string {
+// formatUsage returns the command's usage line, examples and flags.
+func formatUsage(c *cobra.Command) string {
 	text := c.UseLine() + "\n"
 	if c.HasExample() {
 		text += "\nExamples:\n" + c.Example + "\n"

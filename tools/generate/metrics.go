@@ -43,7 +43,7 @@ func (r *recorder) Register(c prometheus.Collector) error {
 	c.Describe(descs)
 	close(descs)
 	for d := range descs {
-		m := parseDesc(d.String(), metricKind(c))
+		m := parseDesc(d.String(), detectMetricKind(c))
 		if m.kind == "gauge" && strings.HasSuffix(m.name, "_total") { // of a collector with several metrics
 			m.kind = "counter"
 		}
@@ -62,7 +62,7 @@ func (r *recorder) MustRegister(list ...prometheus.Collector) {
 // Unregister does nothing.
 func (r *recorder) Unregister(prometheus.Collector) bool { return false }
 
-func metricKind(c prometheus.Collector) string {
+func detectMetricKind(c prometheus.Collector) string {
 	// A gauge also has the methods of a counter, so it is checked first.
 	switch c.(type) {
 	case *prometheus.GaugeVec, prometheus.Gauge:

@@ -8,8 +8,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
-// writeNodeFaults writes the permissions of the node fault controller.
-func writeNodeFaults() error {
+// writeNodeFaultRoles writes the permissions of the node fault controller.
+func writeNodeFaultRoles() error {
 	var people []runtime.Object
 	for _, role := range roles.PeopleRoles() {
 		people = append(people, role)

@@ -37,13 +37,13 @@ func writeRoles() error {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
-	if err := writeActions(); err != nil {
+	if err := writeActionRoles(); err != nil {
 		return err
 	}
-	if err := writeNodeFaults(); err != nil {
+	if err := writeNodeFaultRoles(); err != nil {
 		return err
 	}
-	return writeGuard()
+	return writeGuardManifests()
 }
 
 func writeFile(f file) error {

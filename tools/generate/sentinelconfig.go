@@ -37,7 +37,7 @@ func renderSentinelConfig() ([]byte, error) {
 	var buf bytes.Buffer
 	names := crd.Spec.Names
 	buf.WriteString(generated)
-	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, codeSpan(names.Plural), codeSpan(names.ShortNames[0]), codeSpan(names.ShortNames[0]+"."+crd.Spec.Group))
+	fmt.Fprintf(&buf, aboutSentinelConfig, crd.Spec.Group, version.Name, formatCodeSpan(names.Plural), formatCodeSpan(names.ShortNames[0]), formatCodeSpan(names.ShortNames[0]+"."+crd.Spec.Group))
 	root := version.Schema.OpenAPIV3Schema
 	for _, section := range []struct{ key, title string }{{"spec", "Spec"}, {"status", "Status"}} {
 		fmt.Fprintf(&buf, "## %s\n\n| Field | Type | Default | Description |\n|---|---|---|---|\n", section.title)
@@ -47,7 +47,7 @@ func renderSentinelConfig() ([]byte, error) {
 	}
 	buf.WriteString("## Validation rules\n\nThe API server rejects a change that breaks a rule, with this message.\n\n| Fields | Message |\n|---|---|\n")
 	spec := root.Properties["spec"]
-	for _, r := range collectRules("spec", &spec, nil) {
+	for _, r := range collectValidationRules("spec", &spec, nil) {
 		fmt.Fprintf(&buf, "| %s | %s |\n", strings.Join(r.fields, ", "), r.message)
 	}
 	buf.WriteString("\n## Columns\n\n| Column | Field | Shown |\n|---|---|---|\n")
@@ -56,7 +56,7 @@ func renderSentinelConfig() ([]byte, error) {
 		if c.Priority > 0 {
 			wide = "with `-o wide`"
 		}
-		fmt.Fprintf(&buf, "| %s | %s | %s |\n", c.Name, codeSpan(c.JSONPath), wide)
+		fmt.Fprintf(&buf, "| %s | %s | %s |\n", c.Name, formatCodeSpan(c.JSONPath), wide)
 	}
 	return buf.Bytes(), nil
 }
@@ -107,11 +107,11 @@ func writeFieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchem
 		def := ""
 		switch {
 		case field.Default != nil:
-			def = codeSpan(strings.Trim(string(field.Default.Raw), `"`))
+			def = formatCodeSpan(strings.Trim(string(field.Default.Raw), `"`))
 		case slices.Contains(s.Required, key):
 			def = "required"
 		}
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", codeSpan(path+"."+key), typeOf(&field), def, fieldDescription(&field))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", formatCodeSpan(path+"."+key), formatType(&field), def, formatFieldDescription(&field))
 		if key == "conditions" {
 			continue // they have the fields of all conditions
 		}
@@ -122,26 +122,26 @@ func writeFieldRows(buf *bytes.Buffer, path string, s *apiextensionsv1.JSONSchem
 	}
 }
 
-// typeOf returns the name of a type.
-func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
+// formatType returns the name of a type.
+func formatType(s *apiextensionsv1.JSONSchemaProps) string {
 	switch {
 	case s.Items != nil:
-		return "list of " + typeOf(s.Items.Schema)
+		return "list of " + formatType(s.Items.Schema)
 	case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
-		return "map of " + typeOf(s.AdditionalProperties.Schema)
+		return "map of " + formatType(s.AdditionalProperties.Schema)
 	case s.Format == "date-time":
 		return "time"
 	}
 	return s.Type
 }
 
-// fieldDescription returns the description, with the limits of the schema.
-func fieldDescription(s *apiextensionsv1.JSONSchemaProps) string {
+// formatFieldDescription returns the description, with the limits of the schema.
+func formatFieldDescription(s *apiextensionsv1.JSONSchemaProps) string {
 	parts := []string{strings.TrimSuffix(strings.Join(strings.Fields(s.Description), " "), ".") + "."}
 	if len(s.Enum) > 0 {
 		var values []string
 		for _, v := range s.Enum {
-			values = append(values, codeSpan(strings.Trim(string(v.Raw), `"`)))
+			values = append(values, formatCodeSpan(strings.Trim(string(v.Raw), `"`)))
 		}
 		parts = append(parts, "One of "+strings.Join(values, ", ")+".")
 	}
@@ -170,21 +170,21 @@ type rule struct {
 	message string
 }
 
-// collectRules adds the rules of s and of the fields below it to list.
-func collectRules(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
+// collectValidationRules adds the rules of s and of the fields below it to list.
+func collectValidationRules(path string, s *apiextensionsv1.JSONSchemaProps, list []rule) []rule {
 	for _, v := range s.XValidations {
 		i := slices.IndexFunc(list, func(r rule) bool { return r.message == v.Message })
 		if i < 0 {
 			i, list = len(list), append(list, rule{message: v.Message})
 		}
-		list[i].fields = append(list[i].fields, codeSpan(path+v.FieldPath))
+		list[i].fields = append(list[i].fields, formatCodeSpan(path+v.FieldPath))
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[key]
-		list = collectRules(path+"."+key, &field, list)
+		list = collectValidationRules(path+"."+key, &field, list)
 	}
 	if s.Items != nil {
-		list = collectRules(path+"[]", s.Items.Schema, list)
+		list = collectValidationRules(path+"[]", s.Items.Schema, list)
 	}
 	return list
 }
@@ -204,7 +204,7 @@ func forbidUnknownFields(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// codeSpan returns a text as code, escaped for a table cell.
-func codeSpan(text string) string {
+// formatCodeSpan returns a text as code, escaped for a table cell.
+func formatCodeSpan(text string) string {
 	return "`" + strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`) + "`"
 }

@@ -48,9 +48,9 @@ func (r releaser) packFiles(name string, files []archiveFile) error {
 	return r.writeFile(name, out.Bytes())
 }
 
-// readTree returns the files below dir for an archive in which they are below root. It omits files of the
+// readFolderFiles returns the files below dir for an archive in which they are below root. It omits files of the
 // name skip.
-func readTree(dir, root, skip string) ([]archiveFile, error) {
+func readFolderFiles(dir, root, skip string) ([]archiveFile, error) {
 	var files []archiveFile
 	err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() == skip {

@@ -79,7 +79,7 @@ func (p *Program) Image() (v1.Image, error) {
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return nil, fmt.Errorf("set image configuration of %q: %w", p.Name, err)
 	}
-	return annotated(img, p.Labels()), nil
+	return withAnnotations(img, p.Labels()), nil
 }
 
 // Labels returns the program's metadata and source, with the names of the OCI specification's
@@ -123,6 +123,6 @@ func (p *Program) newLayer() (v1.Layer, error) {
 	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching, tarball.WithCompressionLevel(gzip.DefaultCompression))
 }
 
-func annotated(img v1.Image, with map[string]string) v1.Image {
+func withAnnotations(img v1.Image, with map[string]string) v1.Image {
 	return mutate.Annotations(img, with).(v1.Image) //nolint:errcheck,forcetypeassert // it gives back what it was given
 }

@@ -142,7 +142,7 @@ func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag})); err != nil {
 		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
-	if err := makeReadable(temporary); err != nil {
+	if err := makeWorldReadable(temporary); err != nil {
 		return fmt.Errorf("write layout %q: %w", dir, err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -154,9 +154,9 @@ func WriteLayout(dir, tag string, index v1.ImageIndex) error {
 	return nil
 }
 
-// makeReadable makes the content of dir readable for all users. Files that were created as
+// makeWorldReadable makes the content of dir readable for all users. Files that were created as
 // temporary files are only readable by their owner.
-func makeReadable(dir string) error {
+func makeWorldReadable(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err

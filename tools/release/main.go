@@ -39,7 +39,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetloop/fleetloop/tools/release/manifests"
+	"github.com/fleetloop/fleetloop/deploy"
 )
 
 func main() {
@@ -70,10 +70,10 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		return err
 	}
 	b := builder{log: log, epoch: o.epoch}
-	if b.root, err = moduleRoot(ctx); err != nil {
+	if b.root, err = findModuleRoot(ctx); err != nil {
 		return err
 	}
-	if b.roots, err = certificateRoots(ctx, b.root); err != nil {
+	if b.roots, err = buildCertificateRoots(ctx, b.root); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "fleetloop-release-")
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	case o.files != "":
 		return b.writeFiles(ctx, o.files, o.binaries[0])
 	case o.release != "":
-		return releaser{builder: b, version: o.release, out: o.out, platforms: o.platforms}.write(ctx, o.binaries)
+		return releaser{builder: b, version: o.release, out: o.out, platforms: o.platforms}.writeRelease(ctx, o.binaries)
 	}
 	var version string // the same for all, because they have the same source
 	for _, binary := range o.binaries {
@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if o.deploy == "" {
 		return nil
 	}
-	if err := manifests.Write(filepath.Join(b.root, "deploy"), o.deploy, version); err != nil {
+	if err := deploy.WriteReleaseManifests(filepath.Join(b.root, "deploy"), o.deploy, version); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(log, "%s: chart and kustomizations of version %s\n", o.deploy, version)
@@ -245,28 +245,28 @@ func (b builder) buildBinary(ctx context.Context, binary string, p platform) (pa
 	return path, nil
 }
 
-// moduleRoot returns the folder of the module of the working directory.
-func moduleRoot(ctx context.Context) (string, error) {
+// findModuleRoot returns the folder of the module of the working directory.
+func findModuleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
 	if err != nil {
-		return "", fmt.Errorf("find source: %w", withStderr(err))
+		return "", fmt.Errorf("find source: %w", addStderr(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// certificateRoots runs the module that contains the trusted certificate authorities.
-func certificateRoots(ctx context.Context, source string) (Roots, error) {
+// buildCertificateRoots runs the module that contains the trusted certificate authorities.
+func buildCertificateRoots(ctx context.Context, source string) (Roots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "release", "roots")
 	out, err := cmd.Output()
 	if err != nil {
-		return Roots{}, fmt.Errorf("list CA certificates: %w", withStderr(err))
+		return Roots{}, fmt.Errorf("list CA certificates: %w", addStderr(err))
 	}
 	return ParseRoots(out)
 }
 
-// withStderr adds the output of a command to its error.
-func withStderr(err error) error {
+// addStderr adds the output of a command to its error.
+func addStderr(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}

@@ -286,11 +286,11 @@ func TestSBOM(t *testing.T) {
 // TestRoots: the authorities are certificates, and enough of them to reach
 // the services of the large clouds.
 func TestRoots(t *testing.T) {
-	source, err := moduleRoot(t.Context())
+	source, err := findModuleRoot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := certificateRoots(t.Context(), source)
+	list, err := buildCertificateRoots(t.Context(), source)
 	if err != nil {
 		t.Fatal(err)
 	}

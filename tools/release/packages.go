@@ -26,7 +26,7 @@ func (r releaser) writePackages(archives map[platform]string) error {
 		Archives []packagedArchive
 	}{Version: r.version}
 	for _, p := range r.platforms {
-		sum, err := r.checksum(archives[p])
+		sum, err := r.computeChecksum(archives[p])
 		if err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func OpenProgram(path string, roots Roots, epoch time.Time) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{Name: filepath.Base(path), data: data, roots: roots}
-	if p.Architecture, err = staticArchitecture(data); err != nil {
+	if p.Architecture, err = detectStaticArchitecture(data); err != nil {
 		return nil, fmt.Errorf("read program %q: %w", path, err)
 	}
 	if p.build, err = buildinfo.Read(bytes.NewReader(data)); err != nil {
@@ -81,8 +81,8 @@ func OpenProgram(path string, roots Roots, epoch time.Time) (*Program, error) {
 	return p, nil
 }
 
-// staticArchitecture returns the architecture of a statically linked program.
-func staticArchitecture(data []byte) (architecture string, err error) {
+// detectStaticArchitecture returns the architecture of a statically linked program.
+func detectStaticArchitecture(data []byte) (architecture string, err error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
 		return "", fmt.Errorf("not a Linux executable: %w", err)

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/internal/version"
-	"github.com/fleetloop/fleetloop/tools/release/manifests"
 )
 
 // checksumFile lists the SHA-256 of every other file of a release, in the format of sha256sum. Its signature
@@ -54,15 +54,15 @@ type releaser struct {
 	platforms []platform
 }
 
-// write writes the release of some binaries. The source must be exactly that of the version's tag, because
+// writeRelease writes the release of some binaries. The source must be exactly that of the version's tag, because
 // programs take their version from it.
-func (r releaser) write(ctx context.Context, binaries []string) error {
-	if err := r.checkSource(ctx); err != nil {
+func (r releaser) writeRelease(ctx context.Context, binaries []string) error {
+	if err := r.checkSourceMatchesTag(ctx); err != nil {
 		return err
 	}
 	if r.epoch.IsZero() {
 		var err error
-		if r.epoch, err = r.commitTime(ctx); err != nil {
+		if r.epoch, err = r.readCommitTime(ctx); err != nil {
 			return err
 		}
 	}
@@ -95,19 +95,19 @@ func (r releaser) write(ctx context.Context, binaries []string) error {
 	return r.writeChecksums()
 }
 
-// checkSource returns an error unless the source is that of the version's tag, without changes.
-func (r releaser) checkSource(ctx context.Context) error {
+// checkSourceMatchesTag returns an error unless the source is that of the version's tag, without changes.
+func (r releaser) checkSourceMatchesTag(ctx context.Context) error {
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(r.version) {
 		return fmt.Errorf("version %q is not a semantic version without 'v', such as 1.2.0", r.version)
 	}
-	tags, err := r.git(ctx, "tag", "--points-at", "HEAD")
+	tags, err := r.runGit(ctx, "tag", "--points-at", "HEAD")
 	if err != nil {
 		return err
 	}
 	if tag := "v" + r.version; !slices.Contains(strings.Fields(tags), tag) {
 		return fmt.Errorf("the current commit does not have the tag %s: check it out, or create it with 'git tag %s'", tag, tag)
 	}
-	changes, err := r.git(ctx, "status", "--porcelain")
+	changes, err := r.runGit(ctx, "status", "--porcelain")
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func (r releaser) checkSource(ctx context.Context) error {
 	return nil
 }
 
-func (r releaser) commitTime(ctx context.Context) (time.Time, error) {
-	text, err := r.git(ctx, "log", "-1", "--format=%ct")
+func (r releaser) readCommitTime(ctx context.Context) (time.Time, error) {
+	text, err := r.runGit(ctx, "log", "-1", "--format=%ct")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -129,12 +129,12 @@ func (r releaser) commitTime(ctx context.Context) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-func (r releaser) git(ctx context.Context, args ...string) (output string, err error) {
+func (r releaser) runGit(ctx context.Context, args ...string) (output string, err error) {
 	cmd := exec.CommandContext(ctx, "git", args...) //nolint:gosec // our own arguments
 	cmd.Dir = r.root
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("git %s: %w", args[0], withStderr(err))
+		return "", fmt.Errorf("git %s: %w", args[0], addStderr(err))
 	}
 	return string(out), nil
 }
@@ -244,17 +244,17 @@ func (r releaser) writeImages(ctx context.Context, binaries []string) error {
 // writeManifests writes the chart as Helm packages it, and all other manifests as one archive.
 func (r releaser) writeManifests() error {
 	dir := filepath.Join(r.dir, "deploy")
-	if err := manifests.Write(filepath.Join(r.root, "deploy"), dir, r.version); err != nil {
+	if err := deploy.WriteReleaseManifests(filepath.Join(r.root, "deploy"), dir, r.version); err != nil {
 		return err
 	}
-	chart, err := readTree(filepath.Join(dir, "chart", "fleetloop"), "fleetloop", ".helmignore")
+	chart, err := readFolderFiles(filepath.Join(dir, "chart", "fleetloop"), "fleetloop", ".helmignore")
 	if err != nil {
 		return err
 	}
 	if err := r.packFiles("fleetloop-"+r.version+".tgz", chart); err != nil {
 		return err
 	}
-	all, err := readTree(dir, "fleetloop-manifests-"+r.version, "")
+	all, err := readFolderFiles(dir, "fleetloop-manifests-"+r.version, "")
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (r releaser) writeChecksums() error {
 		if e.IsDir() {
 			continue
 		}
-		sum, err := r.checksum(e.Name())
+		sum, err := r.computeChecksum(e.Name())
 		if err != nil {
 			return err
 		}
@@ -281,8 +281,8 @@ func (r releaser) writeChecksums() error {
 	return r.writeFile(checksumFile, []byte(list.String()))
 }
 
-// checksum returns the SHA-256 of a file of the release in hexadecimal digits.
-func (r releaser) checksum(name string) (string, error) {
+// computeChecksum returns the SHA-256 of a file of the release in hexadecimal digits.
+func (r releaser) computeChecksum(name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(r.out, name)) //nolint:gosec // a file that we wrote
 	if err != nil {
 		return "", err

@@ -153,7 +153,7 @@ func newModulePackage(m debug.Module, purpose string) spdxPackage {
 	p := spdxPackage{
 		ID: formatSPDXID(m.Path, m.Version), Name: m.Path, Version: m.Version, Purpose: purpose,
 		DownloadLocation: noAssertion, LicenseConcluded: noAssertion, LicenseDeclared: noAssertion, Copyright: noAssertion,
-		References: packageReferences(m.Path, m.Version),
+		References: newPackageReferences(m.Path, m.Version),
 	}
 	if m.Sum != "" {
 		p.SourceInfo = "sum in go.sum: " + m.Sum // the sum is a hash of a list of hashes, so it is no checksum of a file
@@ -167,7 +167,7 @@ func newGoPackage(version string) spdxPackage {
 	return newModulePackage(debug.Module{Path: "stdlib", Version: version}, "LIBRARY")
 }
 
-func packageReferences(path, version string) []spdxReference {
+func newPackageReferences(path, version string) []spdxReference {
 	return []spdxReference{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: formatPackageURL(path, version)}}
 }
 

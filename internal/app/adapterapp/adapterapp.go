@@ -59,8 +59,8 @@ type app struct {
 	env            func(string) (string, bool)
 }
 
-// Command returns the command line of adapter-runner.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// NewCommand returns the command line of adapter-runner.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	a := &app{cfg: OverriddenDefaults(), stdout: stdout, stderr: stderr, env: env}
 	root := &cobra.Command{
 		Use:   binary,
@@ -81,7 +81,7 @@ reports the result to the fleet API.`,
 	root.PersistentFlags().StringVarP(&a.path, "file", "f", "", "`file` of the adapter (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &a.cfg)
 	root.AddCommand(a.newRunCommand(), a.newValidateCommand(), process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
-		report, err := a.load(cmd)
+		report, err := a.loadSettings(cmd)
 		return []*settings.Report{report}, err
 	}, &a.cfg))
 	terminal.AddVersionCommandAndFlag(root)
@@ -138,8 +138,8 @@ fleet API and what the action would do, with secrets redacted, and do nothing.`,
 
 var errNoFile = errors.New("no file is given: set -f")
 
-// load reads the configuration.
-func (a *app) load(cmd *cobra.Command) (*settings.Report, error) {
+// loadSettings reads the configuration.
+func (a *app) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 	if a.path == "" {
 		return nil, errNoFile
 	}
@@ -148,7 +148,7 @@ func (a *app) load(cmd *cobra.Command) (*settings.Report, error) {
 
 // newRunner reads and compiles the file.
 func (a *app) newRunner(cmd *cobra.Command, host func() (client.Client, error)) (*adapterrunner.Runner, error) {
-	report, err := a.load(cmd)
+	report, err := a.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ const asRunner = "FLEETLOOP_TEST_ADAPTER_RUNNER"
 
 func TestMain(m *testing.M) {
 	if file, ok := settings.OSEnv(asRunner); ok {
-		cmd := Command(os.Stdout, os.Stderr, settings.OSEnv)
+		cmd := NewCommand(os.Stdout, os.Stderr, settings.OSEnv)
 		cmd.SetArgs([]string{"-f", file})
 		if err := cmd.ExecuteContext(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -134,11 +134,11 @@ delete: {nothing: true}
 // TestKilledBetweenWorkAndReport kills the runner when the work is done and the report is not stored.
 // Another one takes the event over, and reports.
 func TestKilledBetweenWorkAndReport(t *testing.T) {
-	broker, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.Log(t))
+	broker, err := natsserver.NewEmbeddedBroker(natsserver.Config{Dir: t.TempDir()}, nats.Config{}, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	brokertest.Start(t, broker)
+	brokertest.StartBroker(t, broker)
 	brokertest.WantReady(t, broker)
 	s := newServer(t)
 	stuck := make(chan struct{})
@@ -151,9 +151,9 @@ func TestKilledBetweenWorkAndReport(t *testing.T) {
 		"METRICS_BIND_ADDRESS=127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS=127.0.0.1:0",
 	}
 	kill := startProcess(t, env)
-	e := brokertest.Event(1)
+	e := brokertest.NewEvent(1)
 	e.Data = []byte(`{"resource_id":"c1","generation":1}`)
-	brokertest.Eventually(t, "publish", func() error { return brokertest.Publish(t, broker, e) })
+	brokertest.Eventually(t, "publish", func() error { return brokertest.PublishWithTimeout(t, broker, e) })
 	brokertest.Eventually(t, "work without a report", func() error {
 		if works, _ := s.counts(); works == 0 {
 			return errors.New("no work yet")
@@ -218,8 +218,8 @@ func TestCommands(t *testing.T) {
 		"NoBroker":    {[]string{"-f", good}, "", "BROKER_TYPE is required"},
 		"Schema":      {[]string{"config", "schema"}, `"action"`, ""},
 	} {
-		c := apptest.Start(t, Command, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
-		err := c.Wait(t)
+		c := apptest.StartCommand(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
+		err := c.WaitUntilEnded(t)
 		if out := c.Stdout.String(); !strings.Contains(out, tc.out) || strings.Contains(out, "canary") || (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q; output:\n%s", name, err, tc.want, out)
 		}

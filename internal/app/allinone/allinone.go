@@ -83,10 +83,10 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 
 	l.persons = newDemoPersons()
 	if cfg.API.Auth.Mode == auth.ModeNone {
-		cfg.API.Auth.Names = namesByToken(l.persons)
+		cfg.API.Auth.Names = mapTokensToNames(l.persons)
 	}
 	cfg.API.RequiredAdapters.Clusters = cfg.Garden.withWorkerAdapter(cfg.API.RequiredAdapters.Clusters)
-	apiParts, addr, err := apiapp.Parts(ctx, p, cfg.API)
+	apiParts, addr, err := apiapp.BuildParts(ctx, p, cfg.API)
 	if err != nil {
 		return err
 	}

@@ -203,17 +203,17 @@ func (l *life) wantReminders(t *testing.T, generation float64, n int) {
 // runAdapter calls "fleetloop up pause dns" or resume.
 func (l *life) runAdapter(t *testing.T, verb string) {
 	t.Helper()
-	out, err := adapterCommand(t, verb, "dns", "--address", l.healthAddress(t))
+	out, err := newAdapterCommand(t, verb, "dns", "--address", l.healthAddress(t))
 	if want := "adapter dns " + verb + "d\n"; err != nil || out != want {
 		t.Fatalf("got %q and %v, want %q", out, err, want)
 	}
 }
 
-// adapterCommand returns the command "up pause" or "up resume".
-func adapterCommand(t *testing.T, args ...string) (stdout string, err error) {
+// newAdapterCommand returns the command "up pause" or "up resume".
+func newAdapterCommand(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := allinone.Command(allinone.Env{Stdout: &out, Stderr: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }})
+	cmd := allinone.NewCommand(allinone.Env{Stdout: &out, Stderr: io.Discard, LookupEnv: func(string) (string, bool) { return "", false }})
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
@@ -257,14 +257,14 @@ func TestPauseRefuses(t *testing.T) {
 		}
 	}
 
-	if _, err := adapterCommand(t, "pause", "nosuch", "--address", r.healthAddress(t)); err == nil || !strings.Contains(err.Error(), `sample adapter "nosuch" not found`) {
+	if _, err := newAdapterCommand(t, "pause", "nosuch", "--address", r.healthAddress(t)); err == nil || !strings.Contains(err.Error(), `sample adapter "nosuch" not found`) {
 		t.Errorf("the command on an unknown adapter gives %v", err)
 	}
-	if _, err := adapterCommand(t, "pause"); err == nil {
+	if _, err := newAdapterCommand(t, "pause"); err == nil {
 		t.Error("the command without an adapter gives no error")
 	}
 	r.stopProgram(t)
-	if _, err := adapterCommand(t, "pause", "dns", "--address", r.healthAddress(t)); err == nil || !strings.Contains(err.Error(), "check that 'fleetloop up' runs and that --address") {
+	if _, err := newAdapterCommand(t, "pause", "dns", "--address", r.healthAddress(t)); err == nil || !strings.Contains(err.Error(), "check that 'fleetloop up' runs and that --address") {
 		t.Errorf("the command without a running fleetloop gives %v", err)
 	}
 }

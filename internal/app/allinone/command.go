@@ -19,8 +19,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Command returns the command "up".
-func Command(env Env) *cobra.Command {
+// NewCommand returns the command "up".
+func NewCommand(env Env) *cobra.Command {
 	cfg := OverriddenDefaults()
 	var file string
 	up := &cobra.Command{
@@ -57,7 +57,7 @@ everything.`,
 			if err := cfg.validateSettings(); err != nil {
 				return cli.NewUsageError(err, cmd.CommandPath()+" --help")
 			}
-			if err := httpserver.CheckFree(cmd.Context(), cfg.listenAddresses()...); err != nil {
+			if err := httpserver.CheckAddressesFree(cmd.Context(), cfg.listenAddresses()...); err != nil {
 				return err
 			}
 			return runAllInOne(cmd.Context(), cfg, env)
@@ -68,8 +68,8 @@ everything.`,
 	for _, name := range refusedFlags() {
 		_ = up.Flags().MarkHidden(name) // fails only for an unknown flag
 	}
-	up.AddCommand(adapterCommand("pause", "Pause a sample adapter of a running 'fleetloop up' to simulate a failure", env.Stdout),
-		adapterCommand("resume", "Resume a paused sample adapter", env.Stdout))
+	up.AddCommand(newAdapterCommand("pause", "Pause a sample adapter of a running 'fleetloop up' to simulate a failure", env.Stdout),
+		newAdapterCommand("resume", "Resume a paused sample adapter", env.Stdout))
 	return up
 }
 
@@ -125,8 +125,8 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 	return nil
 }
 
-// adapterCommand is "up pause" and "up resume".
-func adapterCommand(verb, short string, out io.Writer) *cobra.Command {
+// newAdapterCommand is "up pause" and "up resume".
+func newAdapterCommand(verb, short string, out io.Writer) *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
 		Use:       verb + " ADAPTER",

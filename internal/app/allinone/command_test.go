@@ -15,7 +15,7 @@ import (
 func runProgramUp(ctx context.Context, env map[string]string, args ...string) (code int, stderr string) {
 	var out bytes.Buffer
 	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-	root := allinone.Program(allinone.Env{Stdout: new(bytes.Buffer), Stderr: &out, LookupEnv: lookup}) //nolint:contextcheck // cobra hands the context on
+	root := allinone.NewProgramCommand(allinone.Env{Stdout: new(bytes.Buffer), Stderr: &out, LookupEnv: lookup}) //nolint:contextcheck // cobra hands the context on
 	return cli.Run(ctx, cli.Env{Stderr: &out}, root, args), out.String()
 }
 

@@ -36,8 +36,8 @@ func newDemoPersons() []console.DemoPerson {
 	}
 }
 
-// namesByToken returns the name of each person.
-func namesByToken(persons []console.DemoPerson) map[string]string {
+// mapTokensToNames returns the name of each person.
+func mapTokensToNames(persons []console.DemoPerson) map[string]string {
 	names := make(map[string]string, len(persons))
 	for _, p := range persons {
 		names[p.Token] = p.Name

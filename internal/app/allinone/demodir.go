@@ -22,7 +22,7 @@ func createDemoDir(tmpDir string) (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp(tmpDir, demoPattern); err != nil {
 		return "", nil, err
 	}
-	lock, err := os.OpenFile(demoLock(dir), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(demoLockPath(dir), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -37,8 +37,8 @@ func createDemoDir(tmpDir string) (dir string, remove func() error, err error) {
 	return dir, remove, nil
 }
 
-// demoLock is the file that a demo keeps locked while it runs.
-func demoLock(dir string) string { return filepath.Join(dir, "lock") }
+// demoLockPath is the file that a demo keeps locked while it runs.
+func demoLockPath(dir string) string { return filepath.Join(dir, "lock") }
 
 // lockFile takes a lock without waiting. The kernel releases it when the process ends.
 func lockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
@@ -51,7 +51,7 @@ func removeAbandonedDemoDirs(tmpDir string) {
 		if !isFolderOfThisUser(dir) {
 			continue
 		}
-		lock, err := os.Open(demoLock(dir))
+		lock, err := os.Open(demoLockPath(dir))
 		if err != nil {
 			continue
 		}

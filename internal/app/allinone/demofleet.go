@@ -28,8 +28,8 @@ func (c DemoFleet) Size() int { return 3 * c.Clusters }
 // demoPlace is the location of a demo cluster.
 type demoPlace struct{ region, environment string }
 
-// demoPlaceOf spreads clusters over regions and environments.
-func demoPlaceOf(i int) demoPlace {
+// demoPlaceAt spreads clusters over regions and environments.
+func demoPlaceAt(i int) demoPlace {
 	regions := []string{"us-east", "us-west", "eu-west"}
 	environments := []string{"production", "staging", "development", "production"}
 	return demoPlace{regions[i%len(regions)], environments[(i/len(regions))%len(environments)]}
@@ -41,7 +41,7 @@ const (
 	demoValue = "true"
 )
 
-func (p demoPlace) labelSet() map[string]string {
+func (p demoPlace) toLabels() map[string]string {
 	return map[string]string{"region": p.region, "environment": p.environment, demoLabel: demoValue}
 }
 
@@ -60,12 +60,12 @@ func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet
 }
 
 func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, index int) error {
-	at := demoPlaceOf(index)
+	at := demoPlaceAt(index)
 	name := fmt.Sprintf("%s-%02d", at.region, index+1)
 	cluster, err := createUnlessNameTaken(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
 		Name:   name,
-		Labels: at.labelSet(),
+		Labels: at.toLabels(),
 		Spec:   json.RawMessage(`{"version":"1.34","network":{"podCIDR":"10.128.0.0/14"}}`),
 	})
 	if err == nil && cluster.ID == "" {
@@ -81,7 +81,7 @@ func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, in
 		_, err := createUnlessNameTaken(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,
-			Labels: at.labelSet(),
+			Labels: at.toLabels(),
 			Spec:   json.RawMessage(fmt.Sprintf(`{"replicas":%d,"machineType":"m6i.xlarge"}`, pool.replicas)),
 		})
 		if err != nil {

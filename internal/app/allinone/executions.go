@@ -52,7 +52,7 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 	cfg.Database.URL = database
 	// The two actions without default rights get the rights of the example in
 	// deploy/rbac.
-	err := executionapp.Install(ctx, h.bed.Config(), cfg, executionapp.Targets{
+	err := executionapp.ApplyRequiredObjects(ctx, h.bed.Config(), cfg, executionapp.Targets{
 		Namespaces: []string{shop}, Secrets: []string{credentials}, Manifests: []string{"configmaps", "apps/deployments"},
 	})
 	if err != nil {
@@ -75,7 +75,7 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	parts, err := executionapp.Parts(ctx, p, cfg, executionapp.Overrides{Host: host, Sinks: sinks})
+	parts, err := executionapp.BuildParts(ctx, p, cfg, executionapp.Overrides{Host: host, Sinks: sinks})
 	if err != nil {
 		return nil, err
 	}

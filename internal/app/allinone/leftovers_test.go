@@ -43,7 +43,7 @@ func takenAddress(t *testing.T) string {
 
 // runUp runs "up" until ctx ends, with nothing in its environment but env.
 func runUp(ctx context.Context, env map[string]string, args ...string) error {
-	cmd := allinone.Command(allinone.Env{ //nolint:contextcheck // cobra hands the context on
+	cmd := allinone.NewCommand(allinone.Env{ //nolint:contextcheck // cobra hands the context on
 		Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer),
 		LookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 	})

@@ -28,7 +28,7 @@ const soonHealthy = 10 * time.Second
 // setUpNodeFaults builds the controller that takes the node out of service after a reported fault
 // and returns it afterwards.
 func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
-	cfg := nodefaultapp.Defaults().Part
+	cfg := nodefaultapp.OverriddenDefaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 		return nil, err
 	}
 	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	return nodefaultapp.Parts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: sinks, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
+	return nodefaultapp.BuildParts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: sinks, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
 }
 
 // faultExampleCommands returns example commands for node faults. reportsURL is the address for reports, and

@@ -19,23 +19,23 @@ const (
 	WebCommand = "web"
 )
 
-// Program returns the command line of the program fleetloop-up: the command "up", which the command of
-// that name of fleetloop starts, and ContainerCommands.
-func Program(env Env) *cobra.Command {
-	up := Command(env)
+// NewProgramCommand returns the command line of the program fleetloop-up: the command "up", which the command of
+// that name of fleetloop starts, and NewContainerCommands.
+func NewProgramCommand(env Env) *cobra.Command {
+	up := NewCommand(env)
 	up.Use, up.Annotations = "fleetloop-up", map[string]string{cobra.CommandDisplayNameAnnotation: "fleetloop up"}
 	up.SilenceErrors, up.SilenceUsage = true, true
 	up.CompletionOptions.DisableDefaultCmd = true // fleetloop completes its command up
 	up.SetOut(env.Stdout)
 	up.SetErr(env.Stderr)
-	up.AddCommand(ContainerCommands(env)...)
+	up.AddCommand(NewContainerCommands(env)...)
 	terminal.AddVersionCommandAndFlag(up)
 	return up
 }
 
-// ContainerCommands returns the commands that the node of the embedded host cluster runs as containers. They
+// NewContainerCommands returns the commands that the node of the embedded host cluster runs as containers. They
 // are internal.
-func ContainerCommands(env Env) []*cobra.Command {
+func NewContainerCommands(env Env) []*cobra.Command {
 	return []*cobra.Command{
 		{
 			Use: RunnerCommand, Hidden: true, DisableFlagParsing: true,

@@ -65,7 +65,7 @@ func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 }
 
 func (l viewLine) writeTo(b *strings.Builder, width int, colour bool) {
-	l = l.clipTo(width)
+	l = l.clipToWidth(width)
 	// Trailing spaces are invisible and disturb copied text.
 	for len(l) > 0 && strings.TrimRight(l[len(l)-1].text, " ") == "" {
 		l = l[:len(l)-1]
@@ -81,8 +81,8 @@ func (l viewLine) writeTo(b *strings.Builder, width int, colour bool) {
 	}
 }
 
-// clipTo removes control characters and shortens the line to width.
-func (l viewLine) clipTo(width int) viewLine {
+// clipToWidth removes control characters and shortens the line to width.
+func (l viewLine) clipToWidth(width int) viewLine {
 	out := make(viewLine, 0, len(l))
 	for _, s := range l {
 		s.text = terminal.Clip(terminal.Clean(s.text), width)
@@ -94,9 +94,9 @@ func (l viewLine) clipTo(width int) viewLine {
 	return out
 }
 
-// fitTo pads or shortens the line to width.
-func (l viewLine) fitTo(width int) viewLine {
-	l = l.clipTo(width)
+// clipOrPadToWidth pads or shortens the line to width.
+func (l viewLine) clipOrPadToWidth(width int) viewLine {
+	l = l.clipToWidth(width)
 	used := 0
 	for _, s := range l {
 		used += utf8.RuneCountInString(s.text)
@@ -110,11 +110,11 @@ func drawHeader(s FleetSnapshot, width int) viewLine {
 	if width < right+gutter+12 {
 		return left
 	}
-	return append(left.fitTo(width-right), viewSpan{s.APIURL, terminal.Faint})
+	return append(left.clipOrPadToWidth(width-right), viewSpan{s.APIURL, terminal.Faint})
 }
 
-// drawHint draws the command and the link of the console in full, so that they can be copied, as
-// long as they fit at all. They are near the top, where the shortest terminal shows it.
+// drawHint draws the command and the link of the console in full if they fit, so that they can be
+// copied. They are near the top, where the shortest terminal shows it.
 func drawHint(s FleetSnapshot, width int) []viewLine {
 	const where = "Try it in another terminal:  "
 	var lines []viewLine
@@ -136,33 +136,33 @@ func drawRule(width int) viewLine { return viewLine{{strings.Repeat("─", width
 // drawGroups draws the counts by phase, two kinds side by side.
 func drawGroups(s FleetSnapshot, width int) []viewLine {
 	blocks := make([][]viewLine, len(s.Groups))
-	column := columnWidth(width)
+	column := computeColumnWidth(width)
 	for i, g := range s.Groups {
 		blocks[i] = drawGroup(g, column)
 	}
 	var lines []viewLine
 	for len(blocks) > 0 {
-		n := min(len(blocks), columnCount(width))
-		lines = append(lines, placeBeside(blocks[:n], column)...)
+		n := min(len(blocks), computeColumnCount(width))
+		lines = append(lines, arrangeInColumns(blocks[:n], column)...)
 		blocks = blocks[n:]
 	}
 	return lines
 }
 
-func columnCount(width int) int {
+func computeColumnCount(width int) int {
 	if width < narrow {
 		return 1
 	}
 	return 2
 }
 
-func columnWidth(width int) int {
-	n := columnCount(width)
+func computeColumnWidth(width int) int {
+	n := computeColumnCount(width)
 	return (width - gutter*(n-1)) / n
 }
 
-// placeBeside puts blocks of the given width side by side.
-func placeBeside(blocks [][]viewLine, width int) []viewLine {
+// arrangeInColumns puts blocks of the given width side by side.
+func arrangeInColumns(blocks [][]viewLine, width int) []viewLine {
 	rows := 0
 	for _, b := range blocks {
 		rows = max(rows, len(b))
@@ -177,14 +177,14 @@ func placeBeside(blocks [][]viewLine, width int) []viewLine {
 			if j > 0 {
 				lines[i] = append(lines[i], viewSpan{strings.Repeat(" ", gutter), terminal.Plain})
 			}
-			lines[i] = append(lines[i], cell.fitTo(width)...)
+			lines[i] = append(lines[i], cell.clipOrPadToWidth(width)...)
 		}
 	}
 	return lines
 }
 
 func drawGroup(g ResourceGroup, width int) []viewLine {
-	total := g.totalCount()
+	total := g.countResources()
 	lines := []viewLine{{{g.Title, terminal.Bold}, {fmt.Sprintf("  %d", total), terminal.Plain}}}
 	for _, p := range phasesInLifecycleOrder(g.Phases) {
 		n := g.Phases[p]
@@ -299,12 +299,12 @@ func drawChanges(s FleetSnapshot, maxLines int) []viewLine {
 	lines := make([]viewLine, 0, maxLines)
 	lines = append(lines, nil, viewLine{{"Changes", terminal.Bold}, {"  fleetloop changes -f", terminal.Faint}})
 	for _, c := range s.Changes[:min(len(s.Changes), maxLines-2)] {
-		lines = append(lines, changeLine(c))
+		lines = append(lines, drawChange(c))
 	}
 	return lines
 }
 
-func changeLine(c RecentChange) viewLine {
+func drawChange(c RecentChange) viewLine {
 	style := terminal.Plain
 	if c.Failed {
 		style = terminal.Bad
@@ -314,9 +314,9 @@ func changeLine(c RecentChange) viewLine {
 
 func drawUnreadyAndAdapters(s FleetSnapshot, width int) []viewLine {
 	lines := []viewLine{nil}
-	blocks := [][]viewLine{drawUnready(s, columnWidth(width)), drawAdapters(s)}
-	if columnCount(width) == 2 {
-		return append(lines, placeBeside(blocks, columnWidth(width))...)
+	blocks := [][]viewLine{drawUnready(s, computeColumnWidth(width)), drawAdapters(s)}
+	if computeColumnCount(width) == 2 {
+		return append(lines, arrangeInColumns(blocks, computeColumnWidth(width))...)
 	}
 	return append(append(lines, blocks[0]...), blocks[1]...)
 }
@@ -342,13 +342,13 @@ func drawUnready(s FleetSnapshot, width int) []viewLine {
 			name = rest
 		}
 		room := width - utf8.RuneCountInString(phase+age)
-		lines = append(lines, viewLine{{phase, terminal.PhaseStyle(u.Phase)}, {age, terminal.Plain}, {clipStart(name, room), terminal.Plain}})
+		lines = append(lines, viewLine{{phase, terminal.PhaseStyle(u.Phase)}, {age, terminal.Plain}, {clipTextStart(name, room), terminal.Plain}})
 	}
 	return lines
 }
 
-// clipStart shortens a text to width characters and keeps its end.
-func clipStart(text string, width int) string {
+// clipTextStart shortens a text to width characters and keeps its end.
+func clipTextStart(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width || width < 1 {
 		return text

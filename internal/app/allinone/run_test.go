@@ -38,7 +38,7 @@ func runProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(allinone.ContainerCommands(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
+	root.AddCommand(allinone.NewContainerCommands(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
 	root.SetArgs(os.Args[1:])
 	return cli.ExitCode(root.ExecuteContext(ctx))
 }
@@ -66,7 +66,7 @@ func startProgram(t *testing.T, env map[string]string, args ...string) *run {
 	}
 	maps.Copy(all, env)
 	r := &run{done: make(chan struct{})}
-	cmd := allinone.Command(allinone.Env{
+	cmd := allinone.NewCommand(allinone.Env{
 		Stdout: &r.stdout, Stderr: &r.stderr,
 		Size:      func() (width, height int) { return 120, 40 },
 		LookupEnv: func(name string) (string, bool) { value, ok := all[name]; return value, ok },

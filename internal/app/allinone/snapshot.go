@@ -89,7 +89,7 @@ type AdapterState struct {
 	LastReport time.Time
 }
 
-func (g ResourceGroup) totalCount() int {
+func (g ResourceGroup) countResources() int {
 	sum := 0
 	for _, n := range g.Phases {
 		sum += n

@@ -34,7 +34,7 @@ func FormatSummary(s FleetSnapshot) string {
 	}
 	writeFormatted(w, "KIND\tTOTAL%s\n", head.String())
 	for _, g := range s.Groups {
-		writeFormatted(w, "%s\t%d", terminal.Clean(g.Title), g.totalCount())
+		writeFormatted(w, "%s\t%d", terminal.Clean(g.Title), g.countResources())
 		for _, p := range shown {
 			writeFormatted(w, "\t%d", g.Phases[p])
 		}

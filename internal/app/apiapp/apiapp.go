@@ -51,9 +51,9 @@ func OverriddenDefaults() Config {
 // errNoDatabase means that no database is configured and explains how to set one.
 var errNoDatabase = errors.New("DATABASE_URL is not set; set it to postgres://user:password@host:5432/database, or run 'fleetloop up', which starts its own database")
 
-// Parts returns the parts of the fleet API in order of dependency, and the address on which it
+// BuildParts returns the parts of the fleet API in order of dependency, and the address on which it
 // listens.
-func Parts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, err error) {
+func BuildParts(ctx context.Context, p *process.Process, cfg Part) (parts []lifecycle.Part, addr string, err error) {
 	if cfg.Database.URL == "" {
 		return nil, "", errNoDatabase
 	}

@@ -21,9 +21,9 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // startAPI runs the command line on free addresses.
-func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.Call {
+func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.RunningCommand {
 	t.Helper()
-	return apptest.Start(t, apiapp.Command, env, args...)
+	return apptest.StartCommand(t, apiapp.NewCommand, env, args...)
 }
 
 // TestServe brings an empty database up to date, serves on it, and ends.
@@ -43,7 +43,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("create: %d %s", status, body)
 	}
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestServeEndsWatches(t *testing.T) {
 	if err != nil || !strings.Contains(string(rest), "event: bookmark\n") || !strings.HasSuffix(string(rest), "\n\n") {
 		t.Errorf("it ended with %q, %v", rest, err)
 	}
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)}
 	for range 2 { // a second time there is nothing to do
-		if err := startAPI(t, env, "migrate").Wait(t); err != nil {
+		if err := startAPI(t, env, "migrate").WaitUntilEnded(t); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,7 +160,7 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := startAPI(t, tc.env, tc.args...)
-			err := c.Wait(t)
+			err := c.WaitUntilEnded(t)
 			if err == nil {
 				t.Fatalf("%s: got no error", tc.reason)
 			}
@@ -187,7 +187,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": where.String(), "DATABASE_MIGRATION_URL": strings.ReplaceAll(where.String(), "canary-1", "canary-2"), "LOG_LEVEL": "debug"}
 
 	shown := startAPI(t, env, "config", "show", "--origins")
-	if err := shown.Wait(t); err != nil {
+	if err := shown.WaitUntilEnded(t); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"url: '***' # env DATABASE_URL", "migration_url: '***' # env DATABASE_MIGRATION_URL", "mode: none # default"} {
@@ -211,7 +211,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		return nil
 	})
 	c.Cancel()
-	_ = c.Wait(t) // it may have been refused for good
+	_ = c.WaitUntilEnded(t) // it may have been refused for good
 	for _, text := range []string{shown.Stdout.String(), c.Stdout.String(), c.Stderr.String(), body, fmt.Sprint(c.Err)} {
 		if strings.Contains(text, "canary") {
 			t.Errorf("a password is shown:\n%s", text)

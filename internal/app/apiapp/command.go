@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Command returns the command line of fleet-api.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// NewCommand returns the command line of fleet-api.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
@@ -30,7 +30,7 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 			if _, err := load(cmd); err != nil {
 				return err
 			}
-			return serveAPI(cmd.Context(), cfg, stderr)
+			return runAPIUntilDone(cmd.Context(), cfg, stderr)
 		},
 	}
 	root.SetOut(stdout)
@@ -57,12 +57,12 @@ func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.C
 	return root
 }
 
-func serveAPI(ctx context.Context, cfg Config, stderr io.Writer) error {
+func runAPIUntilDone(ctx context.Context, cfg Config, stderr io.Writer) error {
 	p, err := process.New(ctx, "fleet-api", cfg.Process, stderr)
 	if err != nil {
 		return err
 	}
-	parts, addr, err := Parts(ctx, p, cfg.Part)
+	parts, addr, err := BuildParts(ctx, p, cfg.Part)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func TestIncompatibleDatabaseIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := startAPI(t, map[string]string{"DATABASE_URL": url}, args...).Wait(t)
+			err := startAPI(t, map[string]string{"DATABASE_URL": url}, args...).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), "migration 7 was applied with other content: drop and recreate the database, then run 'fleet-api migrate'") {
 				t.Errorf("got %v, want an error that says what to do", err)
 			}

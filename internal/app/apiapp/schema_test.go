@@ -23,7 +23,7 @@ func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 		}
 		return nil
 	})
-	if err := startAPI(t, env, "migrate").Wait(t); err != nil {
+	if err := startAPI(t, env, "migrate").WaitUntilEnded(t); err != nil {
 		t.Fatal(err)
 	}
 	apptest.Eventually(t, func() error {

@@ -20,8 +20,8 @@ import (
 // Patience is the timeout for anything that should happen soon.
 const Patience = time.Minute
 
-// Call is one call of a command line.
-type Call struct {
+// RunningCommand is one call of a command line.
+type RunningCommand struct {
 	Stdout, Stderr logtest.Buffer
 	// Cancel has the effect of a signal.
 	Cancel context.CancelFunc
@@ -33,15 +33,15 @@ type Call struct {
 // Binary returns the command line of a binary.
 type Binary func(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command
 
-// Start calls a command line on free addresses, with only the given environment variables. It ends
+// StartCommand calls a command line on free addresses, with only the given environment variables. It ends
 // with the test at the latest.
-func Start(t *testing.T, binary Binary, env map[string]string, args ...string) *Call {
+func StartCommand(t *testing.T, binary Binary, env map[string]string, args ...string) *RunningCommand {
 	t.Helper()
 	all := map[string]string{
 		"LISTEN_ADDRESS": "127.0.0.1:0", "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
 	}
 	maps.Copy(all, env)
-	c := &Call{Done: make(chan struct{})}
+	c := &RunningCommand{Done: make(chan struct{})}
 	cmd := binary(&c.Stdout, &c.Stderr, func(name string) (string, bool) {
 		value, ok := all[name]
 		return value, ok
@@ -63,8 +63,8 @@ func Start(t *testing.T, binary Binary, env map[string]string, args ...string) *
 	return c
 }
 
-// Wait waits for the end of the call and returns its error.
-func (c *Call) Wait(t *testing.T) error {
+// WaitUntilEnded waits for the end of the call and returns its error.
+func (c *RunningCommand) WaitUntilEnded(t *testing.T) error {
 	t.Helper()
 	timer := time.NewTimer(Patience)
 	defer timer.Stop()
@@ -77,7 +77,7 @@ func (c *Call) Wait(t *testing.T) error {
 }
 
 // URLFromLog returns the address of an endpoint from the log.
-func (c *Call) URLFromLog(t *testing.T, server string) string {
+func (c *RunningCommand) URLFromLog(t *testing.T, server string) string {
 	t.Helper()
 	mark := `"server":"` + server + `","addr":"`
 	var addr string

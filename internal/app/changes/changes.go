@@ -55,8 +55,8 @@ var _ changeevent.Client = (*Sinks)(nil)
 // Option changes the configuration of the clients.
 type Option func(*changeevent.Config)
 
-// SenderRetries leaves retries to the sender, as changeevent.Config.SenderRetries does.
-func SenderRetries(c *changeevent.Config) { c.SenderRetries = true }
+// LeaveRetriesToSender leaves retries to the sender, as changeevent.Config.LeaveRetriesToSender does.
+func LeaveRetriesToSender(c *changeevent.Config) { c.SenderRetries = true }
 
 // New builds the sinks of a process with the given source, and serves their state at
 // /debug/change-events. Each event carries its own dry-run flag, because a process without dry run
@@ -84,13 +84,13 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	all := cfg.defaultAndAdditionalSinks()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("no sink configured for change events", "err", errNoSink)
-		s.addInvalid(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
+		s.recordInvalidSink(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
 	for _, c := range all {
 		client, err := changeevent.NewClient(c.toClientConfig(common))
 		if err != nil {
 			p.Log.Error("change event sink disabled, invalid configuration", "sink", c.Name, "err", err)
-			s.addInvalid(c, err)
+			s.recordInvalidSink(c, err)
 			continue
 		}
 		s.list = append(s.list, Sink{c.Name, c.Format, client, c.acceptsAction})
@@ -103,8 +103,8 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	return s, nil
 }
 
-// addInvalid records a sink with invalid settings.
-func (s *Sinks) addInvalid(c SinkConfig, why error) {
+// recordInvalidSink records a sink with invalid settings.
+func (s *Sinks) recordInvalidSink(c SinkConfig, why error) {
 	s.invalid = append(s.invalid, InvalidSink{c.Name, why.Error()})
 	s.list = append(s.list, Sink{Name: c.Name, Format: c.Format, Wants: c.acceptsAction})
 }
@@ -121,8 +121,8 @@ func closeTimeoutWithinStopTimeout(wanted, stopTimeout time.Duration) time.Durat
 	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), time.Duration(float64(stopTimeout)*stopShare))
 }
 
-// Check validates the settings of the sinks and reads their files. It sends nothing.
-func (c Config) Check() error {
+// ValidateSinks validates the settings of the sinks and reads their files. It sends nothing.
+func (c Config) ValidateSinks() error {
 	if err := c.validateNames(); err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func TestOff(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := off.Check(); err != nil {
+	if err := off.ValidateSinks(); err != nil {
 		t.Errorf("nothing is wrong with being off: %v", err)
 	}
 	if strings.Contains(out.String(), `"level":"error"`) {
@@ -184,7 +184,7 @@ func TestBroken(t *testing.T) {
 			t.Parallel()
 			cfg := newConfig("https://sink.example")
 			tc.change(&cfg)
-			if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := cfg.ValidateSinks(); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: Check() = %v, want %q in it", tc.reason, err, tc.want)
 			}
 			s, p, out := newSinks(t, cfg)
@@ -222,7 +222,7 @@ func TestMissingFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	cfg := newConfig(place.URL)
 	cfg.AuthTokenFile = file
-	if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), file) {
+	if err := cfg.ValidateSinks(); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("Check() = %v, want that it names the file", err)
 	}
 	s, p, out := newSinks(t, cfg)
@@ -264,7 +264,7 @@ func TestNames(t *testing.T) {
 		if s, err := changes.New(cfg, "x", p); err == nil {
 			t.Errorf("%s: sinks called %v are taken: %v", name, names, s.Close())
 		}
-		if cfg.Check() == nil {
+		if cfg.ValidateSinks() == nil {
 			t.Errorf("%s: names %v pass the check", name, names)
 		}
 	}

@@ -132,7 +132,7 @@ change_events:
   sinks:
     - {name: chat, endpoint: "https://chat.example", timeout: 0s}
 `)
-	if err := cfg.Check(); err != nil {
+	if err := cfg.ValidateSinks(); err != nil {
 		t.Error(err)
 	}
 	s, _, out := newSinks(t, cfg)

@@ -15,7 +15,7 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/credentials"
-	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	consolesession "github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
@@ -151,9 +151,10 @@ func renewTokens(ctx context.Context, l credentials.Login) (credentials.Tokens, 
 }
 
 // newIssuer returns the client of an issuer.
-func newIssuer(i credentials.Issuer) (*issuer.Issuer, error) {
+func newIssuer(i credentials.Issuer) (*consolesession.Issuer, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: issuerTimeout, DisableKeepAlives: true}
-	return issuer.New(issuer.Config{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}, transport)
+	cfg := consolesession.IssuerConfig{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}
+	return consolesession.NewIssuer(cfg, transport)
 }
 
 // answerHeaders keeps the headers of the last response that matter for version and doctor.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fleetloop/fleetloop/internal/app/privatefile"
+	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -184,7 +184,7 @@ func (s *session) editConfig(cmd *cobra.Command, done string, change func(root *
 	if parent == nil {
 		parent = context.Background()
 	}
-	err := privatefile.Update(parent, path, func(old []byte) ([]byte, error) {
+	err := credentials.UpdatePrivateFile(parent, path, func(old []byte) ([]byte, error) {
 		var cfg, next Config
 		if _, err := settings.Load(&cfg, settings.Source{File: path, FileData: append([]byte{}, old...)}); err != nil {
 			return nil, &failure{err: err, code: CodeUsage, next: "correct the file"}

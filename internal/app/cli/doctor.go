@@ -15,7 +15,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/credentials"
-	"github.com/fleetloop/fleetloop/internal/app/privatefile"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
@@ -105,7 +104,7 @@ func (d *doctor) checkFiles(configPath string) {
 		if path == "" || err != nil {
 			continue
 		}
-		if secret[path] && !privatefile.IsPrivate(info) {
+		if secret[path] && !credentials.IsPrivateFile(info) {
 			d.add(finding{levelWarning, path, fmt.Sprintf("other users may read it (mode %04o)", info.Mode().Perm()), "it contains a token", "chmod 600 " + path})
 			continue
 		}

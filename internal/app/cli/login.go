@@ -20,7 +20,7 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/console/issuer"
+	consolesession "github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -147,7 +147,7 @@ func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l 
 	return "", &failure{err: fmt.Errorf("the server does not accept the token: %w", err), code: CodeFailed, next: "compare the issuer and the audience in the settings of the fleet API with --oidc-issuer and --oidc-client-id"}
 }
 
-func (s *session) signInWithDevice(ctx context.Context, i *issuer.Issuer) (credentials.Tokens, error) {
+func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer) (credentials.Tokens, error) {
 	d, err := i.RequestDeviceCode(ctx)
 	if err != nil {
 		return credentials.Tokens{}, err
@@ -158,7 +158,7 @@ func (s *session) signInWithDevice(ctx context.Context, i *issuer.Issuer) (crede
 
 // signInWithBrowser runs the authorization code flow with PKCE. The browser returns to a server on loopback, as
 // RFC 8252 says.
-func (s *session) signInWithBrowser(ctx context.Context, i *issuer.Issuer, port uint16) (credentials.Tokens, error) {
+func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issuer, port uint16) (credentials.Tokens, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return credentials.Tokens{}, err

@@ -25,11 +25,11 @@ func TestSinksThatCannotWork(t *testing.T) {
 	const no = "postgres://nobody@127.0.0.1:1/none"
 	env := map[string]string{"DATABASE_URL": no, "CHANGE_EVENTS_ENABLED": "true"}
 	for _, args := range [][]string{{"config", "check"}, {"preflight"}} {
-		if err := start(t, env, args...).Wait(t); err == nil || !strings.Contains(err.Error(), "CHANGE_EVENTS_ENDPOINT") {
+		if err := start(t, env, args...).WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), "CHANGE_EVENTS_ENDPOINT") {
 			t.Errorf("%v ends with %v", args, err)
 		}
 	}
-	if err := start(t, map[string]string{"DATABASE_URL": no}, "config", "check").Wait(t); err != nil {
+	if err := start(t, map[string]string{"DATABASE_URL": no}, "config", "check").WaitUntilEnded(t); err != nil {
 		t.Errorf("without sinks nothing is wrong: %v", err)
 	}
 	c := start(t, env)
@@ -38,7 +38,7 @@ func TestSinksThatCannotWork(t *testing.T) {
 		t.Errorf("the log says %d times that there is no sink", n)
 	}
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestTellsASink(t *testing.T) {
 		return nil
 	})
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	close(got)
@@ -137,7 +137,7 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 	// The client tries once and gives it back, so that no other cluster waits for it.
 	apptest.Eventually(t, func() error { return wantOldest(t, conn, "failures > 0") })
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	up.Store(true)
@@ -187,7 +187,7 @@ func TestKeepsWhatASinkCouldNotTake(t *testing.T) {
 		t.Errorf("nothing is kept for the sink: %v", err)
 	}
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	env["CHANGE_EVENTS_ENDPOINT"] = place.URL

@@ -50,7 +50,7 @@ func BuildParts(
 	e := &engine{cfg: cfg, stop: stopTimeout, log: p.Log, metrics: p.Metrics}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinksConfigWithDefaults(), changeevent.SourceClusterWorker, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.sinksConfigWithDefaults(), changeevent.SourceClusterWorker, p, changes.LeaveRetriesToSender); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, nil, err
 		}
 		parts = append(parts, sinks.Part())

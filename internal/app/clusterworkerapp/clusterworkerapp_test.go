@@ -21,9 +21,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func start(t *testing.T, env map[string]string, args ...string) *apptest.Call {
+func start(t *testing.T, env map[string]string, args ...string) *apptest.RunningCommand {
 	t.Helper()
-	return apptest.Start(t, clusterworkerapp.NewCommand, env, args...)
+	return apptest.StartCommand(t, clusterworkerapp.NewCommand, env, args...)
 }
 
 func connectDB(t *testing.T, url string) *pgx.Conn {
@@ -93,7 +93,7 @@ func TestRuns(t *testing.T) {
 		t.Error("it does not warn that the garden is in memory")
 	}
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestStartsWithoutItsDatabase(t *testing.T) {
 	}
 	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -182,7 +182,7 @@ func TestStopIsBounded(t *testing.T) {
 	wantRow(t, conn, id, "claim_token is not null")
 	began := time.Now()
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	if took := time.Since(began); took >= latency {
@@ -216,7 +216,7 @@ func TestRefuses(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"} // what is wrong is found without it
 			maps.Copy(env, tc.env)
-			err := start(t, env).Wait(t)
+			err := start(t, env).WaitUntilEnded(t)
 			if err == nil {
 				t.Fatalf("%s: it started", tc.reason)
 			}
@@ -233,7 +233,7 @@ func TestRefuses(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": ""}, "config", "show")
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -270,7 +270,7 @@ func TestPreflight(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": url}
 
 	c := start(t, env, "preflight")
-	if err := c.Wait(t); err == nil {
+	if err := c.WaitUntilEnded(t); err == nil {
 		t.Error("a cluster would be refused, and it ended well")
 	}
 	for _, want := range []string{"error   cluster bad (" + bad + "): ", "spec.version", "clusters checked: 2, would be rejected: 1"} {
@@ -279,11 +279,11 @@ func TestPreflight(t *testing.T) {
 		}
 	}
 	c = start(t, env, "preflight", "good")
-	if err := c.Wait(t); err != nil || !strings.Contains(c.Stdout.String(), "clusters checked: 1, would be rejected: 0") {
+	if err := c.WaitUntilEnded(t); err != nil || !strings.Contains(c.Stdout.String(), "clusters checked: 1, would be rejected: 0") {
 		t.Errorf("the good one alone: %v:\n%s", err, c.Stdout.String())
 	}
 	c = start(t, env, "preflight", "nobody")
-	if err := c.Wait(t); err == nil || !strings.Contains(c.Stdout.String(), "cluster nobody: not found") {
+	if err := c.WaitUntilEnded(t); err == nil || !strings.Contains(c.Stdout.String(), "cluster nobody: not found") {
 		t.Errorf("one that is not there: %v:\n%s", err, c.Stdout.String())
 	}
 	for _, id := range []string{good, bad} {
@@ -299,7 +299,7 @@ func TestConfigFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := start(t, nil, "config", "show", "--config", file)
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"max_concurrent_syncs: 7", "namespace: garden-other", "region: eu"} {
@@ -311,7 +311,7 @@ func TestConfigFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("shoots: {namespace: garden-other}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := start(t, nil, "config", "show", "--config", file).Wait(t); err == nil || !strings.Contains(err.Error(), "shoots.namespace") {
+	if err := start(t, nil, "config", "show", "--config", file).WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), "shoots.namespace") {
 		t.Errorf("a namespace in the wrong place: %v", err)
 	}
 }
@@ -336,11 +336,11 @@ func TestAnotherGarden(t *testing.T) {
 		return nil
 	})
 	wantRow(t, conn, id, "synced is null and sync_last_attempt is null and claim_token is null")
-	if err := start(t, map[string]string{"DATABASE_URL": url}, "preflight").Wait(t); err == nil || !strings.Contains(err.Error(), "garden.example/garden-prod") {
+	if err := start(t, map[string]string{"DATABASE_URL": url}, "preflight").WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), "garden.example/garden-prod") {
 		t.Errorf("preflight: %v", err)
 	}
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Error(err)
 	}
 	start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "CLUSTER_WORKER_RECREATE_SHOOTS": "true"})

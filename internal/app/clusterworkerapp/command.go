@@ -60,7 +60,7 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg, func() error { return cfg.validateWithTrialWorker() }, func() error { return cfg.sinksConfigWithDefaults().Check() }),
+		}, &cfg, func() error { return cfg.validateWithTrialWorker() }, func() error { return cfg.sinksConfigWithDefaults().ValidateSinks() }),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root

@@ -33,7 +33,7 @@ type fleetAPI struct {
 
 func startAPI(t *testing.T, url string) fleetAPI {
 	t.Helper()
-	c := apptest.Start(t, apiapp.Command, map[string]string{"DATABASE_URL": url})
+	c := apptest.StartCommand(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": url})
 	return fleetAPI{t, c.URLFromLog(t, "fleet API") + v1.BasePath}
 }
 
@@ -215,7 +215,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	api.wantKept(id)
 	wantRefused(t, conn, id)
 	worker.Cancel()
-	if err := worker.Wait(t); err != nil {
+	if err := worker.WaitUntilEnded(t); err != nil {
 		t.Error(err)
 	}
 	api.sendRequest(http.MethodDelete, "/clusters/"+id, "", http.StatusAccepted)
@@ -248,7 +248,7 @@ func TestUnregister(t *testing.T) {
 	unregister := func(says string, args ...string) {
 		t.Helper()
 		c := start(t, env, append([]string{"unregister"}, args...)...)
-		if err := c.Wait(t); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+		if err := c.WaitUntilEnded(t); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("unregister %v ends with %v, want %q", args, err, says)
 		}
 	}

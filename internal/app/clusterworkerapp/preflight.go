@@ -50,7 +50,7 @@ The exit code is 1 if any check fails.`,
 var errPreflight = errors.New("preflight failed: see the errors above")
 
 func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, clusterNames []string) error {
-	if err := errors.Join(cfg.validateWithTrialWorker(), cfg.sinksConfigWithDefaults().Check()); err != nil {
+	if err := errors.Join(cfg.validateWithTrialWorker(), cfg.sinksConfigWithDefaults().ValidateSinks()); err != nil {
 		return err
 	}
 	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections

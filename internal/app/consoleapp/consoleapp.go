@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
-	"github.com/fleetloop/fleetloop/internal/console/issuer"
 	"github.com/fleetloop/fleetloop/internal/console/pgstore"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
@@ -48,7 +47,7 @@ type Part struct {
 
 	Server httpserver.Config `key:"server"`
 
-	OIDC issuer.Config `key:"oidc"`
+	OIDC session.IssuerConfig `key:"oidc"`
 
 	Database postgres.Config `key:"database"`
 
@@ -150,7 +149,7 @@ func newIssuerIfOIDC(cfg Part) (oidcIssuer console.Issuer, refresh session.Refre
 	if cfg.Mode != console.ModeOIDC {
 		return nil, nil, nil
 	}
-	i, err := issuer.New(cfg.OIDC, nil)
+	i, err := session.NewIssuer(cfg.OIDC, nil)
 	if err != nil {
 		return nil, nil, err
 	}

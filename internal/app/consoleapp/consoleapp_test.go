@@ -24,9 +24,9 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 // startConsole runs the console and returns the URL of its page.
-func startConsole(t *testing.T, env map[string]string) (c *apptest.Call, url string) {
+func startConsole(t *testing.T, env map[string]string) (c *apptest.RunningCommand, url string) {
 	t.Helper()
-	c = apptest.Start(t, consoleapp.NewCommand, env)
+	c = apptest.StartCommand(t, consoleapp.NewCommand, env)
 	apptest.Eventually(t, func() error {
 		select {
 		case <-c.Done:
@@ -101,7 +101,7 @@ func TestReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	database := pgtest.NewDatabaseURL(t)
-	api := apptest.Start(t, apiapp.Command, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
+	api := apptest.StartCommand(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
 	apptest.EventuallyStatus(t, api.URLFromLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	env := map[string]string{
 		"DATABASE_URL": database, "FLEET_API_URL": api.URLFromLog(t, "fleet API"), "CONSOLE_AUTH_MODE": "token", "CONSOLE_SESSION_KEY": key,
@@ -127,9 +127,9 @@ func TestReplicas(t *testing.T) {
 	if _, err := io.ReadAll(events.lines); err != nil {
 		t.Errorf("the stream after the sign-out: %v", err)
 	}
-	for _, c := range []*apptest.Call{one, two} {
+	for _, c := range []*apptest.RunningCommand{one, two} {
 		c.Cancel()
-		if err := c.Wait(t); err != nil {
+		if err := c.WaitUntilEnded(t); err != nil {
 			t.Error(err)
 		}
 		if text := c.Stderr.String() + c.Stdout.String(); strings.Contains(text, "secret-") || strings.Contains(text, key) {
@@ -197,8 +197,8 @@ func TestRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := apptest.Start(t, consoleapp.NewCommand, tc.env)
-			if err := c.Wait(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
+			c := apptest.StartCommand(t, consoleapp.NewCommand, tc.env)
+			if err := c.WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %v, want an error that says %q", err, tc.want)
 			}
 		})

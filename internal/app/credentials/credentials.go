@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/app/privatefile"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
@@ -124,7 +123,7 @@ func (s Store) DeleteContext(ctx context.Context, contextName string) error {
 }
 
 func (s Store) update(ctx context.Context, change func([]Login) ([]Login, error)) error {
-	return privatefile.Update(ctx, s.Path, func(old []byte) ([]byte, error) {
+	return UpdatePrivateFile(ctx, s.Path, func(old []byte) ([]byte, error) {
 		doc, err := parse(s.Path, old)
 		if err != nil {
 			return nil, err

@@ -20,17 +20,17 @@ func (l changeLogger) Record(ctx context.Context, c execution.Change) {
 		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
-// changeEventOf converts a change to a change event. The UID of the execution, the action and the time
+// toChangeEvent converts a change to a change event. The UID of the execution, the action and the time
 // make the ID. The time is stored with the change, so an event that is sent again has the same ID.
 // A second approval, as after a gap of the admission policies, has another one.
-func changeEventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
+func toChangeEvent(c execution.Change, cluster string) changeevent.ChangeEvent {
 	namespace, name, ok := strings.Cut(c.Execution, "/")
 	if !ok {
 		namespace, name = "", c.Execution
 	}
 	e := changeevent.ChangeEvent{
 		Action: string(c.Action), Source: changeevent.SourceExecutionController, Cluster: cluster, Subject: "executions/" + name,
-		Reason: reasonOf(c), Outcome: changeevent.OutcomeSucceeded, DryRun: c.DryRun, Session: c.UID, Timestamp: c.At,
+		Reason: formatChangeReason(c), Outcome: changeevent.OutcomeSucceeded, DryRun: c.DryRun, Session: c.UID, Timestamp: c.At,
 	}
 	if c.Action == execution.ChangeFailed {
 		e.Outcome = changeevent.OutcomeFailed
@@ -40,7 +40,7 @@ func changeEventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	}
 	e.ID = changeevent.ID(e)
 	e.Details = map[string]string{}
-	for key, value := range map[string]string{"action": c.Does, "target": targetOf(c.Target), "actor": c.By, "namespace": namespace} {
+	for key, value := range map[string]string{"action": c.Does, "target": formatTarget(c.Target), "actor": c.By, "namespace": namespace} {
 		if value != "" {
 			e.Details[key] = value
 		}
@@ -48,9 +48,9 @@ func changeEventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
 	return e
 }
 
-// reasonOf returns the reason in words. A failure has a reason and a message; any other change has
+// formatChangeReason returns the reason in words. A failure has a reason and a message; any other change has
 // the reason of a state that is over.
-func reasonOf(c execution.Change) string {
+func formatChangeReason(c execution.Change) string {
 	if c.Action != execution.ChangeFailed || c.Reason == "" {
 		return c.Message
 	}
@@ -60,7 +60,7 @@ func reasonOf(c execution.Change) string {
 	return c.Reason + ": " + c.Message
 }
 
-// targetOf returns Kind/namespace/name without the parts that are empty.
-func targetOf(t v1alpha1.PlanTarget) string {
+// formatTarget returns Kind/namespace/name without the parts that are empty.
+func formatTarget(t v1alpha1.PlanTarget) string {
 	return strings.Join(slices.DeleteFunc([]string{t.Kind, t.Namespace, t.Name}, func(part string) bool { return part == "" }), "/")
 }

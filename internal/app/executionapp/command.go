@@ -16,8 +16,8 @@ import (
 
 const binary = "execution-controller"
 
-// Command returns the command line of execution-controller.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+// NewCommand returns the command line of execution-controller.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
@@ -51,7 +51,7 @@ Of several replicas, one is active at a time (leader election).`,
 		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err
-		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.sinksConfig().Check() }),
+		}, &cfg, func() error { return cfg.validateSettings() }, func() error { return cfg.toSinksConfig().ValidateSinks() }),
 	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
@@ -67,10 +67,10 @@ func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(s
 	if err != nil {
 		return err
 	}
-	parts, err := Parts(ctx, p, cfg.Part, Overrides{})
+	parts, err := BuildParts(ctx, p, cfg.Part, Overrides{})
 	if err != nil {
 		return err
 	}
-	p.Gather(kube.Metrics())
+	p.AddMetricsGatherer(kube.LibraryMetricsGatherer())
 	return p.Run(ctx, nil, parts...)
 }

@@ -153,8 +153,8 @@ func (c Part) validateSettings() error {
 	return c.Runner.validateSettings()
 }
 
-// sinksConfig returns the configuration of the sinks.
-func (c Part) sinksConfig() changes.Config {
+// toSinksConfig returns the configuration of the sinks.
+func (c Part) toSinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
 	return cfg
@@ -162,10 +162,10 @@ func (c Part) sinksConfig() changes.Config {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// operatorConfig reserves half of the stop timeout for the clients of the sinks.
-func (c Part) operatorConfig(stopTimeout time.Duration) operator.Config {
+// toOperatorConfig reserves half of the stop timeout for the clients of the sinks.
+func (c Part) toOperatorConfig(stopTimeout time.Duration) operator.Config {
 	cfg := operator.Config{
-		Namespace: c.Namespace, Job: c.jobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
+		Namespace: c.Namespace, Job: c.toJobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
 		ApprovalTimeout: c.Times.Approval, RollbackWindow: c.Times.RollbackWindow, TTL: c.Times.Retention, JobTTL: c.Times.JobRetention,
 		Audited: c.Audit.Mode == auditPostgres,
 		Outbox: operator.OutboxConfig{
@@ -178,14 +178,14 @@ func (c Part) operatorConfig(stopTimeout time.Duration) operator.Config {
 	return cfg
 }
 
-func (c Part) checkConfig() check.Config {
+func (c Part) toCheckConfig() check.Config {
 	return check.Config{
 		Namespace: c.Namespace, ClusterName: c.Cluster, DryRunExecutor: c.Checks.DryRunExecutor,
 		ProtectedNamespaces: c.Checks.ProtectedNamespaces, EnvironmentLabel: c.Checks.EnvironmentLabel,
 	}
 }
 
-func (c Part) gateConfig() gate.Config {
+func (c Part) toGateConfig() gate.Config {
 	return gate.Config{
 		MaxConcurrent: c.Gate.MaxConcurrent, MaxPerNamespace: c.Gate.MaxPerNamespace, MaxPerAction: c.Gate.MaxPerAction,
 		MaxPerRequester: cmp.Or(c.Gate.MaxPerRequester, max(1, c.Gate.MaxConcurrent/2)),
@@ -194,13 +194,13 @@ func (c Part) gateConfig() gate.Config {
 	}
 }
 
-func (c Part) guardOptions() guard.Options {
+func (c Part) toGuardOptions() guard.Options {
 	return guard.Options{
 		Namespace: c.Namespace, ControllerUser: c.Guard.User, PolicyConfigMap: c.Policy.ConfigMap,
 		PolicyAdmins: c.Guard.PolicyAdmins, TrustedRequesters: c.Guard.TrustedRequesters,
 	}
 }
 
-func (c Part) policyMode(annotation string) policy.Mode {
+func (c Part) selectPolicyMode(annotation string) policy.Mode {
 	return policy.Mode(cmp.Or(annotation, c.Policy.Mode))
 }

@@ -93,13 +93,13 @@ func (c *schemaCheck) Ready() error {
 func (c *schemaCheck) Run(ctx context.Context) error {
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		wait = crdAgain
-		missing, err := c.missingFields(ctx)
+		missing, err := c.findMissingFields(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			c.noteUnreadable(ctx, err)
+			c.recordAndLogUnreadableCRD(ctx, err)
 		default:
-			c.noteMissingFields(ctx, missing)
+			c.recordAndLogMissingFields(ctx, missing)
 			if len(missing) == 0 {
 				wait = crdEvery
 			}
@@ -108,9 +108,9 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 	return nil
 }
 
-// noteUnreadable records that the schema could not be read. Fields that are known to be missing
+// recordAndLogUnreadableCRD records that the schema could not be read. Fields that are known to be missing
 // stay so.
-func (c *schemaCheck) noteUnreadable(ctx context.Context, err error) {
+func (c *schemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.unreadable {
@@ -119,8 +119,8 @@ func (c *schemaCheck) noteUnreadable(ctx context.Context, err error) {
 	c.unreadable = true
 }
 
-// noteMissingFields records the fields that the schema lacks.
-func (c *schemaCheck) noteMissingFields(ctx context.Context, missing []string) {
+// recordAndLogMissingFields records the fields that the schema lacks.
+func (c *schemaCheck) recordAndLogMissingFields(ctx context.Context, missing []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unreadable, c.missing = false, map[string]bool{}
@@ -147,7 +147,7 @@ func (c *schemaCheck) NoteStatusWrite(ctx context.Context, written *v1alpha1.Kub
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		for path := range valuePaths(written) {
+		for path := range collectValuePaths(written) {
 			delete(c.missing, path)
 		}
 	} else {
@@ -168,34 +168,34 @@ func (c *schemaCheck) updateReadiness(ctx context.Context) {
 		}
 		return
 	}
-	outdated := outdatedError(slices.Sorted(maps.Keys(c.missing)))
+	outdated := newOutdatedCRDError(slices.Sorted(maps.Keys(c.missing)))
 	if c.outdated.Store(&outdated); before == nil {
 		c.log.ErrorContext(ctx, "installed CustomResourceDefinition is outdated, executions do not progress", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
 	}
 }
 
-// valuePaths returns the paths of all values in a status, like fieldPaths.
-func valuePaths(s *v1alpha1.KubernetesExecutionStatus) map[string]bool {
+// collectValuePaths returns the paths of all values in a status, like collectFieldPaths.
+func collectValuePaths(s *v1alpha1.KubernetesExecutionStatus) map[string]bool {
 	paths := map[string]bool{}
 	text, err := json.Marshal(s)
 	var value any
 	if err = errors.Join(err, json.Unmarshal(text, &value)); err == nil { // a status always encodes
-		addPaths(paths, value, "status")
+		collectPaths(paths, value, "status")
 	}
 	return paths
 }
 
-// addPaths adds the paths of all values that are not empty, and reports whether there are any.
-func addPaths(paths map[string]bool, value any, at string) (found bool) {
+// collectPaths adds the paths of all values that are not empty, and reports whether there are any.
+func collectPaths(paths map[string]bool, value any, at string) (found bool) {
 	switch v := value.(type) {
 	case nil:
 	case map[string]any:
 		for name, field := range v {
-			found = addPaths(paths, field, at+"."+name) || found
+			found = collectPaths(paths, field, at+"."+name) || found
 		}
 	case []any:
 		for _, item := range v {
-			found = addPaths(paths, item, at) || found
+			found = collectPaths(paths, item, at) || found
 		}
 	default:
 		found = true
@@ -206,7 +206,7 @@ func addPaths(paths map[string]bool, value any, at string) (found bool) {
 	return found
 }
 
-func outdatedError(missing []string) error {
+func newOutdatedCRDError(missing []string) error {
 	more := ""
 	if n := len(missing) - maxMissingFields; n > 0 {
 		missing, more = missing[:maxMissingFields], fmt.Sprintf(" and %d more", n)
@@ -215,9 +215,9 @@ func outdatedError(missing []string) error {
 		v1alpha1.Resource, v1alpha1.GroupVersion.Group, strings.Join(missing, ", "), more, crdFile)
 }
 
-// missingFields returns the fields of the shipped CustomResourceDefinition that the API server
+// findMissingFields returns the fields of the shipped CustomResourceDefinition that the API server
 // lacks.
-func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
+func (c *schemaCheck) findMissingFields(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, crdTimeout, errNoSchema)
 	defer cancel()
 	path := "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()
@@ -244,7 +244,7 @@ func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 	var want []string
 	for _, v := range shipped.Spec.Versions {
 		if v.Name == v1alpha1.GroupVersion.Version {
-			want = fieldPaths(v.Schema.OpenAPIV3Schema, "")
+			want = collectFieldPaths(v.Schema.OpenAPIV3Schema, "")
 		}
 	}
 	for name, text := range served.Components.Schemas {
@@ -255,24 +255,24 @@ func (c *schemaCheck) missingFields(ctx context.Context) ([]string, error) {
 		if err := json.Unmarshal(text, &s); err != nil {
 			return nil, fmt.Errorf("get %s: %w", path, err)
 		}
-		is := fieldPaths(&s, "")
+		is := collectFieldPaths(&s, "")
 		return slices.DeleteFunc(want, func(f string) bool { return slices.Contains(is, f) }), nil
 	}
 	return nil, fmt.Errorf("the API server's OpenAPI document %s has no schema of %s: apply the CustomResourceDefinition of this version", path, v1alpha1.Kind)
 }
 
-// fieldPaths returns the paths of all fields under spec and status.
-func fieldPaths(s *apiextensionsv1.JSONSchemaProps, at string) (list []string) {
+// collectFieldPaths returns the paths of all fields under spec and status.
+func collectFieldPaths(s *apiextensionsv1.JSONSchemaProps, at string) (list []string) {
 	for name, field := range s.Properties {
 		path := strings.TrimPrefix(at+"."+name, ".")
 		if path == "metadata" || path == "kind" || path == "apiVersion" {
 			continue
 		}
 		list = append(list, path)
-		list = append(list, fieldPaths(&field, path)...)
+		list = append(list, collectFieldPaths(&field, path)...)
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		list = append(list, fieldPaths(s.Items.Schema, at)...)
+		list = append(list, collectFieldPaths(s.Items.Schema, at)...)
 	}
 	slices.Sort(list)
 	return list

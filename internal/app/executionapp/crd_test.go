@@ -63,7 +63,7 @@ func newOldCluster(t *testing.T, fields ...string) *kubebed.Bed {
 
 // wantCRDState waits until the metric, readiness and the log of a controller report the state of
 // the CustomResourceDefinition.
-func wantCRDState(t *testing.T, c *apptest.Call, outdated int, ready, logs []string) {
+func wantCRDState(t *testing.T, c *apptest.RunningCommand, outdated int, ready, logs []string) {
 	t.Helper()
 	health := c.URLFromLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
@@ -95,7 +95,7 @@ func TestOldCRD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
+	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
 	const command = "kubectl apply --server-side --force-conflicts -f "
 	wantCRDState(t, c, 1, []string{"spec.approvals.reason", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", command + crdFile}, []string{"installed CustomResourceDefinition is outdated"})
 	if out, err := bed.Kubectl(t.Context(), append(strings.Fields(command)[1:], filepath.Join("../../..", crdFile))...); err != nil {
@@ -135,7 +135,7 @@ func TestOldCRDWithoutSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
+	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
 	wantCRDState(t, c, 0, nil, []string{"schema of the CustomResourceDefinition not read", "forbidden"})
 	admin, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {

@@ -34,8 +34,8 @@ type Overrides struct {
 	Sinks *changes.Sinks
 }
 
-// Parts returns the parts of the execution controller in order of dependency.
-func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, err error) {
+// BuildParts returns the parts of the execution controller in order of dependency.
+func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinksConfig(), changeevent.SourceExecutionController, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if sinks, err = changes.New(cfg.toSinksConfig(), changeevent.SourceExecutionController, p, changes.LeaveRetriesToSender); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, sinks.Part())
@@ -61,11 +61,11 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	ids := roles.NewIdentities(host, cfg.Namespace)
 	deps := operator.Deps{
 		Host: host, Identities: ids, Recorder: changeLogger{p.Log}, Log: p.Log, Registerer: p.Metrics,
-		Event: func(c execution.Change) changeevent.ChangeEvent { return changeEventOf(c, cfg.Cluster) },
+		Event: func(c execution.Change) changeevent.ChangeEvent { return toChangeEvent(c, cfg.Cluster) },
 	}
-	deps.Sinks = outboxSinks(sinks)
+	deps.Sinks = toOutboxSinks(sinks)
 	if cfg.Audit.Mode == auditPostgres {
-		store, database, err := newAuditing(cfg, p) //nolint:contextcheck // the pool outlives the call
+		store, database, err := newAuditorAndDatabaseParts(cfg, p) //nolint:contextcheck // the pool outlives the call
 		if err != nil {
 			return parts, err
 		}
@@ -74,7 +74,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	} else {
 		p.Log.WarnContext(ctx, "audit is disabled", "set", "AUDIT=postgres and DATABASE_URL")
 	}
-	g, err := gate.New(cfg.gateConfig())
+	g, err := gate.New(cfg.toGateConfig())
 	if err != nil {
 		return parts, err
 	}
@@ -89,15 +89,15 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	}
 	deps.Check = checker
 	parts = append(append(parts, surroundings...), guarded...)
-	o, err := operator.New(cfg.operatorConfig(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
+	o, err := operator.New(cfg.toOperatorConfig(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
 	if err != nil {
 		return parts, err
 	}
 	return append(parts, o.Part()), nil
 }
 
-// newAuditing builds the auditor and the parts of its database.
-func newAuditing(cfg Part, p *process.Process) (auditor *audit.Auditor, database []lifecycle.Part, err error) {
+// newAuditorAndDatabaseParts builds the auditor and the parts of its database.
+func newAuditorAndDatabaseParts(cfg Part, p *process.Process) (auditor *audit.Auditor, database []lifecycle.Part, err error) {
 	cfg.Database.ProbeEvery = 10 * time.Second
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
@@ -115,8 +115,8 @@ func newAuditing(cfg Part, p *process.Process) (auditor *audit.Auditor, database
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.RunMaintenance}), nil
 }
 
-// outboxSinks returns the sinks of the outbox of executions.
-func outboxSinks(sinks *changes.Sinks) []operator.Sink {
+// toOutboxSinks returns the sinks of the outbox of executions.
+func toOutboxSinks(sinks *changes.Sinks) []operator.Sink {
 	var list []operator.Sink
 	for _, s := range sinks.List() {
 		list = append(list, operator.Sink{Name: s.Name, Client: s.Client, Wants: s.Wants})
@@ -138,7 +138,7 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 		deps.Guard = guard.Off{}
 		return []lifecycle.Part{stored.Part()}, registerGuardMetric(p.Metrics, func() error { return guard.ErrOff })
 	}
-	watch, err := guard.New(host, cfg.guardOptions(), cfg.Guard.Propagation, p.Log)
+	watch, err := guard.New(host, cfg.toGuardOptions(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.I
 	if err != nil {
 		return nil, nil, err
 	}
-	checker, err := check.New(cfg.checkConfig(), check.Deps{
+	checker, err := check.New(cfg.toCheckConfig(), check.Deps{
 		Identities: ids, Policy: rules, Conditions: asked, Traffic: g, Reader: view,
 	})
 	if err != nil {
@@ -173,5 +173,5 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.I
 	}
 	known := follow.Ready
 	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.Part("cluster cache"), newGateNodeUpdater(view, g, p.Log)}, checker, nil
+	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.NewPart("cluster cache"), newGateNodeUpdater(view, g, p.Log)}, checker, nil
 }

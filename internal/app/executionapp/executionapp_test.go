@@ -39,7 +39,7 @@ func installNamespace(t *testing.T) (namespace, kubeconfig string) {
 	cfg := executionapp.OverriddenDefaults().Part
 	cfg.Namespace, cfg.Policy.ConfigMap = namespace, guard.DefaultPolicyConfigMap
 	for range 2 { // a second time changes nothing
-		if err := executionapp.Install(t.Context(), kubebedtest.Bed(t).Config(), cfg, executionapp.Targets{Namespaces: []string{kubebedtest.Namespace(t)}}); err != nil {
+		if err := executionapp.ApplyRequiredObjects(t.Context(), kubebedtest.Bed(t).Config(), cfg, executionapp.Targets{Namespaces: []string{kubebedtest.Namespace(t)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestFollowsThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
+	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
 	health := c.URLFromLog(t, "metrics and health")
 	says := func(status int, want string) {
 		t.Helper()
@@ -124,7 +124,7 @@ func TestFollowsThePolicies(t *testing.T) {
 		t.Error("/metrics lacks those of the controller")
 	}
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}
-	c := apptest.Start(t, executionapp.Command, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
+	c := apptest.StartCommand(t, executionapp.NewCommand, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
 	health := c.URLFromLog(t, "metrics and health")
 	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 	apptest.Eventually(t, func() error {
@@ -151,7 +151,7 @@ func TestStartsWithoutAnything(t *testing.T) {
 		return nil
 	})
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestRefuses(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "RUNNER_IMAGE": "runner", "KUBECONFIG": "/nowhere/kubeconfig"}
 			maps.Copy(env, tc.env)
-			err := apptest.Start(t, executionapp.Command, env).Wait(t)
+			err := apptest.StartCommand(t, executionapp.NewCommand, env).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v lacks %q", tc.reason, err, tc.want)
 			}

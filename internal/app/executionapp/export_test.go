@@ -15,11 +15,11 @@ import (
 
 // EventOf converts a change to a change event.
 func EventOf(c execution.Change, cluster string) changeevent.ChangeEvent {
-	return changeEventOf(c, cluster)
+	return toChangeEvent(c, cluster)
 }
 
 // JobsOf is how the operator makes Jobs.
-func JobsOf(c Part) job.Options { return c.operatorConfig(0).Job }
+func JobsOf(c Part) job.Options { return c.toOperatorConfig(0).Job }
 
 // Check refuses settings of the runner that make no Job.
 func (c RunnerConfig) Check() error { return c.validateSettings() }

@@ -33,10 +33,10 @@ type Targets struct {
 	Secrets, Manifests []string
 }
 
-// Install applies the objects that executions need beside their CustomResourceDefinition and the
+// ApplyRequiredObjects applies the objects that executions need beside their CustomResourceDefinition and the
 // controller. These are the namespace, the accounts and rights, the approval guard and, unless
 // policies exist, the shipped policies. It updates existing objects.
-func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) error {
+func ApplyRequiredObjects(ctx context.Context, host *rest.Config, cfg Part, targets Targets) error {
 	c, err := client.New(host, client.Options{})
 	if err != nil {
 		return fmt.Errorf("install executions: %w", err)
@@ -45,7 +45,7 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	if err != nil {
 		return fmt.Errorf("install executions: %w", err)
 	}
-	for _, o := range installObjects(cfg, targets) {
+	for _, o := range listRequiredObjects(cfg, targets) {
 		if err := applyObject(ctx, c, o); err != nil {
 			return fmt.Errorf("install executions: %w", err)
 		}
@@ -57,11 +57,11 @@ func Install(ctx context.Context, host *rest.Config, cfg Part, targets Targets) 
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("install executions: create ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
 	}
-	return installMutatingPolicies(ctx, c, cfg)
+	return applyMutatingPolicies(ctx, c, cfg)
 }
 
-// installObjects returns the objects for any cluster.
-func installObjects(cfg Part, targets Targets) []runtime.Object {
+// listRequiredObjects returns the objects for any cluster.
+func listRequiredObjects(cfg Part, targets Targets) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range append([]string{cfg.Namespace}, targets.Namespaces...) {
 		list = append(list, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -81,12 +81,12 @@ func installObjects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, r)
 	}
 	list = append(list, roles.ApproverClusterRole(), roles.AdministratorClusterRole(), roles.ViewerClusterRole())
-	return slices.Concat(list, guard.Objects(cfg.guardOptions()), guard.WrongNamespaceWarningObjects(cfg.guardOptions()))
+	return slices.Concat(list, guard.Objects(cfg.toGuardOptions()), guard.WrongNamespaceWarningObjects(cfg.toGuardOptions()))
 }
 
-// installMutatingPolicies applies objects that only Kubernetes 1.36 and later support.
-func installMutatingPolicies(ctx context.Context, c client.Client, cfg Part) error {
-	for _, o := range guard.MutatingPolicies(cfg.guardOptions()) {
+// applyMutatingPolicies applies objects that only Kubernetes 1.36 and later support.
+func applyMutatingPolicies(ctx context.Context, c client.Client, cfg Part) error {
+	for _, o := range guard.MutatingPolicies(cfg.toGuardOptions()) {
 		err := applyObject(ctx, c, o)
 		if meta.IsNoMatchError(err) {
 			return nil

@@ -14,10 +14,10 @@ import (
 func TestSaysWhoLeads(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
-	start := func() *apptest.Call {
-		return apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
+	start := func() *apptest.RunningCommand {
+		return apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	}
-	says := func(c *apptest.Call, leading, over int) error {
+	says := func(c *apptest.RunningCommand, leading, over int) error {
 		text := c.Stderr.String()
 		lease := fmt.Sprintf(`,"lease":%q,"holder":`, namespace+"/fleetloop-execution-controller")
 		if l, o := strings.Count(text, `"msg":"leader election won"`+lease), strings.Count(text, `"msg":"leader election lost"`+lease); l != leading || o != over {
@@ -30,7 +30,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	second := start()
 	apptest.EventuallyStatus(t, second.URLFromLog(t, "metrics and health")+"/healthz", 200)
 	first.Cancel()
-	if err := first.Wait(t); err != nil {
+	if err := first.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	if err := says(first, 1, 1); err != nil {
@@ -38,7 +38,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	}
 	apptest.Eventually(t, func() error { return says(second, 1, 0) })
 	second.Cancel()
-	if err := second.Wait(t); err != nil {
+	if err := second.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 	if err := says(second, 1, 1); err != nil {

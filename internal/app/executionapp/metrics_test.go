@@ -23,7 +23,7 @@ import (
 func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
-	c := apptest.Start(t, executionapp.Command, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
+	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	scrape := c.URLFromLog(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestScraped(t *testing.T) {
 	}
 	shows("admission_policies_missing 1")
 	c.Cancel()
-	if err := c.Wait(t); err != nil {
+	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
 	}
 }

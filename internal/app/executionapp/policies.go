@@ -39,7 +39,7 @@ const (
 
 func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *policyConfigMaps {
 	return &policyConfigMaps{
-		store: store, name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.policyMode, log: log,
+		store: store, name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.selectPolicyMode, log: log,
 		timeout: loadTimeout, latest: make(chan *corev1.ConfigMap, 1),
 	}
 }

@@ -65,11 +65,11 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 // MarshalText writes the quantity in the form that UnmarshalText reads.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-func (c Part) jobOptions() job.Options {
+func (c Part) toJobOptions() job.Options {
 	o := job.Options{
 		Namespace: c.Namespace, Image: c.Runner.Image, PullPolicy: c.Runner.PullPolicy, PullSecrets: c.Runner.PullSecrets,
 		PriorityClassName: c.Runner.PriorityClass, NodeSelector: c.Runner.NodeSelector, OnTargetNode: c.Runner.OnTargetNode,
-		Resources: c.Runner.Resources.requirements(),
+		Resources: c.Runner.Resources.toResourceRequirements(),
 	}
 	for _, t := range c.Runner.Tolerations {
 		o.Tolerations = append(o.Tolerations, corev1.Toleration{
@@ -80,12 +80,12 @@ func (c Part) jobOptions() job.Options {
 		o.ActionResources = make(map[string]corev1.ResourceRequirements)
 	}
 	for name, r := range c.Runner.ActionResources {
-		o.ActionResources[name] = r.requirements()
+		o.ActionResources[name] = r.toResourceRequirements()
 	}
 	return o
 }
 
-func (r Resources) requirements() corev1.ResourceRequirements {
+func (r Resources) toResourceRequirements() corev1.ResourceRequirements {
 	list := func(m map[string]Quantity) corev1.ResourceList {
 		if len(m) == 0 {
 			return nil
@@ -168,7 +168,7 @@ func (r Resources) listProblems() []string {
 		values map[string]Quantity
 	}{{"requests", r.Requests}, {"limits", r.Limits}} {
 		for _, name := range sortedKeys(part.values) {
-			if problem := quantityProblem(corev1.ResourceName(name), part.values[name].Quantity); problem != "" {
+			if problem := describeQuantityProblem(corev1.ResourceName(name), part.values[name].Quantity); problem != "" {
 				list = append(list, part.name+"["+name+"]: "+problem)
 			}
 		}
@@ -186,8 +186,8 @@ func (r Resources) listProblems() []string {
 	return list
 }
 
-// quantityProblem returns why a quantity of a resource is invalid.
-func quantityProblem(name corev1.ResourceName, q resource.Quantity) string {
+// describeQuantityProblem returns why a quantity of a resource is invalid.
+func describeQuantityProblem(name corev1.ResourceName, q resource.Quantity) string {
 	if name == corev1.ResourceCPU {
 		return ""
 	}

@@ -194,7 +194,7 @@ func TestSaysWhichSettingOfTheRunner(t *testing.T) {
 			if err := os.WriteFile(file, []byte("runner:\n  image: runner\n  "+c.file+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := apptest.Start(t, executionapp.Command, map[string]string{"AUDIT": "off"}, "config", "check", "--config", file).Wait(t)
+			err := apptest.StartCommand(t, executionapp.NewCommand, map[string]string{"AUDIT": "off"}, "config", "check", "--config", file).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v lacks %q", c.reason, err, c.want)
 			}

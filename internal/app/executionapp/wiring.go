@@ -38,7 +38,7 @@ func newPolicyFollower(host *rest.Config, namespace, name string, take func(clie
 	if err != nil {
 		return lifecycle.Part{}, err
 	}
-	return r.Part("policies", kube.Handler{Kind: &corev1.ConfigMap{}, Do: take}), nil
+	return r.NewPart("policies", kube.ChangeHandler{Kind: &corev1.ConfigMap{}, OnChange: take}), nil
 }
 
 // nodesEvery is the interval at which the cached nodes are counted.

@@ -122,7 +122,7 @@ func TestCountKeeps(t *testing.T) {
 func TestShareWithoutRequester(t *testing.T) {
 	cfg := OverriddenDefaults().Part
 	cfg.Gate.MaxConcurrent, cfg.Gate.MaxPerRequester = 10, policy.MaxEvaluatorProcesses/2 // what one requester gets of the slots
-	g, err := gate.New(cfg.gateConfig())
+	g, err := gate.New(cfg.toGateConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestShareWithoutRequester(t *testing.T) {
 			t.Errorf("requester %q gets %d executions and %d slots, want %d of each", requester, running, evaluating, want)
 		}
 	}
-	help := Command(io.Discard, io.Discard, func(string) (string, bool) { return "", false }).PersistentFlags().Lookup("max-per-requester").Usage
+	help := NewCommand(io.Discard, io.Discard, func(string) (string, bool) { return "", false }).PersistentFlags().Lookup("max-per-requester").Usage
 	if want := "without a requester share half of this number"; !strings.Contains(help, want) {
 		t.Errorf("the help lacks %q: %s", want, help)
 	}

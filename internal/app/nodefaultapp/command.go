@@ -24,9 +24,9 @@ import (
 
 const binary = "node-fault-controller"
 
-// Command returns the command line of node-fault-controller.
-func Command(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
-	cfg := Defaults()
+// NewCommand returns the command line of node-fault-controller.
+func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
+	cfg := OverriddenDefaults()
 	var file string
 	load := func(cmd *cobra.Command) (*settings.Report, error) {
 		return settings.Load(&cfg, settings.Source{File: file, Env: env, Flags: cmd.Flags()})
@@ -63,7 +63,7 @@ One replica at a time acts. All replicas receive reports.`,
 				err = cfg.validateSettings()
 			}
 			if err == nil {
-				err = cfg.sinksConfig().Check()
+				err = cfg.toSinksConfig().ValidateSinks()
 			}
 			return []*settings.Report{report}, err
 		}, &cfg),
@@ -83,11 +83,11 @@ func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(s
 	if err != nil {
 		return err
 	}
-	parts, err := Parts(ctx, p, cfg.Part, Overrides{})
+	parts, err := BuildParts(ctx, p, cfg.Part, Overrides{})
 	if err != nil {
 		return err
 	}
-	p.Gather(kube.Metrics())
+	p.AddMetricsGatherer(kube.LibraryMetricsGatherer())
 	return p.Run(ctx, nil, parts...)
 }
 

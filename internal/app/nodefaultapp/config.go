@@ -169,8 +169,8 @@ const (
 	defaultNamespace  = "fleetloop-system"
 )
 
-// Defaults returns the defaults that differ from those of the parts.
-func Defaults() Config {
+// OverriddenDefaults returns the defaults that differ from those of the parts.
+func OverriddenDefaults() Config {
 	var cfg Config
 	cfg.MetricsAddr, cfg.HealthAddr = defaultAddr, defaultAddr
 	cfg.Intake.Server.Addr = defaultIntakeAddr
@@ -185,7 +185,7 @@ func (c Part) validateSettings() error {
 	if len(c.Roles) == 0 {
 		errs = append(errs, errors.New("no role set: set ROLES to one or more of controller, intake, janitor"))
 	}
-	if _, err := rules.Compile(c.rulesOrDefaults()); err != nil {
+	if _, err := rules.Compile(c.configuredRulesOrDefaults()); err != nil {
 		errs = append(errs, fmt.Errorf("rules: %w", err))
 	}
 	if c.hasRole(roleJanitor) {
@@ -206,20 +206,20 @@ func (c Part) validateSettings() error {
 	return errors.Join(errs...)
 }
 
-func (c Part) rulesOrDefaults() rules.Config {
+func (c Part) configuredRulesOrDefaults() rules.Config {
 	if len(c.Rules) == 0 {
 		return rules.Defaults()
 	}
 	return c.Rules
 }
 
-func (c Part) quarantineConfig() quarantine.Config {
+func (c Part) toQuarantineConfig() quarantine.Config {
 	cfg := c.Quarantine
 	cfg.DryRun = c.DryRun
 	return cfg
 }
 
-func (c Part) budgetConfig() budget.Config {
+func (c Part) toBudgetConfig() budget.Config {
 	cfg := c.Budget
 	cfg.ControlPlane = cfg.ControlPlane || c.Quarantine.ControlPlane
 	return cfg
@@ -229,7 +229,7 @@ func (c Part) budgetConfig() budget.Config {
 // reports first, with a more precise error.
 const slack = 5 * time.Minute
 
-func (c Part) remediationConfig() remediation.Config {
+func (c Part) toRemediationConfig() remediation.Config {
 	r := c.Remediation
 	return remediation.Config{
 		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,
@@ -237,29 +237,29 @@ func (c Part) remediationConfig() remediation.Config {
 	}
 }
 
-func (c Part) janitorConfig() janitor.Config {
+func (c Part) toJanitorConfig() janitor.Config {
 	return janitor.Config{
 		RebootDeadline: c.Remediation.RebootTimeout, TerminateDeadline: c.Remediation.TerminateTimeout, TTL: c.Janitor.Retention,
 		ControlPlane: c.Quarantine.ControlPlane, Excluded: c.Janitor.ExcludedNodeLabels,
 	}
 }
 
-// sinksConfig returns the configuration of the sinks.
-func (c Part) sinksConfig() changes.Config {
+// toSinksConfig returns the configuration of the sinks.
+func (c Part) toSinksConfig() changes.Config {
 	cfg := c.Changes
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, c.Cluster)
 	return cfg
 }
 
-// outboxConfig reserves half of the stop timeout for the clients of the sinks.
-func (c Part) outboxConfig(stopTimeout time.Duration) operator.OutboxConfig {
+// toOutboxConfig reserves half of the stop timeout for the clients of the sinks.
+func (c Part) toOutboxConfig(stopTimeout time.Duration) operator.OutboxConfig {
 	return operator.OutboxConfig{
 		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
 		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2),
 	}
 }
 
-func (c Part) providerConfig(kind string) provider.Config {
+func (c Part) toProviderConfig(kind string) provider.Config {
 	j := c.Janitor
 	return provider.Config{
 		Kind: provider.Kind(kind),
@@ -272,12 +272,12 @@ func (c Part) providerConfig(kind string) provider.Config {
 		},
 		Machine: provider.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
 		Execution: provider.ExecutionConfig{
-			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.executionTemplate(), Terminate: j.Execution.Terminate.executionTemplate(),
+			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.toExecutionTemplate(), Terminate: j.Execution.Terminate.toExecutionTemplate(),
 		},
 	}
 }
 
-func (t ActionTemplate) executionTemplate() provider.ExecutionTemplate {
+func (t ActionTemplate) toExecutionTemplate() provider.ExecutionTemplate {
 	parameters := make(map[string]any, len(t.Parameters))
 	for name, value := range t.Parameters {
 		parameters[name] = value

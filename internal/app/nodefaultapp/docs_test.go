@@ -62,7 +62,7 @@ func loadConfig(t *testing.T, text string) (nodefaultapp.Config, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg := nodefaultapp.Defaults()
+	cfg := nodefaultapp.OverriddenDefaults()
 	_, err := settings.Load(&cfg, settings.Source{File: file})
 	return cfg, err
 }
@@ -107,7 +107,7 @@ func showConfig(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	cmd := nodefaultapp.Command(&out, io.Discard, func(string) (string, bool) { return "", false })
+	cmd := nodefaultapp.NewCommand(&out, io.Discard, func(string) (string, bool) { return "", false })
 	cmd.SetArgs([]string{"config", "show", "--config", file})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, text)

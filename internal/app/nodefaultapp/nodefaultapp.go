@@ -66,8 +66,8 @@ type app struct {
 	listening func(addr string)
 }
 
-// Parts returns the parts of the node fault controller in order of dependency.
-func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, err error) {
+// BuildParts returns the parts of the node fault controller in order of dependency.
+func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Overrides) (parts []lifecycle.Part, err error) {
 	if err := cfg.validateSettings(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if a.sinks == nil {
-		if a.sinks, err = changes.New(cfg.sinksConfig(), source, p, changes.SenderRetries); err != nil { //nolint:contextcheck // the sinks outlive the call
+		if a.sinks, err = changes.New(cfg.toSinksConfig(), source, p, changes.LeaveRetriesToSender); err != nil { //nolint:contextcheck // the sinks outlive the call
 			return nil, err
 		}
 		parts = append(parts, a.sinks.Part())
@@ -98,7 +98,7 @@ func Parts(ctx context.Context, p *process.Process, cfg Part, overrides Override
 	for _, role := range []struct {
 		name string
 		make func(context.Context) ([]lifecycle.Part, error)
-	}{{roleController, a.newControllerParts}, {roleJanitor, a.newJanitorPartsUnlessDryRun}, {roleIntake, a.listenForReports}} {
+	}{{roleController, a.newControllerParts}, {roleJanitor, a.newJanitorPartsUnlessDryRun}, {roleIntake, a.listenForFaultReports}} {
 		if !cfg.hasRole(role.name) {
 			continue
 		}
@@ -144,7 +144,7 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 		return nil, err
 	}
 	a.nodes = m.GetClient()
-	set, err := rules.Compile(a.cfg.rulesOrDefaults())
+	set, err := rules.Compile(a.cfg.configuredRulesOrDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
@@ -152,16 +152,16 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 	if err != nil {
 		return nil, err
 	}
-	a.nodeAt = intake.NewNodeNameByAddress(seen.nodesAt)
+	a.nodeAt = intake.NewNodeNameByAddress(seen.findNodesByAddress)
 	bound, err := a.newBudgetAddedToManager(m, seen)
 	if err != nil {
 		return nil, err
 	}
-	drainer := drain.New(a.cfg.Drain, a.core, seen.drainingNodes)
+	drainer := drain.New(a.cfg.Drain, a.core, seen.listDrainingNodeUIDs)
 	if err := drainer.RegisterMetrics(a.p.Metrics); err != nil {
 		return nil, err
 	}
-	repairs := a.cfg.remediationConfig()
+	repairs := a.cfg.toRemediationConfig()
 	repairs.Log = a.p.Log
 	if v := a.cfg.Remediation.Verification; v.Image != "" {
 		verifier, err := remediation.NewJobVerifier(remediation.VerificationConfig{
@@ -172,9 +172,9 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 		}
 		repairs.Verifier = verifier
 	}
-	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.outboxConfig(a.p.StopTimeout())}, operator.Deps{
-		Rules: set, Quarantine: quarantine.New(a.cfg.quarantineConfig(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
-		Sinks: a.outboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
+	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.toOutboxConfig(a.p.StopTimeout())}, operator.Deps{
+		Rules: set, Quarantine: quarantine.New(a.cfg.toQuarantineConfig(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
+		Sinks: a.toOutboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -190,12 +190,12 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 	if err := intake.AddConditionController(m, found, a.intake.NewCountingStore(intake.KindConditions, kept), a.p.Log); err != nil {
 		return nil, err
 	}
-	return []lifecycle.Part{kube.Part("node fault controller", m, o.Ready)}, nil
+	return []lifecycle.Part{kube.NewManagerPart("node fault controller", m, o.Ready)}, nil
 }
 
 // newBudgetAddedToManager builds the limit on the number of nodes out of service.
 func (a *app) newBudgetAddedToManager(m *kube.Manager, seen nodeView) (quarantine.Budget, error) {
-	allowance, err := budget.New(a.cfg.budgetConfig(), seen.listNodes, a.p.Metrics)
+	allowance, err := budget.New(a.cfg.toBudgetConfig(), seen.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
@@ -206,7 +206,7 @@ func (a *app) newBudgetAddedToManager(m *kube.Manager, seen nodeView) (quarantin
 	return keeper, nil
 }
 
-func (a *app) outboxSinks() []operator.EventSink {
+func (a *app) toOutboxSinks() []operator.EventSink {
 	var sinks []operator.EventSink
 	for _, s := range a.sinks.List() {
 		sinks = append(sinks, operator.EventSink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
@@ -229,7 +229,7 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 	if err != nil {
 		return nil, err
 	}
-	cfg := a.cfg.janitorConfig()
+	cfg := a.cfg.toJanitorConfig()
 	cfg.Log, cfg.Registerer = a.p.Log, a.p.Metrics
 	var by janitor.Providers
 	if by.Reboot, err = a.newProvider(a.cfg.Janitor.RebootProvider); err != nil {
@@ -241,7 +241,7 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 	if err := janitor.Add(m, cfg, by); err != nil {
 		return nil, err
 	}
-	return []lifecycle.Part{kube.Part("janitor", m, nil)}, nil
+	return []lifecycle.Part{kube.NewManagerPart("janitor", m, nil)}, nil
 }
 
 func (a *app) newProvider(kind string) (provider.Provider, error) {
@@ -259,11 +259,11 @@ func (a *app) newProvider(kind string) (provider.Provider, error) {
 			return nil, fmt.Errorf("create client: %w", err)
 		}
 	}
-	return provider.New(a.cfg.providerConfig(kind), deps)
+	return provider.New(a.cfg.toProviderConfig(kind), deps)
 }
 
-// listenForReports builds the parts that accept reports.
-func (a *app) listenForReports(ctx context.Context) ([]lifecycle.Part, error) {
+// listenForFaultReports builds the parts that accept reports.
+func (a *app) listenForFaultReports(ctx context.Context) ([]lifecycle.Part, error) {
 	kept, err := a.getOrCreateFaultStore()
 	if err != nil {
 		return nil, err

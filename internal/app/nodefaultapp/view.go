@@ -42,14 +42,14 @@ func newIndexedNodeView(ctx context.Context, c cache.Cache) (v nodeView, err err
 	if err != nil {
 		return nodeView{}, fmt.Errorf("index nodes by address: %w", err)
 	}
-	if v.nodeStore, err = informerIndexer(ctx, c, &corev1.Node{}); err == nil {
-		v.faultStore, err = informerIndexer(ctx, c, &v1alpha1.NodeFault{})
+	if v.nodeStore, err = getInformerIndexer(ctx, c, &corev1.Node{}); err == nil {
+		v.faultStore, err = getInformerIndexer(ctx, c, &v1alpha1.NodeFault{})
 	}
 	return v, err
 }
 
-// informerIndexer returns the indexer in which a cache keeps a kind.
-func informerIndexer(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
+// getInformerIndexer returns the indexer in which a cache keeps a kind.
+func getInformerIndexer(ctx context.Context, c cache.Cache, kind client.Object) (toolscache.Indexer, error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("get informer of %T: %w", kind, err)
@@ -63,8 +63,8 @@ func informerIndexer(ctx context.Context, c cache.Cache, kind client.Object) (to
 
 var errNotSynced = errors.New("nodes not listed yet")
 
-// nodesAt returns the nodes with an IP address.
-func (v nodeView) nodesAt(address string) ([]*corev1.Node, error) {
+// findNodesByAddress returns the nodes with an IP address.
+func (v nodeView) findNodesByAddress(address string) ([]*corev1.Node, error) {
 	if !v.synced() {
 		return nil, errNotSynced
 	}
@@ -90,8 +90,8 @@ func castToNodes(list []any) []*corev1.Node {
 	return all
 }
 
-// drainingNodes returns the nodes with a drain in progress.
-func (v nodeView) drainingNodes() []types.UID {
+// listDrainingNodeUIDs returns the nodes with a drain in progress.
+func (v nodeView) listDrainingNodeUIDs() []types.UID {
 	var all []types.UID
 	for _, o := range v.faultStore.List() {
 		if f, is := o.(*v1alpha1.NodeFault); is && f.Status.Drain != nil && f.Status.Drain.State == v1alpha1.DrainRunning {

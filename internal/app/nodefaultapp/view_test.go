@@ -59,7 +59,7 @@ func TestNodesByAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v.nodesAt("10.0.0.7"); !errors.Is(err, errNotSynced) {
+	if _, err := v.findNodesByAddress("10.0.0.7"); !errors.Is(err, errNotSynced) {
 		t.Errorf("before they are known: %v, want %v", err, errNotSynced)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestNodesByAddress(t *testing.T) {
 	want := func(address string, names ...string) {
 		t.Helper()
 		kubebedtest.Eventually(t, func(context.Context) error {
-			nodes, err := v.nodesAt(address)
+			nodes, err := v.findNodesByAddress(address)
 			if err != nil {
 				return err
 			}

@@ -55,13 +55,13 @@ func NewConfigCommands(component string, out io.Writer, load func(*cobra.Command
 	}
 	config.AddCommand(show, schema)
 	if len(checks) > 0 {
-		config.AddCommand(configCheckCommand(out, load, checks))
+		config.AddCommand(newConfigCheckCommand(out, load, checks))
 	}
 	return config
 }
 
-// configCheckCommand returns the command "config check".
-func configCheckCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
+// newConfigCheckCommand returns the command "config check".
+func newConfigCheckCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), checks []func() error) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Validate the configuration without starting anything",

@@ -55,8 +55,8 @@ type Process struct {
 // lifecycle.
 func (p *Process) StopTimeout() time.Duration { return p.cfg.StopTimeout }
 
-// Gather serves the metrics of g beside those of the process. Call it before Run.
-func (p *Process) Gather(g prometheus.Gatherer) { p.more = append(p.more, g) }
+// AddMetricsGatherer serves the metrics of g beside those of the process. Call it before Run.
+func (p *Process) AddMetricsGatherer(g prometheus.Gatherer) { p.more = append(p.more, g) }
 
 // HandleOnHealthServer serves a path beside the health endpoints. Call it before Run.
 func (p *Process) HandleOnHealthServer(path string, h http.Handler) {
@@ -97,7 +97,7 @@ var errStopping = errors.New("process is stopping")
 // first part starts until after the last one has stopped. live reports why the process makes no
 // progress; nil means that it always does. Parts that cannot run are discarded.
 func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
-	endpoints, err := p.listenEndpoints(ctx, live, parts)
+	endpoints, err := p.listenForMetricsAndHealth(ctx, live, parts)
 	if err != nil {
 		return errors.Join(err, lifecycle.Discard(parts...))
 	}
@@ -105,7 +105,7 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	all = append(all, endpoints...)
 	all = append(all, parts...)
 	for i := range all {
-		all[i].Run = p.runLoggingEarlyEnd(all[i])
+		all[i].Run = p.runAndLogEarlyEnd(all[i])
 	}
 	err = lifecycle.Run(ctx, lifecycle.Options{StopTimeout: p.cfg.StopTimeout}, all...)
 	if err != nil {
@@ -116,9 +116,9 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// runLoggingEarlyEnd runs a part and logs at once if it ends early. The error itself is returned only after
+// runAndLogEarlyEnd runs a part and logs at once if it ends early. The error itself is returned only after
 // all other parts have stopped.
-func (p *Process) runLoggingEarlyEnd(part lifecycle.Part) func(context.Context) error {
+func (p *Process) runAndLogEarlyEnd(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
 		if ctx.Err() == nil {
@@ -128,8 +128,8 @@ func (p *Process) runLoggingEarlyEnd(part lifecycle.Part) func(context.Context) 
 	}
 }
 
-// listenEndpoints returns the parts that serve metrics and health.
-func (p *Process) listenEndpoints(ctx context.Context, live func() error, checked []lifecycle.Part) (endpoints []lifecycle.Part, err error) {
+// listenForMetricsAndHealth returns the parts that serve metrics and health.
+func (p *Process) listenForMetricsAndHealth(ctx context.Context, live func() error, checked []lifecycle.Part) (endpoints []lifecycle.Part, err error) {
 	checks := []httpserver.HealthCheck{{Name: "running", Ready: func() error {
 		if ctx.Err() != nil {
 			return errStopping
@@ -147,9 +147,9 @@ func (p *Process) listenEndpoints(ctx context.Context, live func() error, checke
 		probes.Handle(path, h)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", p.requireToken(telemetry.MetricsHandler(append(prometheus.Gatherers{p.Metrics}, p.more...))))
+	mux.Handle("/metrics", p.requireMetricsToken(telemetry.MetricsHandler(append(prometheus.Gatherers{p.Metrics}, p.more...))))
 	for path, h := range p.debug {
-		mux.Handle(path, p.requireToken(h))
+		mux.Handle(path, p.requireMetricsToken(h))
 	}
 	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
 		mux.Handle("/", probes)
@@ -167,8 +167,8 @@ func (p *Process) listenEndpoints(ctx context.Context, live func() error, checke
 	return []lifecycle.Part{first, second}, nil
 }
 
-// requireToken requires the metrics token, if one is set.
-func (p *Process) requireToken(h http.Handler) http.Handler {
+// requireMetricsToken requires the metrics token, if one is set.
+func (p *Process) requireMetricsToken(h http.Handler) http.Handler {
 	if p.cfg.MetricsToken == "" {
 		return h
 	}

@@ -123,7 +123,7 @@ func staysCordonedNote(node *corev1.Node) string {
 
 // releaseNode removes the changes of Fleetloop from a node, and reports whether there were any.
 func (r *releaser) releaseNode(ctx context.Context, c client.Client, name string) (node *corev1.Node, released bool, err error) {
-	node, released, err = kube.ChangeNode(ctx, c, BareName(name), func(n *corev1.Node) (*corev1.Node, bool) {
+	node, released, err = kube.UpdateNodeRetryingConflicts(ctx, c, BareName(name), func(n *corev1.Node) (*corev1.Node, bool) {
 		return quarantine.Release(n, r.env.Now(), r.reason, !r.rearm)
 	})
 	if err != nil {

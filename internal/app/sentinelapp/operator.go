@@ -15,7 +15,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
@@ -112,8 +111,8 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 		Host:       o.Host,
 		OpenAPI:    func(cfg sentinel.API) (operator.FleetAPI, error) { return NewClient(cfg) },
 		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openOwnOrSharedBroker(b, p.Log) },
-		Leases: func(group string) (shard.Leases, func(), error) {
-			l, err := leases.New(o.Host, o.Namespace, group)
+		Leases: func(group string) (shard.LeaseStore, func(), error) {
+			l, err := shard.NewKubeLeases(o.Host, o.Namespace, group)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -128,7 +127,7 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Gather(kube.Metrics())
+	p.AddMetricsGatherer(kube.LibraryMetricsGatherer())
 	p.HandleOnMetricsServer(DecisionsPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state.NewRecordHandler(op.Decisions()).ServeHTTP(w, r)
 	}))

@@ -124,7 +124,7 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 		return err
 	}
 	if cfg.Namespace == "" {
-		if cfg.Namespace, err = cfg.Kubernetes.Namespace(c.env); err != nil {
+		if cfg.Namespace, err = cfg.Kubernetes.FindOwnNamespace(c.env); err != nil {
 			return err
 		}
 	}

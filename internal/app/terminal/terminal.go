@@ -106,24 +106,24 @@ func Age(d time.Duration) string {
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", d/time.Second)
 	case d < 10*time.Minute:
-		return formatUnits(d, time.Minute, "m", time.Second, "s")
+		return formatTwoUnits(d, time.Minute, "m", time.Second, "s")
 	case d < 3*time.Hour:
 		return fmt.Sprintf("%dm", d/time.Minute)
 	case d < 8*time.Hour:
-		return formatUnits(d, time.Hour, "h", time.Minute, "m")
+		return formatTwoUnits(d, time.Hour, "h", time.Minute, "m")
 	case d < 2*day:
 		return fmt.Sprintf("%dh", d/time.Hour)
 	case d < 8*day:
-		return formatUnits(d, day, "d", time.Hour, "h")
+		return formatTwoUnits(d, day, "d", time.Hour, "h")
 	case d < 2*year:
 		return fmt.Sprintf("%dd", d/day)
 	case d < 8*year:
-		return formatUnits(d, year, "y", day, "d")
+		return formatTwoUnits(d, year, "y", day, "d")
 	}
 	return fmt.Sprintf("%dy", d/year)
 }
 
-func formatUnits(d, big time.Duration, bigUnit string, small time.Duration, smallUnit string) string {
+func formatTwoUnits(d, big time.Duration, bigUnit string, small time.Duration, smallUnit string) string {
 	if rest := d % big / small; rest > 0 {
 		return fmt.Sprintf("%d%s%d%s", d/big, bigUnit, rest, smallUnit)
 	}

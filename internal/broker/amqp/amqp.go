@@ -28,7 +28,7 @@ const (
 	lastReconnect  = 10 * time.Second
 )
 
-func reconnects() backoff.Policy {
+func reconnectBackoff() backoff.Policy {
 	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
 }
 
@@ -39,7 +39,7 @@ type Broker struct {
 	log  *slog.Logger
 
 	status  broker.Status
-	window  broker.Window
+	window  broker.PublishWindow
 	session atomic.Pointer[session] // nil without a connection
 	bodies  sync.Pool               // of *[]byte
 }
@@ -56,12 +56,12 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 // Run connects and reconnects until ctx ends. Then it waits up to StopTimeout for publishes in
 // progress and closes the connection. It is called once.
 func (b *Broker) Run(ctx context.Context) error {
-	defer b.status.Set(errors.New("not connected: stopped"))
-	policy := reconnects()
+	defer b.status.SetNotReadyReason(errors.New("not connected: stopped"))
+	policy := reconnectBackoff()
 	var said string
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		began := time.Now()
-		err := b.runConnection(ctx)
+		err := b.connectAndServeUntilLost(ctx)
 		if ctx.Err() != nil {
 			break
 		}
@@ -75,39 +75,39 @@ func (b *Broker) Run(ctx context.Context) error {
 		_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop checks ctx
 	}
 	// No publish is in progress without a connection; this refuses new ones.
-	return b.window.Drain(context.WithoutCancel(ctx))
+	return b.window.CloseAndWaitEmpty(context.WithoutCancel(ctx))
 }
 
-// runConnection runs one connection from its beginning to its end. The error is the reason of the end.
-func (b *Broker) runConnection(ctx context.Context) error {
+// connectAndServeUntilLost runs one connection from its beginning to its end. The error is the reason of the end.
+func (b *Broker) connectAndServeUntilLost(ctx context.Context) error {
 	s, err := b.openSession(ctx)
 	if err != nil {
 		err = fmt.Errorf("not connected: %w", err)
-		b.status.Set(err)
+		b.status.SetNotReadyReason(err)
 		return err
 	}
 	b.log.InfoContext(ctx, "broker ready", "broker", "rabbitmq", "address", b.addr.String(), "exchange", b.cfg.Exchange)
-	b.status.Set(nil)
+	b.status.SetNotReadyReason(nil)
 	b.session.Store(s)
 	lost := s.serveUntilLost(ctx)
 	if lost == nil { // ctx has ended
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
-		if err := b.window.Drain(drain); err != nil {
+		if err := b.window.CloseAndWaitEmpty(drain); err != nil {
 			b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
 		}
 		lost = errors.New("stopped")
 	}
 	err = fmt.Errorf("not connected: %w", lost)
 	b.session.Store(nil)
-	b.status.Set(err)
-	s.endSession()
-	b.status.Set(err) // again: the session may have changed it until its end
+	b.status.SetNotReadyReason(err)
+	s.closeAndFailSent()
+	b.status.SetNotReadyReason(err) // again: the session may have changed it until its end
 	return err
 }
 
 // Ready returns why events cannot be published at present, or nil.
-func (b *Broker) Ready() error { return b.status.Err() }
+func (b *Broker) Ready() error { return b.status.NotReadyReason() }
 
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
@@ -115,7 +115,7 @@ func (b *Broker) InFlight() int { return b.window.Len() }
 // Publish sends e and waits until the server has confirmed it. Many goroutines may call it; their
 // number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
-	err := b.checkEvent(e)
+	err := b.validateEvent(e)
 	if err == nil {
 		err = b.publishOnce(ctx, e)
 	}
@@ -125,8 +125,8 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
-// checkEvent refuses an event that no attempt can publish.
-func (b *Broker) checkEvent(e *cloudevent.Event) error {
+// validateEvent refuses an event that no attempt can publish.
+func (b *Broker) validateEvent(e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)
 	}
@@ -137,18 +137,18 @@ func (b *Broker) checkEvent(e *cloudevent.Event) error {
 }
 
 func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
-	if !b.window.Enter() {
+	if !b.window.BeginPublish() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}
-	defer b.window.Leave()
+	defer b.window.EndPublish()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	s := b.session.Load()
 	if s == nil {
-		return broker.NotReady(b.status.Err())
+		return broker.NewNotReadyError(b.status.NotReadyReason())
 	}
-	p := b.newPublication(e)
+	p := b.encodePublication(e)
 	select {
 	case s.queue <- p:
 	case <-s.ended:
@@ -156,5 +156,5 @@ func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	case <-ctx.Done():
 		return fmt.Errorf("not sent: %w", context.Cause(ctx))
 	}
-	return p.Wait(ctx, s.ended)
+	return p.AwaitOutcomeOrAbandon(ctx, s.ended)
 }

@@ -35,9 +35,9 @@ func newServer(t *testing.T) *rabbitmq.Server {
 }
 
 // newProxy returns a proxy for addr until the end of the test.
-func newProxy(t *testing.T, addr string) *brokertest.Proxy {
+func newProxy(t *testing.T, addr string) *brokertest.FaultProxy {
 	t.Helper()
-	proxy, err := brokertest.StartProxy(addr)
+	proxy, err := brokertest.StartFaultProxy(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func newProxy(t *testing.T, addr string) *brokertest.Proxy {
 func newBroker(t *testing.T, cfg amqp.Config) *amqp.Broker {
 	t.Helper()
 	cfg.StopTimeout = brokertest.StopTimeout
-	b, err := amqp.New(cfg, brokertest.Log(t))
+	b, err := amqp.New(cfg, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,13 +163,13 @@ func (c Config) withDefaults() (Config, address, error) {
 		c.BindingKey = ""
 	}
 	addr, err := c.parseAddress()
-	if err := errors.Join(append(c.validateAll(), err)...); err != nil {
+	if err := errors.Join(append(c.findInvalidSettings(), err)...); err != nil {
 		return c, addr, fmt.Errorf("configure rabbitmq: %w", err)
 	}
 	return c, addr, nil
 }
 
-func (c Config) validateAll() []error {
+func (c Config) findInvalidSettings() []error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.ExchangeType {
@@ -196,7 +196,7 @@ func (c Config) validateAll() []error {
 	if c.Concurrency < 0 {
 		fail("concurrency is %d, must be at least 1", c.Concurrency)
 	}
-	if _, err := c.TLS.ClientConfig(); err != nil {
+	if _, err := c.TLS.LoadClientConfig(); err != nil {
 		errs = append(errs, err)
 	}
 	return append(errs, c.Mode.Validate())
@@ -215,10 +215,10 @@ func (c Config) parseAddress() (address, error) {
 		if uri, err = amqp091.ParseURI(c.URL.Reveal()); err != nil {
 			return address{}, errors.New("url: must be amqp://user:password@host:5672/vhost or amqps://…")
 		}
-	case c.TLS.Enabled():
+	case c.TLS.IsEnabled():
 		uri.Scheme = "amqps"
 	}
-	if c.TLS.Enabled() && uri.Scheme != "amqps" {
+	if c.TLS.IsEnabled() && uri.Scheme != "amqps" {
 		return address{}, errors.New("url: must begin with amqps://, because TLS is configured")
 	}
 	if c.Port < 0 || c.Port > 65535 {
@@ -247,14 +247,14 @@ func (c Config) parseAddress() (address, error) {
 // longestName is the maximum length of a name in AMQP, in bytes.
 const longestName = 255
 
-// queueOf returns the queue of a subscription.
-func (c Config) queueOf(subscription string) string { return c.Exchange + "-" + subscription }
+// queueNameFor returns the queue of a subscription.
+func (c Config) queueNameFor(subscription string) string { return c.Exchange + "-" + subscription }
 
 // NoKey stands for the empty key, because an empty setting counts as unset.
 const NoKey = "none"
 
-// routingKeyOf returns the routing key of events of a type.
-func (c Config) routingKeyOf(eventType string) string {
+// routingKeyFor returns the routing key of events of a type.
+func (c Config) routingKeyFor(eventType string) string {
 	switch c.RoutingKey {
 	case "":
 		return eventType

@@ -78,8 +78,8 @@ func TestDefaultNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Exchange != DefaultTopic || cfg.queueOf("dns") != "hyperfleet-events-dns" || cfg.routingKeyOf("t") != "t" || cfg.BindingKey != "" {
-		t.Errorf("exchange %q, queue %q, key %q, binding %q", cfg.Exchange, cfg.queueOf("dns"), cfg.routingKeyOf("t"), cfg.BindingKey)
+	if cfg.Exchange != DefaultTopic || cfg.queueNameFor("dns") != "hyperfleet-events-dns" || cfg.routingKeyFor("t") != "t" || cfg.BindingKey != "" {
+		t.Errorf("exchange %q, queue %q, key %q, binding %q", cfg.Exchange, cfg.queueNameFor("dns"), cfg.routingKeyFor("t"), cfg.BindingKey)
 	}
 }
 

@@ -28,10 +28,10 @@ const prefetchFactor = 8
 // Each call has a separate connection: the server blocks connections that publish, and
 // acknowledgements must not wait for that.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
-	if subscription == "" || len(b.cfg.queueOf(subscription)) > longestName {
+	if subscription == "" || len(b.cfg.queueNameFor(subscription)) > longestName {
 		return fmt.Errorf("consume %q: a name is required, with the exchange name at most %d bytes", subscription, longestName)
 	}
-	policy := reconnects()
+	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		err := b.consumeUntilLost(ctx, subscription, handle)
@@ -51,11 +51,11 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 // consumeUntilLost consumes until the connection is lost.
 func (b *Broker) consumeUntilLost(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
 	var deliveries <-chan amqp091.Delivery
-	queue := b.cfg.queueOf(subscription)
-	l, err := b.dialLink(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
+	queue := b.cfg.queueNameFor(subscription)
+	l, err := b.dialAndPrepareLink(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
 		err := errors.Join(b.declareExchange(l.conn), b.declareQueue(l.conn, queue))
 		if err == nil {
-			deliveries, err = b.bindAndConsume(l.channel, queue)
+			deliveries, err = b.bindQueueAndStartDeliveries(l.channel, queue)
 		}
 		return err
 	})
@@ -64,29 +64,29 @@ func (b *Broker) consumeUntilLost(ctx context.Context, subscription string, hand
 	}
 	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
 	ctx, cancel := context.WithCancelCause(ctx)
-	c.work.Go(func() { cancel(l.waitLost(ctx)) })
-	c.dispatchDeliveries(ctx, deliveries)
+	c.work.Go(func() { cancel(l.awaitLost(ctx)) })
+	c.handleDeliveriesConcurrently(ctx, deliveries)
 	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
 	c.work.Wait() // results can be acknowledged while the connection lasts
-	l.closeLink()
+	l.closeOrKill()
 	for range deliveries { // the client delivers its buffered messages before it closes the channel
 		continue
 	}
 	return context.Cause(ctx)
 }
 
-// bindAndConsume binds the queue and starts its delivery.
-func (b *Broker) bindAndConsume(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
+// bindQueueAndStartDeliveries binds the queue and starts its delivery.
+func (b *Broker) bindQueueAndStartDeliveries(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
 	if err := ch.QueueBind(queue, b.cfg.BindingKey, b.cfg.Exchange, noWait, nil); err != nil {
-		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, explainError(err))
+		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, toOneLineError(err))
 	}
 	if err := ch.Qos(prefetchFactor*b.cfg.Concurrency, 0, false); err != nil {
-		return nil, fmt.Errorf("limit deliveries of queue %q: %w", queue, explainError(err))
+		return nil, fmt.Errorf("limit deliveries of queue %q: %w", queue, toOneLineError(err))
 	}
 	const autoAck, noLocal = false, false
 	deliveries, err := ch.Consume(queue, "", autoAck, exclusive, noLocal, noWait, nil)
 	if err != nil {
-		return nil, fmt.Errorf("consume queue %q: %w", queue, explainError(err))
+		return nil, fmt.Errorf("consume queue %q: %w", queue, toOneLineError(err))
 	}
 	return deliveries, nil
 }
@@ -99,7 +99,7 @@ type consumer struct {
 	work   sync.WaitGroup
 }
 
-func (c *consumer) dispatchDeliveries(ctx context.Context, deliveries <-chan amqp091.Delivery) {
+func (c *consumer) handleDeliveriesConcurrently(ctx context.Context, deliveries <-chan amqp091.Delivery) {
 	for {
 		select {
 		case c.slots <- struct{}{}:
@@ -111,31 +111,31 @@ func (c *consumer) dispatchDeliveries(ctx context.Context, deliveries <-chan amq
 			if !ok {
 				return
 			}
-			c.work.Go(func() { c.handleDelivery(ctx, d) })
+			c.work.Go(func() { c.handleAndAcknowledge(ctx, d) })
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// handleDelivery handles one delivery and acknowledges or rejects it.
-func (c *consumer) handleDelivery(ctx context.Context, d amqp091.Delivery) {
+// handleAndAcknowledge handles one delivery and acknowledges or rejects it.
+func (c *consumer) handleAndAcknowledge(ctx context.Context, d amqp091.Delivery) {
 	e, err := decodeDelivery(&d)
 	if err != nil {
 		<-c.slots
 		c.broker.log.ErrorContext(ctx, "message rejected, not a CloudEvent", "message_id", d.MessageId, "err", err)
-		c.noteAnswerError(ctx, d.Reject(false))
+		c.logAcknowledgeError(ctx, d.Reject(false))
 		return
 	}
 	err = c.handle(ctx, e)
 	<-c.slots
 	if err == nil {
-		c.noteAnswerError(ctx, d.Ack(false))
+		c.logAcknowledgeError(ctx, d.Ack(false))
 		return
 	}
-	if broker.IsDeadLetter(err) {
+	if broker.MustNotRedeliver(err) {
 		c.broker.log.ErrorContext(ctx, "event rejected", "event", e.ID, "err", err)
-		c.noteAnswerError(ctx, d.Reject(false))
+		c.logAcknowledgeError(ctx, d.Reject(false))
 		return
 	}
 	if ctx.Err() == nil {
@@ -143,12 +143,12 @@ func (c *consumer) handleDelivery(ctx context.Context, d amqp091.Delivery) {
 		c.broker.log.DebugContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 		_ = backoff.Sleep(ctx, delay) // if interrupted, the event returns at once
 	}
-	c.noteAnswerError(ctx, d.Nack(false, true))
+	c.logAcknowledgeError(ctx, d.Nack(false, true))
 }
 
-// noteAnswerError logs that an acknowledgement could not be sent. The server then delivers the
+// logAcknowledgeError logs that an acknowledgement could not be sent. The server then delivers the
 // message again, which handlers must tolerate anyway.
-func (c *consumer) noteAnswerError(ctx context.Context, err error) {
+func (c *consumer) logAcknowledgeError(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
 		c.broker.log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}

@@ -16,9 +16,9 @@ const (
 	noWait     = false
 )
 
-// onChannel runs declare on a separate channel, because a refusal closes the channel. The code is
-// the server's, or 0.
-func onChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (code int, err error) {
+// runOnNewChannel runs declare on a separate channel, because a refusal closes the channel.
+// replyCode is the server's, or 0.
+func runOnNewChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (replyCode int, err error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return 0, err
@@ -27,16 +27,16 @@ func onChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (
 		return 0, ch.Close()
 	}
 	if reason, ok := errors.AsType[*amqp091.Error](err); ok {
-		code = reason.Code
+		replyCode = reason.Code
 	}
-	return code, explainError(err)
+	return replyCode, toOneLineError(err)
 }
 
 // declareExchange declares the exchange. Without the right to declare it, an existing exchange is
 // used.
 func (b *Broker) declareExchange(conn *amqp091.Connection) error {
 	exchange, kind := b.cfg.Exchange, string(b.cfg.ExchangeType)
-	code, err := onChannel(conn, func(ch *amqp091.Channel) error {
+	code, err := runOnNewChannel(conn, func(ch *amqp091.Channel) error {
 		return ch.ExchangeDeclare(exchange, kind, durable, autoDelete, internal, noWait, nil)
 	})
 	switch code {
@@ -44,7 +44,7 @@ func (b *Broker) declareExchange(conn *amqp091.Connection) error {
 		return fmt.Errorf("exchange %q exists but is not durable with type %q: delete it, or set exchange or exchange_type to match: %w",
 			exchange, kind, err)
 	case amqp091.AccessRefused:
-		if _, missing := onChannel(conn, func(ch *amqp091.Channel) error {
+		if _, missing := runOnNewChannel(conn, func(ch *amqp091.Channel) error {
 			return ch.ExchangeDeclarePassive(exchange, kind, durable, autoDelete, internal, noWait, nil)
 		}); missing != nil {
 			return fmt.Errorf("exchange %q does not exist and user %q is not allowed to declare it: declare it, or grant the permission: %w",
@@ -65,12 +65,12 @@ func (b *Broker) declareQueue(conn *amqp091.Connection, queue string) error {
 	if b.cfg.QueueType != "" {
 		args = amqp091.Table{amqp091.QueueTypeArg: b.cfg.QueueType}
 	}
-	code, err := onChannel(conn, func(ch *amqp091.Channel) error {
+	code, err := runOnNewChannel(conn, func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(queue, durable, autoDelete, exclusive, noWait, args)
 		return err
 	})
 	if code == amqp091.PreconditionFailed || code == amqp091.AccessRefused {
-		_, err = onChannel(conn, func(ch *amqp091.Channel) error {
+		_, err = runOnNewChannel(conn, func(ch *amqp091.Channel) error {
 			_, err := ch.QueueDeclarePassive(queue, durable, autoDelete, exclusive, noWait, nil)
 			return err
 		})

@@ -34,39 +34,39 @@ func wantReason(t *testing.T, b *amqp.Broker, parts ...string) {
 }
 
 // newSubscribed returns a running broker with a subscription.
-func newSubscribed(t *testing.T, cfg amqp.Config) (*amqp.Broker, *brokertest.Collector) {
+func newSubscribed(t *testing.T, cfg amqp.Config) (*amqp.Broker, *brokertest.EventCollector) {
 	t.Helper()
 	b := newBroker(t, cfg)
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	c := brokertest.StartCollector(t, b)
-	brokertest.AwaitSubscribed(t, b, c)
+	brokertest.PublishUntilReceived(t, b, c)
 	return b, c
 }
 
 func TestUnroutable(t *testing.T) {
 	b := newBroker(t, amqp.Config{URL: settings.Secret(newServer(t).URL()), Topic: "unroutable"})
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	var work sync.WaitGroup
 	for n := range 1000 {
 		work.Go(func() {
-			err := brokertest.Publish(t, b, brokertest.Event(n))
+			err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(n))
 			if !errors.Is(err, broker.ErrUnroutable) || !errors.Is(err, broker.ErrRefused) {
 				t.Errorf("Publish() = %v, want ErrUnroutable, a kind of ErrRefused", err)
 			}
 		})
 	}
 	work.Wait()
-	err := brokertest.Publish(t, b, brokertest.Event(1))
+	err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1))
 	for _, part := range []string{`"unroutable"`, `"com.redhat.hyperfleet.cluster.reconcile"`, "bind"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("Publish() = %v, want %s in it", err, part)
 		}
 	}
-	l := brokertest.NewLedger()
+	l := brokertest.NewPublishLedger()
 	c := brokertest.StartCollector(t, b)
-	brokertest.AwaitSubscribed(t, b, c)
-	l.Record("event-00007", err)
+	brokertest.PublishUntilReceived(t, b, c)
+	l.RecordOutcome("event-00007", err)
 	brokertest.WantReceivedAsReported(t, b, l, c)
 }
 
@@ -97,10 +97,10 @@ func TestRouting(t *testing.T) {
 				return
 			}
 			b := newBroker(t, cfg)
-			brokertest.Start(t, b)
+			brokertest.StartBroker(t, b)
 			brokertest.StartCollector(t, b)
 			brokertest.WantReady(t, b)
-			if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrUnroutable) {
+			if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); !errors.Is(err, broker.ErrUnroutable) {
 				t.Errorf("%s: Publish() = %v, want ErrUnroutable", tc.reason, err)
 			}
 		})
@@ -116,10 +116,10 @@ func TestMessage(t *testing.T) {
 			exchange := "message-" + string(mode)
 			declareBounded(t, ch, exchange, 10)
 			b := newBroker(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: exchange, Mode: mode})
-			brokertest.Start(t, b)
+			brokertest.StartBroker(t, b)
 			brokertest.WantReady(t, b)
-			e := brokertest.Event(1)
-			if err := brokertest.Publish(t, b, e); err != nil {
+			e := brokertest.NewEvent(1)
+			if err := brokertest.PublishWithTimeout(t, b, e); err != nil {
 				t.Fatal(err)
 			}
 			d, ok, err := ch.Get(exchange+"-collector", true)
@@ -150,12 +150,12 @@ func TestBlocked(t *testing.T) {
 	b, c := newSubscribed(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "blocked"})
 	alarm(t, server, true)
 
-	l := brokertest.NewLedger()
+	l := brokertest.NewPublishLedger()
 	try := func(n int, bound time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
-		err := b.Publish(ctx, brokertest.Event(n))
-		l.Record(brokertest.Event(n).ID, err)
+		err := b.Publish(ctx, brokertest.NewEvent(n))
+		l.RecordOutcome(brokertest.NewEvent(n).ID, err)
 		return err
 	}
 	if err := try(1, time.Second); !errors.Is(err, context.DeadlineExceeded) { // this event may be what makes the server block the connection
@@ -179,14 +179,14 @@ func TestBlocked(t *testing.T) {
 func TestStopWhileBlocked(t *testing.T) {
 	server := newServer(t)
 	b := newBroker(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "stop-blocked"})
-	stop := brokertest.Start(t, b)
-	brokertest.AwaitSubscribed(t, b, brokertest.StartCollector(t, b))
+	stop := brokertest.StartBroker(t, b)
+	brokertest.PublishUntilReceived(t, b, brokertest.StartCollector(t, b))
 	alarm(t, server, true)
 	defer alarm(t, server, false)
 	var work sync.WaitGroup
 	for n := range 200 {
 		work.Go(func() {
-			if err := brokertest.Publish(t, b, brokertest.Event(n+1)); err == nil {
+			if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(n+1)); err == nil {
 				t.Error("Publish() = nil, want an error: the server takes nothing")
 			}
 		})
@@ -202,7 +202,7 @@ func alarm(t *testing.T, server *rabbitmq.Server, on bool) {
 	if on {
 		mark = "0"
 	}
-	if _, err := server.Ctl(context.WithoutCancel(t.Context()), "set_vm_memory_high_watermark", mark); err != nil {
+	if _, err := server.RunRabbitMQCtl(context.WithoutCancel(t.Context()), "set_vm_memory_high_watermark", mark); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -216,9 +216,9 @@ func TestExchangeOfAnotherType(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBroker(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "other-type"})
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	wantReason(t, b, `"other-type"`, `"fanout"`, "exchange_type", "inequivalent arg 'type'")
-	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrNotReady) {
+	if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrNotReady", err)
 	}
 	if err := ch.ExchangeDelete("other-type", false, false); err != nil {
@@ -234,7 +234,7 @@ func TestExchangeDeletedWhileWePublish(t *testing.T) {
 	if err := ch.ExchangeDelete("deleted", false, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := brokertest.Publish(t, b, brokertest.Event(1)); err == nil {
+	if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); err == nil {
 		t.Error("Publish() = nil, want an error: the exchange is gone")
 	}
 	if _, err := ch.QueueDelete("deleted-collector", false, false, false); err != nil {
@@ -242,10 +242,10 @@ func TestExchangeDeletedWhileWePublish(t *testing.T) {
 	}
 	// Both sides declare their objects again.
 	brokertest.Eventually(t, "an event to come again", func() error {
-		if err := brokertest.Publish(t, b, brokertest.Event(2)); err != nil {
+		if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(2)); err != nil {
 			return err
 		}
-		if _, ok := c.Get(brokertest.Event(2).ID); !ok {
+		if _, ok := c.Get(brokertest.NewEvent(2).ID); !ok {
 			return errors.New("it has not come")
 		}
 		return nil
@@ -258,7 +258,7 @@ func TestRights(t *testing.T) {
 		{"add_user", "publisher", "secret"},
 		{"set_permissions", "publisher", "", "^rights", ""},
 	} {
-		if _, err := server.Ctl(t.Context(), args...); err != nil {
+		if _, err := server.RunRabbitMQCtl(t.Context(), args...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -268,20 +268,20 @@ func TestRights(t *testing.T) {
 	t.Run("ExchangeIsThere", func(t *testing.T) {
 		declareBounded(t, newChannel(t, server), "rights-there", 10)
 		b := newBroker(t, amqp.Config{URL: with("publisher:secret"), Topic: "rights-there"})
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		brokertest.WantReady(t, b)
-		if err := brokertest.Publish(t, b, brokertest.Event(1)); err != nil {
+		if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); err != nil {
 			t.Errorf("Publish() = %v, want nil: who may not declare the exchange may use it", err)
 		}
 	})
 	t.Run("ExchangeIsMissing", func(t *testing.T) {
 		b := newBroker(t, amqp.Config{URL: with("publisher:secret"), Topic: "rights-missing"})
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		wantReason(t, b, `"rights-missing"`, `"publisher"`, "is not allowed to declare it")
 	})
 	t.Run("WrongPassword", func(t *testing.T) {
 		b := newBroker(t, amqp.Config{URL: with("publisher:hunter2"), Topic: "rights"})
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		wantReason(t, b, "username or password not allowed")
 		if text := b.Ready().Error(); strings.Contains(text, "hunter2") {
 			t.Errorf("Ready() = %q shows the password", text)
@@ -289,7 +289,7 @@ func TestRights(t *testing.T) {
 	})
 	t.Run("NoVHost", func(t *testing.T) {
 		b := newBroker(t, amqp.Config{URL: with("guest:guest"), VHost: "nowhere", Topic: "rights"})
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		wantReason(t, b, "no access to this vhost", "/nowhere")
 	})
 }
@@ -297,7 +297,7 @@ func TestRights(t *testing.T) {
 func TestConnectionsAreNamed(t *testing.T) {
 	server := newServer(t)
 	newSubscribed(t, amqp.Config{URL: settings.Secret(server.URL()), Topic: "named", ConnectionName: "sentinel-clusters"})
-	out, err := server.Ctl(t.Context(), "list_connections", "client_properties")
+	out, err := server.RunRabbitMQCtl(t.Context(), "list_connections", "client_properties")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestMessageThatIsNoEvent(t *testing.T) {
 		}
 		return err
 	})
-	brokertest.WantReceivedAsReported(t, b, brokertest.NewLedger(), c)
+	brokertest.WantReceivedAsReported(t, b, brokertest.NewPublishLedger(), c)
 }
 
 // TestNativeTimestamp decodes the binding's native type, and the prefix without a colon, which

@@ -11,8 +11,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// Prefixes of attributes in headers: the one of the binding, which this package writes, and the one
-// for clients that cannot use a colon in a name.
+// Prefixes of attributes in headers. The first is that of the binding, which this package writes;
+// the other is for clients that cannot use a colon in a name.
 const (
 	attributePrefix    = "cloudEvents:"
 	altAttributePrefix = "cloudEvents_"
@@ -20,21 +20,21 @@ const (
 
 // A publication is one event as a message.
 type publication struct {
-	*broker.Send
+	*broker.PendingSend
 	id      string
 	key     string
 	message amqp091.Publishing
 	body    *[]byte
 }
 
-// newPublication encodes e as a message, in a body of the pool.
-func (b *Broker) newPublication(e *cloudevent.Event) *publication {
+// encodePublication encodes e as a message, in a body of the pool.
+func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	p := &publication{
-		Send: broker.NewSend(),
-		id:   e.ID,
-		key:  b.cfg.routingKeyOf(e.Type),
-		body: body,
+		PendingSend: broker.NewPendingSend(),
+		id:          e.ID,
+		key:         b.cfg.routingKeyFor(e.Type),
+		body:        body,
 		message: amqp091.Publishing{
 			ContentType:  cloudevent.ContentType,
 			DeliveryMode: amqp091.Persistent,

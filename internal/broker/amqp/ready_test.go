@@ -17,7 +17,7 @@ func TestNoReasonAnyMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.status.Set(nil)
+	b.status.SetNotReadyReason(nil)
 	err = b.Publish(t.Context(), &cloudevent.Event{ID: "1", Source: "s", Type: "t", Data: []byte("{}")})
 	if !errors.Is(err, broker.ErrNotReady) || strings.Contains(err.Error(), "%!") {
 		t.Errorf("Publish() = %v", err)

@@ -48,7 +48,7 @@ func (b *Broker) openSession(ctx context.Context) (*session, error) {
 	}
 	close(s.unblocked)
 	var err error
-	s.link, err = b.dialLink(ctx, b.cfg.ConnectionName, func(l *link) error {
+	s.link, err = b.dialAndPrepareLink(ctx, b.cfg.ConnectionName, func(l *link) error {
 		if err := b.declareExchange(l.conn); err != nil {
 			return err
 		}
@@ -64,59 +64,59 @@ func (b *Broker) openSession(ctx context.Context) (*session, error) {
 }
 
 // serveUntilLost runs the session until the connection is lost, and returns the reason, or until
-// ctx ends, and returns nil. In the latter case the session continues until endSession is called.
+// ctx ends, and returns nil. In the latter case the session continues until closeAndFailSent is called.
 func (s *session) serveUntilLost(ctx context.Context) error {
-	s.work.Go(s.writeLoop)
-	s.work.Go(s.settleLoop)
-	s.work.Go(s.watchBlocks)
-	err := s.waitLost(ctx)
+	s.work.Go(s.publishQueuedUntilStopped)
+	s.work.Go(s.processConfirmsUntilClosed)
+	s.work.Go(s.followServerBlocks)
+	err := s.awaitLost(ctx)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // told to stop
 	}
 	return err
 }
 
-// endSession closes the connection and sets the outcome of every event.
-func (s *session) endSession() {
+// closeAndFailSent closes the connection and sets the outcome of every event.
+func (s *session) closeAndFailSent() {
 	close(s.stop)
-	s.closeLink() // unblocks the writer, and closes the channels that the others read
+	s.closeOrKill() // unblocks the writer, and closes the channels that the others read
 	s.work.Wait()
 	s.mu.Lock()
 	lost := s.sent
 	s.sent = nil
 	s.mu.Unlock()
 	for _, p := range lost {
-		p.Finish(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
+		p.ReportOutcome(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
 	}
 	close(s.ended)
 }
 
-// writeLoop is the only goroutine that publishes: a blocked write delays only this goroutine, and
+// publishQueuedUntilStopped is the only goroutine that publishes: a blocked write delays only this goroutine, and
 // not the contexts of the callers. While the server blocks publishers no send begins, so queued
 // events are known not to be sent.
-func (s *session) writeLoop() {
+func (s *session) publishQueuedUntilStopped() {
 	for {
 		select {
 		case p := <-s.queue:
 			if !s.awaitUnblocked() {
 				return
 			}
-			s.sendWithQueued(p)
+			s.sendTogetherWithQueue(p)
 		case <-s.stop:
 			return
 		}
 	}
 }
 
-// sendWithQueued sends p together with the rest of the queue.
-func (s *session) sendWithQueued(p *publication) {
+// sendTogetherWithQueue sends p together with the rest of the queue.
+func (s *session) sendTogetherWithQueue(p *publication) {
 	s.socket.startBuffering()
-	s.sendPublication(p)
+	s.sendUnlessAbandoned(p)
 	for range len(s.queue) { // only this goroutine receives from it
-		s.sendPublication(<-s.queue)
+		s.sendUnlessAbandoned(<-s.queue)
 	}
-	if err := s.socket.stopBuffering(); err != nil {
-		s.socket.killConnection() // the outcome of the buffered events is unknown, like that of all sent events
+	if err := s.socket.stopBufferingAndFlush(); err != nil {
+		s.socket.closeIgnoringError() // the outcome of the buffered events is unknown, like that of all sent events
 	}
 }
 
@@ -134,9 +134,9 @@ func (s *session) awaitUnblocked() bool {
 	}
 }
 
-func (s *session) sendPublication(p *publication) {
+func (s *session) sendUnlessAbandoned(p *publication) {
 	defer s.broker.bodies.Put(p.body)
-	if !p.Begin() {
+	if !p.BeginUnlessAbandoned() {
 		return
 	}
 	s.mu.Lock()
@@ -148,14 +148,14 @@ func (s *session) sendPublication(p *publication) {
 	if err := s.channel.Publish(s.broker.cfg.Exchange, p.key, mandatory, immediate, p.message); err != nil {
 		// Part of the message may have been sent, and the client's count of tags may differ: this
 		// connection cannot be used any more.
-		s.socket.killConnection()
+		s.socket.closeIgnoringError()
 	}
 }
 
-// settleLoop processes the server's answers until the channel is closed. It never blocks, or the
+// processConfirmsUntilClosed processes the server's answers until the channel is closed. It never blocks, or the
 // client would drop answers. A returned event comes before its confirm, also in the client's
 // buffers, so returns are read before each confirm.
-func (s *session) settleLoop() {
+func (s *session) processConfirmsUntilClosed() {
 	returns := s.returns
 	for {
 		select {
@@ -171,23 +171,23 @@ func (s *session) settleLoop() {
 			if !ok {
 				return
 			}
-			s.settleOne(c)
+			s.reportConfirmOutcome(c)
 		}
 	}
 }
 
-func (s *session) settleOne(c amqp091.Confirmation) {
+func (s *session) reportConfirmOutcome(c amqp091.Confirmation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.noteReturns()
+	s.countReturnsLocked()
 	if p := s.sent[c.DeliveryTag]; p != nil {
 		delete(s.sent, c.DeliveryTag)
-		p.Finish(s.takeConfirmOutcome(p, c.Ack))
+		p.ReportOutcome(s.takeConfirmOutcomeLocked(p, c.Ack))
 	}
 }
 
-// noteReturns reads the returned events so far. The caller holds the lock.
-func (s *session) noteReturns() {
+// countReturnsLocked reads the returned events so far. The caller holds the lock.
+func (s *session) countReturnsLocked() {
 	for {
 		select {
 		case r, ok := <-s.returns:
@@ -201,8 +201,8 @@ func (s *session) noteReturns() {
 	}
 }
 
-// takeConfirmOutcome returns the outcome of a confirm. The caller holds the lock.
-func (s *session) takeConfirmOutcome(p *publication, ack bool) error {
+// takeConfirmOutcomeLocked returns the outcome of a confirm. The caller holds the lock.
+func (s *session) takeConfirmOutcomeLocked(p *publication, ack bool) error {
 	switch {
 	case !ack:
 		return fmt.Errorf("%w: a queue is full (x-overflow reject-publish)", broker.ErrRefused)
@@ -225,8 +225,8 @@ func (b *Broker) routingKeyAdvice() string {
 	return ", or set BROKER_ROUTING_KEY to the binding key of the queues (none means the empty key)"
 }
 
-// watchBlocks follows whether the server blocks publishers, until the connection is closed.
-func (s *session) watchBlocks() {
+// followServerBlocks follows whether the server blocks publishers, until the connection is closed.
+func (s *session) followServerBlocks() {
 	for block := range s.blocks {
 		s.mu.Lock()
 		select {
@@ -241,10 +241,10 @@ func (s *session) watchBlocks() {
 		}
 		s.mu.Unlock()
 		if block.Active {
-			s.broker.status.Set(fmt.Errorf("blocked by the broker: %s", block.Reason))
+			s.broker.status.SetNotReadyReason(fmt.Errorf("blocked by the broker: %s", block.Reason))
 			s.broker.log.Warn("broker blocked publishing", "reason", block.Reason)
 		} else {
-			s.broker.status.Set(nil)
+			s.broker.status.SetNotReadyReason(nil)
 			s.broker.log.Info("broker unblocked publishing")
 		}
 	}

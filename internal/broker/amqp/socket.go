@@ -21,26 +21,26 @@ const closeTimeout = time.Second
 
 // A socket is the network connection below the client. The client holds a lock while it writes and
 // takes the same lock to shut down, so a blocked writer must be unblocked from below: by its
-// deadline, by a failed read (the heartbeat's deadline causes one), or by killConnection.
+// deadline, by a failed read (the heartbeat's deadline causes one), or by closeIgnoringError.
 //
-// The client writes each message separately. Between startBuffering and stopBuffering a socket
+// The client writes each message separately. Between startBuffering and stopBufferingAndFlush a socket
 // buffers the writes, so that many messages share one write.
 type socket struct {
 	net.Conn
 
-	mu   sync.Mutex // guards the rest, and is held while writing
-	held bool
-	kept []byte
+	mu        sync.Mutex // guards the rest, and is held while writing
+	buffering bool
+	buffered  []byte
 }
 
-// mostKept is the maximum number of buffered bytes.
-const mostKept = 64 << 10
+// maxBuffered is the maximum number of buffered bytes.
+const maxBuffered = 64 << 10
 
 // Read closes the connection if it fails.
 func (s *socket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	if err != nil {
-		s.killConnection()
+		s.closeIgnoringError()
 	}
 	return n, err
 }
@@ -49,11 +49,11 @@ func (s *socket) Read(b []byte) (int, error) {
 func (s *socket) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held && len(s.kept)+len(b) <= mostKept {
-		s.kept = append(s.kept, b...)
+	if s.buffering && len(s.buffered)+len(b) <= maxBuffered {
+		s.buffered = append(s.buffered, b...)
 		return len(b), nil
 	}
-	if err := s.flushSocket(); err != nil {
+	if err := s.writeBuffered(); err != nil {
 		return 0, err
 	}
 	return s.writeWithDeadline(b)
@@ -63,23 +63,23 @@ func (s *socket) Write(b []byte) (int, error) {
 func (s *socket) startBuffering() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held = true
+	s.buffering = true
 }
 
-// stopBuffering writes the buffered bytes and ends buffering.
-func (s *socket) stopBuffering() error {
+// stopBufferingAndFlush writes the buffered bytes and ends buffering.
+func (s *socket) stopBufferingAndFlush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held = false
-	return s.flushSocket()
+	s.buffering = false
+	return s.writeBuffered()
 }
 
-func (s *socket) flushSocket() error {
-	if len(s.kept) == 0 {
+func (s *socket) writeBuffered() error {
+	if len(s.buffered) == 0 {
 		return nil
 	}
-	_, err := s.writeWithDeadline(s.kept)
-	s.kept = s.kept[:0]
+	_, err := s.writeWithDeadline(s.buffered)
+	s.buffered = s.buffered[:0]
 	return err
 }
 
@@ -91,7 +91,7 @@ func (s *socket) writeWithDeadline(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-func (s *socket) killConnection() { _ = s.Close() } // an error does not matter
+func (s *socket) closeIgnoringError() { _ = s.Close() } // an error does not matter
 
 // A link is one connection to the server with one channel, and their notifications from the server.
 type link struct {
@@ -102,9 +102,9 @@ type link struct {
 	connClosed, channelClosed chan *amqp091.Error
 }
 
-// dialLink connects, opens a channel and prepares it. It ends early when ctx ends, and at the
+// dialAndPrepareLink connects, opens a channel and prepares it. It ends early when ctx ends, and at the
 // latest after ConnectTimeout.
-func (b *Broker) dialLink(ctx context.Context, connectionName string, prepare func(*link) error) (*link, error) {
+func (b *Broker) dialAndPrepareLink(ctx context.Context, connectionName string, prepare func(*link) error) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no response within %s", b.cfg.ConnectTimeout))
 	defer cancel()
 	var mu sync.Mutex
@@ -113,7 +113,7 @@ func (b *Broker) dialLink(ctx context.Context, connectionName string, prepare fu
 		mu.Lock()
 		defer mu.Unlock()
 		if l.socket != nil {
-			l.socket.killConnection()
+			l.socket.closeIgnoringError()
 		}
 	})
 	cfg := amqp091.Config{
@@ -131,30 +131,30 @@ func (b *Broker) dialLink(ctx context.Context, connectionName string, prepare fu
 			return l.socket, nil
 		},
 	}
-	if b.cfg.TLS.Enabled() {
-		tls, err := b.cfg.TLS.ClientConfig()
+	if b.cfg.TLS.IsEnabled() {
+		tls, err := b.cfg.TLS.LoadClientConfig()
 		if err != nil {
 			return nil, err
 		}
 		cfg.TLSClientConfig = tls
 	}
-	err := l.openLink(b.addr.uri.String(), cfg, prepare)
+	err := l.connectAndOpenChannel(b.addr.uri.String(), cfg, prepare)
 	if !kill() && err == nil { // the kill was already running when dialing succeeded
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		if l.conn != nil {
-			l.closeLink()
+			l.closeOrKill()
 		}
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("connect to %s: %w", b.addr, explainError(err))
+		return nil, fmt.Errorf("connect to %s: %w", b.addr, toOneLineError(err))
 	}
 	return l, nil
 }
 
-func (l *link) openLink(url string, cfg amqp091.Config, prepare func(*link) error) error {
+func (l *link) connectAndOpenChannel(url string, cfg amqp091.Config, prepare func(*link) error) error {
 	var err error
 	if l.conn, err = amqp091.DialConfig(url, cfg); err != nil {
 		l.conn = nil
@@ -168,16 +168,16 @@ func (l *link) openLink(url string, cfg amqp091.Config, prepare func(*link) erro
 	return prepare(l)
 }
 
-// closeLink closes the connection within closeTimeout, by force if necessary.
-func (l *link) closeLink() {
-	force := time.AfterFunc(closeTimeout, l.socket.killConnection)
+// closeOrKill closes the connection within closeTimeout, by force if necessary.
+func (l *link) closeOrKill() {
+	force := time.AfterFunc(closeTimeout, l.socket.closeIgnoringError)
 	defer force.Stop()
 	_ = l.conn.CloseDeadline(time.Now().Add(closeTimeout)) // the socket is closed afterwards in any case
-	l.socket.killConnection()
+	l.socket.closeIgnoringError()
 }
 
-// waitLost waits until the connection or the channel ends and returns the reason.
-func (l *link) waitLost(ctx context.Context) error {
+// awaitLost waits until the connection or the channel ends and returns the reason.
+func (l *link) awaitLost(ctx context.Context) error {
 	var reason *amqp091.Error
 	select {
 	case reason = <-l.channelClosed:
@@ -188,11 +188,11 @@ func (l *link) waitLost(ctx context.Context) error {
 	if reason == nil {
 		return errors.New("connection closed")
 	}
-	return explainError(reason)
+	return toOneLineError(reason)
 }
 
-// explainError formats the client's error in one line.
-func explainError(err error) error {
+// toOneLineError formats the client's error in one line.
+func toOneLineError(err error) error {
 	e, ok := errors.AsType[*amqp091.Error](err)
 	if !ok {
 		return err

@@ -107,12 +107,12 @@ func TestTLS(t *testing.T) {
 		wrong := files
 		wrong.ServerName = "other.test"
 		b := newBroker(t, amqp.Config{URL: settings.Secret("amqps://guest:guest@" + addr + "/"), TLS: wrong, Topic: "tls"})
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		wantReason(t, b, "certificate is valid for rabbit.test, not other.test")
 	})
 	t.Run("UnknownAuthority", func(t *testing.T) {
 		b := newBroker(t, amqp.Config{URL: settings.Secret("amqps://guest:guest@" + addr + "/"), Topic: "tls"})
-		brokertest.Start(t, b)
+		brokertest.StartBroker(t, b)
 		wantReason(t, b, "certificate")
 	})
 }

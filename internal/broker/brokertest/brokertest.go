@@ -38,7 +38,7 @@ type Bed struct {
 	OpenBounded func(t *testing.T, n int) Broker
 
 	// Proxy is the proxy between the adapters and the server.
-	Proxy *Proxy
+	Proxy *FaultProxy
 
 	// Stored returns the events that the server has stored. It is for servers that deliver too
 	// slowly but can be queried; nil means that delivered events count.
@@ -86,8 +86,8 @@ func Run(t *testing.T, open func(t *testing.T) *Bed) {
 	}
 }
 
-// Log returns a logger that writes to the test's log.
-func Log(tb testing.TB) *slog.Logger {
+// NewTestLogger returns a logger that writes to the test's log.
+func NewTestLogger(tb testing.TB) *slog.Logger {
 	tb.Helper()
 	return slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
@@ -100,8 +100,8 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Event returns the n-th event of a test.
-func Event(n int) *cloudevent.Event {
+// NewEvent returns the n-th event of a test.
+func NewEvent(n int) *cloudevent.Event {
 	return &cloudevent.Event{
 		ID:      fmt.Sprintf("event-%05d", n),
 		Source:  "hyperfleet-sentinel",
@@ -112,9 +112,9 @@ func Event(n int) *cloudevent.Event {
 	}
 }
 
-// Start runs b and returns the func that stops it, which fails the test if that takes too long. It
+// StartBroker runs b and returns the func that stops it, which fails the test if that takes too long. It
 // is called at the end of the test if not before.
-func Start(t *testing.T, b Broker) (stop func()) {
+func StartBroker(t *testing.T, b Broker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -136,15 +136,15 @@ func Start(t *testing.T, b Broker) (stop func()) {
 	return stop
 }
 
-// Eventually waits until cond returns nil.
-func Eventually(t *testing.T, what string, cond func() error) {
+// Eventually waits until check returns nil.
+func Eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	bound := time.NewTimer(patience)
 	defer bound.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := cond()
+		err := check()
 		if err == nil {
 			return
 		}
@@ -162,29 +162,29 @@ func WantReady(t *testing.T, b Broker) {
 	Eventually(t, "ready", b.Ready)
 }
 
-// Publish publishes e with a timeout.
-func Publish(t *testing.T, b Broker, e *cloudevent.Event) error {
+// PublishWithTimeout publishes e with a timeout.
+func PublishWithTimeout(t *testing.T, b Broker, e *cloudevent.Event) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), publishTime)
 	defer cancel()
 	return b.Publish(ctx, e)
 }
 
-// A Ledger records the outcome of each event, by id.
-type Ledger struct {
+// A PublishLedger records the outcome of each event, by id.
+type PublishLedger struct {
 	mu        sync.Mutex
 	published map[string]bool
 	refused   map[string]error
 	unknown   map[string]bool
 }
 
-// NewLedger returns an empty ledger.
-func NewLedger() *Ledger {
-	return &Ledger{published: map[string]bool{}, refused: map[string]error{}, unknown: map[string]bool{}}
+// NewPublishLedger returns an empty ledger.
+func NewPublishLedger() *PublishLedger {
+	return &PublishLedger{published: map[string]bool{}, refused: map[string]error{}, unknown: map[string]bool{}}
 }
 
-// Record records the outcome of one publish.
-func (l *Ledger) Record(id string, err error) {
+// RecordOutcome records the outcome of one publish.
+func (l *PublishLedger) RecordOutcome(id string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -198,14 +198,14 @@ func (l *Ledger) Record(id string, err error) {
 }
 
 // Counts returns the number of events with each outcome.
-func (l *Ledger) Counts() (published, refused, unknown int) {
+func (l *PublishLedger) Counts() (published, refused, unknown int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.published), len(l.refused), len(l.unknown)
 }
 
-// A Collector records the events of a subscription.
-type Collector struct {
+// A EventCollector records the events of a subscription.
+type EventCollector struct {
 	stored func() []cloudevent.Event
 
 	mu  sync.Mutex
@@ -213,9 +213,9 @@ type Collector struct {
 }
 
 // StartCollector subscribes until the end of the test.
-func StartCollector(t *testing.T, b Broker) *Collector {
+func StartCollector(t *testing.T, b Broker) *EventCollector {
 	t.Helper()
-	c := &Collector{got: map[string]cloudevent.Event{}}
+	c := &EventCollector{got: map[string]cloudevent.Event{}}
 	StartConsumer(t, b, "collector", func(_ context.Context, e cloudevent.Event) error {
 		c.addEvent(e)
 		return nil
@@ -223,7 +223,7 @@ func StartCollector(t *testing.T, b Broker) *Collector {
 	return c
 }
 
-func (c *Collector) addEvent(e cloudevent.Event) {
+func (c *EventCollector) addEvent(e cloudevent.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.got[e.ID] = e
@@ -252,8 +252,8 @@ func StartConsumer(t *testing.T, b Broker, subscription string, handle func(cont
 	return stop
 }
 
-// addStored adds the events that the server reports as stored.
-func (c *Collector) addStored() {
+// addStoredByServer adds the events that the server reports as stored.
+func (c *EventCollector) addStoredByServer() {
 	if c.stored == nil {
 		return
 	}
@@ -263,7 +263,7 @@ func (c *Collector) addStored() {
 }
 
 // Get returns a received event.
-func (c *Collector) Get(id string) (cloudevent.Event, bool) {
+func (c *EventCollector) Get(id string) (cloudevent.Event, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.got[id]
@@ -271,7 +271,7 @@ func (c *Collector) Get(id string) (cloudevent.Event, bool) {
 }
 
 // Len returns the number of different events received.
-func (c *Collector) Len() int {
+func (c *EventCollector) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.got)
@@ -279,13 +279,13 @@ func (c *Collector) Len() int {
 
 // WantReceivedAsReported checks the rule of the suite. It waits for the published events, then publishes and
 // awaits a last event, and checks that no refused event was received.
-func WantReceivedAsReported(t *testing.T, b Broker, ledger *Ledger, received *Collector) {
+func WantReceivedAsReported(t *testing.T, b Broker, ledger *PublishLedger, received *EventCollector) {
 	t.Helper()
-	last := Event(99999)
-	Eventually(t, "publish the last event", func() error { return Publish(t, b, last) })
-	ledger.Record(last.ID, nil)
+	last := NewEvent(99999)
+	Eventually(t, "publish the last event", func() error { return PublishWithTimeout(t, b, last) })
+	ledger.RecordOutcome(last.ID, nil)
 	Eventually(t, "receive what was published", func() error {
-		received.addStored()
+		received.addStoredByServer()
 		ledger.mu.Lock()
 		defer ledger.mu.Unlock()
 		for id := range ledger.published {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Proxy listens on the loopback address and forwards bytes to its target.
-type Proxy struct {
+// A FaultProxy listens on the loopback address and forwards bytes to its target.
+type FaultProxy struct {
 	listener net.Listener
 	work     sync.WaitGroup
 	ctx      context.Context //nolint:containedctx // the life of the proxy, which Close ends
@@ -23,32 +23,32 @@ type Proxy struct {
 	conns   map[net.Conn]struct{}
 }
 
-// StartProxy listens and forwards connections to target.
-func StartProxy(target string) (*Proxy, error) {
+// StartFaultProxy listens and forwards connections to target.
+func StartFaultProxy(target string) (*FaultProxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start fault proxy: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{listener: listener, ctx: ctx, cancel: cancel, target: target, halted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
+	p := &FaultProxy{listener: listener, ctx: ctx, cancel: cancel, target: target, halted: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 	close(p.halted)
-	p.work.Go(p.acceptLoop)
+	p.work.Go(p.acceptUntilClosed)
 	return p, nil
 }
 
 // Addr returns the address of the proxy.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *FaultProxy) Addr() string { return p.listener.Addr().String() }
 
 // Close ends the proxy and all its connections.
-func (p *Proxy) Close() {
+func (p *FaultProxy) Close() {
 	p.cancel()
 	_ = p.listener.Close() // it is closed only here
-	p.Cut()
+	p.ResetConnections()
 	p.work.Wait()
 }
 
-// Cut resets all open connections.
-func (p *Proxy) Cut() {
+// ResetConnections resets all open connections.
+func (p *FaultProxy) ResetConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
@@ -57,22 +57,22 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse sets whether new connections are closed at once.
-func (p *Proxy) Refuse(refuse bool) {
+// SetRefuseConnections sets whether new connections are closed at once.
+func (p *FaultProxy) SetRefuseConnections(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = refuse
 }
 
-// Delay sets the latency of every byte, in each direction.
-func (p *Proxy) Delay(d time.Duration) {
+// SetLatency sets the latency of every byte, in each direction.
+func (p *FaultProxy) SetLatency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
 }
 
-// Pause keeps connections open and stops all bytes, like a hung server.
-func (p *Proxy) Pause() {
+// PauseTraffic keeps connections open and stops all bytes, like a hung server.
+func (p *FaultProxy) PauseTraffic() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -82,8 +82,8 @@ func (p *Proxy) Pause() {
 	}
 }
 
-// Resume ends Pause. The held bytes are forwarded.
-func (p *Proxy) Resume() {
+// ResumeTraffic ends Pause. The held bytes are forwarded.
+func (p *FaultProxy) ResumeTraffic() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -93,7 +93,7 @@ func (p *Proxy) Resume() {
 	}
 }
 
-func (p *Proxy) acceptLoop() {
+func (p *FaultProxy) acceptUntilClosed() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -103,17 +103,17 @@ func (p *Proxy) acceptLoop() {
 	}
 }
 
-func (p *Proxy) serveClient(client net.Conn) {
-	defer p.dropConn(client)
-	if !p.trackConn(client) {
+func (p *FaultProxy) serveClient(client net.Conn) {
+	defer p.resetAndForget(client)
+	if !p.trackUnlessRefused(client) {
 		return
 	}
 	server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(p.ctx, "tcp", p.target)
 	if err != nil {
 		return
 	}
-	defer p.dropConn(server)
-	if !p.trackConn(server) {
+	defer p.resetAndForget(server)
+	if !p.trackUnlessRefused(server) {
 		return
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
@@ -121,8 +121,8 @@ func (p *Proxy) serveClient(client net.Conn) {
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
 		both.Go(func() {
-			defer p.dropConn(client)
-			defer p.dropConn(server)
+			defer p.resetAndForget(client)
+			defer p.resetAndForget(server)
 			defer cancel()
 			p.copyDelayed(ctx, way[0], way[1])
 		})
@@ -130,8 +130,8 @@ func (p *Proxy) serveClient(client net.Conn) {
 	both.Wait()
 }
 
-// trackConn registers a connection for Cut.
-func (p *Proxy) trackConn(c net.Conn) (accepted bool) {
+// trackUnlessRefused registers a connection for ResetConnections.
+func (p *FaultProxy) trackUnlessRefused(c net.Conn) (accepted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse || p.ctx.Err() != nil {
@@ -141,7 +141,7 @@ func (p *Proxy) trackConn(c net.Conn) (accepted bool) {
 	return true
 }
 
-func (p *Proxy) dropConn(c net.Conn) {
+func (p *FaultProxy) resetAndForget(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	resetConn(c)
@@ -162,7 +162,7 @@ type piece struct {
 
 // copyDelayed copies from one side to the other. Pieces wait in a queue for their time, so that
 // latency does not limit throughput.
-func (p *Proxy) copyDelayed(ctx context.Context, from, to net.Conn) {
+func (p *FaultProxy) copyDelayed(ctx context.Context, from, to net.Conn) {
 	pieces := make(chan piece, 1024)
 	var reader sync.WaitGroup
 	defer reader.Wait()
@@ -185,7 +185,7 @@ func (p *Proxy) copyDelayed(ctx context.Context, from, to net.Conn) {
 	})
 	defer resetConn(from) // so that the reader ends
 	for piece := range pieces {
-		if !waitFor(ctx, time.Until(piece.due)) || !p.waitWhilePaused(ctx) {
+		if !waitOrCancelled(ctx, time.Until(piece.due)) || !p.waitWhilePaused(ctx) {
 			return
 		}
 		if _, err := to.Write(piece.bytes); err != nil {
@@ -194,13 +194,13 @@ func (p *Proxy) copyDelayed(ctx context.Context, from, to net.Conn) {
 	}
 }
 
-func (p *Proxy) currentDelay() time.Duration {
+func (p *FaultProxy) currentDelay() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latency
 }
 
-func waitFor(ctx context.Context, d time.Duration) (elapsed bool) {
+func waitOrCancelled(ctx context.Context, d time.Duration) (elapsed bool) {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
@@ -215,7 +215,7 @@ func waitFor(ctx context.Context, d time.Duration) (elapsed bool) {
 }
 
 // waitWhilePaused waits while the proxy is paused. It returns false if ctx ends.
-func (p *Proxy) waitWhilePaused(ctx context.Context) (resumed bool) {
+func (p *FaultProxy) waitWhilePaused(ctx context.Context) (resumed bool) {
 	p.mu.Lock()
 	halted := p.halted
 	p.mu.Unlock()

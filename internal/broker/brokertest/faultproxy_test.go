@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newEcho returns a proxy of an echo server.
-func newEcho(t *testing.T) *brokertest.Proxy {
+func newEcho(t *testing.T) *brokertest.FaultProxy {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,7 +35,7 @@ func newEcho(t *testing.T) *brokertest.Proxy {
 			}()
 		}
 	}()
-	p, err := brokertest.StartProxy(l.Addr().String())
+	p, err := brokertest.StartFaultProxy(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ type client struct {
 	r *bufio.Reader
 }
 
-func dial(t *testing.T, p *brokertest.Proxy) client {
+func dial(t *testing.T, p *brokertest.FaultProxy) client {
 	t.Helper()
 	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addr())
 	if err != nil {
@@ -89,7 +89,7 @@ func TestCut(t *testing.T) {
 	if err := c.ask(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	p.Cut()
+	p.ResetConnections()
 	if err := c.ask(5 * time.Second); err == nil {
 		t.Error("the connection works after Cut, want an error")
 	}
@@ -100,14 +100,14 @@ func TestCut(t *testing.T) {
 
 func TestRefuse(t *testing.T) {
 	p := newEcho(t)
-	p.Refuse(true)
+	p.SetRefuseConnections(true)
 	if c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addr()); err == nil {
 		if err := (client{c, bufio.NewReader(c)}).ask(5 * time.Second); err == nil {
 			t.Error("a connection works under Refuse, want an error")
 		}
 		_ = c.Close()
 	}
-	p.Refuse(false)
+	p.SetRefuseConnections(false)
 	if err := dial(t, p).ask(5 * time.Second); err != nil {
 		t.Errorf("after Refuse: %v", err)
 	}
@@ -116,11 +116,11 @@ func TestRefuse(t *testing.T) {
 func TestPause(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
-	p.Pause()
+	p.PauseTraffic()
 	if err := c.ask(50 * time.Millisecond); err == nil {
 		t.Fatal("bytes pass under Pause")
 	}
-	p.Resume()
+	p.ResumeTraffic()
 	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestPause(t *testing.T) {
 func TestDelay(t *testing.T) {
 	p := newEcho(t)
 	c := dial(t, p)
-	p.Delay(30 * time.Millisecond)
+	p.SetLatency(30 * time.Millisecond)
 	begin := time.Now()
 	if err := c.ask(5 * time.Second); err != nil {
 		t.Fatal(err)

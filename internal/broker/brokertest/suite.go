@@ -17,24 +17,24 @@ import (
 )
 
 // startSubscribedBroker returns a running, ready adapter and its subscription.
-func (bed *Bed) startSubscribedBroker(t *testing.T, mode cloudevent.Mode) (Broker, *Collector) {
+func (bed *Bed) startSubscribedBroker(t *testing.T, mode cloudevent.Mode) (Broker, *EventCollector) {
 	t.Helper()
 	b := bed.Open(t, mode)
-	Start(t, b)
+	StartBroker(t, b)
 	c := StartCollector(t, b)
-	AwaitSubscribed(t, b, c)
+	PublishUntilReceived(t, b, c)
 	c.stored = bed.Stored
 	return b, c
 }
 
-// AwaitSubscribed waits until an event is received. A broker that returns events without a queue
+// PublishUntilReceived waits until an event is received. A broker that returns events without a queue
 // then has one.
-func AwaitSubscribed(t *testing.T, b Broker, c *Collector) {
+func PublishUntilReceived(t *testing.T, b Broker, c *EventCollector) {
 	t.Helper()
 	WantReady(t, b)
-	first := Event(0)
+	first := NewEvent(0)
 	Eventually(t, "the subscription", func() error {
-		if err := Publish(t, b, first); err != nil {
+		if err := PublishWithTimeout(t, b, first); err != nil {
 			return err
 		}
 		if _, ok := c.Get(first.ID); !ok {
@@ -58,16 +58,16 @@ func testBinary(t *testing.T, bed *Bed) {
 func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, mode)
-	full := Event(1)
+	full := NewEvent(1)
 	full.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	full.TraceState = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 	bare := &cloudevent.Event{ID: "bare", Source: "/s", Type: "t"}
-	odd := Event(2)
+	odd := NewEvent(2)
 	odd.ID, odd.Subject, odd.Type = `50% "é" 日本 %41`, "a b/c.d", "com.example.*.> odd"
-	large := Event(3)
+	large := NewEvent(3)
 	large.Data = fmt.Appendf(nil, `{"text":"%0200000d"}`, 1)
 	for _, want := range []*cloudevent.Event{full, bare, odd, large} {
-		if err := Publish(t, b, want); err != nil {
+		if err := PublishWithTimeout(t, b, want); err != nil {
 			t.Errorf("Publish(%s) = %v", want.ID, err)
 			continue
 		}
@@ -88,14 +88,14 @@ func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 func testUnsendableEvents(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, _ := bed.startSubscribedBroker(t, "")
-	e := Event(1)
+	e := NewEvent(1)
 	e.Type = ""
-	if err := Publish(t, b, e); !backoff.IsPermanent(err) {
+	if err := PublishWithTimeout(t, b, e); !backoff.IsPermanent(err) {
 		t.Errorf("Publish(event without type) = %v, want a permanent error", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("never mind"))
-	if err := b.Publish(ctx, Event(2)); err == nil || errors.Is(err, broker.ErrUnknownOutcome) {
+	if err := b.Publish(ctx, NewEvent(2)); err == nil || errors.Is(err, broker.ErrUnknownOutcome) {
 		t.Errorf("Publish(ended context) = %v, want an error and nothing sent", err)
 	}
 }
@@ -103,8 +103,8 @@ func testUnsendableEvents(t *testing.T, bed *Bed) {
 // A stretch is a range of events and the number of goroutines that publish them.
 type stretch struct{ from, to, publishers int }
 
-// publishEachOnce publishes each event once and records its outcome.
-func publishEachOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
+// publishEachOnceAndRecord publishes each event once and records its outcome.
+func publishEachOnceAndRecord(t *testing.T, b Broker, l *PublishLedger, events stretch) {
 	t.Helper()
 	var work sync.WaitGroup
 	var next atomic.Int64
@@ -112,9 +112,9 @@ func publishEachOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
 	for range events.publishers {
 		work.Go(func() {
 			for n := int(next.Add(1) - 1); n < events.to; n = int(next.Add(1) - 1) {
-				e := Event(n)
-				err := Publish(t, b, e)
-				l.Record(e.ID, err)
+				e := NewEvent(n)
+				err := PublishWithTimeout(t, b, e)
+				l.RecordOutcome(e.ID, err)
 				if err != nil {
 					pause(t, 50*time.Millisecond) // so that an outage does not use up all events
 				}
@@ -127,8 +127,8 @@ func publishEachOnce(t *testing.T, b Broker, l *Ledger, events stretch) {
 func testManyPublishers(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, "")
-	l := NewLedger()
-	publishEachOnce(t, b, l, stretch{1, 3000, 200})
+	l := NewPublishLedger()
+	publishEachOnceAndRecord(t, b, l, stretch{1, 3000, 200})
 	if published, refused, unknown := l.Counts(); refused+unknown != 0 {
 		t.Errorf("%d published, %d refused, %d unknown, want nothing but published on a calm day", published, refused, unknown)
 	}
@@ -139,12 +139,12 @@ func testManyPublishers(t *testing.T, bed *Bed) {
 func testRedelivery(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")
-	Start(t, b)
+	StartBroker(t, b)
 	const failures = 2
 	var mu sync.Mutex
 	var calls []time.Time // of the event
-	seen := &Collector{got: map[string]cloudevent.Event{}}
-	e := Event(1)
+	seen := &EventCollector{got: map[string]cloudevent.Event{}}
+	e := NewEvent(1)
 	StartConsumer(t, b, "fails-at-first", func(_ context.Context, got cloudevent.Event) error {
 		if got.ID != e.ID {
 			seen.addEvent(got)
@@ -157,8 +157,8 @@ func testRedelivery(t *testing.T, bed *Bed) {
 		}
 		return nil
 	})
-	AwaitSubscribed(t, b, seen)
-	if err := Publish(t, b, e); err != nil {
+	PublishUntilReceived(t, b, seen)
+	if err := PublishWithTimeout(t, b, e); err != nil {
 		t.Fatal(err)
 	}
 	Eventually(t, "the event and its redeliveries", func() error {
@@ -181,10 +181,10 @@ func testRedelivery(t *testing.T, bed *Bed) {
 // testDownAtStart requires a broker to wait for its server and to report that in Ready.
 func testDownAtStart(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.Proxy.Refuse(true)
-	bed.Proxy.Cut()
+	bed.Proxy.SetRefuseConnections(true)
+	bed.Proxy.ResetConnections()
 	b := bed.Open(t, "")
-	Start(t, b)
+	StartBroker(t, b)
 	c := StartCollector(t, b)
 	Eventually(t, "a reason", func() error {
 		if err := b.Ready(); err == nil || err.Error() == "not connected: not started" {
@@ -193,30 +193,30 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 		return nil
 	})
 	begin := time.Now()
-	if err := Publish(t, b, Event(1)); !errors.Is(err, broker.ErrNotReady) {
+	if err := PublishWithTimeout(t, b, NewEvent(1)); !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrNotReady", err)
 	}
 	if took := time.Since(begin); took > publishTime/2 {
 		t.Errorf("Publish took %s without a server, want it to fail at once", took)
 	}
-	bed.Proxy.Refuse(false)
-	AwaitSubscribed(t, b, c)
-	if _, ok := c.Get(Event(1).ID); ok {
+	bed.Proxy.SetRefuseConnections(false)
+	PublishUntilReceived(t, b, c)
+	if _, ok := c.Get(NewEvent(1).ID); ok {
 		t.Error("received an event that was rejected")
 	}
 }
 
 // publishDuringFaults publishes while faults occur, and checks that the content of the broker
 // afterwards matches the reported outcomes. Faults can wait until events are in progress.
-func publishDuringFaults(t *testing.T, b Broker, c *Collector, faults func(underWay func())) {
+func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(underWay func())) {
 	t.Helper()
-	l := NewLedger()
+	l := NewPublishLedger()
 	calm, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		const portion, most, publishers = 500, 90_000, 100
 		for n := 1; n < most; n += portion {
-			publishEachOnce(t, b, l, stretch{n, n + portion, publishers})
+			publishEachOnceAndRecord(t, b, l, stretch{n, n + portion, publishers})
 			select {
 			case <-calm:
 				return
@@ -258,7 +258,7 @@ func testConnectionCut(t *testing.T, bed *Bed) {
 	publishDuringFaults(t, b, c, func(underWay func()) {
 		for range 5 {
 			underWay()
-			bed.Proxy.Cut()
+			bed.Proxy.ResetConnections()
 		}
 	})
 }
@@ -284,14 +284,14 @@ func testPublishesShareLatency(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, "")
 	const latency, events = 100 * time.Millisecond, 200
-	bed.Proxy.Delay(latency)
-	l := NewLedger()
+	bed.Proxy.SetLatency(latency)
+	l := NewPublishLedger()
 	begin := time.Now()
-	publishEachOnce(t, b, l, stretch{1, events, events})
+	publishEachOnceAndRecord(t, b, l, stretch{1, events, events})
 	if took := time.Since(begin); took > events*latency/4 {
 		t.Errorf("%d publishes with a latency of %s took %s: they wait for one another", events, latency, took)
 	}
-	bed.Proxy.Delay(0)
+	bed.Proxy.SetLatency(0)
 	WantReceivedAsReported(t, b, l, c)
 }
 
@@ -299,15 +299,15 @@ func testPublishesShareLatency(t *testing.T, bed *Bed) {
 func testHungServer(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, _ := bed.startSubscribedBroker(t, "")
-	bed.Proxy.Pause()
-	defer bed.Proxy.Resume()
+	bed.Proxy.PauseTraffic()
+	defer bed.Proxy.ResumeTraffic()
 	var work sync.WaitGroup
 	for n := range 300 {
 		work.Go(func() {
 			const bound = time.Second
 			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			defer cancel()
-			e := Event(n + 1)
+			e := NewEvent(n + 1)
 			e.Data = fmt.Appendf(nil, `"%050000d"`, 1) // more than the socket buffers hold
 			begin := time.Now()
 			err := b.Publish(ctx, e)
@@ -335,12 +335,12 @@ func testQueueFull(t *testing.T, bed *Bed) {
 	}
 	const room = 20
 	b := bed.OpenBounded(t, room)
-	Start(t, b)
+	StartBroker(t, b)
 	WantReady(t, b)
-	l := NewLedger()
+	l := NewPublishLedger()
 	for n := range 2 * room {
-		err := Publish(t, b, Event(n+1))
-		l.Record(Event(n+1).ID, err)
+		err := PublishWithTimeout(t, b, NewEvent(n+1))
+		l.RecordOutcome(NewEvent(n+1).ID, err)
 		if err != nil && !errors.Is(err, broker.ErrRefused) {
 			t.Errorf("Publish() = %v, want nil or ErrRefused", err)
 		}
@@ -366,8 +366,8 @@ func testQueueFull(t *testing.T, bed *Bed) {
 func testStopWhileDown(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, _ := bed.startSubscribedBroker(t, "")
-	bed.Proxy.Refuse(true)
-	bed.Proxy.Cut()
+	bed.Proxy.SetRefuseConnections(true)
+	bed.Proxy.ResetConnections()
 	Eventually(t, "the loss to be noticed", func() error {
 		if b.Ready() == nil {
 			return errors.New("still ready")
@@ -381,15 +381,15 @@ func testStopWhileDown(t *testing.T, bed *Bed) {
 func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")
-	stop := Start(t, b)
+	stop := StartBroker(t, b)
 	c := StartCollector(t, b)
-	AwaitSubscribed(t, b, c)
-	bed.Proxy.Delay(200 * time.Millisecond)
-	l := NewLedger()
+	PublishUntilReceived(t, b, c)
+	bed.Proxy.SetLatency(200 * time.Millisecond)
+	l := NewPublishLedger()
 	const events = 100
 	var work sync.WaitGroup
 	for n := range events {
-		work.Go(func() { l.Record(Event(n+1).ID, Publish(t, b, Event(n+1))) })
+		work.Go(func() { l.RecordOutcome(NewEvent(n+1).ID, PublishWithTimeout(t, b, NewEvent(n+1))) })
 	}
 	Eventually(t, "events under way", func() error {
 		if n := b.InFlight(); n < events {
@@ -402,7 +402,7 @@ func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
 	if published, refused, unknown := l.Counts(); published != events {
 		t.Errorf("%d published, %d refused, %d unknown, want %d published: stopping waits for confirms", published, refused, unknown, events)
 	}
-	if err := Publish(t, b, Event(events+1)); !errors.Is(err, broker.ErrNotReady) {
+	if err := PublishWithTimeout(t, b, NewEvent(events+1)); !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() after the stop = %v, want ErrNotReady", err)
 	}
 	if b.Ready() == nil {
@@ -414,7 +414,7 @@ func testStopAwaitsConfirms(t *testing.T, bed *Bed) {
 func testNotStarted(t *testing.T, bed *Bed) {
 	t.Helper()
 	b := bed.Open(t, "")
-	if err := Publish(t, b, Event(1)); !errors.Is(err, broker.ErrNotReady) {
+	if err := PublishWithTimeout(t, b, NewEvent(1)); !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrNotReady", err)
 	}
 	if b.Ready() == nil {

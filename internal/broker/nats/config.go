@@ -119,10 +119,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Mode == "" {
 		c.Mode = cloudevent.Structured
 	}
-	return c, c.validateAll()
+	return c, c.validateSettings()
 }
 
-func (c Config) validateAll() error {
+func (c Config) validateSettings() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !areServerURLs(c.URL.Reveal()) {
@@ -160,7 +160,7 @@ func (c Config) validateAll() error {
 	if c.Concurrency < 0 || c.MaxBytes < 0 || c.MaxMessages < 0 {
 		fail("concurrency, max_bytes and max_messages must not be negative")
 	}
-	if _, err := c.TLS.ClientConfig(); err != nil {
+	if _, err := c.TLS.LoadClientConfig(); err != nil {
 		errs = append(errs, err)
 	}
 	errs = append(errs, c.Mode.Validate())
@@ -193,9 +193,9 @@ func isPublishSubject(s string) bool {
 	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..")
 }
 
-// subjectOf returns the subject of events of a type. Characters of the type that are invalid in a
+// subjectFor returns the subject of events of a type. Characters of the type that are invalid in a
 // subject become "_".
-func (c Config) subjectOf(eventType string) string {
+func (c Config) subjectFor(eventType string) string {
 	if c.Subject != "" {
 		return c.Subject
 	}
@@ -219,18 +219,18 @@ func (c Config) subjectOf(eventType string) string {
 	return strings.Join(words, ".")
 }
 
-// streamSubjects returns the subjects of a new stream.
-func (c Config) streamSubjects() []string {
+// newStreamSubjects returns the subjects of a new stream.
+func (c Config) newStreamSubjects() []string {
 	if c.Subject != "" {
 		return []string{c.Subject}
 	}
 	return []string{c.Topic + ".>"}
 }
 
-// securityOptions returns the options for TLS and the credentials.
-func (c Config) securityOptions() (opts []nats.Option, err error) {
-	if c.TLS.Enabled() {
-		cfg, err := c.TLS.ClientConfig()
+// newSecurityOptions returns the options for TLS and the credentials.
+func (c Config) newSecurityOptions() (opts []nats.Option, err error) {
+	if c.TLS.IsEnabled() {
+		cfg, err := c.TLS.LoadClientConfig()
 		if err != nil {
 			return nil, fmt.Errorf("configure nats: %w", err)
 		}

@@ -53,12 +53,12 @@ func TestSubjectOf(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		eventType := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune(". *>a")))).Draw(t, "type")
-		if s := cfg.subjectOf(eventType); !isPublishSubject(s) || !strings.HasPrefix(s, cfg.Topic+".") {
+		if s := cfg.subjectFor(eventType); !isPublishSubject(s) || !strings.HasPrefix(s, cfg.Topic+".") {
 			t.Errorf("subjectOf(%q) = %q, which nobody can publish to", eventType, s)
 		}
 	})
 	cfg.Subject = "one.for.all"
-	if s := cfg.subjectOf("t"); s != "one.for.all" || cfg.streamSubjects()[0] != s {
+	if s := cfg.subjectFor("t"); s != "one.for.all" || cfg.newStreamSubjects()[0] != s {
 		t.Errorf("subjectOf() = %q, want the configured one, and the stream to take it", s)
 	}
 }

@@ -24,13 +24,13 @@ const (
 	clientName     = "fleetloop"
 )
 
-func reconnects() backoff.Policy {
+func reconnectBackoff() backoff.Policy {
 	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
 }
 
-// newConnection creates the client, which then connects and reconnects on its own.
-func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
-	policy := reconnects()
+// startConnecting creates the client, which then connects and reconnects on its own.
+func (b *Broker) startConnecting(server Server) (*nats.Conn, error) {
+	policy := reconnectBackoff()
 	opts := []nats.Option{
 		nats.Name(clientName),
 		nats.RetryOnFailedConnect(true),
@@ -43,10 +43,10 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		nats.ReconnectOnFlusherError(),
 		nats.PingInterval(pingInterval),
 		nats.MaxPingsOutstanding(pingsLost),
-		nats.ConnectHandler(func(*nats.Conn) { b.wakeConnectionWatch() }),
-		nats.ReconnectHandler(func(*nats.Conn) { b.wakeConnectionWatch() }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.failSentOnDisconnect(err) }),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.failSentOnDisconnect(err) }),
+		nats.ConnectHandler(func(*nats.Conn) { b.signalConnectionCheck() }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.signalConnectionCheck() }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.failUnansweredOnDisconnect(err) }),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { b.failUnansweredOnDisconnect(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			b.log.Warn("nats client error", "err", err)
 		}),
@@ -57,7 +57,7 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 		b.raw.dialer.Timeout = b.cfg.ConnectTimeout
 		opts = append(opts, nats.SetCustomDialer(&b.raw))
 	}
-	secure, err := b.cfg.securityOptions()
+	secure, err := b.cfg.newSecurityOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -76,46 +76,46 @@ func (b *Broker) newConnection(server Server) (*nats.Conn, error) {
 	return conn, nil
 }
 
-// wakeConnectionWatch signals watchConnection that the connection changed.
-func (b *Broker) wakeConnectionWatch() {
+// signalConnectionCheck signals maintainStreamAndStatus that the connection changed.
+func (b *Broker) signalConnectionCheck() {
 	select {
 	case b.changed <- struct{}{}:
 	default:
 	}
 }
 
-// failSentOnDisconnect is called when the connection breaks and after each attempt to reconnect.
-func (b *Broker) failSentOnDisconnect(err error) {
+// failUnansweredOnDisconnect is called when the connection breaks and after each attempt to reconnect.
+func (b *Broker) failUnansweredOnDisconnect(err error) {
 	if err != nil {
 		b.lost.Store(&err)
 	}
-	b.status.Set(b.notConnectedError())
-	b.unanswered.failAll(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
-	b.wakeConnectionWatch()
+	b.status.SetNotReadyReason(b.newNotConnectedError())
+	b.unanswered.finishAll(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
+	b.signalConnectionCheck()
 }
 
-func (b *Broker) notConnectedError() error {
+func (b *Broker) newNotConnectedError() error {
 	if err := b.lost.Load(); err != nil {
 		return fmt.Errorf("not connected: %w", *err)
 	}
 	return errors.New("not connected")
 }
 
-// watchConnection keeps the status up to date until ctx ends. After each change of the connection
+// maintainStreamAndStatus keeps the status up to date until ctx ends. After each change of the connection
 // it verifies the stream, and retries while that fails.
-func (b *Broker) watchConnection(ctx context.Context, conn *nats.Conn, server Server) {
-	policy := reconnects()
+func (b *Broker) maintainStreamAndStatus(ctx context.Context, conn *nats.Conn, server Server) {
+	policy := reconnectBackoff()
 	s := stream{cfg: b.cfg, log: b.log, server: server}
 	var said string
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		err := b.notConnectedError()
+		err := b.newNotConnectedError()
 		if conn.Status() == nats.CONNECTED {
-			err = s.ensure(ctx, conn)
+			err = s.createIfMissingAndCheck(ctx, conn)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		b.status.Set(err)
+		b.status.SetNotReadyReason(err)
 		said = b.logStatusChange(ctx, err, said)
 		again := time.NewTimer(policy.Delay(attempt))
 		if err == nil {

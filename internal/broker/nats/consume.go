@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
-// longestDelay is the maximum delay of a failed event's redelivery.
-const longestDelay = time.Minute
+// maxRedeliveryDelay is the maximum delay of a failed event's redelivery.
+const maxRedeliveryDelay = time.Minute
 
 // Consume passes the events of the stream to handle, Concurrency at once, until ctx ends. The
 // subscription is durable: it begins with the oldest event of the stream, resumes where it stopped,
@@ -26,10 +26,10 @@ const longestDelay = time.Minute
 // whose error is permanent, and a message that is not an event, are logged and terminated: the
 // server publishes the advisory MSG_TERMINATED, and the stream keeps the message.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
-	if subscription == "" || b.cfg.cleanDurableName(subscription) != subscription {
+	if subscription == "" || b.cfg.replaceInvalidNameChars(subscription) != subscription {
 		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
 	}
-	policy := reconnects()
+	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		err := b.consumeUntilError(ctx, subscription, handle)
@@ -48,8 +48,8 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 	}
 }
 
-// cleanDurableName replaces the characters of s that are invalid in a durable name.
-func (Config) cleanDurableName(s string) string {
+// replaceInvalidNameChars replaces the characters of s that are invalid in a durable name.
+func (Config) replaceInvalidNameChars(s string) string {
 	out := []rune(s)
 	for i, r := range out {
 		if r <= ' ' || r == '.' || r == '*' || r == '>' || r == '/' || r == '\\' {
@@ -61,7 +61,7 @@ func (Config) cleanDurableName(s string) string {
 
 // consumeUntilError consumes until an error occurs.
 func (b *Broker) consumeUntilError(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
-	if err := b.status.Err(); err != nil {
+	if err := b.status.NotReadyReason(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
 	}
 	b.mu.Lock()
@@ -98,48 +98,48 @@ func (b *Broker) consumeUntilError(ctx context.Context, subscription string, han
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			b.handleMessage(ctx, m, handle)
+			b.handleAndAcknowledge(ctx, m, handle)
 		})
 	}
 }
 
-// handleMessage handles one message and acknowledges it. If the acknowledgement is lost, the
+// handleAndAcknowledge handles one message and acknowledges it. If the acknowledgement is lost, the
 // message comes again, which handlers must tolerate anyway.
-func (b *Broker) handleMessage(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
+func (b *Broker) handleAndAcknowledge(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
 	e, err := decodeMessage(m.Headers(), m.Data())
 	if err != nil {
 		b.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "subject", m.Subject(), "err", err)
-		logAnswerError(ctx, b.log, m.Term())
+		logAcknowledgeError(ctx, b.log, m.Term())
 		return
 	}
-	stop := keepInProgress(m, b.cfg.AckWait/3)
+	stop := startInProgressReports(m, b.cfg.AckWait/3)
 	err = handle(ctx, e)
 	stop()
 	if err == nil {
-		logAnswerError(ctx, b.log, m.Ack())
+		logAcknowledgeError(ctx, b.log, m.Ack())
 		return
 	}
-	if broker.IsDeadLetter(err) {
+	if broker.MustNotRedeliver(err) {
 		b.log.ErrorContext(ctx, "event terminated", "event", e.ID, "err", err)
-		logAnswerError(ctx, b.log, m.TermWithReason(err.Error()))
+		logAcknowledgeError(ctx, b.log, m.TermWithReason(err.Error()))
 		return
 	}
 	if ctx.Err() != nil {
-		logAnswerError(ctx, b.log, m.Nak()) // this consumer stops: others can take it now
+		logAcknowledgeError(ctx, b.log, m.Nak()) // this consumer stops: others can take it now
 		return
 	}
 	tries := uint64(1)
 	if meta, err := m.Metadata(); err == nil {
 		tries = meta.NumDelivered
 	}
-	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: longestDelay}
+	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: maxRedeliveryDelay}
 	delay := broker.RedeliveryDelay(err, policy.Delay(int(min(tries, 64))-1))
 	b.log.DebugContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
-	logAnswerError(ctx, b.log, m.NakWithDelay(delay))
+	logAcknowledgeError(ctx, b.log, m.NakWithDelay(delay))
 }
 
-// keepInProgress regularly reports to the server that m is being handled, until stop is called.
-func keepInProgress(m jetstream.Msg, every time.Duration) (stop func()) {
+// startInProgressReports regularly reports to the server that m is being handled, until stop is called.
+func startInProgressReports(m jetstream.Msg, every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -160,7 +160,7 @@ func keepInProgress(m jetstream.Msg, every time.Duration) (stop func()) {
 	}
 }
 
-func logAnswerError(ctx context.Context, log *slog.Logger, err error) {
+func logAcknowledgeError(ctx context.Context, log *slog.Logger, err error) {
 	if err != nil {
 		log.DebugContext(ctx, "message acknowledgement failed, redelivering", "err", err)
 	}
@@ -169,12 +169,12 @@ func logAnswerError(ctx context.Context, log *slog.Logger, err error) {
 // decodeMessage decodes the event of a message. A message with neither a content type nor an
 // attribute is structured, the only mode of NATS before it had headers.
 func decodeMessage(h nats.Header, body []byte) (cloudevent.Event, error) {
-	contentType, _ := lookupHeader(h, contentTypeHeader)
-	if _, ok := lookupHeader(h, attributePrefix+"specversion"); !ok && contentType == "" {
+	contentType, _ := findHeaderIgnoringCase(h, contentTypeHeader)
+	if _, ok := findHeaderIgnoringCase(h, attributePrefix+"specversion"); !ok && contentType == "" {
 		contentType = cloudevent.ContentType
 	}
 	return cloudevent.Decode(contentType, func(name string) (string, bool) {
-		v, ok := lookupHeader(h, attributePrefix+name)
+		v, ok := findHeaderIgnoringCase(h, attributePrefix+name)
 		return unescapeHeader(v), ok
 	}, body)
 }

@@ -51,41 +51,41 @@ func wantReason(t *testing.T, b *nats.Broker, parts ...string) {
 func TestEmbeddedKeepsEvents(t *testing.T) {
 	dir := t.TempDir()
 	b := newEmbedded(t, dir)
-	stop := brokertest.Start(t, b)
+	stop := brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	for n := range 50 {
-		if err := brokertest.Publish(t, b, brokertest.Event(n)); err != nil {
+		if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stop()
 
 	again := newEmbedded(t, dir)
-	brokertest.Start(t, again)
+	brokertest.StartBroker(t, again)
 	brokertest.WantReady(t, again)
-	l := brokertest.NewLedger()
+	l := brokertest.NewPublishLedger()
 	for n := range 50 {
-		l.Record(brokertest.Event(n).ID, nil)
+		l.RecordOutcome(brokertest.NewEvent(n).ID, nil)
 	}
 	brokertest.WantReceivedAsReported(t, again, l, brokertest.StartCollector(t, again))
 }
 
 func TestEmbeddedIsReachedByOthers(t *testing.T) {
 	owner := newEmbedded(t, t.TempDir())
-	brokertest.Start(t, owner)
+	brokertest.StartBroker(t, owner)
 	brokertest.WantReady(t, owner)
 	guest := newBroker(t, nats.Config{URL: settings.Secret(owner.URL())})
-	brokertest.Start(t, guest)
+	brokertest.StartBroker(t, guest)
 	brokertest.WantReady(t, guest)
-	l := brokertest.NewLedger()
-	l.Record(brokertest.Event(1).ID, brokertest.Publish(t, guest, brokertest.Event(1)))
+	l := brokertest.NewPublishLedger()
+	l.RecordOutcome(brokertest.NewEvent(1).ID, brokertest.PublishWithTimeout(t, guest, brokertest.NewEvent(1)))
 	brokertest.WantReceivedAsReported(t, guest, l, brokertest.StartCollector(t, owner))
 }
 
 func TestEmbeddedFolderThatCannotBeUsed(t *testing.T) {
 	locked := t.TempDir()
 	owner := newEmbedded(t, locked)
-	brokertest.Start(t, owner)
+	brokertest.StartBroker(t, owner)
 	brokertest.WantReady(t, owner)
 
 	file := filepath.Join(t.TempDir(), "file")
@@ -138,7 +138,7 @@ func TestEmbeddedPortInUse(t *testing.T) {
 func TestEmbeddedDamagedStream(t *testing.T) {
 	dir := t.TempDir()
 	b := newEmbedded(t, dir)
-	stop := brokertest.Start(t, b)
+	stop := brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	stop()
 	meta, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "meta.inf"))
@@ -149,16 +149,16 @@ func TestEmbeddedDamagedStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := newEmbedded(t, dir)
-	brokertest.Start(t, again)
+	brokertest.StartBroker(t, again)
 	wantReason(t, again, "is corrupt", dir)
 }
 
 func TestPublishAgainIsStoredOnce(t *testing.T) {
 	b := newEmbedded(t, t.TempDir())
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	for range 3 {
-		if err := brokertest.Publish(t, b, brokertest.Event(1)); err != nil {
+		if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); err != nil {
 			t.Fatalf("Publish() = %v, want nil: the broker has the event", err)
 		}
 	}
@@ -189,7 +189,7 @@ func newJetStream(t *testing.T, url string) jetstream.JetStream {
 
 func TestStreamThatDoesNotFit(t *testing.T) {
 	owner := newEmbedded(t, t.TempDir())
-	brokertest.Start(t, owner)
+	brokertest.StartBroker(t, owner)
 	brokertest.WantReady(t, owner)
 	js := newJetStream(t, owner.URL())
 	cases := map[string]struct {
@@ -208,9 +208,9 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := newBroker(t, nats.Config{URL: settings.Secret(owner.URL()), Topic: tc.stream.Name, ConnectTimeout: 2e9})
-			brokertest.Start(t, b)
+			brokertest.StartBroker(t, b)
 			wantReason(t, b, tc.want)
-			if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrNotReady) {
+			if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); !errors.Is(err, broker.ErrNotReady) {
 				t.Errorf("%s: Publish() = %v, want ErrNotReady", tc.reason, err)
 			}
 		})
@@ -221,17 +221,17 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 // that the stream is created again.
 func TestStreamDeletedWhileWePublish(t *testing.T) {
 	b := newEmbedded(t, t.TempDir())
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	if err := newJetStream(t, b.URL()).DeleteStream(t.Context(), nats.DefaultTopic); err != nil {
 		t.Fatal(err)
 	}
 	// Or the broker has already noticed it.
-	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrUnroutable) && !errors.Is(err, broker.ErrNotReady) {
+	if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); !errors.Is(err, broker.ErrUnroutable) && !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrUnroutable or ErrNotReady", err)
 	}
 	brokertest.Eventually(t, "the stream to be created again", func() error {
-		return brokertest.Publish(t, b, brokertest.Event(1))
+		return brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1))
 	})
 }
 
@@ -240,7 +240,7 @@ func TestStreamDeletedWhileWePublish(t *testing.T) {
 // publications are removed.
 func TestStreamDeletedWhileOthersListen(t *testing.T) {
 	b := newEmbedded(t, t.TempDir())
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	brokertest.WantReady(t, b)
 	conn, err := natsgo.Connect(b.URL())
 	if err != nil {
@@ -259,7 +259,7 @@ func TestStreamDeletedWhileOthersListen(t *testing.T) {
 	brokertest.Eventually(t, "the stream to be created again", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		return b.Publish(ctx, brokertest.Event(1))
+		return b.Publish(ctx, brokertest.NewEvent(1))
 	})
 	if n := b.Unanswered(); n != 0 {
 		t.Errorf("%d publications are still kept", n)

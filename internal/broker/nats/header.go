@@ -51,8 +51,8 @@ func unescapeHeader(s string) string {
 	return s
 }
 
-// lookupHeader finds a header in any case: NATS distinguishes cases, but its clients do not.
-func lookupHeader(h nats.Header, name string) (string, bool) {
+// findHeaderIgnoringCase finds a header in any case: NATS distinguishes cases, but its clients do not.
+func findHeaderIgnoringCase(h nats.Header, name string) (string, bool) {
 	if v := h[name]; len(v) > 0 {
 		return v[0], true
 	}

@@ -30,7 +30,7 @@ type Broker struct {
 	log   *slog.Logger
 
 	status  broker.Status
-	window  broker.Window
+	window  broker.PublishWindow
 	queue   chan *publication
 	stopped chan struct{} // closed when queued publications are no longer accepted
 	changed chan struct{} // has an element when the connection changed
@@ -95,8 +95,8 @@ func newBroker(cfg Config, start func() (Server, error), log *slog.Logger) (*Bro
 // queueLength is the capacity of the queue between the callers and the writing goroutine.
 const queueLength = 256
 
-// Run connects, maintains the connection and the stream, and stops when ctx ends: it waits up to
-// StopTimeout for publishes in progress, then closes the connection and the embedded server. It is
+// Run connects, and maintains the connection and the stream until ctx ends. Then it waits up to
+// StopTimeout for publishes in progress, and closes the connection and the embedded server. It is
 // called once. It returns an error only if the embedded server cannot start.
 func (b *Broker) Run(ctx context.Context) error {
 	defer close(b.stopped)
@@ -104,7 +104,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	if b.start != nil {
 		var err error
 		if server, err = b.start(); err != nil {
-			b.status.Set(err)
+			b.status.SetNotReadyReason(err)
 			return err
 		}
 		defer server.Stop()
@@ -112,27 +112,27 @@ func (b *Broker) Run(ctx context.Context) error {
 		b.addr = server.URL()
 		b.mu.Unlock()
 	}
-	conn, err := b.newConnection(server)
+	conn, err := b.startConnecting(server)
 	if err != nil {
-		b.status.Set(err)
+		b.status.SetNotReadyReason(err)
 		return err
 	}
 
 	// The writer outlives ctx, so that queued events are still sent.
 	var work sync.WaitGroup
 	stop := make(chan struct{})
-	work.Go(func() { b.writeLoop(conn, stop) })
-	b.watchConnection(ctx, conn, server)
+	work.Go(func() { b.publishQueuedUntilStopped(conn, stop) })
+	b.maintainStreamAndStatus(ctx, conn, server)
 
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 	defer cancel()
-	if err := b.window.Drain(drain); err != nil {
+	if err := b.window.CloseAndWaitEmpty(drain); err != nil {
 		b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
 	}
-	b.status.Set(errors.New("not connected: stopped"))
+	b.status.SetNotReadyReason(errors.New("not connected: stopped"))
 	close(stop)
 	b.raw.closeOrKill(conn)
-	b.unanswered.failAll(broker.ErrUnknownOutcome)
+	b.unanswered.finishAll(broker.ErrUnknownOutcome)
 	work.Wait()
 	return nil
 }
@@ -146,7 +146,7 @@ func (b *Broker) URL() string {
 }
 
 // Ready returns why events cannot be published at present, or nil.
-func (b *Broker) Ready() error { return b.status.Err() }
+func (b *Broker) Ready() error { return b.status.NotReadyReason() }
 
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
@@ -164,17 +164,17 @@ func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)
 	}
-	if !b.window.Enter() {
+	if !b.window.BeginPublish() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}
-	defer b.window.Leave()
+	defer b.window.EndPublish()
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if err := b.status.Err(); err != nil {
+	if err := b.status.NotReadyReason(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
 	}
-	p := b.newPublication(e)
+	p := b.encodePublication(e)
 	select {
 	case b.queue <- p:
 	case <-b.stopped:
@@ -182,9 +182,9 @@ func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	err := p.Wait(ctx, b.stopped)
+	err := p.AwaitOutcomeOrAbandon(ctx, b.stopped)
 	if errors.Is(err, broker.ErrUnknownOutcome) {
-		b.abandonPublication(p)
+		b.removeAbandoned(p)
 	}
 	return err
 }

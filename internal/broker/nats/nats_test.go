@@ -125,9 +125,9 @@ func (p *process) kill(t *testing.T) {
 }
 
 // newProxy returns a proxy for addr until the end of the test.
-func newProxy(t *testing.T, addr string) *brokertest.Proxy {
+func newProxy(t *testing.T, addr string) *brokertest.FaultProxy {
 	t.Helper()
-	proxy, err := brokertest.StartProxy(addr)
+	proxy, err := brokertest.StartFaultProxy(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func newProxy(t *testing.T, addr string) *brokertest.Proxy {
 
 func newBroker(t *testing.T, cfg nats.Config) *nats.Broker {
 	t.Helper()
-	b, err := nats.New(cfg, brokertest.Log(t))
+	b, err := nats.New(cfg, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}

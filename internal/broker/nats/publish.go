@@ -17,7 +17,7 @@ import (
 
 // A publication is one event with its subject in the stream.
 type publication struct {
-	*broker.Send
+	*broker.PendingSend
 	token   uint64 // key in publications
 	subject string
 	header  nats.Header
@@ -30,18 +30,18 @@ type publications struct {
 	sent map[uint64]*publication
 }
 
-// add begins a publication and adds it, unless its caller has given up.
-func (s *publications) add(p *publication) (begun bool) {
+// beginAndAdd begins a publication and adds it, unless its caller has given up.
+func (s *publications) beginAndAdd(p *publication) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if begun = p.Begin(); begun {
+	if begun = p.BeginUnlessAbandoned(); begun {
 		s.sent[p.token] = p
 	}
 	return begun
 }
 
-// take removes and returns a publication, nil if it does not wait.
-func (s *publications) take(token uint64) *publication {
+// remove removes and returns a publication, nil if it does not wait.
+func (s *publications) remove(token uint64) *publication {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.sent[token]
@@ -49,26 +49,26 @@ func (s *publications) take(token uint64) *publication {
 	return p
 }
 
-// failAll sets the outcome of all publications, when their connection is lost.
-func (s *publications) failAll(outcome error) {
+// finishAll sets the outcome of all publications, when their connection is lost.
+func (s *publications) finishAll(outcome error) {
 	s.mu.Lock()
 	lost := s.sent
 	s.sent = make(map[uint64]*publication)
 	s.mu.Unlock()
 	for _, p := range lost {
-		p.Finish(outcome)
+		p.ReportOutcome(outcome)
 	}
 }
 
-// newPublication encodes e as a message, in a body of the pool.
-func (b *Broker) newPublication(e *cloudevent.Event) *publication {
+// encodePublication encodes e as a message, in a body of the pool.
+func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	p := &publication{
-		Send:    broker.NewSend(),
-		token:   b.tokens.Add(1),
-		subject: b.cfg.subjectOf(e.Type),
-		header:  make(nats.Header, headersOfBinary),
-		body:    body,
+		PendingSend: broker.NewPendingSend(),
+		token:       b.tokens.Add(1),
+		subject:     b.cfg.subjectFor(e.Type),
+		header:      make(nats.Header, headersOfBinary),
+		body:        body,
 	}
 	p.header[nats.MsgIdHdr] = []string{escapeHeader(e.ID)}
 	if b.cfg.Mode == cloudevent.Binary {
@@ -84,22 +84,22 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// writeLoop is the only goroutine that publishes on the connection: a blocked write delays only
+// publishQueuedUntilStopped is the only goroutine that publishes on the connection: a blocked write delays only
 // this goroutine, and not the contexts of the callers.
-func (b *Broker) writeLoop(conn *nats.Conn, stop <-chan struct{}) {
+func (b *Broker) publishQueuedUntilStopped(conn *nats.Conn, stop <-chan struct{}) {
 	for {
 		select {
 		case p := <-b.queue:
-			b.sendPublication(conn, p)
+			b.sendUnlessAbandoned(conn, p)
 		case <-stop:
 			return
 		}
 	}
 }
 
-func (b *Broker) sendPublication(conn *nats.Conn, p *publication) {
+func (b *Broker) sendUnlessAbandoned(conn *nats.Conn, p *publication) {
 	defer b.bodies.Put(p.body)
-	if !b.unanswered.add(p) {
+	if !b.unanswered.beginAndAdd(p) {
 		return
 	}
 	err := conn.PublishMsg(&nats.Msg{
@@ -111,44 +111,44 @@ func (b *Broker) sendPublication(conn *nats.Conn, p *publication) {
 	if err == nil {
 		return
 	}
-	b.unanswered.take(p.token)
+	b.unanswered.remove(p.token)
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		p.Finish(backoff.Permanent(fmt.Errorf("%w: %w", broker.ErrRefused, err)))
+		p.ReportOutcome(backoff.Permanent(fmt.Errorf("%w: %w", broker.ErrRefused, err)))
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
-		p.Finish(fmt.Errorf("%w: %w", broker.ErrNotReady, err))
+		p.ReportOutcome(fmt.Errorf("%w: %w", broker.ErrNotReady, err))
 	default:
-		p.Finish(fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err))
+		p.ReportOutcome(fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err))
 	}
 }
 
-// abandonPublication removes a publication whose caller no longer waits. A connected server that
+// removeAbandoned removes a publication whose caller no longer waits. A connected server that
 // does not answer may never do so: its stream may be deleted while another subscriber of the
 // subject hides that. So the stream is verified.
-func (b *Broker) abandonPublication(p *publication) {
-	if b.unanswered.take(p.token) != nil {
-		b.wakeConnectionWatch()
+func (b *Broker) removeAbandoned(p *publication) {
+	if b.unanswered.remove(p.token) != nil {
+		b.signalConnectionCheck()
 	}
 }
 
 // handlePublishReply is called for each message on the reply subjects.
-func (b *Broker) handlePublishReply(m *nats.Msg) {
-	token, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, b.prefix), 36, 64)
+func (b *Broker) handlePublishReply(reply *nats.Msg) {
+	token, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, b.prefix), 36, 64)
 	if err != nil {
 		return
 	}
-	if p := b.unanswered.take(token); p != nil {
-		outcome := ackOutcome(b.cfg.Stream, p.subject, m)
+	if p := b.unanswered.remove(token); p != nil {
+		outcome := outcomeOfReply(b.cfg.Stream, p.subject, reply)
 		if errors.Is(outcome, broker.ErrUnroutable) {
-			b.wakeConnectionWatch() // so that the stream is verified, and created if it is missing
+			b.signalConnectionCheck() // so that the stream is verified, and created if it is missing
 		}
-		p.Finish(outcome)
+		p.ReportOutcome(outcome)
 	}
 }
 
-// ackOutcome returns the outcome in the stream's answer.
-func ackOutcome(stream, subject string, m *nats.Msg) error {
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+// outcomeOfReply returns the outcome in the stream's answer.
+func outcomeOfReply(stream, subject string, reply *nats.Msg) error {
+	if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
 		return fmt.Errorf("%w: stream %q was deleted or no longer has the subject %q",
 			broker.ErrUnroutable, stream, subject)
 	}
@@ -159,7 +159,7 @@ func ackOutcome(stream, subject string, m *nats.Msg) error {
 			Description string `json:"description"`
 		} `json:"error"`
 	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
 		return fmt.Errorf("%w: read acknowledgement: %w", broker.ErrUnknownOutcome, err)
 	}
 	switch {

@@ -18,8 +18,8 @@ type stream struct {
 	server Server // nil for an external server
 }
 
-// ensure creates the stream if it is missing, and checks that it stores the events it acknowledges.
-func (s stream) ensure(ctx context.Context, conn *nats.Conn) error {
+// createIfMissingAndCheck creates the stream if it is missing, and checks that it stores the events it acknowledges.
+func (s stream) createIfMissingAndCheck(ctx context.Context, conn *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
 	defer cancel()
 	js, err := jetstream.New(conn)
@@ -36,15 +36,15 @@ func (s stream) ensure(ctx context.Context, conn *nats.Conn) error {
 		// stream and goes on writing to the folder.
 		making, done := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ConnectTimeout)
 		defer done()
-		found, err = js.CreateStream(making, s.cfg.streamConfig())
+		found, err = js.CreateStream(making, s.cfg.newStreamConfig())
 	}
 	if err != nil {
 		return fmt.Errorf("stream %q: %w", s.cfg.Stream, err)
 	}
-	return s.check(ctx, js, found.CachedInfo().Config)
+	return s.checkExistingConfig(ctx, js, found.CachedInfo().Config)
 }
 
-func (c Config) streamConfig() jetstream.StreamConfig {
+func (c Config) newStreamConfig() jetstream.StreamConfig {
 	unlimited := func(n int64) int64 {
 		if n == 0 {
 			return -1
@@ -54,7 +54,7 @@ func (c Config) streamConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        c.Stream,
 		Description: "Fleetloop cloud events",
-		Subjects:    c.streamSubjects(),
+		Subjects:    c.newStreamSubjects(),
 		Storage:     jetstream.FileStorage,
 		Retention:   jetstream.LimitsPolicy,
 		Discard:     jetstream.DiscardNew,
@@ -66,10 +66,10 @@ func (c Config) streamConfig() jetstream.StreamConfig {
 	}
 }
 
-// check refuses a stream whose acknowledgement does not mean that it stored the event. It
+// checkExistingConfig refuses a stream whose acknowledgement does not mean that it stored the event. It
 // warns about a stream that can lose the event later.
-func (s stream) check(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
-	sample := s.cfg.subjectOf("com.redhat.hyperfleet.cluster.reconcile")
+func (s stream) checkExistingConfig(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
+	sample := s.cfg.subjectFor("com.redhat.hyperfleet.cluster.reconcile")
 	owner, err := js.StreamNameBySubject(ctx, sample)
 	switch {
 	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):

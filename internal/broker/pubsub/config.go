@@ -105,17 +105,17 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Mode == "" {
 		c.Mode = cloudevent.Structured
 	}
-	return c, c.validateAll()
+	return c, c.validateSettings()
 }
 
-func (c Config) validateAll() error {
+func (c Config) validateSettings() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ProjectID == "" {
 		fail("project_id is required (BROKER_PROJECT_ID)")
 	}
 	name := c.Topic[strings.LastIndexByte(c.Topic, '/')+1:]
-	if full := strings.Contains(c.Topic, "/"); full && !regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`).MatchString(c.Topic) || !isID(name) {
+	if full := strings.Contains(c.Topic, "/"); full && !regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`).MatchString(c.Topic) || !isValidResourceID(name) {
 		fail("topic %q: a name must have 3 to 255 letters, digits and -._~+%% and begin with a letter, or be projects/<project>/topics/<name>", c.Topic)
 	}
 	for name, d := range map[string]time.Duration{
@@ -142,8 +142,8 @@ func (c Config) validateAll() error {
 	return nil
 }
 
-// isID reports whether the service allows s as a name of topics and subscriptions.
-func isID(s string) bool {
+// isValidResourceID reports whether the service allows s as a name of topics and subscriptions.
+func isValidResourceID(s string) bool {
 	return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._~+%-]{2,254}$`).MatchString(s) && !strings.HasPrefix(strings.ToLower(s), "goog")
 }
 
@@ -155,6 +155,6 @@ func (c Config) fullTopicName() string {
 	return "projects/" + c.ProjectID + "/topics/" + c.Topic
 }
 
-func (c Config) subscriptionName(id string) string {
-	return "projects/" + c.ProjectID + "/subscriptions/" + id
+func (c Config) fullSubscriptionName(shortName string) string {
+	return "projects/" + c.ProjectID + "/subscriptions/" + shortName
 }

@@ -31,10 +31,10 @@ const (
 // applies, and is otherwise logged and dropped. A message that is not an event is logged and
 // dropped, because a returned one would be redelivered without end.
 func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
-	if !isID(subscription) {
+	if !isValidResourceID(subscription) {
 		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% and begin with a letter", subscription)
 	}
-	policy := reconnects()
+	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
 		err := b.consumeUntilError(ctx, subscription, handle)
@@ -69,7 +69,7 @@ func (b *Broker) consumeUntilError(ctx context.Context, subscription string, han
 		Timeout:  b.cfg.StopTimeout,
 		Behavior: pubsub.ShutdownBehaviorNackImmediately,
 	}
-	if err := subscriber.Receive(ctx, c.handleMessage); err != nil {
+	if err := subscriber.Receive(ctx, c.handleAndAcknowledge); err != nil {
 		return fmt.Errorf("receive from %q: %w", subscription, err)
 	}
 	return nil
@@ -80,7 +80,7 @@ func (b *Broker) consumeUntilError(ctx context.Context, subscription string, han
 func (b *Broker) ensureSubscription(ctx context.Context, client *pubsub.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
 	defer cancel()
-	name, topic := b.cfg.subscriptionName(id), b.cfg.fullTopicName()
+	name, topic := b.cfg.fullSubscriptionName(id), b.cfg.fullTopicName()
 	if b.cfg.EmulatorHost != "" { // an emulator may be empty; an existing topic is fine
 		_, _ = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
 	}
@@ -114,8 +114,8 @@ type consumer struct {
 	slots  chan struct{}
 }
 
-// handleMessage handles one message and acknowledges or returns it.
-func (c *consumer) handleMessage(ctx context.Context, m *pubsub.Message) {
+// handleAndAcknowledge handles one message and acknowledges or returns it.
+func (c *consumer) handleAndAcknowledge(ctx context.Context, m *pubsub.Message) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -135,7 +135,7 @@ func (c *consumer) handleMessage(ctx context.Context, m *pubsub.Message) {
 		m.Ack()
 		return
 	}
-	if broker.IsDeadLetter(err) {
+	if broker.MustNotRedeliver(err) {
 		c.broker.log.ErrorContext(ctx, "event rejected", "event", e.ID, "dead_letter_policy", m.DeliveryAttempt != nil, "err", err)
 		if m.DeliveryAttempt == nil { // the subscription has no dead-letter policy
 			m.Ack()

@@ -18,15 +18,15 @@ const (
 
 // A publication is one event as a message.
 type publication struct {
-	*broker.Send
+	*broker.PendingSend
 	message *pubsubpb.PubsubMessage
 	size    int
 	body    *[]byte
 }
 
-// newPublication encodes e as a message, in a body of the pool. The event's attributes are the
+// encodePublication encodes e as a message, in a body of the pool. The event's attributes are the
 // message's attributes in both modes, so that subscriptions can filter by them.
-func (b *Broker) newPublication(e *cloudevent.Event) *publication {
+func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	attributes := make(map[string]string, mostAttributes)
 	size := overhead
@@ -42,10 +42,10 @@ func (b *Broker) newPublication(e *cloudevent.Event) *publication {
 		*body = e.AppendJSON((*body)[:0])
 	}
 	p := &publication{
-		Send:    broker.NewSend(),
-		message: &pubsubpb.PubsubMessage{Data: *body, Attributes: attributes},
-		size:    size + len(*body),
-		body:    body,
+		PendingSend: broker.NewPendingSend(),
+		message:     &pubsubpb.PubsubMessage{Data: *body, Attributes: attributes},
+		size:        size + len(*body),
+		body:        body,
 	}
 	if b.cfg.Ordering {
 		p.message.OrderingKey = e.Subject

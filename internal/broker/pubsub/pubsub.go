@@ -37,7 +37,7 @@ const (
 	lastReconnect  = 5 * time.Second
 )
 
-func reconnects() backoff.Policy {
+func reconnectBackoff() backoff.Policy {
 	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
 }
 
@@ -47,7 +47,7 @@ type Broker struct {
 	log *slog.Logger
 
 	status  broker.Status
-	window  broker.Window
+	window  broker.PublishWindow
 	session atomic.Pointer[session] // nil without a client
 	bodies  sync.Pool               // of *[]byte
 }
@@ -64,15 +64,15 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 // Run connects, monitors the topic, and stops when ctx ends: it waits up to StopTimeout for
 // publishes in progress, then cancels them. It is called once.
 func (b *Broker) Run(ctx context.Context) error {
-	defer b.status.Set(errors.New("not connected: stopped"))
-	policy := reconnects()
+	defer b.status.SetNotReadyReason(errors.New("not connected: stopped"))
+	policy := reconnectBackoff()
 	said := "" // repeated attempts that fail for the same reason are logged once
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		s := newSession(b)
 		client, err := b.newClient(ctx, option.WithGRPCDialOption(grpc.WithStatsHandler(s)))
 		if err != nil {
 			err = fmt.Errorf("not connected: %w", err)
-			b.status.Set(err)
+			b.status.SetNotReadyReason(err)
 			if said != err.Error() {
 				said = err.Error()
 				b.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
@@ -81,13 +81,13 @@ func (b *Broker) Run(ctx context.Context) error {
 			continue
 		}
 		attempt, said = 0, ""
-		s.runSession(ctx, client)
+		s.serveUntilLost(ctx, client)
 		if err := client.Close(); err != nil {
 			b.log.DebugContext(ctx, "close client failed", "err", err)
 		}
 	}
 	// No publish is in progress without a session; this refuses new ones.
-	return b.window.Drain(context.WithoutCancel(ctx))
+	return b.window.CloseAndWaitEmpty(context.WithoutCancel(ctx))
 }
 
 // newClient returns a client, which connects at its first use.
@@ -129,7 +129,7 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 }
 
 // Ready returns why events cannot be published at present, or nil.
-func (b *Broker) Ready() error { return b.status.Err() }
+func (b *Broker) Ready() error { return b.status.NotReadyReason() }
 
 // InFlight returns the number of publishes that wait for their confirm.
 func (b *Broker) InFlight() int { return b.window.Len() }
@@ -137,7 +137,7 @@ func (b *Broker) InFlight() int { return b.window.Len() }
 // Publish sends e and waits until the service has stored it. Many goroutines may call it; their
 // number limits the unconfirmed events.
 func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
-	err := b.checkEvent(e)
+	err := b.validateEvent(e)
 	if err == nil {
 		err = b.publishOnce(ctx, e)
 	}
@@ -147,8 +147,8 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
-// checkEvent refuses an event that no attempt can publish.
-func (b *Broker) checkEvent(e *cloudevent.Event) error {
+// validateEvent refuses an event that no attempt can publish.
+func (b *Broker) validateEvent(e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)
 	}
@@ -161,18 +161,18 @@ func (b *Broker) checkEvent(e *cloudevent.Event) error {
 }
 
 func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
-	if !b.window.Enter() {
+	if !b.window.BeginPublish() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)
 	}
-	defer b.window.Leave()
+	defer b.window.EndPublish()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	s := b.session.Load()
-	if err := b.status.Err(); err != nil || s == nil {
-		return broker.NotReady(err)
+	if err := b.status.NotReadyReason(); err != nil || s == nil {
+		return broker.NewNotReadyError(err)
 	}
-	p := b.newPublication(e)
+	p := b.encodePublication(e)
 	if p.size > mostBytes {
 		return backoff.Permanent(fmt.Errorf("event has %d bytes, more than the Pub/Sub request limit", p.size))
 	}
@@ -183,5 +183,5 @@ func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	case <-ctx.Done():
 		return fmt.Errorf("not sent: %w", context.Cause(ctx))
 	}
-	return p.Wait(ctx, s.ended)
+	return p.AwaitOutcomeOrAbandon(ctx, s.ended)
 }

@@ -32,14 +32,14 @@ func TestMain(m *testing.M) {
 // A fake is Google's fake server, behind a proxy.
 type fake struct {
 	server *pstest.Server
-	proxy  *brokertest.Proxy
+	proxy  *brokertest.FaultProxy
 }
 
 func newFake(t *testing.T, reactors ...pstest.ServerReactorOption) *fake {
 	t.Helper()
 	server := pstest.NewServer(reactors...)
 	t.Cleanup(func() { _ = server.Close() })
-	proxy, err := brokertest.StartProxy(server.Addr)
+	proxy, err := brokertest.StartFaultProxy(server.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (f *fake) stored() []cloudevent.Event {
 
 func newBroker(t *testing.T, cfg pubsub.Config) *pubsub.Broker {
 	t.Helper()
-	b, err := pubsub.New(cfg, brokertest.Log(t))
+	b, err := pubsub.New(cfg, brokertest.NewTestLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +78,12 @@ func newBroker(t *testing.T, cfg pubsub.Config) *pubsub.Broker {
 }
 
 // newSubscribed returns a running broker with a subscription.
-func newSubscribed(t *testing.T, cfg pubsub.Config) (*pubsub.Broker, *brokertest.Collector) {
+func newSubscribed(t *testing.T, cfg pubsub.Config) (*pubsub.Broker, *brokertest.EventCollector) {
 	t.Helper()
 	b := newBroker(t, cfg)
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	c := brokertest.StartCollector(t, b)
-	brokertest.AwaitSubscribed(t, b, c)
+	brokertest.PublishUntilReceived(t, b, c)
 	return b, c
 }
 
@@ -136,7 +136,7 @@ func TestSuite(t *testing.T) {
 				f := newFake(t, limit(n))
 				b := newBroker(t, f.config())
 				stop := brokertest.StartConsumer(t, b, "collector", func(context.Context, cloudevent.Event) error { return errors.New("not yet") })
-				brokertest.Start(t, b)
+				brokertest.StartBroker(t, b)
 				brokertest.WantReady(t, b) // there is a subscription now
 				stop()
 				next := newBroker(t, f.config())
@@ -146,12 +146,12 @@ func TestSuite(t *testing.T) {
 			Stored: f.stored,
 			Kill: func(t *testing.T) {
 				t.Helper()
-				f.proxy.Refuse(true)
-				f.proxy.Cut()
+				f.proxy.SetRefuseConnections(true)
+				f.proxy.ResetConnections()
 			},
 			Restart: func(t *testing.T) {
 				t.Helper()
-				f.proxy.Refuse(false)
+				f.proxy.SetRefuseConnections(false)
 			},
 		}
 	})
@@ -165,8 +165,8 @@ func TestMessage(t *testing.T) {
 			cfg.Mode, cfg.Ordering = mode, true
 			b, _ := newSubscribed(t, cfg)
 			f.server.ClearMessages()
-			e := brokertest.Event(1)
-			if err := brokertest.Publish(t, b, e); err != nil {
+			e := brokertest.NewEvent(1)
+			if err := brokertest.PublishWithTimeout(t, b, e); err != nil {
 				t.Fatal(err)
 			}
 			m := f.server.Messages()[0]
@@ -203,11 +203,13 @@ func TestBatches(t *testing.T) {
 	cfg.BatchDelay = 20 * time.Millisecond
 	b, c := newSubscribed(t, cfg)
 	before := requests
-	l := brokertest.NewLedger()
+	l := brokertest.NewPublishLedger()
 	const events = 300
 	var work sync.WaitGroup
 	for n := range events {
-		work.Go(func() { l.Record(brokertest.Event(n+1).ID, brokertest.Publish(t, b, brokertest.Event(n+1))) })
+		work.Go(func() {
+			l.RecordOutcome(brokertest.NewEvent(n+1).ID, brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(n+1)))
+		})
 	}
 	work.Wait()
 	mu.Lock()
@@ -224,7 +226,7 @@ func TestBadEventDoesNotSpoilItsBatch(t *testing.T) {
 	f := newFake(t, pstest.ServerReactorOption{FuncName: "Publish", Reactor: reactor(func(request any) (bool, any, error) {
 		if publish, ok := request.(*pubsubpb.PublishRequest); ok {
 			for _, m := range publish.GetMessages() {
-				if m.GetAttributes()["ce-id"] == brokertest.Event(7).ID {
+				if m.GetAttributes()["ce-id"] == brokertest.NewEvent(7).ID {
 					return true, &pubsubpb.PublishResponse{}, status.Error(codes.InvalidArgument, "seven is unlucky")
 				}
 			}
@@ -234,12 +236,12 @@ func TestBadEventDoesNotSpoilItsBatch(t *testing.T) {
 	cfg := f.config()
 	cfg.BatchDelay = 50 * time.Millisecond
 	b, c := newSubscribed(t, cfg)
-	l := brokertest.NewLedger()
+	l := brokertest.NewPublishLedger()
 	var work sync.WaitGroup
 	for n := range 50 {
 		work.Go(func() {
-			err := brokertest.Publish(t, b, brokertest.Event(n))
-			l.Record(brokertest.Event(n).ID, err)
+			err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(n))
+			l.RecordOutcome(brokertest.NewEvent(n).ID, err)
 			if bad := n == 7; bad != errors.Is(err, broker.ErrRefused) || !bad && err != nil {
 				t.Errorf("Publish(%d) = %v, want an error for 7 alone", n, err)
 			}
@@ -252,12 +254,12 @@ func TestBadEventDoesNotSpoilItsBatch(t *testing.T) {
 func TestTopicWithoutSubscription(t *testing.T) {
 	f := newFake(t)
 	b := newBroker(t, f.config())
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	wantReason(t, b, "has no subscription")
-	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrNotReady) {
+	if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); !errors.Is(err, broker.ErrNotReady) {
 		t.Errorf("Publish() = %v, want ErrNotReady: the event would be lost", err)
 	}
-	brokertest.AwaitSubscribed(t, b, brokertest.StartCollector(t, b))
+	brokertest.PublishUntilReceived(t, b, brokertest.StartCollector(t, b))
 }
 
 // TestLooks simulates the service's answers to checks of a topic.
@@ -280,7 +282,7 @@ func TestLooks(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := newBroker(t, f.config())
-			brokertest.Start(t, b)
+			brokertest.StartBroker(t, b)
 			if tc.want != "" {
 				wantReason(t, b, tc.want)
 				return
@@ -293,7 +295,7 @@ func TestLooks(t *testing.T) {
 func TestTopicThatDoesNotExist(t *testing.T) {
 	f := newFake(t, pstest.WithErrorInjection("CreateTopic", codes.PermissionDenied, "injected"))
 	b := newBroker(t, f.config())
-	brokertest.Start(t, b)
+	brokertest.StartBroker(t, b)
 	wantReason(t, b, "projects/hyperfleet-test/topics/hyperfleet-events", "does not exist")
 }
 
@@ -304,22 +306,22 @@ func TestTopicGoesAwayAndComesBack(t *testing.T) {
 	if _, err := f.server.GServer.DeleteTopic(t.Context(), &pubsubpb.DeleteTopicRequest{Topic: topic}); err != nil {
 		t.Fatal(err)
 	}
-	if err := brokertest.Publish(t, b, brokertest.Event(1)); !errors.Is(err, broker.ErrRefused) {
+	if err := brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1)); !errors.Is(err, broker.ErrRefused) {
 		t.Errorf("Publish() = %v, want ErrRefused", err)
 	}
 	brokertest.Eventually(t, "the emulator's topic to be made again", func() error {
-		return brokertest.Publish(t, b, brokertest.Event(1))
+		return brokertest.PublishWithTimeout(t, b, brokertest.NewEvent(1))
 	})
 }
 
 func TestEventThatPubSubCannotTake(t *testing.T) {
 	b, _ := newSubscribed(t, newFake(t).config())
-	long := brokertest.Event(1)
+	long := brokertest.NewEvent(1)
 	long.Subject = strings.Repeat("s", 1025)
-	large := brokertest.Event(2)
+	large := brokertest.NewEvent(2)
 	large.Data = []byte(`"` + strings.Repeat("x", 10<<20) + `"`)
 	for name, e := range map[string]*cloudevent.Event{"attribute": long, "data": large} {
-		if err := brokertest.Publish(t, b, e); !backoff.IsPermanent(err) {
+		if err := brokertest.PublishWithTimeout(t, b, e); !backoff.IsPermanent(err) {
 			t.Errorf("Publish(too long %s) = %v, want a permanent error", name, err)
 		}
 	}
@@ -335,7 +337,7 @@ func TestMessageThatIsNoEvent(t *testing.T) {
 		}
 		return nil
 	})
-	brokertest.WantReceivedAsReported(t, b, brokertest.NewLedger(), c)
+	brokertest.WantReceivedAsReported(t, b, brokertest.NewPublishLedger(), c)
 }
 
 func TestConfig(t *testing.T) {
@@ -356,7 +358,7 @@ func TestConfig(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := pubsub.New(tc.cfg, brokertest.Log(t))
+			_, err := pubsub.New(tc.cfg, brokertest.NewTestLogger(t))
 			if tc.want == "" {
 				if err != nil {
 					t.Errorf("%s: New() = %v, want nil", tc.reason, err)

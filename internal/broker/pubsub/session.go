@@ -54,26 +54,26 @@ func newSession(b *Broker) *session {
 	}
 }
 
-// runSession runs until ctx ends or the connection must be given up. It then waits for the requests
+// serveUntilLost runs until ctx ends or the connection must be given up. It then waits for the requests
 // in progress or cancels them.
-func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
+func (s *session) serveUntilLost(ctx context.Context, client *pubsub.Client) {
 	s.client = client
 	b := s.broker
 	requests, breakOff := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer breakOff(nil)
 	stop := make(chan struct{})
-	s.work.Go(func() { s.sendBatches(requests, stop) })
+	s.work.Go(func() { s.sendQueuedInBatches(requests, stop) })
 	b.session.Store(s)
-	lost := s.watchTopic(ctx)
+	lost := s.checkTopicUntilLost(ctx)
 	if lost == nil { // ctx has ended
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 		defer cancel()
-		if err := b.window.Drain(drain); err != nil {
+		if err := b.window.CloseAndWaitEmpty(drain); err != nil {
 			b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
 		}
 		lost = errors.New("not connected: stopped")
 	}
-	b.status.Set(lost)
+	b.status.SetNotReadyReason(lost)
 	b.session.Store(nil)
 	close(stop)
 	breakOff(errors.New("stopped"))
@@ -81,11 +81,11 @@ func (s *session) runSession(ctx context.Context, client *pubsub.Client) {
 	close(s.ended)
 }
 
-// watchTopic keeps the status up to date. It returns nil when ctx ends, or the reason why the
+// checkTopicUntilLost keeps the status up to date. It returns nil when ctx ends, or the reason why the
 // connection must be given up.
-func (s *session) watchTopic(ctx context.Context) (lost error) {
+func (s *session) checkTopicUntilLost(ctx context.Context) (reason error) {
 	b := s.broker
-	policy := reconnects()
+	policy := reconnectBackoff()
 	said := ""
 	silent := 0
 	for attempt := 0; ; attempt++ {
@@ -93,7 +93,7 @@ func (s *session) watchTopic(ctx context.Context) (lost error) {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
-		b.status.Set(err)
+		b.status.SetNotReadyReason(err)
 		wait := policy.Delay(attempt)
 		switch {
 		case err == nil:
@@ -151,8 +151,8 @@ func (s *session) checkTopic(ctx context.Context) error {
 	return nil
 }
 
-// sendBatches builds batches from the queue and sends them.
-func (s *session) sendBatches(ctx context.Context, stop <-chan struct{}) {
+// sendQueuedInBatches builds batches from the queue and sends them.
+func (s *session) sendQueuedInBatches(ctx context.Context, stop <-chan struct{}) {
 	for {
 		select {
 		case s.slots <- struct{}{}: // first, so that a batch grows while it waits
@@ -162,19 +162,19 @@ func (s *session) sendBatches(ctx context.Context, stop <-chan struct{}) {
 		var batch []*publication
 		select {
 		case p := <-s.queue:
-			batch = s.fillBatch(p)
+			batch = s.collectBatch(p)
 		case <-stop:
 			return
 		}
 		s.work.Go(func() {
 			defer func() { <-s.slots }()
-			s.sendBatch(ctx, batch)
+			s.sendBatchAndReport(ctx, batch)
 		})
 	}
 }
 
-// fillBatch returns the batch that begins with first.
-func (s *session) fillBatch(first *publication) []*publication {
+// collectBatch returns the batch that begins with first.
+func (s *session) collectBatch(first *publication) []*publication {
 	cfg := s.broker.cfg
 	batch, size := []*publication{first}, first.size
 	due := time.NewTimer(cfg.BatchDelay)
@@ -190,12 +190,12 @@ func (s *session) fillBatch(first *publication) []*publication {
 	return batch
 }
 
-// sendBatch publishes a batch in one request, and reports the outcome to each caller.
-func (s *session) sendBatch(ctx context.Context, batch []*publication) {
+// sendBatchAndReport publishes a batch in one request, and reports the outcome to each caller.
+func (s *session) sendBatchAndReport(ctx context.Context, batch []*publication) {
 	messages := make([]*pubsubpb.PubsubMessage, 0, len(batch))
 	begun := batch[:0]
 	for _, p := range batch {
-		if p.Begin() {
+		if p.BeginUnlessAbandoned() {
 			messages = append(messages, p.message)
 			begun = append(begun, p)
 		}
@@ -203,17 +203,17 @@ func (s *session) sendBatch(ctx context.Context, batch []*publication) {
 	if len(begun) == 0 {
 		return
 	}
-	err := s.sendRequest(ctx, messages)
+	err := s.publishMessages(ctx, messages)
 	if status.Code(err) == codes.InvalidArgument && len(begun) > 1 {
 		for _, p := range begun { // so that only the invalid event fails, and not the others
-			s.finishPublications(s.sendRequest(ctx, []*pubsubpb.PubsubMessage{p.message}), p)
+			s.reportOutcomes(s.publishMessages(ctx, []*pubsubpb.PubsubMessage{p.message}), p)
 		}
 		return
 	}
-	s.finishPublications(err, begun...)
+	s.reportOutcomes(err, begun...)
 }
 
-func (s *session) sendRequest(ctx context.Context, messages []*pubsubpb.PubsubMessage) error {
+func (s *session) publishMessages(ctx context.Context, messages []*pubsubpb.PubsubMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.PublishTimeout)
 	defer cancel()
 	got, err := s.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: s.topic, Messages: messages})
@@ -223,18 +223,18 @@ func (s *session) sendRequest(ctx context.Context, messages []*pubsubpb.PubsubMe
 	return err
 }
 
-// finishPublications reports the outcome of a request to the callers.
-func (s *session) finishPublications(err error, publications ...*publication) {
-	outcome := s.classifyOutcome(err)
+// reportOutcomes reports the outcome of a request to the callers.
+func (s *session) reportOutcomes(err error, publications ...*publication) {
+	outcome := s.toPublishOutcome(err)
 	for _, p := range publications {
 		if !errors.Is(outcome, broker.ErrUnknownOutcome) {
 			s.broker.bodies.Put(p.body) // otherwise the transport may still read it
 		}
-		p.Finish(outcome)
+		p.ReportOutcome(outcome)
 	}
 }
 
-func (s *session) classifyOutcome(err error) error {
+func (s *session) toPublishOutcome(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		return nil

@@ -135,10 +135,10 @@ const (
 // NewCachePart returns the part that keeps the cache of the host cluster up to date. An unreachable cluster is
 // a warning: the console works without it.
 func (h *Host) NewCachePart() lifecycle.Part {
-	part := h.reader.Part("host cluster "+h.cfg.Name,
-		kube.Handler{Kind: &executionv1.KubernetesExecution{}, Do: h.feed.appendChange},
-		kube.Handler{Kind: &faultv1.NodeFault{}, Do: h.feed.appendChange},
-		kube.Handler{Kind: &sentinelv1.SentinelConfig{}, Do: h.feed.appendChange})
+	part := h.reader.NewPart("host cluster "+h.cfg.Name,
+		kube.ChangeHandler{Kind: &executionv1.KubernetesExecution{}, OnChange: h.feed.appendChange},
+		kube.ChangeHandler{Kind: &faultv1.NodeFault{}, OnChange: h.feed.appendChange},
+		kube.ChangeHandler{Kind: &sentinelv1.SentinelConfig{}, OnChange: h.feed.appendChange})
 	ready := part.Ready
 	part.Ready = nil
 	part.Warning = func() string {

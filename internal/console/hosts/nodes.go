@@ -253,7 +253,7 @@ func (h *Host) changeNodeAndRespond(
 	if err != nil {
 		return err
 	}
-	node, changed, err := kube.ChangeNode(r.Context(), c, r.PathValue("name"), func(n *corev1.Node) (*corev1.Node, bool) { return change(n, body.Reason) })
+	node, changed, err := kube.UpdateNodeRetryingConflicts(r.Context(), c, r.PathValue("name"), func(n *corev1.Node) (*corev1.Node, bool) { return change(n, body.Reason) })
 	if err != nil {
 		return fmt.Errorf("change node: %w", err)
 	}

@@ -1,4 +1,9 @@
-// Package session keeps the sessions of the persons who are signed in to the console.
+// Package session signs people in with an OpenID Connect issuer, and keeps the sessions of those who
+// are signed in to the console.
+//
+// An Issuer uses the authorization code flow with PKCE, or the device code flow for a program without
+// a browser. An issuer that is not reachable does not keep the console from starting: it is discovered
+// at the first sign-in.
 //
 // The browser holds an opaque random id, and the store holds its hash. The tokens of a person are
 // stored encrypted with a key that the store does not have. A session ends at sign-out, after a time

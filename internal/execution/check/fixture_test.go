@@ -108,7 +108,7 @@ func newView(t *testing.T, cfg *rest.Config) *kube.Reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := v.Part("view")
+	part := v.NewPart("view")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- part.Run(ctx) }()

@@ -50,9 +50,9 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // addControllers registers the controllers and their watches with the manager.
 func (o *Operator) addControllers(deps Deps) error {
-	m, w := newMetrics(deps.Registerer), &kube.Waker{}
-	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.Written{}, deps.StatusWritten}
-	pending, err := NewOutbox(o.cfg.Outbox, OutboxDeps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Wake, Registerer: deps.Registerer})
+	m, w := newMetrics(deps.Registerer), &kube.Requeuer{}
+	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.WrittenVersions{}, deps.StatusWritten}
+	pending, err := NewOutbox(o.cfg.Outbox, OutboxDeps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Requeue, Registerer: deps.Registerer})
 	if err != nil {
 		return err
 	}
@@ -61,16 +61,16 @@ func (o *Operator) addControllers(deps Deps) error {
 	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
 		return err
 	}
-	deps.Gate.OnWake(w.Wake)
+	deps.Gate.OnWake(w.Requeue)
 	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
 	if err != nil {
 		return err
 	}
-	follows := &targetWatches{client: meta, wake: func(name types.NamespacedName) { w.WakeAfter(name, targetChangeDelay) }, log: deps.Log, watched: map[v1alpha1.Target]*targetWatch{}}
+	follows := &targetWatches{client: meta, wake: func(name types.NamespacedName) { w.RequeueAfter(name, targetChangeDelay) }, log: deps.Log, watched: map[v1alpha1.Target]*targetWatch{}}
 	if err := o.manager.Add(follows); err != nil {
 		return err
 	}
-	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunning(ctx, host, w.Wake) }}
+	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunning(ctx, host, w.Requeue) }}
 	r := newReconciler(&o.cfg, ports{
 		executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
 		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder, outbox: pending,
@@ -84,7 +84,7 @@ func (o *Operator) addControllers(deps Deps) error {
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
 		Owns(&batchv1.Job{}, builder.WithPredicates(jobStatusChanged())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionRequestOfPod), builder.WithPredicates(podStatusChanged())).
-		WatchesRawSource(w.Source()).
+		WatchesRawSource(w.QueueSource()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newRateLimiter()}).
 		Complete(r)
 	if err != nil {

@@ -101,7 +101,7 @@ func controllingJobUID(o client.Object) []string {
 type hostExecutions struct {
 	client    client.Client
 	namespace string
-	written   *kube.Written
+	written   *kube.WrittenVersions
 	observe   func(context.Context, *v1alpha1.KubernetesExecutionStatus, error) // each write of a status
 }
 
@@ -110,10 +110,10 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 	var ke v1alpha1.KubernetesExecution
 	err := h.client.Get(ctx, name, &ke)
 	if apierrors.IsNotFound(err) {
-		h.written.Forget(name)
+		h.written.ForgetObject(name)
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
-	if err == nil && h.written.HasNewerThan(&ke) {
+	if err == nil && h.written.WroteNewerThan(&ke) {
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("the cache does not have the last write yet"))
 	}
 	return &ke, err
@@ -152,7 +152,7 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 	}
 	stored.ManagedFields = nil
 	*ke = stored
-	h.written.Note(ke)
+	h.written.RecordWritten(ke)
 	return nil
 }
 
@@ -179,7 +179,7 @@ func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.Kubernete
 	}
 	stored.ManagedFields = nil
 	*ke = *stored
-	h.written.Note(ke)
+	h.written.RecordWritten(ke)
 	return nil
 }
 

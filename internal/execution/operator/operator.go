@@ -223,7 +223,7 @@ func (nopRecorder) Record(context.Context, execution.Change) {}
 
 // Part returns the operator as a part of a process.
 func (o *Operator) Part() lifecycle.Part {
-	return kube.Part("execution controller", o.manager, o.Ready)
+	return kube.NewManagerPart("execution controller", o.manager, o.Ready)
 }
 
 // Ready returns why executions do not progress. A replica that waits for leadership is ready.

@@ -146,7 +146,7 @@ func (w *fixture) config() *rest.Config {
 func (w *fixture) reconciler(c client.Client, k func(Config, Providers) actionKind) *reconciler {
 	return &reconciler{
 		kind: k(w.cfg, Providers{w.provider, w.provider}), cfg: w.cfg, client: c, live: w.client, turns: w.turns,
-		written: &kube.Written{}, metrics: w.metrics, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
+		written: &kube.WrittenVersions{}, metrics: w.metrics, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
 	}
 }
 

@@ -111,7 +111,7 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 	for _, k := range []actionKind{newRebootActionKind(cfg, p), newTerminateActionKind(cfg, p)} {
 		r := &reconciler{
 			kind: k, cfg: cfg, client: m.GetClient(), live: m.GetAPIReader(), turns: turns,
-			written: &kube.Written{}, metrics: metrics, log: cfg.Log, now: time.Now,
+			written: &kube.WrittenVersions{}, metrics: metrics, log: cfg.Log, now: time.Now,
 		}
 		if err := r.setupController(m); err != nil {
 			return fmt.Errorf("add janitor of %s: %w", k.name, err)

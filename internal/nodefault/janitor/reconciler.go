@@ -33,7 +33,7 @@ type reconciler struct {
 	client  client.Client
 	live    client.Reader
 	turns   *nodeActionQueue
-	written *kube.Written
+	written *kube.WrittenVersions
 	metrics *metrics
 	log     *slog.Logger
 	now     func() time.Time
@@ -68,13 +68,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	o := r.kind.newObject()
 	err := r.client.Get(ctx, req.NamespacedName, o)
 	if apierrors.IsNotFound(err) {
-		r.written.Forget(req.NamespacedName)
+		r.written.ForgetObject(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read %s %q: %w", r.kind.name, req.Name, err)
 	}
-	if r.written.HasNewerThan(o) { // the cache is older than the last write
+	if r.written.WroteNewerThan(o) { // the cache is older than the last write
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	for range mostSteps {
@@ -149,7 +149,7 @@ func (r *reconciler) writeStatusAndReportEnd(ctx context.Context, s *reconcileSt
 	if err := r.client.Status().Update(ctx, s.object); err != nil {
 		return fmt.Errorf("write status of %s %q: %w", r.kind.name, s.object.GetName(), err)
 	}
-	r.written.Note(s.object)
+	r.written.RecordWritten(s.object)
 	if s.status.CompletionTime == nil {
 		return nil
 	}

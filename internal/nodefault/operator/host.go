@@ -67,7 +67,7 @@ func stripUnusedNodeFields(o any) (any, error) {
 // cachedNodeClient accesses the Nodes of a host cluster.
 type cachedNodeClient struct {
 	client  client.Client
-	written *kube.Written
+	written *kube.WrittenVersions
 }
 
 // Get reads the cache.
@@ -81,14 +81,14 @@ func (h cachedNodeClient) Get(ctx context.Context, name string) (nodeOrNil *core
 }
 
 // readCachedUnlessStale reads an object from the cache, and reports whether it exists.
-func readCachedUnlessStale(ctx context.Context, from client.Reader, written *kube.Written, name string, o client.Object) (found bool, err error) {
+func readCachedUnlessStale(ctx context.Context, from client.Reader, written *kube.WrittenVersions, name string, o client.Object) (found bool, err error) {
 	key := types.NamespacedName{Name: name}
 	err = from.Get(ctx, key, o)
 	if apierrors.IsNotFound(err) {
-		written.Forget(key)
+		written.ForgetObject(key)
 		return false, nil
 	}
-	if err == nil && written.HasNewerThan(o) {
+	if err == nil && written.WroteNewerThan(o) {
 		err = errBehind
 	}
 	return err == nil, err
@@ -102,7 +102,7 @@ func (h cachedNodeClient) Write(ctx context.Context, before, after *corev1.Node)
 	if err := h.client.Patch(ctx, after, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
 		return fmt.Errorf("write Node %q: %w", after.Name, err)
 	}
-	h.written.Note(after)
+	h.written.RecordWritten(after)
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (h cachedNodeClient) Write(ctx context.Context, before, after *corev1.Node)
 type cachedFaultClient struct {
 	client  client.Client
 	live    client.Reader // reads from the host cluster
-	written *kube.Written
+	written *kube.WrittenVersions
 }
 
 // Get reads the cache.
@@ -135,7 +135,7 @@ func (h cachedFaultClient) Create(ctx context.Context, name string) (*v1alpha1.N
 	if err != nil {
 		return nil, fmt.Errorf("create NodeFault %q: %w", name, err)
 	}
-	h.written.Note(f)
+	h.written.RecordWritten(f)
 	return f, nil
 }
 
@@ -217,7 +217,7 @@ func (h cachedFaultClient) patchFault(ctx context.Context, f *v1alpha1.NodeFault
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
 	}
-	h.written.Note(f)
+	h.written.RecordWritten(f)
 	return nil
 }
 
@@ -257,7 +257,7 @@ func (h cachedFaultClient) WriteProgress(ctx context.Context, f *v1alpha1.NodeFa
 	if err := h.client.Status().Patch(ctx, to, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.FieldManager+"-outbox")); err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
 	}
-	h.written.Note(to)
+	h.written.RecordWritten(to)
 	return nil
 }
 

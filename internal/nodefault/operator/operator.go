@@ -117,11 +117,11 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
-	stored := cachedFaultClient{m.GetClient(), m.GetAPIReader(), &kube.Written{}}
-	waker := &kube.Waker{}
-	box := NewOutbox(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Wake(types.NamespacedName{Name: name}) })
+	stored := cachedFaultClient{m.GetClient(), m.GetAPIReader(), &kube.WrittenVersions{}}
+	waker := &kube.Requeuer{}
+	box := NewOutbox(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Requeue(types.NamespacedName{Name: name}) })
 	r := &reconciler{
-		cfg: cfg, nodes: cachedNodeClient{m.GetClient(), &kube.Written{}}, faults: stored,
+		cfg: cfg, nodes: cachedNodeClient{m.GetClient(), &kube.WrittenVersions{}}, faults: stored,
 		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.EnrollSinks, asked: cachedActionReader{m.GetClient()}.hasStartedAction, metrics: counted, log: deps.Log, now: time.Now,
 	}
 	err = ctrl.NewControllerManagedBy(m).
@@ -138,7 +138,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(recordsAddedOrResendRequested())).
-		WatchesRawSource(waker.Source()).
+		WatchesRawSource(waker.QueueSource()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: rateLimiter()}).
 		Complete(requeueSoonOnStaleCache(box))
 	if err != nil {

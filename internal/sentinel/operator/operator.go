@@ -74,7 +74,7 @@ type Deps struct {
 
 	// Leases returns the leases of a group of replicas, and a function that releases their
 	// resources.
-	Leases func(group string) (leases shard.Leases, done func(), err error)
+	Leases func(group string) (leases shard.LeaseStore, done func(), err error)
 
 	// Complete completes settings before they are used: it sets fields that a spec does not have.
 	// Nil changes nothing.

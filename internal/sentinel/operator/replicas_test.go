@@ -7,15 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
 // withLeases connects the replicas through the bed.
 func (h *host) withLeases(_ *operator.Config, d *operator.Deps) {
-	d.Leases = func(group string) (shard.Leases, func(), error) {
-		l, err := leases.New(h.account, h.namespace, group)
+	d.Leases = func(group string) (shard.LeaseStore, func(), error) {
+		l, err := shard.NewKubeLeases(h.account, h.namespace, group)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -87,7 +87,7 @@ func (w *secretWatch) startWatchingSecret(ctx context.Context, name string) (sto
 	ctx, end := context.WithCancel(ctx)
 	secrets := w.client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(w.namespace)
 	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	informer := toolscache.NewSharedIndexInformer(kube.RetryListWatch(&toolscache.ListWatch{
+	informer := toolscache.NewSharedIndexInformer(kube.NewRetryingListWatcher(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = byName
 			return secrets.List(ctx, o)

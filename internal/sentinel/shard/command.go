@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // An op is the operation of a command. At most one command of each op is in progress.
@@ -26,7 +24,7 @@ func (o op) String() string {
 // A command is an action that the member must take.
 type command struct {
 	op      op
-	record  leases.Record
+	record  Record
 	started time.Duration
 }
 
@@ -60,7 +58,7 @@ func (m *membership) takeDueCommands(now time.Duration) (commands []command, wak
 			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
 		case m.confirmed && now < m.holdingExpiry(): // otherwise this member may be the one that is cut off
 			lost := p.record
-			lost.State, lost.Includes = leases.Lost, nil
+			lost.State, lost.Includes = Lost, nil
 			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})
 		}
 	}
@@ -84,7 +82,7 @@ func (m *membership) planOwnRecordCommand(now time.Duration, plan func(time.Dura
 		if !counted {
 			due = now
 		}
-		plan(max(due, m.retryAt), command{op: opRemove, record: leases.Record{Name: m.name, Version: m.version, Object: m.object}})
+		plan(max(due, m.retryAt), command{op: opRemove, record: Record{Name: m.name, Version: m.version, Object: m.object}})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true

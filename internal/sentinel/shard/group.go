@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // Defaults of the zero fields of a GroupConfig.
@@ -48,27 +46,27 @@ type GroupConfig struct {
 	RenewEvery time.Duration
 }
 
-// Leases stores the records of one group. Several members write to them. Each write names the
+// LeaseStore stores the records of one group. Several members write to them. Each write names the
 // version that it replaces: of two writes for the same version one succeeds.
-type Leases interface {
+type LeaseStore interface {
 	// Watch calls handle with all records, and then with each change in the order of versions. The
 	// first records are in their state at the time of the call, or later. Watch returns when ctx
 	// ends or on an error. It waits for handle.
-	Watch(ctx context.Context, handle func(leases.Change)) error
+	Watch(ctx context.Context, handle func(LeaseChange)) error
 
 	// Put writes r if the stored record still has r.Version, or does not exist and the version is
-	// zero. It returns the record with its new version. The error is member.ErrConflict if the
-	// record has another version, and member.ErrGone or ErrConflict if it no longer exists. After
+	// zero. It returns the record with its new version. The error is ErrConflict if the
+	// record has another version, and ErrGone or ErrConflict if it no longer exists. After
 	// any other error the record may have been written, or may still be written.
-	Put(ctx context.Context, r leases.Record) (leases.Record, error)
+	Put(ctx context.Context, r Record) (Record, error)
 
 	// Delete deletes the record of r's name if it has r's version. Errors are those of Put.
-	Delete(ctx context.Context, r leases.Record) error
+	Delete(ctx context.Context, r Record) error
 }
 
 // Deps holds the dependencies of a group. Leases is required; all others may be nil.
 type Deps struct {
-	Leases     Leases
+	Leases     LeaseStore
 	Log        *slog.Logger
 	Registerer prometheus.Registerer // has the metrics while Run runs
 }

@@ -9,21 +9,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ sentinel.Shard = (*shard.Group)(nil)
 
 func TestGroupSharesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
+		store := newMemoryLeases()
 		replicas := newReplicas(t, store, 3)
 		wantShared(t, replicas...)
 		if diff := cmp.Diff([]string{"pod-0", "pod-1", "pod-2"}, replicas[1].Members()); diff != "" {
@@ -53,7 +48,7 @@ func TestGroupSharesOut(t *testing.T) {
 
 func TestGroupOverTwoIdentities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
+		store := newMemoryLeases()
 		wantShared(t, newReplica(t, store, "sentinel"), newReplica(t, store, "sentinel"))
 	})
 }
@@ -64,7 +59,7 @@ func TestGroupLosesOne(t *testing.T) {
 	for name, fault := range map[string]func(context.Context, string) error{"Refused": refuses, "Hangs": hangs} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := leasestest.NewMemory()
+				store := newMemoryLeases()
 				replicas := newReplicas(t, store, 3)
 				wantShared(t, replicas...)
 				time.Sleep(777 * time.Millisecond)
@@ -124,7 +119,7 @@ func gauge(t *testing.T, r *replica, name string) float64 {
 // goes on where it was.
 func TestGroupSurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
+		store := newMemoryLeases()
 		replicas := newReplicas(t, store, 3)
 		wantShared(t, replicas...)
 		for _, r := range replicas {
@@ -151,7 +146,7 @@ func TestGroupSurvivesAnOutage(t *testing.T) {
 			t.Error("what is owned has come back, and nothing changed")
 		}
 		for _, r := range store.Records() {
-			if r.Epoch != 1 || r.State != leases.Active {
+			if r.Epoch != 1 || r.State != shard.Active {
 				t.Errorf("%s is %s in epoch %d; nobody had to declare it lost", r.Name, r.State, r.Epoch)
 			}
 		}
@@ -162,7 +157,7 @@ func TestGroupSurvivesAnOutage(t *testing.T) {
 // member before the attempt has ended.
 func TestGroupWaitsForAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
+		store := newMemoryLeases()
 		first := newReplica(t, store, "pod-0")
 		wantShared(t, first)
 		var releases []func()
@@ -213,7 +208,7 @@ func TestGroupLeavesInTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := leasestest.NewMemory()
+				store := newMemoryLeases()
 				r := newReplica(t, store, "pod-0")
 				wantShared(t, r)
 				prepare(t, r)
@@ -235,7 +230,7 @@ func TestGroupLeavesInTime(t *testing.T) {
 // TestGroupRecordDeleted checks that the deletion of a record by a user does not cause two owners.
 func TestGroupRecordDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
+		store := newMemoryLeases()
 		replicas := newReplicas(t, store, 2)
 		wantShared(t, replicas...)
 		// It gets no notification, and cannot detect it for a while.
@@ -262,7 +257,7 @@ func TestGroupRecordDeleted(t *testing.T) {
 // TestGroupDeafOne checks that a watch that is silent without ending is restarted.
 func TestGroupDeafOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
+		store := newMemoryLeases()
 		replicas := newReplicas(t, store, 2)
 		wantShared(t, replicas...)
 		replicas[0].link.interrupt(func(_ context.Context, request string) error {
@@ -281,15 +276,15 @@ func TestGroupDeafOne(t *testing.T) {
 
 func TestGroupCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasestest.NewMemory()
-		old, err := store.Put(t.Context(), leases.Record{Name: "fleet-old", Epoch: 1, State: leases.Active})
+		store := newMemoryLeases()
+		old, err := store.Put(t.Context(), shard.Record{Name: "fleet-old", Epoch: 1, State: shard.Active})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := newReplica(t, store, "pod-0")
 		time.Sleep(11 * time.Second)
 		wantShared(t, r)
-		if all := store.Records(); len(all) != 2 || all[0].Name != old.Name || all[0].State != leases.Lost {
+		if all := store.Records(); len(all) != 2 || all[0].Name != old.Name || all[0].State != shard.Lost {
 			t.Errorf("the records are %v, want the old one to be lost", all)
 		}
 		time.Sleep(11 * time.Minute)
@@ -302,7 +297,7 @@ func TestGroupCollects(t *testing.T) {
 
 func TestGroupMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		replicas := newReplicas(t, leasestest.NewMemory(), 2)
+		replicas := newReplicas(t, newMemoryLeases(), 2)
 		if got := gauge(t, replicas[0], "members"); got != 2 {
 			t.Errorf("shard_members = %v, want 2", got)
 		}
@@ -322,7 +317,7 @@ func TestGroupMetrics(t *testing.T) {
 
 func TestNewGroupRefuses(t *testing.T) {
 	t.Parallel()
-	store := leasestest.NewMemory()
+	store := newMemoryLeases()
 	for name, c := range map[string]struct {
 		cfg  shard.GroupConfig
 		deps shard.Deps

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // timing holds the durations of the protocol, all by the member's own clock.
@@ -60,7 +58,7 @@ type membership struct {
 	confirmed bool          // a write of this epoch succeeded
 	born      uint64        // version of the first successful write
 	renewed   time.Duration // when the last successful write began
-	written   leases.Record // content of the last successful write
+	written   Record        // content of the last successful write
 	attempted bool          // a write was attempted, whatever its result
 	cause     error         // error of the last write
 
@@ -89,7 +87,7 @@ type membership struct {
 
 // A peer is the known state of another member.
 type peer struct {
-	record  leases.Record
+	record  Record
 	changed time.Duration // when its last change was observed
 	gone    bool
 	retryAt time.Duration // when its record may be written again
@@ -155,9 +153,9 @@ func (m *membership) holdingExpiry() time.Duration { return m.renewed + m.fence 
 func (m *membership) recordDrained() { m.settled, m.said = m.changes, m.guard }
 
 // buildDesiredRecord returns the desired content of the member's own record.
-func (m *membership) buildDesiredRecord() leases.Record {
-	r := leases.Record{
-		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: leases.Joining,
+func (m *membership) buildDesiredRecord() Record {
+	r := Record{
+		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: Joining,
 		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version, Object: m.object,
 	}
 	for name, epoch := range m.said {
@@ -167,11 +165,11 @@ func (m *membership) buildDesiredRecord() leases.Record {
 	}
 	switch {
 	case m.leaving && m.settled == m.changes:
-		r.State = leases.Left
+		r.State = Left
 	case m.leaving && m.confirmed:
 		r.State = m.written.State
 	case m.isCountedByAll():
-		r.State = leases.Active
+		r.State = Active
 	}
 	return r
 }

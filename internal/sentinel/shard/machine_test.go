@@ -3,8 +3,6 @@ package shard
 import (
 	"testing"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // newJoined returns a member whose share is what the others leave; they count it in. Its record is
@@ -16,10 +14,10 @@ func newJoined(t *testing.T, others ...string) *membership {
 	written := m.buildDesiredRecord()
 	written.Version = 10
 	m.processCommandResult(0, command{op: opWrite, record: m.buildDesiredRecord()}, written, nil)
-	all := leases.Change{All: true, Version: 10, Records: []leases.Record{written}}
+	all := LeaseChange{All: true, Version: 10, Records: []Record{written}}
 	for i, name := range others {
-		all.Records = append(all.Records, leases.Record{
-			Name: name, Epoch: 1, State: leases.Active, Includes: map[string]uint64{"self": 1}, Version: uint64(i + 1),
+		all.Records = append(all.Records, Record{
+			Name: name, Epoch: 1, State: Active, Includes: map[string]uint64{"self": 1}, Version: uint64(i + 1),
 		})
 	}
 	m.observeLeaseChange(0, all)
@@ -60,8 +58,8 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 		t.Fatal("the record is not renewed")
 	}
 	lost := c.record
-	lost.State, lost.Version = leases.Lost, 22
-	m.observeLeaseChange(14*time.Second, leases.Change{Version: 22, Records: []leases.Record{lost}})
+	lost.State, lost.Version = Lost, 22
+	m.observeLeaseChange(14*time.Second, LeaseChange{Version: 22, Records: []Record{lost}})
 	written := c.record
 	written.Version = 21
 	m.processCommandResult(14*time.Second, c, written, nil)
@@ -69,7 +67,7 @@ func TestAnswerOfAnEpochThatEnded(t *testing.T) {
 	if m.active || m.confirmed {
 		t.Error("an answer of the last epoch confirms the next one")
 	}
-	if c, ok := find(todo, opWrite); !ok || c.record.Epoch != 2 || c.record.Version != 22 || c.record.State != leases.Joining {
+	if c, ok := find(todo, opWrite); !ok || c.record.Epoch != 2 || c.record.Version != 22 || c.record.State != Joining {
 		t.Errorf("it writes %+v, want epoch 2 at version 22, joining", c.record)
 	}
 }
@@ -80,8 +78,8 @@ func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
 	lost := m.buildDesiredRecord()
-	lost.State, lost.Version = leases.Lost, 21
-	m.observeLeaseChange(9*time.Second, leases.Change{Version: 21, Records: []leases.Record{lost}})
+	lost.State, lost.Version = Lost, 21
+	m.observeLeaseChange(9*time.Second, LeaseChange{Version: 21, Records: []Record{lost}})
 	c, ok := find(turn(m, 9*time.Second), opWrite)
 	if !ok || c.record.Epoch != 2 {
 		t.Fatalf("it writes %+v, want the next epoch", c.record)
@@ -89,13 +87,13 @@ func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 	written := c.record
 	written.Version = 22
 	m.processCommandResult(9*time.Second, c, written, nil)
-	m.observeLeaseChange(9*time.Second, leases.Change{Version: 22, Records: []leases.Record{written}})
+	m.observeLeaseChange(9*time.Second, LeaseChange{Version: 22, Records: []Record{written}})
 	turn(m, 9*time.Second)
 	if m.active {
 		t.Error("it owns something again, and the other one has not counted it in again")
 	}
-	m.observeLeaseChange(9*time.Second, leases.Change{Version: 23, Records: []leases.Record{{
-		Name: "other", Epoch: 1, State: leases.Active, Includes: map[string]uint64{"self": 2}, Version: 23,
+	m.observeLeaseChange(9*time.Second, LeaseChange{Version: 23, Records: []Record{{
+		Name: "other", Epoch: 1, State: Active, Includes: map[string]uint64{"self": 2}, Version: 23,
 	}}})
 	turn(m, 9*time.Second)
 	if !m.active {
@@ -108,9 +106,9 @@ func TestWhatWasSaidOfAnotherEpoch(t *testing.T) {
 func TestStoreRestored(t *testing.T) {
 	t.Parallel()
 	m := newJoined(t, "other")
-	other := leases.Record{Name: "other", Epoch: 1, State: leases.Active, Version: 5}
-	self := leases.Record{Name: "self", Epoch: 1, State: leases.Joining, Version: 6}
-	m.observeLeaseChange(time.Second, leases.Change{All: true, Version: 7, Records: []leases.Record{other, self}})
+	other := Record{Name: "other", Epoch: 1, State: Active, Version: 5}
+	self := Record{Name: "self", Epoch: 1, State: Joining, Version: 6}
+	m.observeLeaseChange(time.Second, LeaseChange{All: true, Version: 7, Records: []Record{other, self}})
 	todo := turn(m, time.Second)
 	if m.active {
 		t.Error("it owns what the others do not know of")
@@ -127,7 +125,7 @@ func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 	m := newJoined(t, "other")
 	m.leaving = true
 	c, ok := find(turn(m, time.Second), opWrite)
-	if !ok || c.record.State != leases.Left {
+	if !ok || c.record.State != Left {
 		t.Fatalf("it writes %+v, want that it has left", c.record)
 	}
 	written := c.record
@@ -136,14 +134,14 @@ func TestLeaverWaitsUntilOthersKnow(t *testing.T) {
 	if _, ok := find(turn(m, time.Second), opRemove); ok {
 		t.Error("it deletes its record before the other one knows")
 	}
-	m.observeLeaseChange(time.Second, leases.Change{Version: 22, Records: []leases.Record{{
-		Name: "other", Epoch: 1, State: leases.Active, Version: 22,
+	m.observeLeaseChange(time.Second, LeaseChange{Version: 22, Records: []Record{{
+		Name: "other", Epoch: 1, State: Active, Version: 22,
 	}}})
 	c, ok = find(turn(m, time.Second), opRemove)
 	if !ok || c.record.Version != 21 {
 		t.Fatalf("it does not delete its record, which the other one does not count in any more")
 	}
-	m.processCommandResult(time.Second, c, leases.Record{}, nil)
+	m.processCommandResult(time.Second, c, Record{}, nil)
 	if !m.finished {
 		t.Error("it is not done")
 	}
@@ -158,10 +156,10 @@ func TestBuriesWhatItSaw(t *testing.T) {
 		t.Fatalf("it writes %+v before a lease has passed", c.record)
 	}
 	c, ok := find(turn(m, modelTiming.lease), opBury)
-	if !ok || c.record.Version != 1 || c.record.State != leases.Lost || c.record.Epoch != 1 {
+	if !ok || c.record.Version != 1 || c.record.State != Lost || c.record.Epoch != 1 {
 		t.Fatalf("it writes %+v, want epoch 1 to be lost, at version 1", c.record)
 	}
-	m.processCommandResult(modelTiming.lease, c, leases.Record{}, leases.ErrConflict)
+	m.processCommandResult(modelTiming.lease, c, Record{}, ErrConflict)
 	turn(m, modelTiming.lease)
 	if _, counted := m.guard["other"]; !counted {
 		t.Error("one that has written since is not counted in any more")

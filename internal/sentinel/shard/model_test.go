@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // A world has replicas, a store of records, and a network between them, all in simulated time. It
@@ -25,8 +23,8 @@ type world struct {
 	ordinal int
 	history []string
 
-	records map[string]leases.Record
-	log     []leases.Change
+	records map[string]Record
+	log     []LeaseChange
 	version uint64
 
 	replicas []*replica
@@ -75,7 +73,7 @@ var errModel = errors.New("no answer")
 
 func newWorld(t *rapid.T) *world {
 	seed := rapid.Uint64().Draw(t, "seed")
-	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), records: map[string]leases.Record{}}
+	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), records: map[string]Record{}}
 	for range 16 {
 		w.keys = append(w.keys, w.random.Uint64())
 	}
@@ -277,19 +275,19 @@ func (r *replica) delay() time.Duration {
 func (r *replica) request(c command) {
 	w := r.w
 	answered := false
-	answer := func(d time.Duration, written leases.Record, err error) {
+	answer := func(d time.Duration, written Record, err error) {
 		r.after(d, func() {
 			if answered {
 				return
 			}
 			answered = true
-			if c.op != opWrite || err != nil || c.record.State == leases.Left {
+			if c.op != opWrite || err != nil || c.record.State == Left {
 				w.note(r, "%s %s@%d: %d, %v", c.op, c.record.Name, c.record.Version, written.Version, err)
 			}
 			r.step(func(now time.Duration) { r.machine.processCommandResult(now, c, written, err) })
 		})
 	}
-	answer(modelTiming.fence/2, leases.Record{}, errModel)
+	answer(modelTiming.fence/2, Record{}, errModel)
 	if w.now < r.unreachable {
 		if w.random.IntN(2) == 0 { // as after a broken connection: it may have arrived, or still does
 			w.at(w.now+time.Duration(w.random.Int64N(int64(4*time.Second))), func() {
@@ -303,7 +301,7 @@ func (r *replica) request(c command) {
 	w.at(w.now+r.delay(), func() {
 		if w.now < w.outage {
 			if w.refuses {
-				answer(r.delay(), leases.Record{}, errModel)
+				answer(r.delay(), Record{}, errModel)
 			}
 			return
 		}
@@ -315,28 +313,28 @@ func (r *replica) request(c command) {
 }
 
 // apply runs a command in the store.
-func (w *world) apply(c command) (leases.Record, error) {
+func (w *world) apply(c command) (Record, error) {
 	old, ok := w.records[c.record.Name]
 	switch {
 	case !ok && c.record.Version > 0 && w.random.IntN(2) == 0:
-		return leases.Record{}, leases.ErrGone
+		return Record{}, ErrGone
 	case old.Version != c.record.Version:
-		return leases.Record{}, leases.ErrConflict
+		return Record{}, ErrConflict
 	}
 	w.version++
 	if c.op == opRemove {
 		delete(w.records, c.record.Name)
-		w.tell(leases.Change{Version: w.version, Gone: []string{c.record.Name}})
-		return leases.Record{}, nil
+		w.tell(LeaseChange{Version: w.version, Gone: []string{c.record.Name}})
+		return Record{}, nil
 	}
 	written := c.record
 	written.Version = w.version
 	w.records[written.Name] = written
-	w.tell(leases.Change{Version: w.version, Records: []leases.Record{written}})
+	w.tell(LeaseChange{Version: w.version, Records: []Record{written}})
 	return written, nil
 }
 
-func (w *world) tell(c leases.Change) {
+func (w *world) tell(c LeaseChange) {
 	w.log = append(w.log, c)
 	for _, r := range w.replicas {
 		r.deliver()
@@ -358,7 +356,7 @@ func (r *replica) connect() {
 			w.at(w.now+time.Second, try)
 			return
 		}
-		all := leases.Change{Version: w.version, All: true}
+		all := LeaseChange{Version: w.version, All: true}
 		for _, name := range slices.Sorted(maps.Keys(w.records)) {
 			all.Records = append(all.Records, w.records[name])
 		}
@@ -377,7 +375,7 @@ func (r *replica) deliver() {
 }
 
 // hear delivers a change to a replica, after all earlier ones.
-func (r *replica) hear(stream int, c leases.Change) {
+func (r *replica) hear(stream int, c LeaseChange) {
 	w := r.w
 	r.delivered = max(r.delivered, w.now+r.delay(), r.stalled)
 	r.schedule(r.delivered-w.now, waiting{watch: true, do: func() {

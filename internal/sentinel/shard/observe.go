@@ -4,12 +4,10 @@ import (
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // observeLeaseChange processes a change that the watch delivered at now.
-func (m *membership) observeLeaseChange(now time.Duration, c leases.Change) {
+func (m *membership) observeLeaseChange(now time.Duration, c LeaseChange) {
 	m.heard = now
 	if c.All && c.Version < m.horizon {
 		// The store has lost records that it delivered earlier: it was restored from a backup. It
@@ -34,9 +32,9 @@ func (m *membership) observeLeaseChange(now time.Duration, c leases.Change) {
 }
 
 // markUnlistedAsDeleted finds records that were deleted while the watch was down.
-func (m *membership) markUnlistedAsDeleted(now time.Duration, c leases.Change) {
+func (m *membership) markUnlistedAsDeleted(now time.Duration, c LeaseChange) {
 	there := func(name string) bool {
-		return slices.ContainsFunc(c.Records, func(r leases.Record) bool { return r.Name == name })
+		return slices.ContainsFunc(c.Records, func(r Record) bool { return r.Name == name })
 	}
 	for name := range m.peers {
 		if !there(name) {
@@ -50,7 +48,7 @@ func (m *membership) markUnlistedAsDeleted(now time.Duration, c leases.Change) {
 
 // observeOwnRecord updates the version of the member's own record, also after a write without a
 // response, and detects that another member declared this one lost.
-func (m *membership) observeOwnRecord(now time.Duration, r leases.Record) {
+func (m *membership) observeOwnRecord(now time.Duration, r Record) {
 	if r.Version <= m.version {
 		return
 	}
@@ -59,15 +57,15 @@ func (m *membership) observeOwnRecord(now time.Duration, r leases.Record) {
 		m.unsure, m.retryAt = false, now
 	}
 	switch {
-	case r.State == leases.Left:
+	case r.State == Left:
 		m.markLeft(now)
-	case r.State == leases.Lost && r.Epoch >= m.epoch:
+	case r.State == Lost && r.Epoch >= m.epoch:
 		m.epoch = r.Epoch
 		m.beginNextEpoch()
 	}
 }
 
-func (m *membership) observePeerRecord(now time.Duration, r leases.Record) {
+func (m *membership) observePeerRecord(now time.Duration, r Record) {
 	p := m.peers[r.Name]
 	if p != nil && r.Version <= p.record.Version {
 		return
@@ -102,7 +100,7 @@ func (m *membership) markLeft(now time.Duration) {
 }
 
 // processCommandResult processes the result of c at now: the written record, or an error.
-func (m *membership) processCommandResult(now time.Duration, c command, written leases.Record, err error) {
+func (m *membership) processCommandResult(now time.Duration, c command, written Record, err error) {
 	m.busy[c.op] = false
 	again := time.Duration(0)
 	if err != nil {
@@ -114,12 +112,12 @@ func (m *membership) processCommandResult(now time.Duration, c command, written 
 	} else if p := m.peers[name]; p != nil {
 		p.retryAt = again
 	}
-	gone := errors.Is(err, leases.ErrGone)
+	gone := errors.Is(err, ErrGone)
 	switch {
 	case c.op == opWrite:
 		m.processWriteResult(now, c, written, err)
 	case name == m.name:
-		m.finished = err == nil || gone || errors.Is(err, leases.ErrConflict)
+		m.finished = err == nil || gone || errors.Is(err, ErrConflict)
 	case gone, err == nil && c.op == opRemove:
 		m.observeDeletion(now, name, c.record.Version)
 	case err == nil:
@@ -127,13 +125,13 @@ func (m *membership) processCommandResult(now time.Duration, c command, written 
 	}
 }
 
-func (m *membership) processWriteResult(now time.Duration, c command, written leases.Record, err error) {
+func (m *membership) processWriteResult(now time.Duration, c command, written Record, err error) {
 	m.cause = err
 	switch {
-	case errors.Is(err, leases.ErrGone):
+	case errors.Is(err, ErrGone):
 		m.beginEpochAfterDeletion()
 		return
-	case errors.Is(err, leases.ErrConflict):
+	case errors.Is(err, ErrConflict):
 		m.unsure = m.version == c.record.Version
 		if !m.unsure {
 			m.retryAt = now
@@ -145,7 +143,7 @@ func (m *membership) processWriteResult(now time.Duration, c command, written le
 	if written.Version > m.version {
 		m.version, m.object = written.Version, written.Object
 	}
-	if c.record.State == leases.Left {
+	if c.record.State == Left {
 		m.markLeft(now)
 		return
 	}

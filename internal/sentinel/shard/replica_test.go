@@ -10,8 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -25,7 +23,7 @@ type replica struct {
 
 // A link is the connection of one replica to the store.
 type link struct {
-	store *leasestest.Memory
+	store *memoryLeases
 
 	mu    sync.Mutex
 	fault func(ctx context.Context, request string) error
@@ -47,25 +45,25 @@ func (l *link) check(ctx context.Context, request string) error {
 	return fault(ctx, request)
 }
 
-func (l *link) Put(ctx context.Context, r leases.Record) (leases.Record, error) {
+func (l *link) Put(ctx context.Context, r shard.Record) (shard.Record, error) {
 	if err := l.check(ctx, "put"); err != nil {
-		return leases.Record{}, err
+		return shard.Record{}, err
 	}
 	return l.store.Put(ctx, r)
 }
 
-func (l *link) Delete(ctx context.Context, r leases.Record) error {
+func (l *link) Delete(ctx context.Context, r shard.Record) error {
 	if err := l.check(ctx, "delete"); err != nil {
 		return err
 	}
 	return l.store.Delete(ctx, r)
 }
 
-func (l *link) Watch(ctx context.Context, handle func(leases.Change)) error {
+func (l *link) Watch(ctx context.Context, handle func(shard.LeaseChange)) error {
 	if err := l.check(ctx, "watch"); err != nil {
 		return err
 	}
-	return l.store.Watch(ctx, func(c leases.Change) {
+	return l.store.Watch(ctx, func(c shard.LeaseChange) {
 		if l.check(ctx, "tell") == nil {
 			handle(c)
 		}
@@ -82,7 +80,7 @@ func hangs(ctx context.Context, _ string) error {
 	return context.Cause(ctx)
 }
 
-func newReplica(t *testing.T, store *leasestest.Memory, identity string) *replica {
+func newReplica(t *testing.T, store *memoryLeases, identity string) *replica {
 	t.Helper()
 	r := &replica{link: &link{store: store}, metrics: prometheus.NewRegistry()}
 	g, err := shard.NewGroup(shard.GroupConfig{Name: "fleet", Identity: identity}, shard.Deps{Leases: r.link, Registerer: r.metrics})
@@ -103,7 +101,7 @@ func newReplica(t *testing.T, store *leasestest.Memory, identity string) *replic
 	return r
 }
 
-func newReplicas(t *testing.T, store *leasestest.Memory, n int) (list []*replica) {
+func newReplicas(t *testing.T, store *memoryLeases, n int) (list []*replica) {
 	t.Helper()
 	for i := range n {
 		list = append(list, newReplica(t, store, fmt.Sprint("pod-", i)))

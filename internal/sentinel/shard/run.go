@@ -7,14 +7,12 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // An outcome is the result of a command.
 type outcome struct {
 	command command
-	written leases.Record
+	written Record
 	err     error
 }
 
@@ -22,7 +20,7 @@ type outcome struct {
 type loop struct {
 	*Group
 	tasks    sync.WaitGroup
-	changes  chan leases.Change
+	changes  chan LeaseChange
 	outcomes chan outcome
 	rewatch  chan struct{}
 
@@ -38,7 +36,7 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 	defer g.metrics.unregisterAll(g.deps.Registerer)
 	l := &loop{
-		Group: g, changes: make(chan leases.Change), outcomes: make(chan outcome), rewatch: make(chan struct{}, 1),
+		Group: g, changes: make(chan LeaseChange), outcomes: make(chan outcome), rewatch: make(chan struct{}, 1),
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -128,7 +126,7 @@ func (l *loop) startCommand(ctx context.Context, c command) {
 // share, is a warning, once until the reason changes or a write succeeds.
 func (l *loop) logWriteFailure(ctx context.Context, o outcome) {
 	level := slog.LevelDebug
-	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, leases.ErrConflict) && reason != l.complaint {
+	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, ErrConflict) && reason != l.complaint {
 		l.complaint, level = reason, slog.LevelWarn
 	}
 	l.log.Log(ctx, level, "lease update failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
 )
 
 // Causes of contexts that this package cancels.
@@ -22,7 +21,7 @@ func (l *loop) watchLeasesWithRetry(ctx context.Context) {
 	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: l.cfg.RenewEvery}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		heard := false
-		err := l.watchUntilRestart(ctx, func(c leases.Change) {
+		err := l.watchUntilRestart(ctx, func(c LeaseChange) {
 			heard = true
 			l.watching.Store(nil)
 			select {
@@ -46,7 +45,7 @@ func (l *loop) watchLeasesWithRetry(ctx context.Context) {
 }
 
 // watchUntilRestart watches until the watch ends or must be restarted.
-func (l *loop) watchUntilRestart(ctx context.Context, handle func(leases.Change)) error {
+func (l *loop) watchUntilRestart(ctx context.Context, handle func(LeaseChange)) error {
 	wctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended := make(chan error, 1)

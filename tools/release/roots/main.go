@@ -21,15 +21,15 @@ import (
 const module = "golang.org/x/crypto/x509roots/fallback"
 
 func main() {
-	if err := write(os.Stdout); err != nil {
+	if err := writeRoots(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "roots:", err)
 		os.Exit(1)
 	}
 }
 
-// write writes a line "# module version", which the SBOM repeats, and the certificates.
-func write(w io.Writer) error {
-	version, err := version()
+// writeRoots writes a line "# module version", which the SBOM repeats, and the certificates.
+func writeRoots(w io.Writer) error {
+	version, err := findModuleVersion()
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func write(w io.Writer) error {
 	return out.Flush()
 }
 
-func version() (string, error) {
+func findModuleVersion() (version string, err error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "", errors.New("read build information: none found")

@@ -49,7 +49,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(ctx, 3)
+	ports, err := findFreePorts(ctx, 3)
 	if err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
@@ -92,8 +92,8 @@ func findProgramFolder(configured string) (folder string, err error) {
 	return filepath.Dir(path), nil
 }
 
-// freePorts returns ports that are free at present.
-func freePorts(ctx context.Context, n int) ([]int, error) {
+// findFreePorts returns ports that are free at present.
+func findFreePorts(ctx context.Context, n int) ([]int, error) {
 	var ports []int
 	for range n {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -179,7 +179,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start rabbitmq: %w", err)
 	}
-	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.checkProtocol)
+	err = backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: 200 * time.Millisecond, MaxElapsed: startBound}, s.checkAMQPHandshake)
 	if err != nil {
 		log, _ := os.ReadFile(out.Name()) // it only improves the error
 		return fmt.Errorf("start rabbitmq: no response on %s within %s: %w; output:\n%s", s.Addr(), startBound, err, lastBytes(log, 2000))
@@ -189,8 +189,8 @@ func (s *Server) Restart(ctx context.Context) error {
 
 func lastBytes(b []byte, n int) []byte { return bytes.TrimSpace(b[max(0, len(b)-n):]) }
 
-// checkProtocol checks that the server speaks AMQP.
-func (s *Server) checkProtocol(ctx context.Context) error {
+// checkAMQPHandshake checks that the server speaks AMQP.
+func (s *Server) checkAMQPHandshake(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return err
@@ -228,8 +228,8 @@ func (s *Server) Stop() {
 	_ = s.guard.Wait() // its exit code is irrelevant
 }
 
-// Ctl runs rabbitmqctl.
-func (s *Server) Ctl(ctx context.Context, args ...string) (output string, err error) {
+// RunRabbitMQCtl runs rabbitmqctl.
+func (s *Server) RunRabbitMQCtl(ctx context.Context, args ...string) (output string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "rabbitmqctl"), args...) //nolint:gosec // a test's arguments
 	cmd.Env, cmd.Dir = s.env, s.dir
 	out, err := cmd.CombinedOutput()

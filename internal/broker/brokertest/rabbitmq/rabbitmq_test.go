@@ -21,7 +21,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Stop()
-	if _, err := s.Ctl(t.Context(), "add_vhost", "kept"); err != nil {
+	if _, err := s.RunRabbitMQCtl(t.Context(), "add_vhost", "kept"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Kill(); err != nil {
@@ -30,7 +30,7 @@ func TestServer(t *testing.T) {
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.Ctl(t.Context(), "list_vhosts")
+	out, err := s.RunRabbitMQCtl(t.Context(), "list_vhosts")
 	if err != nil || !strings.Contains(out, "kept") {
 		t.Errorf("list_vhosts after a kill gives %q, %v, want what was there before", out, err)
 	}

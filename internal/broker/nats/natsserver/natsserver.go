@@ -67,7 +67,7 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fail(err)
 	}
-	lock, err := lockFolder(cfg.Dir)
+	lock, err := lockFolderExclusively(cfg.Dir)
 	if err != nil {
 		return fail(err)
 	}
@@ -96,7 +96,7 @@ func Start(cfg Config, log *slog.Logger) (*Server, error) {
 		if s.server.ReadyForConnections(startPoll) && s.server.JetStreamEnabled() {
 			return s, nil
 		}
-		if err := logs.lastReason(); err != nil || time.Now().After(end) {
+		if err := logs.lastLoggedError(); err != nil || time.Now().After(end) {
 			s.Stop()
 			return fail(cmp.Or(err, fmt.Errorf("server not ready within %s", startTimeout)))
 		}
@@ -126,9 +126,9 @@ func (s *Server) Stop() {
 	_ = s.lock.Close() // which releases the lock
 }
 
-// lockFolder locks the folder for this process; two servers in one folder would destroy its data.
+// lockFolderExclusively locks the folder for this process; two servers in one folder would destroy its data.
 // The lock is released with the end of the process, even after a crash.
-func lockFolder(dir string) (*os.File, error) {
+func lockFolderExclusively(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the folder is the operator's choice
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ type serverLog struct {
 	fatal error
 }
 
-func (l *serverLog) lastReason() error {
+func (l *serverLog) lastLoggedError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fatal

@@ -1,4 +1,4 @@
-package egress_test
+package changeevent
 
 import (
 	"context"
@@ -15,13 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
-
-	"github.com/fleetloop/fleetloop/changeevent/egress"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // refused returns addresses that only a host and its neighbors can reach, by reason.
 func refused() map[string]string {
@@ -53,12 +48,12 @@ func refused() map[string]string {
 
 func wantRefused(t *testing.T, err error, reason string) {
 	t.Helper()
-	refusal, ok := errors.AsType[*egress.DeniedError](err)
+	refusal, ok := errors.AsType[*addressDeniedError](err)
 	if !ok {
 		t.Fatalf("error is %v, want one that says that the address is refused", err)
 	}
-	if !strings.Contains(refusal.Reason, reason) {
-		t.Errorf("refused because %q, want the reason to have %q", refusal.Reason, reason)
+	if !strings.Contains(refusal.reason, reason) {
+		t.Errorf("refused because %q, want the reason to have %q", refusal.reason, reason)
 	}
 }
 
@@ -72,9 +67,9 @@ func TestRefusesBeforeItDials(t *testing.T) {
 	for address, reason := range refused() {
 		t.Run(address, func(t *testing.T) {
 			a := netip.MustParseAddr(address)
-			wantRefused(t, egress.Guard{}.Check(a), reason)
-			for _, asked := range askedFor(a) {
-				wantRefused(t, egress.Guard{}.Control(asked.network, asked.address, nil), reason)
+			wantRefused(t, addressGuard{}.check(a), reason)
+			for _, dialed := range dialedAddresses(a) {
+				wantRefused(t, addressGuard{}.control(dialed.network, dialed.address, nil), reason)
 			}
 
 			err := dial(t, "tcp", address)
@@ -86,20 +81,20 @@ func TestRefusesBeforeItDials(t *testing.T) {
 	}
 }
 
-type asked struct{ network, address string }
+type dialedAddress struct{ network, address string }
 
-// askedFor returns the calls of a dialer before it connects to an address: in its family,
+// dialedAddresses returns the arguments of a dialer's control calls before it connects to an address: in its family,
 // and for mapped addresses also in that of IPv4.
-func askedFor(a netip.Addr) []asked {
+func dialedAddresses(a netip.Addr) []dialedAddress {
 	family := "6"
 	if a.Is4() {
 		family = "4"
 	}
-	var all []asked
+	var all []dialedAddress
 	for _, network := range []string{"tcp", "udp"} {
-		all = append(all, asked{network, netip.AddrPortFrom(a, 80).String()}, asked{network + family, net.JoinHostPort(a.String(), "80")})
+		all = append(all, dialedAddress{network, netip.AddrPortFrom(a, 80).String()}, dialedAddress{network + family, net.JoinHostPort(a.String(), "80")})
 		if a.Is4In6() {
-			all = append(all, asked{network + "4", netip.AddrPortFrom(a.Unmap(), 80).String()})
+			all = append(all, dialedAddress{network + "4", netip.AddrPortFrom(a.Unmap(), 80).String()})
 		}
 	}
 	return all
@@ -108,7 +103,7 @@ func askedFor(a netip.Addr) []asked {
 // dial connects if allowed.
 func dial(t *testing.T, network, host string) error {
 	t.Helper()
-	dialer := net.Dialer{Control: egress.Guard{}.Control, Timeout: time.Minute}
+	dialer := net.Dialer{Control: addressGuard{}.control, Timeout: time.Minute}
 	c, err := dialer.DialContext(t.Context(), network, net.JoinHostPort(host, "80"))
 	if err == nil {
 		_ = c.Close() // the caller sees that it was allowed
@@ -119,7 +114,7 @@ func dial(t *testing.T, network, host string) error {
 // cannot reports whether no socket could be created, as on a host without IPv6 or without
 // the interface of a zone.
 func cannot(err error) bool {
-	var refusal *egress.DeniedError
+	var refusal *addressDeniedError
 	return err != nil && !errors.As(err, &refusal) &&
 		(strings.Contains(err.Error(), "address family not supported") || strings.Contains(err.Error(), "no suitable address"))
 }
@@ -131,8 +126,8 @@ func TestLetsThePublicThrough(t *testing.T) {
 		"198.17.255.255", "198.20.0.0", "223.255.255.255", "2606:4700:4700::1111", "2a00:1450:4001::64", "2001:4860:4860::8888",
 		"::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2600::5efe:8.8.8.8",
 	} {
-		if err := (egress.Guard{}).Check(netip.MustParseAddr(address)); err != nil {
-			t.Errorf("Check(%s) = %v, want nil", address, err)
+		if err := (addressGuard{}).check(netip.MustParseAddr(address)); err != nil {
+			t.Errorf("check(%s) = %v, want nil", address, err)
 		}
 	}
 }
@@ -151,15 +146,15 @@ func TestControlRefusesWhatItCannotRead(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := egress.Guard{}.Control(tc.network, tc.address, nil)
+			err := addressGuard{}.control(tc.network, tc.address, nil)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%s: Control(%s, %s) = %v, want an error with %q", tc.reason, tc.network, tc.address, err, tc.want)
+				t.Errorf("%s: control(%s, %s) = %v, want an error with %q", tc.reason, tc.network, tc.address, err, tc.want)
 			}
 		})
 	}
 }
 
-func TestAllow(t *testing.T) {
+func TestAddressGuardAllow(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		allow   []string
@@ -181,31 +176,31 @@ func TestAllow(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			allow, err := egress.ParseAllow(tc.allow)
+			allow, err := parseAllowedAddresses(tc.allow)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := (egress.Guard{Allow: allow}).Check(netip.MustParseAddr(tc.address)); (err == nil) != tc.want {
-				t.Errorf("%s: Check(%s) with %v = %v, want it to pass: %t", tc.reason, tc.address, tc.allow, err, tc.want)
+			if err := (addressGuard{allow: allow}).check(netip.MustParseAddr(tc.address)); (err == nil) != tc.want {
+				t.Errorf("%s: check(%s) with %v = %v, want it to pass: %t", tc.reason, tc.address, tc.allow, err, tc.want)
 			}
 		})
 	}
 }
 
-func TestParseAllow(t *testing.T) {
-	got, err := egress.ParseAllow([]string{" 10.20.0.0/16 ", "192.168.1.1", "fd00::/8", "::ffff:10.0.0.0/104"})
+func TestParseAllowedAddresses(t *testing.T) {
+	got, err := parseAllowedAddresses([]string{" 10.20.0.0/16 ", "192.168.1.1", "fd00::/8", "::ffff:10.0.0.0/104"})
 	want := []netip.Prefix{
 		netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("192.168.1.1/32"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("10.0.0.0/8"),
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); err != nil || diff != "" {
-		t.Errorf("ParseAllow = %v (-want +got):\n%s", err, diff)
+		t.Errorf("parseAllowedAddresses = %v (-want +got):\n%s", err, diff)
 	}
 	for text, want := range map[string]string{
 		"": "not an IP address or a CIDR", "example.com": "not an IP address or a CIDR", "10.0.0.0/33": "not a CIDR", "10.0.0.1/8": "use 10.0.0.0/8",
 		"fe80::1%eth0": "not an IP address or a CIDR", "::ffff:0:0/90": "larger", "010.0.0.1": "not an IP address or a CIDR",
 	} {
-		if _, err := egress.ParseAllow([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseAllow(%q) = %v, want an error with %q", text, err, want)
+		if _, err := parseAllowedAddresses([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("parseAllowedAddresses(%q) = %v, want an error with %q", text, err, want)
 		}
 	}
 }
@@ -224,9 +219,9 @@ func newInside(t *testing.T) (port string) {
 	return port
 }
 
-func newClient(t *testing.T, guard egress.Guard, resolver *net.Resolver) *http.Client {
+func newGuardedHTTPClient(t *testing.T, guard addressGuard, resolver *net.Resolver) *http.Client {
 	t.Helper()
-	dialer := net.Dialer{Control: guard.Control, Resolver: resolver}
+	dialer := net.Dialer{Control: guard.control, Resolver: resolver}
 	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -261,12 +256,12 @@ func TestOddHosts(t *testing.T) {
 		"[::ffff:127.0.0.1]": true, "[::ffff:7f00:1]": true, "[0:0:0:0:0:0:0:1]": true, "127.0.0.1.nip.example": true,
 	} {
 		t.Run(host, func(t *testing.T) {
-			wantRefused(t, egress.Guard{}.Control("tcp", host+":"+port, nil), "") // an address of this host, or not an address
+			wantRefused(t, addressGuard{}.control("tcp", host+":"+port, nil), "") // an address of this host, or not an address
 			for name, r := range map[string]*net.Resolver{"Scripted": resolver, "System": nil} {
 				if name == "System" && strings.Contains(host, "example") {
 					continue
 				}
-				body, err := get(t, newClient(t, egress.Guard{}, r), "http://"+host+":"+port+"/")
+				body, err := get(t, newGuardedHTTPClient(t, addressGuard{}, r), "http://"+host+":"+port+"/")
 				if err == nil {
 					t.Errorf("%s: answered %q", name, body)
 				}
@@ -313,7 +308,7 @@ func TestRebinding(t *testing.T) {
 		}
 		return netip.MustParseAddr("127.0.0.2")
 	})
-	client := newClient(t, egress.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}, resolver)
+	client := newGuardedHTTPClient(t, addressGuard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}, resolver)
 
 	body, err := get(t, client, "http://sink.example.com:"+port+"/")
 	if err != nil || body != "outside" {
@@ -388,7 +383,7 @@ func TestNoWritingHidesAnAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v4 := [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "v4"))
 		a := netip.AddrFrom4(v4)
-		err := egress.Guard{}.Check(a)
+		err := addressGuard{}.check(a)
 		if a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
 			if err == nil {
 				t.Fatalf("%s passes", a)
@@ -397,14 +392,14 @@ func TestNoWritingHidesAnAddress(t *testing.T) {
 		translated := netip.MustParseAddr("64:ff9b::").As16()
 		copy(translated[12:], v4[:])
 		for _, same := range []netip.Addr{netip.AddrFrom16(a.As16()), netip.AddrFrom16(translated)} {
-			if got := (egress.Guard{}).Check(same); (got == nil) != (err == nil) {
+			if got := (addressGuard{}).check(same); (got == nil) != (err == nil) {
 				t.Fatalf("%s: %v, and as %s: %v", a, err, same, got)
 			}
 		}
 		tunnel := [16]byte{0x20, 0x02, v4[0], v4[1], v4[2], v4[3]}
 		compatible := [16]byte{12: v4[0], 13: v4[1], 14: v4[2], 15: v4[3]}
 		for _, old := range [][16]byte{tunnel, compatible} {
-			if (egress.Guard{}).Check(netip.AddrFrom16(old)) == nil {
+			if (addressGuard{}).check(netip.AddrFrom16(old)) == nil {
 				t.Fatalf("%s passes", netip.AddrFrom16(old))
 			}
 		}
@@ -414,7 +409,7 @@ func TestNoWritingHidesAnAddress(t *testing.T) {
 func TestNothingInwardPasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "v6")))
-		if (egress.Guard{}).Check(a) == nil && (!a.IsGlobalUnicast() || a.IsPrivate()) {
+		if (addressGuard{}).check(a) == nil && (!a.IsGlobalUnicast() || a.IsPrivate()) {
 			t.Fatalf("%s passes", a)
 		}
 	})

@@ -11,9 +11,11 @@ import (
 // maxConflicts limits the retries after a concurrent change of a node.
 const maxConflicts = 10
 
-// ChangeNode changes a node and reports whether it did. change returns the changed node, and whether it
-// differs. After a concurrent change it is called again.
-func ChangeNode(ctx context.Context, c client.Client, name string, change func(*corev1.Node) (*corev1.Node, bool)) (node *corev1.Node, changed bool, err error) {
+// UpdateNodeRetryingConflicts changes a node and reports whether it did. change returns the changed node,
+// and whether it differs. After a concurrent change it is called again.
+func UpdateNodeRetryingConflicts(
+	ctx context.Context, c client.Client, name string, change func(*corev1.Node) (after *corev1.Node, differs bool),
+) (node *corev1.Node, changed bool, err error) {
 	for range maxConflicts {
 		var before corev1.Node
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &before); err != nil {

@@ -1,4 +1,4 @@
-package leasestest
+package shard_test
 
 import (
 	"context"
@@ -12,27 +12,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
 // patience limits every wait of the suite, on a busy machine as well.
 const patience = 60 * time.Second
 
-// Leases are a store of records, as its users need it.
-type Leases interface {
-	Watch(ctx context.Context, handle func(leases.Change)) error
-	Put(ctx context.Context, r leases.Record) (leases.Record, error)
-	Delete(ctx context.Context, r leases.Record) error
-}
-
-// Run runs the suite for a store. It calls open for each test, which returns a function
+// runLeaseStoreSuite runs the suite for a store. It calls open for each test, which returns a function
 // that creates clients of a new group without records. Each call of that function
 // returns another client of the same group.
-func Run(t *testing.T, open func(t *testing.T) func() Leases) {
+func runLeaseStoreSuite(t *testing.T, open func(t *testing.T) func() shard.LeaseStore) {
 	t.Helper()
 	tests := []struct {
 		name string
-		run  func(t *testing.T, client func() Leases)
+		run  func(t *testing.T, client func() shard.LeaseStore)
 	}{
 		{"KeepsAll", testStoresAllFields},
 		{"OneWriteForAVersion", testOldVersionConflicts},
@@ -48,15 +41,15 @@ func Run(t *testing.T, open func(t *testing.T) func() Leases) {
 	}
 }
 
-func newRecord(name string) leases.Record {
+func newRecord(name string) shard.Record {
 	since := time.Date(2026, 11, 20, 18, 52, 13, 123456000, time.UTC)
-	return leases.Record{
-		Name: name, Identity: "pod/" + name, Epoch: 3, State: leases.Active, Includes: map[string]uint64{"b": 1, "c": 20},
+	return shard.Record{
+		Name: name, Identity: "pod/" + name, Epoch: 3, State: shard.Active, Includes: map[string]uint64{"b": 1, "c": 20},
 		Duration: 10 * time.Second, Since: since, Renewed: since.Add(time.Minute),
 	}
 }
 
-func mustPut(t *testing.T, l Leases, r leases.Record) leases.Record {
+func mustPut(t *testing.T, l shard.LeaseStore, r shard.Record) shard.Record {
 	t.Helper()
 	written, err := l.Put(t.Context(), r)
 	if err != nil {
@@ -65,14 +58,14 @@ func mustPut(t *testing.T, l Leases, r leases.Record) leases.Record {
 	return written
 }
 
-func wantRecord(t *testing.T, got, want leases.Record) {
+func wantRecord(t *testing.T, got, want shard.Record) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Microsecond)); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
 }
 
-func testStoresAllFields(t *testing.T, client func() Leases) {
+func testStoresAllFields(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	l := client()
 	want := newRecord("a")
@@ -85,13 +78,13 @@ func testStoresAllFields(t *testing.T, client func() Leases) {
 	w := startWatch(t, client())
 	wantRecord(t, w.awaitRecord("a"), want)
 
-	want.Epoch, want.State, want.Includes = 4, leases.Joining, nil
+	want.Epoch, want.State, want.Includes = 4, shard.Joining, nil
 	want.Renewed = want.Renewed.Add(time.Second)
 	want = mustPut(t, l, want)
 	wantRecord(t, w.awaitVersion("a", want.Version), want)
 
 	lost := want
-	lost.State, lost.Identity = leases.Lost, ""
+	lost.State, lost.Identity = shard.Lost, ""
 	lost = mustPut(t, l, lost)
 	wantRecord(t, w.awaitVersion("a", lost.Version), lost)
 }
@@ -103,12 +96,12 @@ func wantErr(t *testing.T, what string, err, want error) {
 	}
 }
 
-func testOldVersionConflicts(t *testing.T, client func() Leases) {
+func testOldVersionConflicts(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	l, other := client(), client()
 	first := mustPut(t, l, newRecord("a"))
 	_, err := other.Put(t.Context(), newRecord("a"))
-	wantErr(t, "create what is there", err, leases.ErrConflict)
+	wantErr(t, "create what is there", err, shard.ErrConflict)
 	changed := first
 	changed.Identity = "another"
 	second := mustPut(t, other, changed)
@@ -116,14 +109,14 @@ func testOldVersionConflicts(t *testing.T, client func() Leases) {
 		t.Errorf("version %d comes after %d", second.Version, first.Version)
 	}
 	_, err = l.Put(t.Context(), first)
-	wantErr(t, "write at a version that has passed", err, leases.ErrConflict)
-	wantErr(t, "delete at a version that has passed", l.Delete(t.Context(), first), leases.ErrConflict)
+	wantErr(t, "write at a version that has passed", err, shard.ErrConflict)
+	wantErr(t, "delete at a version that has passed", l.Delete(t.Context(), first), shard.ErrConflict)
 	if b := mustPut(t, l, newRecord("b")); b.Version <= second.Version {
 		t.Errorf("version %d of another record comes after %d", b.Version, second.Version)
 	}
 }
 
-func testOneOfManyWritersWins(t *testing.T, client func() Leases) {
+func testOneOfManyWritersWins(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	first := mustPut(t, client(), newRecord("a"))
 	var wins []uint64
@@ -139,7 +132,7 @@ func testOneOfManyWritersWins(t *testing.T, client func() Leases) {
 			if err == nil {
 				wins = append(wins, written.Version)
 			} else {
-				wantErr(t, "write at the same version", err, leases.ErrConflict)
+				wantErr(t, "write at the same version", err, shard.ErrConflict)
 			}
 		})
 	}
@@ -149,7 +142,7 @@ func testOneOfManyWritersWins(t *testing.T, client func() Leases) {
 	}
 }
 
-func testDeletedRecordIsGone(t *testing.T, client func() Leases) {
+func testDeletedRecordIsGone(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	l := client()
 	w := startWatch(t, client())
@@ -161,26 +154,26 @@ func testDeletedRecordIsGone(t *testing.T, client func() Leases) {
 	if version := w.awaitGone("a"); version <= r.Version {
 		t.Errorf("it is gone at version %d, and was there at %d", version, r.Version)
 	}
-	wantErr(t, "delete what is gone", l.Delete(t.Context(), r), leases.ErrGone)
+	wantErr(t, "delete what is gone", l.Delete(t.Context(), r), shard.ErrGone)
 	changed := r
 	changed.Identity = "another"
-	if _, err := l.Put(t.Context(), changed); !errors.Is(err, leases.ErrGone) && !errors.Is(err, leases.ErrConflict) {
-		t.Errorf("write what is gone: %v, want %v, or %v", err, leases.ErrGone, leases.ErrConflict)
+	if _, err := l.Put(t.Context(), changed); !errors.Is(err, shard.ErrGone) && !errors.Is(err, shard.ErrConflict) {
+		t.Errorf("write what is gone: %v, want %v, or %v", err, shard.ErrGone, shard.ErrConflict)
 	}
 	again := mustPut(t, l, newRecord("a"))
 	if again.Version <= r.Version || again.Object == r.Object {
 		t.Errorf("made anew it is %s at %d, before that it was %s at %d", again.Object, again.Version, r.Object, r.Version)
 	}
 	changed.Version = again.Version
-	if _, err := l.Put(t.Context(), changed); !errors.Is(err, leases.ErrGone) && !errors.Is(err, leases.ErrConflict) {
-		t.Errorf("write to another record of that name: %v, want %v, or %v", err, leases.ErrGone, leases.ErrConflict)
+	if _, err := l.Put(t.Context(), changed); !errors.Is(err, shard.ErrGone) && !errors.Is(err, shard.ErrConflict) {
+		t.Errorf("write to another record of that name: %v, want %v, or %v", err, shard.ErrGone, shard.ErrConflict)
 	}
 }
 
-func testWatchBeginsWithAllRecords(t *testing.T, client func() Leases) {
+func testWatchBeginsWithAllRecords(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	l := client()
-	var last leases.Record
+	var last shard.Record
 	for i := range 5 {
 		last = mustPut(t, l, newRecord(fmt.Sprint("r-", i)))
 	}
@@ -190,7 +183,7 @@ func testWatchBeginsWithAllRecords(t *testing.T, client func() Leases) {
 	}
 }
 
-func testWatchReportsVersionsInOrder(t *testing.T, client func() Leases) {
+func testWatchReportsVersionsInOrder(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	w := startWatch(t, client())
 	var writers sync.WaitGroup
@@ -225,13 +218,13 @@ func testWatchReportsVersionsInOrder(t *testing.T, client func() Leases) {
 	}
 }
 
-func testWatchEndsWithContext(t *testing.T, client func() Leases) {
+func testWatchEndsWithContext(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	told := make(chan leases.Change, 10)
+	told := make(chan shard.LeaseChange, 10)
 	ended := make(chan error, 1)
 	l := client()
-	go func() { ended <- l.Watch(ctx, func(c leases.Change) { told <- c }) }()
+	go func() { ended <- l.Watch(ctx, func(c shard.LeaseChange) { told <- c }) }()
 	<-told
 	cancel(errors.New("that is enough"))
 	select {
@@ -244,16 +237,16 @@ func testWatchEndsWithContext(t *testing.T, client func() Leases) {
 	}
 }
 
-func testEndedContextIsNoConflict(t *testing.T, client func() Leases) {
+func testEndedContextIsNoConflict(t *testing.T, client func() shard.LeaseStore) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := client()
 	r := mustPut(t, l, newRecord("a"))
-	if _, err := l.Put(ctx, r); err == nil || errors.Is(err, leases.ErrConflict) || errors.Is(err, leases.ErrGone) {
+	if _, err := l.Put(ctx, r); err == nil || errors.Is(err, shard.ErrConflict) || errors.Is(err, shard.ErrGone) {
 		t.Errorf("Put after its time = %v, want another error", err)
 	}
-	if err := l.Delete(ctx, r); err == nil || errors.Is(err, leases.ErrConflict) || errors.Is(err, leases.ErrGone) {
+	if err := l.Delete(ctx, r); err == nil || errors.Is(err, shard.ErrConflict) || errors.Is(err, shard.ErrGone) {
 		t.Errorf("Delete after its time = %v, want another error", err)
 	}
 }
@@ -261,19 +254,19 @@ func testEndedContextIsNoConflict(t *testing.T, client func() Leases) {
 // A watching collects the changes of a watch.
 type watching struct {
 	t       *testing.T
-	changes chan leases.Change
+	changes chan shard.LeaseChange
 }
 
-func startWatch(t *testing.T, l Leases) *watching {
+func startWatch(t *testing.T, l shard.LeaseStore) *watching {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	w := &watching{t: t, changes: make(chan leases.Change, 1000)}
+	w := &watching{t: t, changes: make(chan shard.LeaseChange, 1000)}
 	begun := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		once := sync.OnceFunc(func() { close(begun) })
-		err := l.Watch(ctx, func(c leases.Change) {
+		err := l.Watch(ctx, func(c shard.LeaseChange) {
 			w.changes <- c
 			once()
 		})
@@ -293,7 +286,7 @@ func startWatch(t *testing.T, l Leases) *watching {
 	return w
 }
 
-func (w *watching) nextChange() leases.Change {
+func (w *watching) nextChange() shard.LeaseChange {
 	w.t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -302,18 +295,18 @@ func (w *watching) nextChange() leases.Change {
 		return c
 	case <-timer.C:
 		w.t.Fatal("the watch tells nothing more")
-		return leases.Change{}
+		return shard.LeaseChange{}
 	}
 }
 
 // awaitRecord waits for the first record with a name.
-func (w *watching) awaitRecord(name string) leases.Record {
+func (w *watching) awaitRecord(name string) shard.Record {
 	w.t.Helper()
 	return w.awaitVersion(name, 1)
 }
 
 // awaitVersion waits for a record at a version or a later one.
-func (w *watching) awaitVersion(name string, version uint64) leases.Record {
+func (w *watching) awaitVersion(name string, version uint64) shard.Record {
 	w.t.Helper()
 	for {
 		for _, r := range w.nextChange().Records {

@@ -1,8 +1,4 @@
-// Package manifests copies the folder deploy, with the version of a release in place of "dev".
-//
-// In the repository the chart and the kustomizations contain the version "dev" and images tagged
-// "dev". The copy is for images that were built from the same source, and contains their version.
-package manifests
+package deploy
 
 import (
 	"fmt"
@@ -15,10 +11,13 @@ import (
 	"github.com/fleetloop/fleetloop/internal/version"
 )
 
-// Write copies the manifests in src to dst, which it replaces, and sets the given version. It omits
-// Go files. It fails if dst is src, or one of them is within the other.
-func Write(src, dst, release string) error {
-	if err := checkApart(src, dst); err != nil {
+// WriteReleaseManifests copies this folder from src to dst, which it replaces, with the version of a release. It
+// omits Go files. It fails if dst is src, or one of them is within the other.
+//
+// In the repository the chart and the kustomizations contain the version "dev" and images tagged
+// "dev". The copy is for images that were built from the same source, and contains their version.
+func WriteReleaseManifests(src, dst, release string) error {
+	if err := checkNeitherContainsOther(src, dst); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(dst); err != nil {
@@ -51,8 +50,8 @@ func Write(src, dst, release string) error {
 	return nil
 }
 
-// checkApart rejects folders that contain each other.
-func checkApart(a, b string) error {
+// checkNeitherContainsOther rejects folders that contain each other.
+func checkNeitherContainsOther(a, b string) error {
 	var err error
 	if a, err = filepath.Abs(a); err != nil {
 		return err
@@ -73,12 +72,12 @@ func stampVersion(path string, text []byte, release string) []byte {
 		return text
 	}
 	if filepath.Base(path) == "Chart.yaml" {
-		text = replaceAll(text, `^((?:v|appV)ersion: ).*$`, `${1}"`+release+`"`)
+		text = replaceAllMatches(text, `^((?:v|appV)ersion: ).*$`, `${1}"`+release+`"`)
 	}
-	text = replaceAll(text, `^( *app\.kubernetes\.io/version: )`+version.Development+`$`, `${1}`+release)
-	return replaceAll(text, `(\bfleetloop/[a-z-]+:)`+version.Development+`$`, `${1}`+release)
+	text = replaceAllMatches(text, `^( *app\.kubernetes\.io/version: )`+version.Development+`$`, `${1}`+release)
+	return replaceAllMatches(text, `(\bfleetloop/[a-z-]+:)`+version.Development+`$`, `${1}`+release)
 }
 
-func replaceAll(text []byte, pattern, with string) []byte {
+func replaceAllMatches(text []byte, pattern, with string) []byte {
 	return regexp.MustCompile(`(?m)`+pattern).ReplaceAll(text, []byte(with))
 }

@@ -1,6 +1,4 @@
-// Package leasestest has an in-memory store of records, and the suite for it and the
-// real store.
-package leasestest
+package shard_test
 
 import (
 	"context"
@@ -9,12 +7,13 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// Memory stores the records of one group in memory. Create it with NewMemory.
-type Memory struct {
+// memoryLeases stores the records of one group in memory. Create it with newMemoryLeases.
+type memoryLeases struct {
 	// Before, unless nil, is called before each request with the request's context. If
 	// it returns an error, the request does nothing and returns that error. Set it
 	// before the first request.
@@ -22,25 +21,25 @@ type Memory struct {
 
 	mu      sync.Mutex
 	version uint64
-	records map[string]leases.Record
-	log     []leases.Change
+	records map[string]shard.Record
+	log     []shard.LeaseChange
 	grown   chan struct{} // closed when the log has grown
 }
 
-// NewMemory returns a store without records.
-func NewMemory() *Memory {
-	return &Memory{records: map[string]leases.Record{}, grown: make(chan struct{})}
+// newMemoryLeases returns a store without records.
+func newMemoryLeases() *memoryLeases {
+	return &memoryLeases{records: map[string]shard.Record{}, grown: make(chan struct{})}
 }
 
 // Put writes r if the stored version is that of r.
-func (s *Memory) Put(ctx context.Context, r leases.Record) (leases.Record, error) {
+func (s *memoryLeases) Put(ctx context.Context, r shard.Record) (shard.Record, error) {
 	if err := s.checkRequest(ctx, "put"); err != nil {
-		return leases.Record{}, err
+		return shard.Record{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkVersion(r, r.Version > 0); err != nil {
-		return leases.Record{}, err
+		return shard.Record{}, err
 	}
 	if old, ok := s.records[r.Name]; ok && reflect.DeepEqual(old, r) {
 		return copyRecord(r), nil // no new version, as in the API server
@@ -52,12 +51,12 @@ func (s *Memory) Put(ctx context.Context, r leases.Record) (leases.Record, error
 	r.Version = s.version
 	r.Includes = maps.Clone(r.Includes)
 	s.records[r.Name] = r
-	s.notifyWatchers(leases.Change{Version: s.version, Records: []leases.Record{r}})
+	s.notifyWatchers(shard.LeaseChange{Version: s.version, Records: []shard.Record{r}})
 	return copyRecord(r), nil
 }
 
 // Delete deletes the record with r's name.
-func (s *Memory) Delete(ctx context.Context, r leases.Record) error {
+func (s *memoryLeases) Delete(ctx context.Context, r shard.Record) error {
 	if err := s.checkRequest(ctx, "delete"); err != nil {
 		return err
 	}
@@ -68,12 +67,12 @@ func (s *Memory) Delete(ctx context.Context, r leases.Record) error {
 	}
 	s.version++
 	delete(s.records, r.Name)
-	s.notifyWatchers(leases.Change{Version: s.version, Gone: []string{r.Name}})
+	s.notifyWatchers(shard.LeaseChange{Version: s.version, Gone: []string{r.Name}})
 	return nil
 }
 
 // Remove deletes a record regardless of its version, as users do.
-func (s *Memory) Remove(ctx context.Context, name string) error {
+func (s *memoryLeases) Remove(ctx context.Context, name string) error {
 	s.mu.Lock()
 	r := s.records[name]
 	s.mu.Unlock()
@@ -81,14 +80,14 @@ func (s *Memory) Remove(ctx context.Context, name string) error {
 }
 
 // Records returns all records, by name.
-func (s *Memory) Records() []leases.Record {
+func (s *memoryLeases) Records() []shard.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.allRecords()
 }
 
-func (s *Memory) allRecords() []leases.Record {
-	var all []leases.Record
+func (s *memoryLeases) allRecords() []shard.Record {
+	var all []shard.Record
 	for _, name := range slices.Sorted(maps.Keys(s.records)) {
 		all = append(all, copyRecord(s.records[name]))
 	}
@@ -96,14 +95,14 @@ func (s *Memory) allRecords() []leases.Record {
 }
 
 // Watch reports all records, and then changes, until ctx ends.
-func (s *Memory) Watch(ctx context.Context, handle func(leases.Change)) error {
+func (s *memoryLeases) Watch(ctx context.Context, handle func(shard.LeaseChange)) error {
 	if err := s.checkRequest(ctx, "watch"); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	all, told, version := s.allRecords(), len(s.log), s.version
 	s.mu.Unlock()
-	handle(leases.Change{Version: version, All: true, Records: all})
+	handle(shard.LeaseChange{Version: version, All: true, Records: all})
 	for {
 		s.mu.Lock()
 		news, grown := s.log[told:], s.grown
@@ -126,7 +125,7 @@ func (s *Memory) Watch(ctx context.Context, handle func(leases.Change)) error {
 	}
 }
 
-func (s *Memory) checkRequest(ctx context.Context, request string) error {
+func (s *memoryLeases) checkRequest(ctx context.Context, request string) error {
 	if s.Before != nil {
 		if err := s.Before(ctx, request); err != nil {
 			return err
@@ -135,24 +134,31 @@ func (s *Memory) checkRequest(ctx context.Context, request string) error {
 	return context.Cause(ctx)
 }
 
-func (s *Memory) checkVersion(r leases.Record, mustExist bool) error {
+func (s *memoryLeases) checkVersion(r shard.Record, mustExist bool) error {
 	now, ok := s.records[r.Name]
 	switch {
 	case mustExist && !ok:
-		return fmt.Errorf("write lease %q: %w", r.Name, leases.ErrGone)
+		return fmt.Errorf("write lease %q: %w", r.Name, shard.ErrGone)
 	case now.Version != r.Version, mustExist && now.Object != r.Object:
-		return fmt.Errorf("write lease %q: %w", r.Name, leases.ErrConflict)
+		return fmt.Errorf("write lease %q: %w", r.Name, shard.ErrConflict)
 	}
 	return nil
 }
 
-func (s *Memory) notifyWatchers(c leases.Change) {
+func (s *memoryLeases) notifyWatchers(c shard.LeaseChange) {
 	s.log = append(s.log, c)
 	close(s.grown)
 	s.grown = make(chan struct{})
 }
 
-func copyRecord(r leases.Record) leases.Record {
+func copyRecord(r shard.Record) shard.Record {
 	r.Includes = maps.Clone(r.Includes)
 	return r
+}
+
+func TestMemory(t *testing.T) {
+	runLeaseStoreSuite(t, func(*testing.T) func() shard.LeaseStore {
+		store := newMemoryLeases()
+		return func() shard.LeaseStore { return store }
+	})
 }

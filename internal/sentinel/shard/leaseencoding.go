@@ -1,4 +1,4 @@
-package leases
+package shard
 
 import (
 	"crypto/sha256"
@@ -47,7 +47,7 @@ func labelValue(name string) string {
 }
 
 // encodeLease returns the Lease of a record.
-func (l *Leases) encodeLease(r Record) *coordinationv1.Lease {
+func (l *KubeLeases) encodeLease(r Record) *coordinationv1.Lease {
 	var includes []string
 	for _, name := range slices.Sorted(maps.Keys(r.Includes)) {
 		includes = append(includes, fmt.Sprint(name, "/", r.Includes[name]))

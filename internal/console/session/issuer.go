@@ -1,8 +1,4 @@
-// Package issuer signs people in to the console with an OpenID Connect issuer.
-//
-// It uses the authorization code flow with PKCE. An issuer that is not reachable does not keep the
-// console from starting: it is discovered at the first sign-in.
-package issuer
+package session
 
 import (
 	"context"
@@ -15,12 +11,11 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// Config selects the issuer.
-type Config struct {
+// IssuerConfig selects the issuer.
+type IssuerConfig struct {
 	URL          string          `key:"url" env:"CONSOLE_OIDC_ISSUER" flag:"oidc-issuer" validate:"omitempty,url" doc:"URL of the OpenID Connect issuer. Required for the sign-in oidc."`
 	ClientID     string          `key:"client_id" env:"CONSOLE_OIDC_CLIENT_ID" flag:"oidc-client-id" doc:"Client ID of the console at the issuer. Its redirect URL is the public URL and console/callback."`
 	ClientSecret settings.Secret `key:"client_secret" env:"CONSOLE_OIDC_CLIENT_SECRET" file:"client_secret_file" secret:"true" doc:"Client secret of the console. A public client has none."`
@@ -35,7 +30,7 @@ const requestTimeout = 10 * time.Second
 
 // An Issuer signs people in.
 type Issuer struct {
-	cfg    Config
+	cfg    IssuerConfig
 	client *http.Client
 
 	mu       sync.Mutex
@@ -44,8 +39,8 @@ type Issuer struct {
 
 var errIncomplete = errors.New("the sign-in oidc needs the URL of the issuer and a client ID (CONSOLE_OIDC_ISSUER, CONSOLE_OIDC_CLIENT_ID)")
 
-// New checks the configuration. It sends no request. A nil transport is the default one.
-func New(cfg Config, transport http.RoundTripper) (*Issuer, error) {
+// NewIssuer checks the configuration. It sends no request. A nil transport is the default one.
+func NewIssuer(cfg IssuerConfig, transport http.RoundTripper) (*Issuer, error) {
 	if cfg.URL == "" || cfg.ClientID == "" {
 		return nil, errIncomplete
 	}
@@ -82,21 +77,21 @@ func (i *Issuer) BuildAuthURL(ctx context.Context, redirectURL, state, nonce, pk
 }
 
 // ExchangeCode returns the tokens for a code. The nonce must be in the ID token.
-func (i *Issuer) ExchangeCode(ctx context.Context, redirectURL, code, nonce, pkceVerifier string) (tokens session.Tokens, err error) {
+func (i *Issuer) ExchangeCode(ctx context.Context, redirectURL, code, nonce, pkceVerifier string) (tokens Tokens, err error) {
 	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
-		return session.Tokens{}, err
+		return Tokens{}, err
 	}
 	t, err := i.oauthConfig(p, redirectURL).Exchange(oidc.ClientContext(ctx, i.client), code, oauth2.VerifierOption(pkceVerifier))
 	if err != nil {
-		return session.Tokens{}, fmt.Errorf("exchange the code: %w", translateTokenError(err))
+		return Tokens{}, fmt.Errorf("exchange the code: %w", translateTokenError(err))
 	}
 	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
-		return session.Tokens{}, err
+		return Tokens{}, err
 	}
 	if id.Nonce != nonce {
-		return session.Tokens{}, errNonce
+		return Tokens{}, errNonce
 	}
 	return i.selectTokens(t, id, raw), nil
 }
@@ -106,22 +101,22 @@ var (
 	errNonce     = errors.New("the ID token belongs to another sign-in")
 )
 
-// RefreshTokens implements session.RefreshFunc.
-func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens session.Tokens, err error) {
+// RefreshTokens implements RefreshFunc.
+func (i *Issuer) RefreshTokens(ctx context.Context, refreshToken string) (tokens Tokens, err error) {
 	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
-		return session.Tokens{}, err
+		return Tokens{}, err
 	}
 	t, err := i.oauthConfig(p, "").TokenSource(oidc.ClientContext(ctx, i.client), &oauth2.Token{RefreshToken: refreshToken}).Token()
 	if err != nil {
-		return session.Tokens{}, fmt.Errorf("renew tokens: %w", translateTokenError(err))
+		return Tokens{}, fmt.Errorf("renew tokens: %w", translateTokenError(err))
 	}
 	if i.cfg.Token == accessToken {
 		return i.selectTokens(t, &oidc.IDToken{}, ""), nil
 	}
 	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
-		return session.Tokens{}, errors.Join(session.ErrRefused, err)
+		return Tokens{}, errors.Join(ErrRefused, err)
 	}
 	return i.selectTokens(t, id, raw), nil
 }
@@ -140,14 +135,14 @@ func (i *Issuer) extractAndVerifyIDToken(
 	return idToken, rawIDToken, nil
 }
 
-func (i *Issuer) selectTokens(token *oauth2.Token, idToken *oidc.IDToken, rawIDToken string) session.Tokens {
+func (i *Issuer) selectTokens(token *oauth2.Token, idToken *oidc.IDToken, rawIDToken string) Tokens {
 	if i.cfg.Token == accessToken {
-		return session.Tokens{Bearer: token.AccessToken, Refresh: token.RefreshToken, Expires: token.Expiry}
+		return Tokens{Bearer: token.AccessToken, Refresh: token.RefreshToken, Expires: token.Expiry}
 	}
-	return session.Tokens{Bearer: rawIDToken, Refresh: token.RefreshToken, Expires: idToken.Expiry}
+	return Tokens{Bearer: rawIDToken, Refresh: token.RefreshToken, Expires: idToken.Expiry}
 }
 
-// translateTokenError returns session.ErrRefused if a retry is useless. It drops the body of the answer,
+// translateTokenError returns ErrRefused if a retry is useless. It drops the body of the answer,
 // which may have a token.
 func translateTokenError(err error) error {
 	e, ok := errors.AsType[*oauth2.RetrieveError](err)
@@ -155,7 +150,7 @@ func translateTokenError(err error) error {
 		return err
 	}
 	if e.Response != nil && e.Response.StatusCode >= http.StatusBadRequest && e.Response.StatusCode < http.StatusInternalServerError {
-		return fmt.Errorf("%w: %s", session.ErrRefused, e.ErrorCode)
+		return fmt.Errorf("%w: %s", ErrRefused, e.ErrorCode)
 	}
 	return errors.New("the issuer failed")
 }

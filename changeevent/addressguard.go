@@ -1,10 +1,4 @@
-// Package egress prevents server-side request forgery (SSRF). It denies connections to
-// addresses that only the host can reach, such as services of its cluster, the metadata
-// service of its cloud, and loopback.
-//
-// A Guard checks the address of each connection after DNS resolution and before the first
-// packet. So neither the notation of an address nor DNS rebinding can bypass it.
-package egress
+package changeevent
 
 import (
 	"fmt"
@@ -14,35 +8,39 @@ import (
 	"syscall"
 )
 
-// A Guard denies connections to addresses that are not public. The zero value
-// denies all of them.
-type Guard struct {
-	// Allow lists non-public addresses that are allowed, such as the network of a
+// An addressGuard prevents server-side request forgery (SSRF). It denies connections to
+// addresses that only the host can reach, such as services of its cluster, the metadata
+// service of its cloud, and loopback. The zero value denies all non-public addresses.
+//
+// It checks the address of each connection after DNS resolution and before the first
+// packet. So neither the notation of an address nor DNS rebinding can bypass it.
+type addressGuard struct {
+	// allow lists non-public addresses that are allowed, such as the network of a
 	// private sink. A cloud metadata address is allowed only by a prefix of exactly
 	// that address.
-	Allow []netip.Prefix
+	allow []netip.Prefix
 }
 
-// A DeniedError reports which address was denied, and why.
-type DeniedError struct {
-	// Address is invalid if there was no address to parse.
-	Address netip.Addr
-	// Reason explains the denial, such as "it is a cloud metadata address".
-	Reason string
+// An addressDeniedError reports which address was denied, and why.
+type addressDeniedError struct {
+	// address is invalid if there was no address to parse.
+	address netip.Addr
+	// reason explains the denial, such as "it is a cloud metadata address".
+	reason string
 }
 
 // Error implements error.
-func (e *DeniedError) Error() string {
-	if !e.Address.IsValid() {
-		return "connection denied: " + e.Reason
+func (e *addressDeniedError) Error() string {
+	if !e.address.IsValid() {
+		return "connection denied: " + e.reason
 	}
-	return fmt.Sprintf("address %s is not allowed: %s; if the sink has this address, add it to allow_addresses", e.Address, e.Reason)
+	return fmt.Sprintf("address %s is not allowed: %s; if the sink has this address, add it to allow_addresses", e.address, e.reason)
 }
 
-// Private returns the private networks of RFC 1918, RFC 6598 and RFC 4193. In
-// Guard.Allow they allow the services of a cluster, but neither loopback nor
+// privateNetworks returns the private networks of RFC 1918, RFC 6598 and RFC 4193. In
+// addressGuard.allow they allow the services of a cluster, but neither loopback nor
 // link-local addresses.
-func Private() []netip.Prefix {
+func privateNetworks() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"),
 		netip.MustParsePrefix("172.16.0.0/12"),
@@ -52,8 +50,8 @@ func Private() []netip.Prefix {
 	}
 }
 
-// ParseAllow parses CIDR prefixes, such as 10.20.0.0/16, and single addresses.
-func ParseAllow(texts []string) ([]netip.Prefix, error) {
+// parseAllowedAddresses parses CIDR prefixes, such as 10.20.0.0/16, and single addresses.
+func parseAllowedAddresses(texts []string) ([]netip.Prefix, error) {
 	prefixes := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
 		p, err := parsePrefix(strings.TrimSpace(text))
@@ -91,42 +89,42 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Control is a net.Dialer.Control function. It allows only TCP and UDP to addresses
-// that pass Check.
-func (g Guard) Control(network, address string, _ syscall.RawConn) error {
+// control is a net.Dialer.Control function. It allows only TCP and UDP to addresses
+// that pass check.
+func (g addressGuard) control(network, address string, _ syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") && !strings.HasPrefix(network, "udp") {
-		return &DeniedError{Reason: fmt.Sprintf("network %q is not TCP or UDP", network)}
+		return &addressDeniedError{reason: fmt.Sprintf("network %q is not TCP or UDP", network)}
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return &DeniedError{Reason: fmt.Sprintf("%q is not address:port", address)}
+		return &addressDeniedError{reason: fmt.Sprintf("%q is not address:port", address)}
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {
-		return &DeniedError{Reason: fmt.Sprintf("%q is not an address", host)}
+		return &addressDeniedError{reason: fmt.Sprintf("%q is not an address", host)}
 	}
-	return g.Check(a)
+	return g.check(a)
 }
 
-// Check returns a *DeniedError for an address that is not allowed.
-func (g Guard) Check(a netip.Addr) error {
+// check returns an *addressDeniedError for an address that is not allowed.
+func (g addressGuard) check(a netip.Addr) error {
 	reason := g.denialReason(a.Unmap().WithZone(""))
 	if reason == "" {
 		return nil
 	}
-	return &DeniedError{Address: a, Reason: reason}
+	return &addressDeniedError{address: a, reason: reason}
 }
 
 // denialReason returns why an address is denied, or "". The address must not be an
 // IPv4-mapped IPv6 address and must have no zone.
-func (g Guard) denialReason(a netip.Addr) string {
+func (g addressGuard) denialReason(a netip.Addr) string {
 	if !a.IsValid() {
 		return "it is not a valid address"
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
 	inner, how, within := embeddedIPv4(a)
 	secret := isCloudMetadataAddress(a) || within && isCloudMetadataAddress(inner)
-	for _, p := range g.Allow {
+	for _, p := range g.allow {
 		if p.Contains(a) && (!secret || p == host) {
 			return ""
 		}

@@ -1,4 +1,4 @@
-package issuer
+package session
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
-
-	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
 // A Device is a sign-in of a program that has no browser (RFC 8628).
@@ -41,18 +39,18 @@ func (i *Issuer) RequestDeviceCode(ctx context.Context) (device Device, err erro
 }
 
 // WaitForDeviceSignIn waits until the person has signed in, and returns the tokens.
-func (i *Issuer) WaitForDeviceSignIn(ctx context.Context, device Device) (tokens session.Tokens, err error) {
+func (i *Issuer) WaitForDeviceSignIn(ctx context.Context, device Device) (tokens Tokens, err error) {
 	p, err := i.discoverProviderOnce(ctx)
 	if err != nil {
-		return session.Tokens{}, err
+		return Tokens{}, err
 	}
 	t, err := i.oauthConfig(p, "").DeviceAccessToken(oidc.ClientContext(ctx, i.client), device.asked)
 	if err != nil {
-		return session.Tokens{}, fmt.Errorf("exchange the device code: %w", translateDeviceError(ctx, err))
+		return Tokens{}, fmt.Errorf("exchange the device code: %w", translateDeviceError(ctx, err))
 	}
 	id, raw, err := i.extractAndVerifyIDToken(ctx, p, t)
 	if err != nil {
-		return session.Tokens{}, err
+		return Tokens{}, err
 	}
 	return i.selectTokens(t, id, raw), nil
 }

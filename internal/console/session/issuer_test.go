@@ -1,4 +1,4 @@
-package issuer_test
+package session_test
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/consoletest"
-	"github.com/fleetloop/fleetloop/internal/console/issuer"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fixture struct {
 	t        *testing.T
 	provider *consoletest.Issuer
-	issuer   *issuer.Issuer
+	issuer   *session.Issuer
 	server   *httptest.Server
 	browser  *http.Client
 	log      *logtest.Buffer
@@ -42,7 +41,7 @@ func newFixture(t *testing.T) *fixture {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	var err error
-	f.issuer, err = issuer.New(issuer.Config{URL: f.provider.URL, ClientID: consoletest.ClientID, Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
+	f.issuer, err = session.NewIssuer(session.IssuerConfig{URL: f.provider.URL, ClientID: consoletest.ClientID, Scopes: []string{"openid", "offline_access"}, Token: "id_token"}, transport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +182,8 @@ func TestOpenRedirect(t *testing.T) {
 	f.begin("/clusters/a%2Fb?x=//y")
 }
 
-// TestRefresh covers that tokens are renewed, and that a refusal is told from an issuer that is away.
-func TestRefresh(t *testing.T) {
+// TestIssuerRefresh covers that tokens are renewed, and that a refusal is told from an issuer that is away.
+func TestIssuerRefresh(t *testing.T) {
 	f := newFixture(t)
 	f.provider.Refresh = 7
 	got, err := f.issuer.RefreshTokens(t.Context(), "secret-refresh-7")
@@ -202,8 +201,8 @@ func TestRefresh(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []issuer.Config{{}, {URL: "https://login.example.com"}, {ClientID: consoletest.ClientID}} {
-		if _, err := issuer.New(cfg, nil); err == nil {
+	for _, cfg := range []session.IssuerConfig{{}, {URL: "https://login.example.com"}, {ClientID: consoletest.ClientID}} {
+		if _, err := session.NewIssuer(cfg, nil); err == nil {
 			t.Errorf("%+v: got no error", cfg)
 		}
 	}

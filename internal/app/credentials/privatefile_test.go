@@ -1,4 +1,4 @@
-package privatefile_test
+package credentials_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/app/privatefile"
+	"github.com/fleetloop/fleetloop/internal/app/credentials"
 )
 
 func increment(old []byte) ([]byte, error) {
@@ -28,7 +28,7 @@ func TestUpdateLosesNothing(t *testing.T) {
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
-			if err := privatefile.Update(t.Context(), path, increment); err != nil {
+			if err := credentials.UpdatePrivateFile(t.Context(), path, increment); err != nil {
 				t.Error(err)
 			}
 		})
@@ -39,7 +39,7 @@ func TestUpdateLosesNothing(t *testing.T) {
 		t.Errorf("got %q, %v, want %d", got, err, writers)
 	}
 	info, err := os.Stat(path)
-	if err != nil || !privatefile.IsPrivate(info) {
+	if err != nil || !credentials.IsPrivateFile(info) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }
@@ -52,17 +52,17 @@ func TestUpdate(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, []byte("1"), 0o644), os.Symlink(path, link)); err != nil {
 		t.Fatal(err)
 	}
-	if err := privatefile.Update(t.Context(), link, increment); err != nil {
+	if err := credentials.UpdatePrivateFile(t.Context(), link, increment); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(path); err != nil || !privatefile.IsPrivate(info) {
+	if info, err := os.Stat(path); err != nil || !credentials.IsPrivateFile(info) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link was replaced: %v, %v", info.Mode(), err)
 	}
 	failed := errors.New("failed")
-	if err := privatefile.Update(t.Context(), path, func([]byte) ([]byte, error) { return nil, failed }); !errors.Is(err, failed) {
+	if err := credentials.UpdatePrivateFile(t.Context(), path, func([]byte) ([]byte, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Errorf("got %v, want %v", err, failed)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "2" {
@@ -78,10 +78,10 @@ func TestUpdate(t *testing.T) {
 func TestUpdateWaits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	err := privatefile.Update(t.Context(), path, func([]byte) ([]byte, error) {
+	err := credentials.UpdatePrivateFile(t.Context(), path, func([]byte) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		return nil, privatefile.Update(ctx, path, increment)
+		return nil, credentials.UpdatePrivateFile(ctx, path, increment)
 	})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)

@@ -1,4 +1,4 @@
-package leases
+package shard
 
 import (
 	"errors"
@@ -71,9 +71,9 @@ type Record struct {
 	Object string
 }
 
-// A Change is an update of the known records of a group. After it, all changes up to
+// A LeaseChange is an update of the known records of a group. After it, all changes up to
 // Version have been reported.
-type Change struct {
+type LeaseChange struct {
 	Version uint64
 
 	// All is whether Records are all existing records.

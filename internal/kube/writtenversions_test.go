@@ -26,11 +26,11 @@ func TestWritten(t *testing.T) {
 		"versions without an order":       {wrote: []*corev1.ConfigMap{at("a", "x10")}, seen: at("a", "x9")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &Written{}
+			w := &WrittenVersions{}
 			for _, o := range test.wrote {
-				w.Note(o)
+				w.RecordWritten(o)
 			}
-			if got := w.HasNewerThan(test.seen); got != test.stale {
+			if got := w.WroteNewerThan(test.seen); got != test.stale {
 				t.Errorf("older than what was written: %t, want %t", got, test.stale)
 			}
 			if left := len(w.version); (left > 0) != test.stale {
@@ -38,10 +38,10 @@ func TestWritten(t *testing.T) {
 			}
 		})
 	}
-	w := &Written{}
-	w.Note(at("a", "10"))
-	w.Forget(types.NamespacedName{Namespace: "n", Name: "e"})
-	if w.HasNewerThan(at("a", "9")) {
+	w := &WrittenVersions{}
+	w.RecordWritten(at("a", "10"))
+	w.ForgetObject(types.NamespacedName{Namespace: "n", Name: "e"})
+	if w.WroteNewerThan(at("a", "9")) {
 		t.Error("one that is gone is remembered")
 	}
 }

@@ -1,9 +1,4 @@
-// Package privatefile changes files that only their owner may read.
-//
-// A change is atomic: readers see the old content or the new one, also after a crash. Processes that change
-// the same file wait for each other, so that no change is lost. The lock is a file of its own beside it, with
-// the suffix ".lock", which stays.
-package privatefile
+package credentials
 
 import (
 	"context"
@@ -24,11 +19,15 @@ const (
 	lockInterval = 20 * time.Millisecond
 )
 
-// Update replaces the content of a file by the result of change, which gets the current content, nil if there is no
-// file. The file is created if it does not exist, with its folder, and gets mode 0600. If change fails, nothing
-// is written. The new file is created before change is called, so that a disk that is full
-// or read-only is noticed first.
-func Update(ctx context.Context, path string, change func(old []byte) ([]byte, error)) (err error) {
+// UpdatePrivateFile replaces the content of a file by the result of change, and gives it mode 0600.
+//
+// change gets the current content, nil if there is no file. The file and its folder are created if they do
+// not exist. If change fails, nothing is written. The new file is created before change is called, so that a
+// disk that is full or read-only is noticed first.
+//
+// Readers see the old content or the new one, also after a crash. Processes that change the same file wait for
+// each other, so that no change is lost. Their lock is a file beside it, with the suffix ".lock", which stays.
+func UpdatePrivateFile(ctx context.Context, path string, change func(old []byte) ([]byte, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
 		return fmt.Errorf("create folder: %w", err)
 	}
@@ -67,8 +66,8 @@ func Update(ctx context.Context, path string, change func(old []byte) ([]byte, e
 	return os.Rename(next.Name(), path)
 }
 
-// IsPrivate reports whether only the owner may read a file.
-func IsPrivate(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 == 0 }
+// IsPrivateFile reports whether only the owner may read a file.
+func IsPrivateFile(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 == 0 }
 
 // lock takes the lock of a file. A process that ends gives its locks up.
 func lock(ctx context.Context, path string) (unlock func(), err error) {

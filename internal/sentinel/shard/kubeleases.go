@@ -1,20 +1,4 @@
-// Package leases stores the records of the members of a group in Leases of the
-// host cluster, one for each member. A Record is what members keep, and a Change
-// what others receive; the division of work among members is not here.
-//
-// `kubectl get leases -l fleetloop.io/shard-group=NAME` shows the holder of each,
-// and with -o yaml since when, the last renewal, its duration, and the members
-// that the holder includes. A Lease without a holder is over: its member has left,
-// or was declared lost.
-//
-// No other client should write to them. If a Lease is deleted by hand, its member
-// creates it again and owns nothing meanwhile; a replica that starts in this very
-// moment may take over early.
-//
-// The client requires these permissions:
-//
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;watch;create;update;delete
-package leases
+package shard
 
 import (
 	"context"
@@ -45,17 +29,28 @@ const (
 // listTimeout limits the list at the start of a watch.
 const listTimeout = 10 * time.Second
 
-// Leases are the Leases of one group in one namespace. Create them with New. They are
-// safe for concurrent use.
-type Leases struct {
+// KubeLeases stores the records of one group in Leases of one namespace of the host cluster, one for
+// each member. Create it with NewKubeLeases. It is safe for concurrent use.
+//
+// `kubectl get leases -l fleetloop.io/shard-group=NAME` shows the holder of each, and with -o yaml since
+// when, the last renewal, its duration, and the members that the holder includes. A Lease without a
+// holder is over: its member has left, or was declared lost.
+//
+// No other client should write to them. If a Lease is deleted by hand, its member creates it again and
+// owns nothing meanwhile; a replica that starts in this very moment may take over early.
+//
+// The client requires these permissions:
+//
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=list;watch;create;update;delete
+type KubeLeases struct {
 	client client.LeaseInterface
 	group  string // as a label value
 	close  func()
 }
 
-// New returns a client for the Leases of a group. It sends no request, and does not
+// NewKubeLeases returns a client for the Leases of a group. It sends no request, and does not
 // change cfg.
-func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
+func NewKubeLeases(cfg *rest.Config, namespace, group string) (*KubeLeases, error) {
 	if namespace == "" || group == "" {
 		return nil, errors.New("manage leases: namespace and group name are required")
 	}
@@ -73,15 +68,15 @@ func New(cfg *rest.Config, namespace, group string) (*Leases, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manage leases of group %q: %w", group, err)
 	}
-	return &Leases{client: c.Leases(namespace), group: labelValue(group), close: hc.CloseIdleConnections}, nil
+	return &KubeLeases{client: c.Leases(namespace), group: labelValue(group), close: hc.CloseIdleConnections}, nil
 }
 
 // Close closes idle connections.
-func (l *Leases) Close() { l.close() }
+func (l *KubeLeases) Close() { l.close() }
 
 // Watch reports all Leases of the group, and then each change, until ctx ends or the
 // watch does. The error is the reason.
-func (l *Leases) Watch(ctx context.Context, handle func(Change)) error {
+func (l *KubeLeases) Watch(ctx context.Context, handle func(LeaseChange)) error {
 	selector := GroupLabel + "=" + l.group
 	lctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -90,7 +85,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(Change)) error {
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	all := Change{All: true}
+	all := LeaseChange{All: true}
 	if all.Version, err = parseVersion(list.ResourceVersion); err != nil {
 		return err
 	}
@@ -128,7 +123,7 @@ func (l *Leases) Watch(ctx context.Context, handle func(Change)) error {
 }
 
 // changeOf returns the change of a watch event.
-func changeOf(e watch.Event) (c Change, err error) {
+func changeOf(e watch.Event) (c LeaseChange, err error) {
 	if e.Type == watch.Error {
 		return c, apierrors.FromObject(e.Object)
 	}
@@ -152,7 +147,7 @@ func changeOf(e watch.Event) (c Change, err error) {
 }
 
 // Put writes r if the stored version is that of r.
-func (l *Leases) Put(ctx context.Context, r Record) (Record, error) {
+func (l *KubeLeases) Put(ctx context.Context, r Record) (Record, error) {
 	lease := l.encodeLease(r)
 	var err error
 	if r.Version == 0 {
@@ -167,7 +162,7 @@ func (l *Leases) Put(ctx context.Context, r Record) (Record, error) {
 }
 
 // Delete deletes the Lease of r if the stored version is that of r.
-func (l *Leases) Delete(ctx context.Context, r Record) error {
+func (l *KubeLeases) Delete(ctx context.Context, r Record) error {
 	at, uid := strconv.FormatUint(r.Version, 10), types.UID(r.Object)
 	err := l.client.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &at, UID: &uid}})
 	if err != nil {

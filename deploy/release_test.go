@@ -1,14 +1,14 @@
-package manifests_test
+package deploy_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/tools/release/manifests"
+	"github.com/fleetloop/fleetloop/deploy"
 )
 
-func write(t *testing.T, path, text string) {
+func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		t.Fatal(err)
@@ -18,15 +18,15 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestWrite: only what names our own version is changed.
-func TestWrite(t *testing.T) {
+// TestWriteReleaseManifests: only what names our own version is changed.
+func TestWriteReleaseManifests(t *testing.T) {
 	const other = "kubeVersion: dev\nimage: example.com/fleetloop/other:dev2\nversion: dev\n"
 	src, dst := filepath.Join(t.TempDir(), "deploy"), filepath.Join(t.TempDir(), "out")
-	write(t, src+"/chart/Chart.yaml", "version: 0.0.0-dev\nappVersion: dev\n")
-	write(t, src+"/kustomize/a.yaml", "  app.kubernetes.io/version: dev\n  image: fleetloop/sentinel:dev\n"+other)
-	write(t, src+"/a.go", "package a\n")
-	write(t, dst+"/former.yaml", "")
-	if err := manifests.Write(src, dst, "1.2.3"); err != nil {
+	writeFile(t, src+"/chart/Chart.yaml", "version: 0.0.0-dev\nappVersion: dev\n")
+	writeFile(t, src+"/kustomize/a.yaml", "  app.kubernetes.io/version: dev\n  image: fleetloop/sentinel:dev\n"+other)
+	writeFile(t, src+"/a.go", "package a\n")
+	writeFile(t, dst+"/former.yaml", "")
+	if err := deploy.WriteReleaseManifests(src, dst, "1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
@@ -44,12 +44,12 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteKeepsSource: the folder that is replaced is never the source.
-func TestWriteKeepsSource(t *testing.T) {
+// TestWriteReleaseManifestsKeepsSource: the folder that is replaced is never the source.
+func TestWriteReleaseManifestsKeepsSource(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "deploy")
-	write(t, src+"/a.yaml", "a: b\n")
+	writeFile(t, src+"/a.yaml", "a: b\n")
 	for _, dst := range []string{src, src + "/", filepath.Dir(src), src + "/out"} {
-		if err := manifests.Write(src, dst, "dev"); err == nil {
+		if err := deploy.WriteReleaseManifests(src, dst, "dev"); err == nil {
 			t.Errorf("manifests were written to %s", dst)
 		}
 		if _, err := os.Stat(src + "/a.yaml"); err != nil {

@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// A Waker requeues objects for reasons that no watch covers. The zero value does
+// A Requeuer requeues objects for reasons that no watch covers. The zero value does
 // nothing until a controller has started its source.
-type Waker struct {
+type Requeuer struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Source returns the source that connects the waker to the controller's queue.
-func (w *Waker) Source() source.Source {
+// QueueSource returns the source that connects the waker to the controller's queue.
+func (w *Requeuer) QueueSource() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -28,12 +28,12 @@ func (w *Waker) Source() source.Source {
 	})
 }
 
-// Wake requeues an object. It does not block. Before the controller starts it does
+// Requeue requeues an object. It does not block. Before the controller starts it does
 // nothing, as every object is reconciled then.
-func (w *Waker) Wake(name types.NamespacedName) { w.WakeAfter(name, 0) }
+func (w *Requeuer) Requeue(name types.NamespacedName) { w.RequeueAfter(name, 0) }
 
-// WakeAfter is like Wake after a delay, once for all calls until then.
-func (w *Waker) WakeAfter(name types.NamespacedName, delay time.Duration) {
+// RequeueAfter is like Requeue after a delay, once for all calls until then.
+func (w *Requeuer) RequeueAfter(name types.NamespacedName, delay time.Duration) {
 	w.mu.Lock()
 	q := w.queue
 	w.mu.Unlock()

@@ -1,4 +1,4 @@
-package leases_test
+package shard_test
 
 import (
 	"strings"
@@ -6,15 +6,14 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/kube/leases"
-	"github.com/fleetloop/fleetloop/internal/kube/leases/leasestest"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
 func TestMain(m *testing.M) { kubebedtest.Main(m, kubebed.Options{}) }
 
-func newLeases(t *testing.T, namespace, group string) *leases.Leases {
+func newLeases(t *testing.T, namespace, group string) *shard.KubeLeases {
 	t.Helper()
-	l, err := leases.New(kubebedtest.Bed(t).Config(), namespace, group)
+	l, err := shard.NewKubeLeases(kubebedtest.Bed(t).Config(), namespace, group)
 	if err != nil {
 		t.Fatalf("New() = %v", err)
 	}
@@ -23,10 +22,10 @@ func newLeases(t *testing.T, namespace, group string) *leases.Leases {
 }
 
 func TestLeases(t *testing.T) {
-	leasestest.Run(t, func(t *testing.T) func() leasestest.Leases {
+	runLeaseStoreSuite(t, func(t *testing.T) func() shard.LeaseStore {
 		t.Helper()
 		namespace := kubebedtest.Namespace(t)
-		return func() leasestest.Leases { return newLeases(t, namespace, "clusters of all regions") }
+		return func() shard.LeaseStore { return newLeases(t, namespace, "clusters of all regions") }
 	})
 }
 
@@ -39,15 +38,15 @@ func TestGroupsApart(t *testing.T) {
 		if group == "ü" {
 			name = "umlaut"
 		}
-		if _, err := l.Put(t.Context(), leases.Record{Name: strings.ReplaceAll(name, " ", ""), Epoch: 1, State: leases.Joining}); err != nil {
+		if _, err := l.Put(t.Context(), shard.Record{Name: strings.ReplaceAll(name, " ", ""), Epoch: 1, State: shard.Joining}); err != nil {
 			t.Fatalf("Put() of group %q = %v", group, err)
 		}
-		var first leases.Change
+		var first shard.LeaseChange
 		done := t.Context()
 		stop := make(chan struct{})
 		go func() {
 			defer close(stop)
-			_ = l.Watch(done, func(c leases.Change) {
+			_ = l.Watch(done, func(c shard.LeaseChange) {
 				if c.All {
 					first = c
 					stop <- struct{}{}

@@ -1,23 +1,23 @@
-package egress
+package changeevent
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// A block is a range of addresses outside the public internet.
-type block struct {
+// An addressBlock is a range of addresses outside the public internet.
+type addressBlock struct {
 	prefix netip.Prefix
 	what   string
 }
 
 // nonPublicBlocks returns the special-purpose blocks of IANA that are not globally
 // reachable, and the blocks of old tunnels, which lead elsewhere.
-func nonPublicBlocks() []block {
-	of := func(what string, prefixes ...string) []block {
-		blocks := make([]block, 0, len(prefixes))
+func nonPublicBlocks() []addressBlock {
+	of := func(what string, prefixes ...string) []addressBlock {
+		blocks := make([]addressBlock, 0, len(prefixes))
 		for _, p := range prefixes {
-			blocks = append(blocks, block{netip.MustParsePrefix(p), what})
+			blocks = append(blocks, addressBlock{netip.MustParsePrefix(p), what})
 		}
 		return blocks
 	}

@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Written records the last version that this process wrote of each object of a kind. A
+// WrittenVersions records the last version that this process wrote of each object of a kind. A
 // decision on an older version from the cache would be out of date. The zero value has
 // no records.
-type Written struct {
+type WrittenVersions struct {
 	mu      sync.Mutex
 	version map[types.NamespacedName]version
 }
@@ -21,44 +21,44 @@ type version struct {
 	value string
 }
 
-// Note records a written version.
-func (w *Written) Note(written client.Object) {
+// RecordWritten records a written version.
+func (w *WrittenVersions) RecordWritten(written client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.version == nil {
 		w.version = map[types.NamespacedName]version{}
 	}
 	name := client.ObjectKeyFromObject(written)
-	if !isNewerThan(w.version[name], written) {
+	if !isLaterVersionOf(w.version[name], written) {
 		w.version[name] = version{written.GetUID(), written.GetResourceVersion()}
 	}
 }
 
-// HasNewerThan reports whether a version newer than cached was written. It removes the record once
+// WroteNewerThan reports whether a version newer than cached was written. It removes the record once
 // the cache has caught up.
-func (w *Written) HasNewerThan(cached client.Object) bool {
+func (w *WrittenVersions) WroteNewerThan(cached client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := client.ObjectKeyFromObject(cached)
-	if isNewerThan(w.version[name], cached) {
+	if isLaterVersionOf(w.version[name], cached) {
 		return true
 	}
 	delete(w.version, name)
 	return false
 }
 
-// Forget removes the record of a deleted object.
-func (w *Written) Forget(name types.NamespacedName) {
+// ForgetObject removes the record of a deleted object.
+func (w *WrittenVersions) ForgetObject(name types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.version, name)
 }
 
-// isNewerThan reports whether v is a later version of the same object.
-func isNewerThan(v version, o client.Object) bool {
-	if v.uid != o.GetUID() || v.uid == "" {
+// isLaterVersionOf reports whether v is a later version of the same object.
+func isLaterVersionOf(written version, cached client.Object) bool {
+	if written.uid != cached.GetUID() || written.uid == "" {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(v.value, o.GetResourceVersion())
+	order, err := resourceversion.CompareResourceVersion(written.value, cached.GetResourceVersion())
 	return err == nil && order > 0 // the API server rejects writes of unordered versions
 }
