@@ -40,6 +40,8 @@ type changesOptions struct {
 	format    string
 	noHeaders bool
 	follow    bool
+
+	newestLast bool
 }
 
 // AddChangesSubcommands adds commands below fleetloop changes. root is the result of Command.
@@ -51,14 +53,19 @@ func AddChangesSubcommands(root *cobra.Command, more ...*cobra.Command) {
 	}
 }
 
-const changesName = "changes"
+const (
+	changesName = "changes"
+	eventsName  = "events" // as kubectl names it
+)
 
 func newChangesCommand(s *session) *cobra.Command {
 	var o changesOptions
 	cmd := &cobra.Command{
-		Use:   changesName,
-		Short: "List changes of nodes and clusters, with actor and reason",
-		Long: "List changes of nodes and clusters with their actor and reason, newest first.\n\n" +
+		Use:     changesName + " [KIND/NAME]",
+		Aliases: []string{eventsName},
+		Short:   "List changes of nodes and clusters, with actor and reason",
+		Long: "List changes of nodes and clusters, or of one object, with their actor and reason, newest first. As 'fleetloop\n" +
+			"events', list the newest last. An object is cluster/NAME, nodepool/CLUSTER/NAME, node/NAME or execution/NAME.\n\n" +
 			"With --follow, print the most recent changes and then new ones as they arrive, until interrupted. A lost\n" +
 			"connection is reopened without missing a change.",
 		Example: "  fleetloop changes --cluster eu-1 --since 1h\n" +
@@ -66,12 +73,19 @@ func newChangesCommand(s *session) *cobra.Command {
 			"  fleetloop changes --actor alice --field spec.version\n" +
 			"  fleetloop changes --actor node-drainer --action drain-failed --since 7d -o json\n" +
 			"  fleetloop changes --outcome failed --dry-run false --since 1d\n" +
-			"  fleetloop changes -f",
+			"  fleetloop changes -f\n" +
+			"  fleetloop events nodepool/eu-1/workers",
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: rejectUnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runChanges(s, cmd, o) },
+		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.selectObject(cmd, args); err != nil {
+				return err
+			}
+			o.newestLast = cmd.CalledAs() == eventsName
+			return runChanges(s, cmd, o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in these `clusters`, separated by commas")
@@ -90,6 +104,7 @@ func newChangesCommand(s *session) *cobra.Command {
 	f.IntVar(&o.limit, "limit", defaultChanges, "maximum `number` of events, 0 for all; with --follow, the past events to show first, 10 if not given")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
+	f.BoolVarP(&o.follow, "watch", "w", false, "the same as --follow")
 	addOutputFlag(cmd, &o.format, changesFormats())
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 	cmd.AddCommand(newResendCommand(s))
@@ -181,11 +196,20 @@ func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.Cha
 
 func (c *changesSession) printList(ctx context.Context) error {
 	count := 0
+	var kept []v1.ChangeEvent // those to print from the last
 	_, more, err := c.readPages(ctx, func(items []v1.ChangeEvent) error {
 		count += len(items)
+		if c.o.newestLast {
+			kept = append(kept, items...)
+			return nil
+		}
 		return c.out.Write(items)
 	})
 	if err != nil {
+		return err
+	}
+	slices.Reverse(kept)
+	if err := c.out.Write(kept); err != nil {
 		return err
 	}
 	if err := c.out.Close(); err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,15 +20,27 @@ const (
 
 // completeKindOrName completes kinds, then names from the server.
 func (s *session) completeKindOrName(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return s.completeKindOrNameOf(resource.Collections()...)(cmd, args, toComplete)
+}
+
+// completeKindOrNameOf returns the completion of a command that has only some of the kinds.
+func (s *session) completeKindOrNameOf(collections ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 && !strings.Contains(toComplete, "/") {
+			return cobra.AppendActiveHelp(slices.Clone(collections), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
+		}
+		return s.completeNameOfKind(cmd, args, toComplete)
+	}
+}
+
+// completeNameOfKind completes a name after its kind.
+func (s *session) completeNameOfKind(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
 		k, err := resource.ParseKind(prefix)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return s.completeNamesFromServer(cmd, k, rest, prefix+"/")
-	}
-	if len(args) == 0 {
-		return cobra.AppendActiveHelp(resource.Collections(), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
 	}
 	k, err := resource.ParseKind(args[0])
 	if err != nil {

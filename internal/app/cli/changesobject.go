@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+)
+
+// The kinds of objects that change events name and the fleet API does not store.
+const (
+	nodeKind      = "node"
+	executionKind = "execution"
+)
+
+// selectObject adds the object of the arguments to the query.
+func (o *changesOptions) selectObject(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	kind, name, isObject := strings.Cut(args[0], "/")
+	if len(args) == 2 && !isObject {
+		kind, name, isObject = args[0], args[1], true
+	}
+	switch {
+	case len(args) == 1 && !isObject:
+		return rejectUnknownCommand(cmd, args)
+	case len(args) > 2 || len(args) == 2 && strings.Contains(args[0], "/"):
+		return usageErrorf(cmd, "give one object")
+	case o.query.Node != "" || o.query.Subject != "":
+		return usageErrorf(cmd, "an object cannot be combined with --node or --subject")
+	}
+	switch single := strings.TrimSuffix(strings.ToLower(kind), "s"); {
+	case single == nodeKind && name != "":
+		o.query.Node = name
+		return nil
+	case single == executionKind && name != "":
+		o.query.Subject = executionKind + "s/" + name
+		return nil
+	}
+	k, refs, err := resource.ParseRefs([]string{kind + "/" + name}, o.query.Cluster)
+	if err != nil {
+		return usageError(cmd, err)
+	}
+	switch k.Collection {
+	case v1.CollectionClusters:
+		o.query.Cluster = refs[0].Name
+	case v1.CollectionNodePools:
+		o.query.Cluster = refs[0].Parent
+	default:
+		return usageErrorf(cmd, "the timeline has no changes of %s; use cluster/NAME, nodepool/CLUSTER/NAME, node/NAME or execution/NAME", k.Collection)
+	}
+	o.query.Subject = k.Collection + "/" + refs[0].Name
+	return nil
+}
