@@ -218,7 +218,7 @@ func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), conditionTypes(ke.Spec.PostConditions)), ", "))
 	case ke.Status.JobName != "":
 		a.addText("Job %s is running the action.", ke.Status.JobName)
-		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
+		a.addStep(o.formatCommand("logs", ke, "--follow"), "shows the log")
 		a.addStep("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why the Pod does not start")
 	default:
 		a.addText("The action is starting.")
@@ -294,7 +294,7 @@ func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 		a.addText("%s", text)
 	}
 	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
-		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
+		a.addStep(o.formatCommand("logs", ke), "shows the log of the action, as long as its Pod exists")
 	}
 	if hasAvailableRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")

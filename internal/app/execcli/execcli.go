@@ -1,5 +1,5 @@
 // Package execcli holds the commands for executions on the host cluster: exec, approve, reject,
-// rollback and related ones.
+// rollback, logs and related ones.
 //
 // It uses only the Kubernetes API with the credentials of the user, and makes no decisions: the API
 // server and the controller decide which requests and approvals are valid. Their errors are shown
@@ -46,7 +46,7 @@ func Commands(env Env) []*cobra.Command {
 		env.Now = time.Now
 	}
 	s := &session{env: env}
-	list := []*cobra.Command{newExecCommand(s), newApproveCommand(s), newRejectCommand(s), newRollbackCommand(s)}
+	list := []*cobra.Command{newExecCommand(s), newApproveCommand(s), newRejectCommand(s), newRollbackCommand(s), newLogsCommand(s)}
 	for _, cmd := range list {
 		s.addConnectionFlags(cmd.PersistentFlags())
 	}
