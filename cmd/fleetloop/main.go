@@ -30,6 +30,10 @@ func main() {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: settings.OSEnv, Program: program, OpenBrowser: cli.OpenBrowser,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		TerminalHeight: func() int {
+			_, height, _ := term.GetSize(int(os.Stdout.Fd())) // 0 if it is unknown
+			return height
+		},
 		Progress: term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	root := newRoot(env)
