@@ -51,6 +51,8 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 		return usageErrorf(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
 	case o.limit != 0:
 		return usageErrorf(cmd, "--limit cannot be combined with --watch")
+	case o.sortBy != "":
+		return usageErrorf(cmd, "--sort-by cannot be combined with --watch")
 	}
 	what, err := o.parseTarget(cmd, args)
 	if err != nil {

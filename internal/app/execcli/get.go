@@ -30,6 +30,7 @@ type getOptions struct {
 
 	format    string
 	noHeaders bool
+	sortBy    cli.SortFlag
 	watch     bool
 }
 
@@ -56,6 +57,9 @@ func newGetCommand(s *session) *cobra.Command {
 			"  fleetloop exec get scale-deployment-x7kq2 -o yaml",
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.watch && o.sortBy != "" {
+				return usageErrorf(cmd, "--sort-by cannot be combined with --watch")
+			}
 			if o.watch {
 				return runWatch(s, cmd, args, o)
 			}
@@ -63,6 +67,7 @@ func newGetCommand(s *session) *cobra.Command {
 		},
 	}
 	o.addFlags(cmd, listOutputFormats())
+	o.sortBy.AddFlag(cmd.Flags(), ".metadata.name or .status.phase")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch for changes")
 	return cmd
 }
@@ -80,6 +85,9 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	found, errs, err := c.findExecutions(cmd.Context(), args, o.selection)
 	if err != nil {
+		return err
+	}
+	if err := cli.SortItems(cmd, o.sortBy, found, func(ke v1alpha1.KubernetesExecution) any { return ke }); err != nil {
 		return err
 	}
 	look := s.newOutputOptions()

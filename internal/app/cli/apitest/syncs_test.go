@@ -103,7 +103,7 @@ func TestTop(t *testing.T) {
 	})
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		code, out, _ := u.runCLI("", "top", "--older-than", "1ms", "--once", "--limit", "1")
-		if code == cli.CodeOK && strings.Contains(out, "nodepools   1 ") {
+		if code == cli.CodeOK && strings.Contains(out, "nodepools   2 ") {
 			u.wantOutput(out, "none_reported", "More resources are stuck")
 			return
 		}

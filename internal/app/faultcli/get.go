@@ -15,27 +15,32 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-func (s *session) newListCommand() *cobra.Command {
-	var format string
-	var everything bool
+type getOptions struct {
+	format         string
+	all, noHeaders bool
+	sortBy         cli.SortFlag
+}
+
+func (s *session) newGetCommand() *cobra.Command {
+	var o getOptions
 	cmd := &cobra.Command{
-		Use:     "list [NODE ...]",
-		Aliases: []string{"get", "ls"},
+		Use:     "get [NODE ...]",
+		Aliases: []string{"list", "ls"},
 		Short:   "Show faulty nodes",
 		Long: "Show faulty nodes: the fault, the remedy, and what the controller waits for.\n" +
 			"Healthy and deleted nodes are shown with --all, or if they are named.",
-		Example:           "  fleetloop faults list\n  fleetloop faults list --all -o wide",
+		Example:           "  fleetloop faults get\n  fleetloop faults get --all -o wide --sort-by .status.phaseChangedAt",
 		ValidArgsFunction: s.completeFaultyNodeNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.runList(cmd, args, format, everything)
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.runGet(cmd, args, o) },
 	}
-	cmd.Flags().BoolVarP(&everything, "all", "a", false, "also show healthy and deleted nodes")
-	addValidatedOutputFlag(cmd, &format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName)
+	cmd.Flags().BoolVarP(&o.all, "all", "a", false, "also show healthy and deleted nodes")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
+	o.sortBy.AddFlag(cmd.Flags(), ".metadata.name or .status.phaseChangedAt")
+	addValidatedOutputFlag(cmd, &o.format, terminal.FormatTable, terminal.FormatWide, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName)
 	return cmd
 }
 
-func (s *session) runList(cmd *cobra.Command, args []string, format string, everything bool) error {
+func (s *session) runGet(cmd *cobra.Command, args []string, o getOptions) error {
 	c, err := s.newClusterClient()
 	if err != nil {
 		return err
@@ -46,21 +51,24 @@ func (s *session) runList(cmd *cobra.Command, args []string, format string, ever
 	}
 	var shown []v1alpha1.NodeFault
 	for i := range found {
-		if everything || len(args) > 0 || !isHealthyOrGone(&found[i]) {
+		if o.all || len(args) > 0 || !isHealthyOrGone(&found[i]) {
 			shown = append(shown, found[i])
 		}
 	}
+	if err := cli.SortItems(cmd, o.sortBy, shown, func(f v1alpha1.NodeFault) any { return f }); err != nil {
+		return err
+	}
 	switch {
-	case isJSONOrYAML(format):
-		err = writeFaultsAsJSONOrYAML(s.env.Stdout, format, shown, len(args) == 1)
-	case format == terminal.FormatName:
+	case isJSONOrYAML(o.format):
+		err = writeFaultsAsJSONOrYAML(s.env.Stdout, o.format, shown, len(args) == 1)
+	case o.format == terminal.FormatName:
 		for i := range shown {
 			if err := s.printLineToStdout("%s", kubectlName(&shown[i])); err != nil {
 				return err
 			}
 		}
 	case len(shown) > 0:
-		err = s.writeNodeTable(shown, format == terminal.FormatWide)
+		err = s.writeNodeTable(shown, o)
 	case len(errs) == 0:
 		s.printLineToStderr("No faulty nodes.")
 	}
@@ -80,12 +88,16 @@ func kubectlName(f *v1alpha1.NodeFault) string {
 	return strings.ToLower(v1alpha1.Kind) + "." + v1alpha1.GroupVersion.Group + "/" + f.Name
 }
 
-func (s *session) writeNodeTable(list []v1alpha1.NodeFault, wide bool) error {
+func (s *session) writeNodeTable(list []v1alpha1.NodeFault, o getOptions) error {
+	wide := o.format == terminal.FormatWide
 	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE", "MESSAGE"}
 	if wide {
 		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED EVENTS", "MESSAGE")
 	}
-	rows := [][]string{heads}
+	var rows [][]string
+	if !o.noHeaders {
+		rows = append(rows, heads)
+	}
 	for i := range list {
 		st := &list[i].Status
 		row := []string{list[i].Name, string(st.Phase), faultCodeOrFirstFault(&list[i]), formatRemedy(st.Remediation), formatPodsLeft(st.Drain), formatAgeOrEmpty(s.env.Now(), st.PhaseChangedAt)}
