@@ -15,6 +15,7 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/credentials"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/console/issuer"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/version"
@@ -47,6 +48,12 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 	}
 	path, _ := s.configPath(cmd)
 	a := &access{cfg: cfg, report: report, store: newCredentialStore(path), answers: &answerHeaders{}}
+	if verbose, _ := cmd.Flags().GetBool(verboseFlag); verbose {
+		a.answers.log = s.printNote
+	}
+	if cfg.InsecureTLS {
+		s.printNote("warning: the certificate of %s is not verified", cfg.Server)
+	}
 	if a.client, err = s.newClientOf(cfg, a.answers); err != nil {
 		return nil, err
 	}
@@ -79,6 +86,7 @@ func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
+		TLS:       apiclient.TLSConfig{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
 		Timeout:   cfg.RequestTimeout,
 		UserAgent: "fleetloop/" + version.Get().Version,
 		Wrap: func(next http.RoundTripper) http.RoundTripper {
@@ -160,6 +168,7 @@ func newIssuer(i credentials.Issuer) (*issuer.Issuer, error) {
 type answerHeaders struct {
 	next http.RoundTripper
 	now  func() time.Time
+	log  func(format string, args ...any) // nil without --verbose
 
 	mu      sync.Mutex
 	version string        // of the server
@@ -170,6 +179,7 @@ type answerHeaders struct {
 func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := a.now()
 	resp, err := a.next.RoundTrip(r)
+	a.logRequest(r, resp, err, began)
 	if err != nil {
 		return resp, err
 	}
@@ -183,6 +193,18 @@ func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.skew = date.Add(time.Second / 2).Sub(middle)
 	}
 	return resp, nil
+}
+
+// logRequest prints a request without its headers, which have the token, and without bodies.
+func (a *answerHeaders) logRequest(r *http.Request, resp *http.Response, err error, began time.Time) {
+	if a.log == nil {
+		return
+	}
+	result := "no answer"
+	if err == nil {
+		result = resp.Status
+	}
+	a.log("%s", terminal.Clean(r.Method+" "+r.URL.Redacted()+": "+result+" in "+a.now().Sub(began).Round(time.Millisecond).String()))
 }
 
 // get returns the version of the server, and how far its clock is ahead, if it has told.

@@ -147,15 +147,16 @@ func TestChange(t *testing.T) {
 		},
 		"DeleteSelected": {
 			"all that match",
-			run{args: []string{"delete", "clusters", "-l", "tier=gold"}},
+			run{args: []string{"delete", "clusters", "-l", "tier=gold", "-y"}},
 			[]string{"DELETE clusters/" + testID(1)},
 			"cluster/c1 deletion requested\n", CodeOK, "",
 		},
 		"DeleteAll": {
 			"when it is said so",
-			run{args: []string{"delete", "nodepools", "--all"}},
+			run{args: []string{"delete", "nodepools", "--all"}, stdin: "y\n"},
 			[]string{"DELETE nodepools/" + testID(3), "DELETE nodepools/" + testID(4)},
-			"nodepool/c1/workers deletion requested\nnodepool/c2/workers deletion requested\n", CodeOK, "",
+			"nodepool/c1/workers deletion requested\nnodepool/c2/workers deletion requested\n", CodeOK,
+			"Delete 2 resources (nodepool/c1/workers, nodepool/c2/workers)? [y/N] ",
 		},
 		"DeleteFile": {
 			"what a file describes",
@@ -163,11 +164,16 @@ func TestChange(t *testing.T) {
 			[]string{"DELETE clusters/" + testID(1)},
 			"cluster/c1 deletion requested\n", CodeOK, "",
 		},
-		"DeleteTypo":     {"nothing was deleted", run{args: []string{"delete", "cluster/c1", "cluster/nope"}}, nil, "", CodePrecondition, "not found"},
-		"DeleteNone":     {"to delete nothing is a mistake", run{args: []string{"delete", "clusters", "-l", "a=b"}}, nil, "", CodePrecondition, "no clusters match"},
-		"DeleteKind":     {"not by accident", run{args: []string{"delete", "clusters"}}, nil, "", CodeUsage, "--all"},
-		"DeleteFileName": {"one or the other", run{args: []string{"delete", "-f", declared, "cluster", "c1"}}, nil, "", CodeUsage, "cannot be combined"},
-		"DeleteTimeout":  {"a wait has an end", run{args: []string{"delete", "cluster", "c1", "--timeout", "0"}}, nil, "", CodeUsage, "positive"},
+		"DeleteUnconfirmed": {"nobody answers", run{args: []string{"delete", "clusters", "-l", "tier=gold"}}, nil, "", CodePrecondition, "not confirmed, so nothing was deleted\nnext:  confirm with y, or give --yes"},
+		"DeleteNames":       {"for other commands", run{args: []string{"delete", "cluster", "c1", "-o", "name"}}, []string{"DELETE clusters/" + testID(1)}, "cluster/c1\n", CodeOK, ""},
+		"LabelSelected":     {"all that match", run{args: []string{"label", "clusters", "-l", "tier=gold", "a=b"}}, []string{`PATCH clusters/` + testID(1) + ` {"labels":{"a":"b","region":"us-east","tier":"gold"}}`}, "cluster/c1 patched\n", CodeOK, ""},
+		"PatchSelected":     {"likewise", run{args: []string{"patch", "np", "--search", "name = 'workers'", "--spec", `{"replicas":9}`, "-o", "name"}}, []string{`PATCH nodepools/` + testID(3) + ` {"spec":{"replicas":9,"version":"1.30"}}`, `PATCH nodepools/` + testID(4) + ` {"spec":{"replicas":9,"version":"1.30"}}`}, "nodepool/c1/workers\nnodepool/c2/workers\n", CodeOK, ""},
+		"PatchNone":         {"of which", run{args: []string{"patch", "np", "--spec", `{}`}}, nil, "", CodeUsage, "or with -l"},
+		"DeleteTypo":        {"nothing was deleted", run{args: []string{"delete", "cluster/c1", "cluster/nope"}}, nil, "", CodePrecondition, "not found"},
+		"DeleteNone":        {"to delete nothing is a mistake", run{args: []string{"delete", "clusters", "-l", "a=b"}}, nil, "", CodePrecondition, "no clusters match"},
+		"DeleteKind":        {"not by accident", run{args: []string{"delete", "clusters"}}, nil, "", CodeUsage, "--all"},
+		"DeleteFileName":    {"one or the other", run{args: []string{"delete", "-f", declared, "cluster", "c1"}}, nil, "", CodeUsage, "cannot be combined"},
+		"DeleteTimeout":     {"a wait has an end", run{args: []string{"delete", "cluster", "c1", "--timeout", "0"}}, nil, "", CodeUsage, "positive"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func newChangesCommand(s *session) *cobra.Command {
 			"  fleetloop changes --node gpu-node-01 -o wide\n" +
 			"  fleetloop changes --actor alice --field spec.version\n" +
 			"  fleetloop changes --actor node-drainer --action drain-failed --since 7d -o json\n" +
-			"  fleetloop changes --outcome failed --dry-run false --since 1d\n" +
+			"  fleetloop changes --outcome failed --dry-runs false --since 1d\n" +
 			"  fleetloop changes -f\n" +
 			"  fleetloop events nodepool/eu-1/workers",
 
@@ -97,7 +97,7 @@ func newChangesCommand(s *session) *cobra.Command {
 	f.StringVar(&o.query.Subject, "subject", "", "show only changes of this `subject`, such as executions/scale-web")
 	f.StringVar(&o.query.Session, "session", "", "show only changes with this session `id`, as shown by -o wide")
 	f.StringVar(&o.query.Outcome, "outcome", "", "show only changes with this `outcome`: succeeded or failed")
-	f.StringVar(&o.query.DryRun, "dry-run", "", "with true, show only dry runs; with false, none; `true|false`")
+	f.StringVar(&o.query.DryRun, "dry-runs", "", "with true, show only dry runs; with false, none; `true|false`")
 	f.StringVar(&o.query.Text, "text", "", "show only changes whose summary or reason contains this `text`, in upper or lower case")
 	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
 	f.StringVar(&o.until, "until", "", "show only events until this `time`: an age, a day or a time")
@@ -121,7 +121,7 @@ func runChanges(s *session, cmd *cobra.Command, o changesOptions) error {
 	case !slices.Contains([]string{"", changeevent.OutcomeSucceeded, changeevent.OutcomeFailed}, o.query.Outcome):
 		return usageErrorf(cmd, "--outcome %q is not %s or %s", o.query.Outcome, changeevent.OutcomeSucceeded, changeevent.OutcomeFailed)
 	case !slices.Contains([]string{"", "true", "false"}, o.query.DryRun):
-		return usageErrorf(cmd, "--dry-run %q is not true or false", o.query.DryRun)
+		return usageErrorf(cmd, "--dry-runs %q is not true or false", o.query.DryRun)
 	case o.follow && o.until != "":
 		return usageErrorf(cmd, "--until cannot be combined with --follow")
 	}

@@ -79,7 +79,7 @@ func TestShowChanges(t *testing.T) {
 		"changes-bad-since":   {"", []string{"--since", "tomorrow"}, 3, false},
 		"changes-bad-until":   {"", []string{"--until", "tomorrow"}, 3, false},
 		"changes-bad-outcome": {"", []string{"--outcome", "fine"}, 3, false},
-		"changes-bad-dry-run": {"", []string{"--dry-run", "maybe"}, 3, false},
+		"changes-bad-dry-run": {"", []string{"--dry-runs", "maybe"}, 3, false},
 		"changes-both":        {"", []string{"--until", "1h", "-f"}, 3, false},
 		"changes-bad-format":  {"", []string{"-o", "name"}, 3, false},
 		"changes-what":        {"the subcommand is unknown", []string{"delivries"}, 3, false},
@@ -103,7 +103,7 @@ func TestChangesAreAskedFor(t *testing.T) {
 	}
 	r := run{args: []string{
 		"changes", "--cluster", "eu-1", "--node", "n", "--actor", "alice,bob", "--source", "janitor", "--action", "cordon", "--subject", "s", "--session", "x",
-		"--outcome", "failed", "--dry-run", "false", "--text", "no room",
+		"--outcome", "failed", "--dry-runs", "false", "--text", "no room",
 		"--since", "1h", "--until", "2026-03-01T11:30:00Z", "--limit", "700", "--no-headers",
 	}}.runCLI(t, f)
 	if lines := strings.Count(r.stdout, "\n"); lines != 700 || r.code != CodeOK {

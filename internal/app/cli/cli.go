@@ -90,7 +90,7 @@ func Command(env Env) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
-		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newDiffCommand(s), newWaitCommand(s),
+		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newUndoCommand(s), newDiffCommand(s), newWaitCommand(s),
 		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
 		newSummaryCommand(s), newStuckCommand(s), newTopCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
 		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s), newDoctorCommand(s),

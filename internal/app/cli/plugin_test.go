@@ -77,7 +77,7 @@ func TestSuggestions(t *testing.T) {
 	for command, want := range map[string]string{
 		"gte clusters":                   "did you mean get?",
 		"get clutsers":                   "did you mean clusters?",
-		"can-i lst clusters":             "did you mean list?",
+		"can-i lst clusters":             "did you mean get?",
 		"get clusters --selektor a=b":    "did you mean --selector?",
 		"get clusters --sever http://x":  "did you mean --server?",
 		"config use-contxt x":            "did you mean use-context?",
@@ -85,7 +85,7 @@ func TestSuggestions(t *testing.T) {
 		"clusters pauze x":               "did you mean pause?",
 		"schema st clusters":             "did you mean set or get?",
 		"changes resent":                 "did you mean resend?",
-		"audit lits":                     "did you mean list?",
+		"audit gte":                      "did you mean get?",
 		"help gte":                       "did you mean get?",
 		"help clusters pauze":            "did you mean pause?",
 	} {

@@ -11,6 +11,7 @@ import (
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
 // pruneAll deletes the applied resources of the selector that were not applied now, and returns how many.
@@ -20,7 +21,10 @@ func (a *applier) pruneAll(ctx context.Context) (done int, err error) {
 		return 0, err
 	}
 	if !a.o.yes && !bool(a.o.dryRun) {
-		if err := a.confirmDeletion(items); err != nil {
+		for _, i := range items {
+			a.printNote("%s is not in the files", i.KindAndName())
+		}
+		if err := a.confirmDeletion(items, "pruned"); err != nil {
 			return 0, err
 		}
 	}
@@ -45,6 +49,9 @@ func (a *applier) pruneAll(ctx context.Context) (done int, err error) {
 	return done, errors.Join(errs...)
 }
 
+// maxNamesToConfirm is the maximum number of names in a question.
+const maxNamesToConfirm = 5
+
 // findToPrune returns children before their parents.
 func (a *applier) findToPrune(ctx context.Context) ([]resource.Item, error) {
 	var items []resource.Item
@@ -66,12 +73,24 @@ func (a *applier) findToPrune(ctx context.Context) ([]resource.Item, error) {
 	return items, nil
 }
 
-func (a *applier) confirmDeletion(items []resource.Item) error {
-	for _, i := range items {
-		a.printNote("%s is not in the files", i.KindAndName())
+// confirmDeletion asks before resources are deleted that the user did not name. Scripts give --yes: the end of
+// standard input means no.
+func (s *session) confirmDeletion(items []resource.Item, done string) error {
+	names := make([]string, 0, maxNamesToConfirm)
+	for _, i := range items[:min(len(items), maxNamesToConfirm)] {
+		names = append(names, i.KindAndName())
 	}
-	_, _ = fmt.Fprintf(a.env.Stderr, "Delete %d resources? [y/N] ", len(items))
-	answer, err := bufio.NewReader(a.env.Stdin).ReadString('\n')
+	if more := len(items) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	question := fmt.Sprintf("Delete %d resources (%s)?", len(items), strings.Join(names, ", "))
+	return s.confirm(question, "not confirmed, so nothing was "+done)
+}
+
+// confirm asks a question on standard error. The end of standard input means no.
+func (s *session) confirm(question, refused string) error {
+	_, _ = fmt.Fprintf(s.env.Stderr, "%s [y/N] ", terminal.Clean(question))
+	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the confirmation: %w", err)
 	}
@@ -79,5 +98,5 @@ func (a *applier) confirmDeletion(items []resource.Item) error {
 	case "y", "yes":
 		return nil
 	}
-	return &failure{err: errors.New("not confirmed, so nothing was pruned"), code: CodePrecondition, next: "confirm with y, or give --yes"}
+	return &failure{err: errors.New(refused), code: CodePrecondition, next: "confirm with y, or give --yes"}
 }

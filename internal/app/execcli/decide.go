@@ -40,7 +40,7 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runApproveOrReject(s, cmd, args[0], o) },
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why, for the audit")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation prompt")
 	cmd.Flags().StringVar(&o.plan, "plan", "", "approve only if the plan has this `hash`; the first 12 digits are enough")
 	o.addFlags(cmd)
@@ -53,6 +53,7 @@ func newRejectCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "reject NAME --reason=TEXT",
 		Short:             "Reject the plan of an execution; the execution fails",
+		Example:           "  fleetloop reject scale-deployment-x7kq2 --reason='the budget is 3 replicas'",
 		Args:              requireName,
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +63,7 @@ func newRejectCommand(s *session) *cobra.Command {
 			return runApproveOrReject(s, cmd, args[0], o)
 		},
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why, for the requester and the audit")
 	addOutputFlag(cmd, &o.format, changeOutputFormats())
 	return cmd
 }

@@ -43,7 +43,7 @@ func (o *getOptions) addFlags(cmd *cobra.Command, formats []string) {
 		string(v1alpha1.PhaseExecuting), string(v1alpha1.PhaseRollbackReady), string(v1alpha1.PhaseCompleted), string(v1alpha1.PhaseFailed),
 	}
 	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "omit the column headers")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	addOutputFlag(cmd, &o.format, formats)
 }
 
@@ -139,6 +139,7 @@ func newDescribeCommand(s *session) *cobra.Command {
 		Short: "Show the details of executions and the next steps",
 		Long: "Show the details of executions: status, what they wait for, next steps, plan, policy decision,\n" +
 			"checks, approvals, result and rollback.",
+		Example:           "  fleetloop exec describe scale-deployment-x7kq2",
 		Args:              requireNames,
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -173,6 +174,7 @@ func newWatchCommand(s *session) *cobra.Command {
 		Long: "Watch one execution until it ends, including the wait for approval, or watch all executions\n" +
 			"until interrupted. The exit codes for one execution are those of --wait:\n" +
 			"see fleetloop exec --help.",
+		Example:           "  fleetloop exec watch scale-deployment-x7kq2\n  fleetloop exec watch --phase=waiting_approval",
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}

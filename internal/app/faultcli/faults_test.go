@@ -87,8 +87,8 @@ func TestFaults(t *testing.T) {
 	wantRun(t, 2, "did you mean --kube-context?", "faults", "list", "--kube-contxt=x")
 	wantRun(t, 0, "gpu-d\tStuck", "__complete", "faults", "describe", "")
 
-	sorted := wantRun(t, 0, "gpu-d", append(list, "--sort-by=.status.phaseChangedAt", "--no-headers", "-o", "custom-columns=N:.metadata.name")...)
-	if sorted.out != "gpu-c\ngpu-d\ngpu-b\ngpu-a\n" {
+	sorted := wantRun(t, 0, "gpu-d", append(list, "--sort-by=.status.phaseChangedAt", "-o", "name")...)
+	if sorted.out != "nodefault.fleetloop.io/gpu-c\nnodefault.fleetloop.io/gpu-d\nnodefault.fleetloop.io/gpu-b\nnodefault.fleetloop.io/gpu-a\n" {
 		t.Errorf("sorted by the time of the phase:\n%s", sorted.out)
 	}
 	wantRun(t, 2, "no item has this field", append(list, "--sort-by=.status.fase")...)

@@ -144,7 +144,7 @@ func (h *Host) serveEmergencyStop(w http.ResponseWriter, r *http.Request) error 
 	in := " --namespace=" + h.cfg.ExecutionNamespace
 	answer := Stop{Command: map[string]string{
 		"stop":   "fleetloop exec stop --reason=TEXT" + in,
-		"resume": "fleetloop exec resume" + in,
+		"resume": "fleetloop exec end-stop" + in,
 	}}
 	verb := "create"
 	var m corev1.ConfigMap
