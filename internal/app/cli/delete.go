@@ -74,6 +74,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 			return err
 		}
 	}
+	out := s.newChangePrinter(o.format, len(items) == 1, o.dryRun.describe("deletion requested"))
 	var asked []resource.Item
 	var errs []error
 	for _, i := range items {
@@ -82,11 +83,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 			continue
 		}
 		asked = append(asked, i)
-		line := i.KindAndName()
-		if o.format == formatText {
-			line += " " + o.dryRun.describe("deletion requested")
-		}
-		if _, err := fmt.Fprintln(s.env.Stdout, line); err != nil {
+		if err := out.Write([]resource.Item{i}); err != nil {
 			return err
 		}
 	}

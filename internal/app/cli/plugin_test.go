@@ -77,7 +77,7 @@ func TestSuggestions(t *testing.T) {
 	for command, want := range map[string]string{
 		"gte clusters":                   "did you mean get?",
 		"get clutsers":                   "did you mean clusters?",
-		"can-i lst clusters":             "did you mean get?",
+		"can-i lst clusters":             "did you mean list?",
 		"get clusters --selektor a=b":    "did you mean --selector?",
 		"get clusters --sever http://x":  "did you mean --server?",
 		"config use-contxt x":            "did you mean use-context?",
