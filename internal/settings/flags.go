@@ -36,10 +36,11 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 	}
 }
 
-// lowerFirst begins a usage in lower case, as those of other flags do. It keeps URL and PostgreSQL.
+// lowerFirst begins a usage in lower case, as those of other flags do. It keeps names, such as URL,
+// PostgreSQL and Kubernetes.
 func lowerFirst(text string) string {
 	word, _, _ := strings.Cut(text, " ")
-	if word == "" || strings.ToLower(word[1:]) != word[1:] {
+	if word == "" || word == "Kubernetes" || strings.ToLower(word[1:]) != word[1:] {
 		return text
 	}
 	return strings.ToLower(word[:1]) + text[1:]

@@ -20,7 +20,7 @@ type fileOptions struct {
 	recursive bool
 }
 
-func (o *fileOptions) addFlags(cmd *cobra.Command) {
+func (o *fileOptions) addFileFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "also read the folders in the folder of -f")
 }
@@ -84,7 +84,7 @@ func newApplyCommand(s *session) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return runApply(s, cmd, o) },
 	}
-	o.addFlags(cmd)
+	o.addFileFlags(cmd)
 	o.dryRun.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.prune, "prune", false, "delete applied resources that -l selects and the files lack")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label `selector` of --prune, for example team=shop")

@@ -40,8 +40,8 @@ func newDeleteCommand(s *session) *cobra.Command {
 		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runDelete(s, cmd, args, o) },
 	}
-	o.waitOptions.addFlags(s, cmd, true)
-	o.fileOptions.addFlags(cmd)
+	o.addFlags(s, cmd, true)
+	o.addFileFlags(cmd)
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "delete without asking for confirmation")
 	addOutputFlag(cmd, &o.format, deleteFormats())
 	o.dryRun.addFlag(cmd)

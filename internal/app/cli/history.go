@@ -193,7 +193,7 @@ func newDiffCommand(s *session) *cobra.Command {
 		},
 	}
 	sc.addFlags(s, cmd, false)
-	files.addFlags(cmd)
+	files.addFileFlags(cmd)
 	cmd.Flags().Int64Var(&from, "revision", 0, "`generation` to compare from")
 	cmd.Flags().Int64Var(&to, "to", 0, "`generation` to compare with; 0 for the newest")
 	addOutputFlag(cmd, &format, []string{formatText, terminal.FormatJSON, terminal.FormatYAML})

@@ -97,7 +97,10 @@ func compareSortKeys(a, b any) int {
 		return d
 	}
 	if x, ok := a.(float64); ok {
-		return cmp.Compare(x, b.(float64)) //nolint:forcetypeassert // they have the same rank
+		y, _ := b.(float64) // they have the same rank
+		return cmp.Compare(x, y)
 	}
-	return cmp.Compare(a.(string), b.(string)) //nolint:forcetypeassert // likewise
+	x, _ := a.(string)
+	y, _ := b.(string)
+	return cmp.Compare(x, y)
 }

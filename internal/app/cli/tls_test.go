@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"net/http"
@@ -63,7 +64,7 @@ func TestTLS(t *testing.T) {
 	certFile, keyFile, pool := writeClientCertificate(t)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"subject": "` + r.TLS.PeerCertificates[0].Subject.CommonName + `"}`))
+		_ = json.NewEncoder(w).Encode(v1.Identity{Subject: r.TLS.PeerCertificates[0].Subject.CommonName})
 	}))
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12}
 	server.Config.ErrorLog = nil

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 )
 
@@ -70,18 +71,8 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 		s.printNote("%s already has the spec and labels of generation %d.", item.KindAndName(), wanted.Generation)
 		return nil
 	}
-	if !o.yes || bool(o.dryRun) {
-		lines := *s
-		lines.env.Stdout = s.env.Stderr // where the question is
-		if err := printDiff(&lines, changes); err != nil {
-			return err
-		}
-	}
-	if !o.yes && !bool(o.dryRun) {
-		question := fmt.Sprintf("Return %s to generation %d?", item.KindAndName(), wanted.Generation)
-		if err := s.confirm(question, "not confirmed, so nothing was changed"); err != nil {
-			return err
-		}
+	if err := o.showAndConfirm(s, item, wanted.Generation, changes); err != nil {
+		return err
 	}
 	labels := map[string]string{}
 	maps.Copy(labels, wanted.Labels)
@@ -96,6 +87,19 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	done := fmt.Sprintf("returned to generation %d", wanted.Generation)
 	out := s.newChangePrinter(o.format, true, o.dryRun.describe(done))
 	return errors.Join(out.Write([]resource.Item{after}), out.Close())
+}
+
+// showAndConfirm prints the changes and asks whether to make them.
+func (o *undoOptions) showAndConfirm(s *session, i resource.Item, generation int64, changes []changeevent.FieldChange) error {
+	if o.yes && !bool(o.dryRun) {
+		return nil
+	}
+	onStderr := *s
+	onStderr.env.Stdout = s.env.Stderr // where the question is
+	if err := printDiff(&onStderr, changes); err != nil || bool(o.dryRun) {
+		return err
+	}
+	return s.confirm(fmt.Sprintf("Return %s to generation %d?", i.KindAndName(), generation), "not confirmed, so nothing was changed")
 }
 
 // selectRevision returns the revision of a generation. 0 means the newest before the current one.

@@ -146,7 +146,7 @@ func TestPrune(t *testing.T) {
 	const unchanged = "cluster/shop unchanged\nnodepool/shop/workers unchanged\n"
 	u.wantText(strings.ReplaceAll(unchanged, "unchanged", "unchanged (server dry run)")+"cluster/old pruned (server dry run)\n", "", append(prune, "--dry-run")...)
 	_, errOut := u.wantRun(cli.CodePartial, "n\n", prune...)
-	u.wantOutput(errOut, "cluster/old is not in the files", "Delete 1 resources?", "not confirmed")
+	u.wantOutput(errOut, "cluster/old is not in the files", "Delete 1 resources (cluster/old)?", "not confirmed")
 	u.wantText(unchanged+"cluster/old pruned\n", "y\n", prune...)
 	u.wantText(unchanged, "", prune...) // it is being deleted
 
