@@ -110,12 +110,12 @@ func TestAnswers(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"Fine":        {reason: "it does", err: nil, want: true},
-		"Forbidden":   {reason: "that is an answer", err: shoot.NewClassErrorf(shoot.ClassForbidden, "no"), want: true},
-		"Unavailable": {reason: "it does not", err: shoot.NewClassErrorf(shoot.ClassUnavailable, "no")},
-		"Throttled":   {reason: "it wants to be left alone", err: shoot.NewClassErrorf(shoot.ClassThrottled, "no")},
-		"Unclassed":   {reason: "nobody knows", err: errDown},
-		"NewClass":    {reason: "nobody knows", err: shoot.NewClassErrorf("solar_flare", "no")},
+		"Fine":        {reason: "Gardener responds", err: nil, want: true},
+		"Forbidden":   {reason: "a rejection is a response", err: shoot.NewClassErrorf(shoot.ClassForbidden, "no"), want: true},
+		"Unavailable": {reason: "Gardener does not respond", err: shoot.NewClassErrorf(shoot.ClassUnavailable, "no")},
+		"Throttled":   {reason: "Gardener is overloaded", err: shoot.NewClassErrorf(shoot.ClassThrottled, "no")},
+		"Unclassed":   {reason: "an error without a class", err: errDown},
+		"NewClass":    {reason: "an unknown class", err: shoot.NewClassErrorf("solar_flare", "no")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

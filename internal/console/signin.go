@@ -94,7 +94,7 @@ func (c *Console) signInAsDemoPerson(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	WriteProblemJSON(w, http.StatusBadRequest, "There is no demo person of this name.", "Choose one of the list.")
+	WriteProblemJSON(w, http.StatusBadRequest, "The demo has no person with this name.", "Choose a person from the list.")
 }
 
 // startSessionAndSetCookie starts a session with a new id and ends the earlier one of the browser.

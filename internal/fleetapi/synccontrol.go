@@ -47,7 +47,7 @@ func (sy syncRoutes) newSyncActionHandler(k *kind, action SyncAction) handler {
 	}
 }
 
-// newBulkSyncActionHandler returns the handler that applies an action to several syncs, each in a transaction of its own.
+// newBulkSyncActionHandler returns the handler that applies an action to several syncs, each in its own transaction.
 func (sy syncRoutes) newBulkSyncActionHandler(k *kind, action SyncAction) handler {
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		by, err := authorizeVerb(who, v1.Verb(action))

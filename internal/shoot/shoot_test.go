@@ -101,7 +101,7 @@ func TestErrors(t *testing.T) {
 		"Joined":  {reason: "nor does whoever adds another error", err: errors.Join(io.EOF, throttled), class: shoot.ClassThrottled, after: 7 * time.Second, text: "EOF\nslow down"},
 		"Errorf":  {reason: "the class comes with the words", err: shoot.NewClassErrorf(shoot.ClassInvalid, "shoot %q: %w", "a", io.EOF), class: shoot.ClassInvalid, text: `shoot "a": EOF`},
 		"Outermost": {
-			reason: "whoever classified last knew most", err: shoot.NewClassErrorf(shoot.ClassForeign, "not ours: %w", throttled), class: shoot.ClassForeign, text: "not ours: slow down",
+			reason: "the last class applies", err: shoot.NewClassErrorf(shoot.ClassForeign, "not ours: %w", throttled), class: shoot.ClassForeign, text: "not ours: slow down",
 		},
 	}
 	for name, c := range cases {

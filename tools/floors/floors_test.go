@@ -124,7 +124,7 @@ func (s scratch) write(name, text string) {
 // It has no imports, so that violations never form a cycle.
 func (s scratch) provide(pkg string) string {
 	if !strings.Contains(pkg, ".") {
-		return pkg // the standard library's own
+		return strings.TrimSuffix(pkg, "$") // the standard library's own; the suffix excludes packages below
 	}
 	pkg += "/leaf"
 	switch {

@@ -34,9 +34,9 @@ var budget = map[string]int64{
 	"execution-controller":  19,
 	"fleet-api":             8,
 	"fleetloop":             14,
-	"fleetloop-up":          35,
+	"fleetloop-up":          29,
 	"node-fault-controller": 15,
-	"sentinel":              20,
+	"sentinel":              16,
 }
 
 // made holds the images of every binary, built once for all tests.

@@ -1140,7 +1140,7 @@ export interface components {
             [key: string]: string;
         };
         /**
-         * @description Strings that cannot be selected by: keys in the form of Kubernetes, and
+         * @description Strings that selectors do not match: keys in the form of Kubernetes, and
          *     at most 256 KiB in total. `fleetloop apply` keeps the names of the fields
          *     that it has set in `fleetloop.io/applied-fields`.
          */

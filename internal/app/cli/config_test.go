@@ -223,7 +223,7 @@ func TestCompletion(t *testing.T) {
 		"Orphan":      {"of no parent", []string{"get", "np", "nope/"}, nil},
 		"NoKind":      {"nothing is known of it", []string{"get", "pods", ""}, nil},
 		"NoKindSlash": {"nothing is known of it", []string{"get", "pods/"}, nil},
-		"Format":      {"formats", []string{"get", "clusters", "-o", ""}, append(getFormats(), "jsonpath=", "custom-columns=", "csv")},
+		"Format":      {"formats", []string{"get", "clusters", "-o", ""}, append(getFormats(), "jsonpath=", "custom-columns=", "go-template=", "go-template-file=", "csv")},
 		"Cluster":     {"clusters", []string{"get", "nodepools", "--cluster", "c1"}, []string{"c1\tReady"}},
 		"For":         {"goals", []string{"wait", "clusters", "c1", "--for", ""}, []string{"phase=Ready", "condition=Reconciled", "delete"}},
 	}

@@ -24,7 +24,7 @@ func TestPlanOrphans(t *testing.T) {
 		return list
 	}
 	same := func(*shoot.Observed) {}
-	census := func(n int, change func(*poller.OrphanCandidates)) poller.OrphanCandidates {
+	candidates := func(n int, change func(*poller.OrphanCandidates)) poller.OrphanCandidates {
 		c := poller.OrphanCandidates{
 			Installation: installation, Listed: 100, Clusters: 99, Orphans: orphans(n, same),
 			Before: map[string]bool{}, Now: now, MinAge: 15 * time.Minute, Delete: true,
@@ -37,42 +37,42 @@ func TestPlanOrphans(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason               string
-		census               poller.OrphanCandidates
+		candidates           poller.OrphanCandidates
 		report, delete, seen int
 		halt                 bool
 	}{
-		"Orphan":    {"no doubt is left", census(1, func(*poller.OrphanCandidates) {}), 1, 1, 1, false},
-		"None":      {"there is none", census(0, func(*poller.OrphanCandidates) {}), 0, 0, 0, false},
-		"NotAsked":  {"they are deleted only where that was asked for", census(1, func(c *poller.OrphanCandidates) { c.Delete = false }), 1, 0, 1, false},
-		"FirstSeen": {"one list may be a mistake", census(1, func(c *poller.OrphanCandidates) { c.Before = nil }), 0, 0, 1, false},
+		"Orphan":    {"a proven orphan", candidates(1, func(*poller.OrphanCandidates) {}), 1, 1, 1, false},
+		"None":      {"no orphan", candidates(0, func(*poller.OrphanCandidates) {}), 0, 0, 0, false},
+		"NotAsked":  {"they are deleted only where that was asked for", candidates(1, func(c *poller.OrphanCandidates) { c.Delete = false }), 1, 0, 1, false},
+		"FirstSeen": {"one list may be a mistake", candidates(1, func(c *poller.OrphanCandidates) { c.Before = nil }), 0, 0, 1, false},
 		"AnotherSeen": {
 			"the one seen before had the name, and was another",
-			census(1, func(c *poller.OrphanCandidates) { c.Before = map[string]bool{"uid-9": true} }), 0, 0, 1, false,
+			candidates(1, func(c *poller.OrphanCandidates) { c.Before = map[string]bool{"uid-9": true} }), 0, 0, 1, false,
 		},
-		"Young":  {"it may be one that is just being made", census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Created = now.Add(-15*time.Minute + time.Second) }), 0, 0, 1, false},
-		"Future": {"clocks differ", census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Created = now.Add(time.Hour) }), 0, 0, 1, false},
-		"Old":    {"it is old enough", census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Created = now.Add(-15 * time.Minute) }), 1, 1, 1, false},
+		"Young":  {"it may be one that is just being made", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Created = now.Add(-15*time.Minute + time.Second) }), 0, 0, 1, false},
+		"Future": {"clocks differ", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Created = now.Add(time.Hour) }), 0, 0, 1, false},
+		"Old":    {"it is old enough", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Created = now.Add(-15 * time.Minute) }), 1, 1, 1, false},
 		"NotOurs": {
 			"another installation's are none of our business",
-			census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Installation = "another" }), 0, 0, 0, false,
+			candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Installation = "another" }), 0, 0, 0, false,
 		},
-		"NoUID":       {"which one it is can not be said", census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].UID = "" }), 0, 0, 0, false},
-		"NoCluster":   {"what cluster it is can not be said", census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Cluster = "" }), 1, 0, 1, false},
-		"Deleting":    {"it goes already", census(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Deleting = true }), 1, 0, 1, false},
-		"Strays":      {"a cluster's second Shoot is not without a cluster", census(0, func(c *poller.OrphanCandidates) { c.Strays = orphans(1, same) }), 0, 0, 0, false},
-		"TooMany":     {"more than one in a hundred are no accident", census(2, func(*poller.OrphanCandidates) {}), 2, 0, 2, true},
-		"AsManyAsMay": {"one in a hundred is", census(3, func(c *poller.OrphanCandidates) { c.Listed = 300 }), 3, 3, 3, false},
+		"NoUID":       {"the Shoot cannot be identified", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].UID = "" }), 0, 0, 0, false},
+		"NoCluster":   {"the cluster cannot be identified", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Cluster = "" }), 1, 0, 1, false},
+		"Deleting":    {"it is already being deleted", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Deleting = true }), 1, 0, 1, false},
+		"Strays":      {"a cluster's second Shoot is not without a cluster", candidates(0, func(c *poller.OrphanCandidates) { c.Strays = orphans(1, same) }), 0, 0, 0, false},
+		"TooMany":     {"more than one in a hundred are no accident", candidates(2, func(*poller.OrphanCandidates) {}), 2, 0, 2, true},
+		"AsManyAsMay": {"one in a hundred is", candidates(3, func(c *poller.OrphanCandidates) { c.Listed = 300 }), 3, 3, 3, false},
 		"TooManyUnasked": {
 			"nothing is held up if nothing was to be done",
-			census(50, func(c *poller.OrphanCandidates) { c.Delete = false }), 50, 0, 50, false,
+			candidates(50, func(c *poller.OrphanCandidates) { c.Delete = false }), 50, 0, 50, false,
 		},
-		"NoClusters":        {"the database is new, or not the right one", census(1, func(c *poller.OrphanCandidates) { c.Clusters, c.Listed = 0, 1 }), 0, 0, 0, true},
-		"NoClustersUnasked": {"that is to be told in any case", census(1, func(c *poller.OrphanCandidates) { c.Clusters, c.Delete = 0, false }), 0, 0, 0, true},
-		"NothingAtAll":      {"a new installation", census(0, func(c *poller.OrphanCandidates) { c.Clusters, c.Listed = 0, 0 }), 0, 0, 0, false},
+		"NoClusters":        {"the database is new, or not the right one", candidates(1, func(c *poller.OrphanCandidates) { c.Clusters, c.Listed = 0, 1 }), 0, 0, 0, true},
+		"NoClustersUnasked": {"an empty database is reported even if deletion is off", candidates(1, func(c *poller.OrphanCandidates) { c.Clusters, c.Delete = 0, false }), 0, 0, 0, true},
+		"NothingAtAll":      {"a new installation", candidates(0, func(c *poller.OrphanCandidates) { c.Clusters, c.Listed = 0, 0 }), 0, 0, 0, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := poller.PlanOrphanCleanup(tc.census)
+			p := poller.PlanOrphanCleanup(tc.candidates)
 			want(t, tc.reason+": reported", len(p.Report), tc.report)
 			want(t, tc.reason+": deleted", len(p.Delete), tc.delete)
 			want(t, tc.reason+": remembered", len(p.Seen), tc.seen)

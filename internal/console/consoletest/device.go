@@ -39,7 +39,7 @@ func (i *Issuer) EnterUserCode(tb testing.TB, userCode string) {
 			return
 		}
 	}
-	tb.Errorf("there is no user code %q", userCode)
+	tb.Errorf("no device login has the user code %q", userCode)
 }
 
 // redeemDeviceCode checks a request for the tokens of a device. A code counts once.

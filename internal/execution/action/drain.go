@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // drainPage is the number of Pods listed per request.
@@ -228,15 +229,15 @@ func (d *drain) listMissingDaemonSets(ctx context.Context, pods []partialPod) ([
 	seen := map[string]bool{}
 	var gone []string
 	for i := range pods {
-		owner := metav1.GetControllerOf(&pods[i].ObjectMeta)
-		if owner == nil || owner.Kind != kindDaemonSet || seen[pods[i].Namespace+"/"+owner.Name] {
+		name := eviction.DaemonSetOf(&pods[i])
+		if name == "" || seen[pods[i].Namespace+"/"+name] {
 			continue
 		}
-		seen[pods[i].Namespace+"/"+owner.Name] = true
-		_, err := d.attempt.client.getObjectWithRetry(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: owner.Name})
+		seen[pods[i].Namespace+"/"+name] = true
+		_, err := d.attempt.client.getObjectWithRetry(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: name})
 		switch {
 		case apierrors.IsNotFound(err):
-			gone = append(gone, pods[i].Namespace+"/"+owner.Name)
+			gone = append(gone, pods[i].Namespace+"/"+name)
 		case err != nil:
 			return nil, err
 		}

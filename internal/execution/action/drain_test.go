@@ -43,7 +43,7 @@ func TestJudgePod(t *testing.T) {
 		"DaemonSetInWay":  {reason: "ignoreDaemonSets is not set", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, refuse: "ignoreDaemonSets"},
 		"DaemonSetGone":   {reason: "nothing brings it back", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: usual, gone: []string{"a/owner"}, refuse: "which does not exist"},
 		"DaemonSetForced": {reason: "and that is accepted", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", OwnerReferences: owned("DaemonSet")}}, p: drainParameters{Force: true, IgnoreDaemonSets: true}, gone: []string{"a/owner"}},
-		"Mirror":          {reason: "only the kubelet can end it", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{mirrorPodAnnotation: "x"}}}, p: usual, leave: "static Pod of the Node"},
+		"Mirror":          {reason: "only the kubelet can end it", pod: partialPod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}}}, p: usual, leave: "static Pod of the Node"},
 		"Finished":        {reason: "there is nothing left to lose", pod: partialPod{Spec: emptyDir, Status: partialPodStatus{Phase: podSucceeded}}, p: usual},
 	} {
 		t.Run(name, func(t *testing.T) {

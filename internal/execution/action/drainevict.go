@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // evictAll requests the eviction of Pods. If it stops early, it returns the Pods left.
@@ -48,23 +48,25 @@ func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
 		_, err := d.attempt.sender.sendStepOnce(ctx, step, kind.GroupVersionResource, "")
 		return err
 	})
-	switch {
-	case err == nil:
-		d.recordEviction(pod)
-		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone or replaced
-		return nil
-	case apierrors.HasStatusCause(err, namespaceTerminating): // it is deleted with its namespace
-		d.blocked[namespacedPodName(pod)] = "its namespace is being deleted"
-		return nil
-	case isTransient(err):
-		d.blocked[namespacedPodName(pod)] = evictionBlockReason(err)
-		if d.attempt.run.dry {
-			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(namespacedPodName(pod)+" cannot be evicted at the moment: "+evictionBlockReason(err), maxFields))
-		}
-		return nil
+	if _, halted := errors.AsType[*halt](err); halted {
+		return toHalt("evict Pod "+namespacedPodName(pod), err)
 	}
-	return toHalt("evict Pod "+namespacedPodName(pod), err)
+	switch eviction.Classify(err) {
+	case eviction.Accepted:
+		d.recordEviction(pod)
+	case eviction.NotFound:
+	case eviction.BlockedByBudget, eviction.Failed:
+		d.blocked[namespacedPodName(pod)] = eviction.BlockReason(err)
+		if d.attempt.run.dry {
+			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(namespacedPodName(pod)+" cannot be evicted at the moment: "+eviction.BlockReason(err), maxFields))
+		}
+	case eviction.Rejected:
+		if !eviction.IsNamespaceTerminating(err) {
+			return toHalt("evict Pod "+namespacedPodName(pod), err)
+		}
+		d.blocked[namespacedPodName(pod)] = "its namespace is being deleted"
+	}
+	return nil
 }
 
 func (d *drain) newEvictionStep(pod *partialPod) (v1alpha1.PlanStep, error) {
@@ -82,19 +84,6 @@ func (d *drain) recordEviction(pod *partialPod) {
 		Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Action: "evicted",
 		Before: "node: " + d.parameters.Node, ResourceVersionBefore: pod.ResourceVersion,
 	}, "v1")
-}
-
-// evictionBlockReason names the disruption budget that blocks a Pod, if the API server reports it.
-func evictionBlockReason(err error) string {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Details != nil {
-		for _, cause := range status.Status().Details.Causes {
-			if cause.Type == disruptionBudgetBlocks && cause.Message != "" {
-				return cause.Message
-			}
-		}
-	}
-	return err.Error()
 }
 
 // logDrained logs that the Node is drained.

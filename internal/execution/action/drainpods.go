@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // A podsOfNode groups the Pods of a node by their treatment, in the terms of kubectl drain.
@@ -48,26 +47,26 @@ func classifyPods(pods []partialPod, p *drainParameters, gone, protected []strin
 
 // classifyPod returns why a Pod stays, or why it prevents the drain. Without either it is evicted.
 func classifyPod(pod *partialPod, p *drainParameters, gone []string) (leaveReason, refuseReason string) {
-	if _, mirror := pod.Annotations[mirrorPodAnnotation]; mirror {
+	if eviction.IsMirrorPod(pod) {
 		return "static Pod of the Node", ""
 	}
-	finished := pod.Status.Phase == podSucceeded || pod.Status.Phase == podFailed
-	owner := metav1.GetControllerOf(&pod.ObjectMeta)
-	if owner != nil && owner.Kind == kindDaemonSet && !finished {
+	finished := eviction.IsFinished(pod.Status.Phase)
+	daemonSet := eviction.DaemonSetOf(pod)
+	if daemonSet != "" && !finished {
 		switch {
-		case !slices.Contains(gone, pod.Namespace+"/"+owner.Name):
+		case !slices.Contains(gone, pod.Namespace+"/"+daemonSet):
 			if p.IgnoreDaemonSets {
-				return "of DaemonSet " + owner.Name, ""
+				return "of DaemonSet " + daemonSet, ""
 			}
-			return "", "belongs to DaemonSet " + owner.Name + " (set ignoreDaemonSets to ignore it)"
+			return "", "belongs to DaemonSet " + daemonSet + " (set ignoreDaemonSets to ignore it)"
 		case !p.Force:
-			return "", "belongs to DaemonSet " + owner.Name + ", which does not exist (set force to evict it)"
+			return "", "belongs to DaemonSet " + daemonSet + ", which does not exist (set force to evict it)"
 		}
 	}
 	if finished {
 		return "", ""
 	}
-	if owner == nil && !p.Force {
+	if !eviction.HasController(pod) && !p.Force {
 		return "", "has no controller that replaces it (set force to evict it)"
 	}
 	if !p.DeleteLocalData {

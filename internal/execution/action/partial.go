@@ -9,15 +9,11 @@ import (
 // their types, which would be a tenth of action-runner.
 
 const (
-	protocolTCP            = "TCP"
-	policyTypeIngress      = "Ingress"
-	policyTypeEgress       = "Egress"
-	podRunning             = "Running"
-	podSucceeded           = "Succeeded"
-	podFailed              = "Failed"
-	mirrorPodAnnotation    = "kubernetes.io/config.mirror"
-	namespaceTerminating   = metav1.CauseType("NamespaceTerminating")
-	disruptionBudgetBlocks = metav1.CauseType("DisruptionBudget")
+	protocolTCP       = "TCP"
+	policyTypeIngress = "Ingress"
+	policyTypeEgress  = "Egress"
+	podRunning        = "Running"
+	podSucceeded      = "Succeeded"
 )
 
 // A partialPod holds the fields of a Pod that actions read.

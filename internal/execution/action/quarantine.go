@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // LabelQuarantine is the only label of a Pod in quarantine. Its value is unique per Pod, so that
@@ -126,7 +127,7 @@ func draftQuarantine(ctx context.Context, c Client, s Subject, p *quarantinePara
 // refuseUnquarantinable refuses Pods that labels and policies do not affect.
 func refuseUnquarantinable(live *unstructured.Unstructured) error {
 	name := live.GetNamespace() + "/" + live.GetName()
-	if _, mirror := live.GetAnnotations()[mirrorPodAnnotation]; mirror {
+	if eviction.IsMirrorPod(live) {
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "Pod %s is a static Pod, whose labels cannot be changed", name)
 	}
 	if host, _, _ := unstructured.NestedBool(live.Object, "spec", "hostNetwork"); host {

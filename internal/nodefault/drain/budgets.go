@@ -2,13 +2,11 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/internal/selector"
@@ -57,19 +55,3 @@ func (l labelsOf) Get(key string) string { return l.Map[key] }
 
 // Lookup returns the value of a label, and whether it exists.
 func (l labelsOf) Lookup(key string) (string, bool) { return l.Map.Get(key) }
-
-// pdbCauseOrStatusMessage returns the reason that the API server gives for a rejection.
-func pdbCauseOrStatusMessage(err error) string {
-	status, is := errors.AsType[*apierrors.StatusError](err)
-	if !is {
-		return err.Error()
-	}
-	if details := status.ErrStatus.Details; details != nil {
-		for _, c := range details.Causes {
-			if c.Type == policyv1.DisruptionBudgetCause && c.Message != "" {
-				return c.Message
-			}
-		}
-	}
-	return status.ErrStatus.Message
-}

@@ -3,8 +3,6 @@ package drain
 import (
 	"cmp"
 	"context"
-	"errors"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -18,28 +16,13 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 // evictionRetryBackoff returns the delays between the evictions of a rejected pod.
 func evictionRetryBackoff() backoff.Policy {
 	return backoff.Policy{Initial: time.Second, Max: 30 * time.Second}
-}
-
-// A removalResult is the result of a request to remove a pod. It is a metric label with a closed
-// set of values.
-type removalResult string
-
-const (
-	accepted removalResult = "accepted"
-	gone     removalResult = "not_found"      // before the request
-	kept     removalResult = "blocked_by_pdb" // by a disruption budget
-	refused  removalResult = "rejected"       // by the API server, for another reason
-	failed   removalResult = "failed"         // no response, or none about the pod
-)
-
-func allRemovalResults() []removalResult {
-	return []removalResult{accepted, gone, kept, refused, failed}
 }
 
 // A removalMethod is how a pod is removed. It is a metric label with a closed set of values.
@@ -78,23 +61,23 @@ func (e *evictor) sendDueRemovals(ctx context.Context, st *v1alpha1.NodeFaultSta
 	}
 	budgets := map[string][]policyv1.PodDisruptionBudget{}
 	for _, request := range requested {
-		r := classifyRemovalError(request.err)
-		e.metrics.pods.WithLabelValues(string(request.method), string(r)).Inc()
+		result := eviction.Classify(request.err)
+		e.metrics.pods.WithLabelValues(string(request.method), string(result)).Inc()
 		t := requests[request.pod.UID]
-		switch r {
-		case accepted:
+		switch result {
+		case eviction.Accepted:
 			requests[request.pod.UID] = requestState{accepted: now}
 			if request.method != dropped {
 				st.Drain.Evicted++
 			}
-		case gone:
+		case eviction.NotFound:
 			requests[request.pod.UID] = requestState{accepted: now}
-		case kept, refused, failed:
+		case eviction.BlockedByBudget, eviction.Rejected, eviction.Failed:
 			wait := evictionRetryBackoff().Delay(t.refusals)
 			if seconds, asks := apierrors.SuggestsClientDelay(request.err); asks {
 				wait = max(wait, min(time.Duration(seconds)*time.Second, backoff.MaxRetryAfter))
 			}
-			requests[request.pod.UID] = requestState{refusals: t.refusals + 1, next: now.Add(wait), blocker: e.describeBlockedPod(ctx, request, r, budgets)}
+			requests[request.pod.UID] = requestState{refusals: t.refusals + 1, next: now.Add(wait), blocker: e.describeBlockedPod(ctx, request, result, budgets)}
 		}
 	}
 	return nil
@@ -172,49 +155,22 @@ func (e *evictor) evictOrDeletePod(ctx context.Context, request *removalRequest)
 	if request.method != evicted {
 		return pods.Delete().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).Body(&how).MaxRetries(0).Do(ctx).Error()
 	}
-	eviction := &policyv1.Eviction{
+	body := &policyv1.Eviction{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: request.pod.Namespace, Name: request.pod.Name}, DeleteOptions: &how,
 	}
-	return pods.Post().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).SubResource("eviction").Body(eviction).MaxRetries(0).Do(ctx).Error()
-}
-
-// classifyRemovalError classifies the error of a request.
-func classifyRemovalError(err error) removalResult {
-	switch {
-	case err == nil:
-		return accepted
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the pod is gone, or another has its name
-		return gone
-	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause), isMultiplePDBsError(err):
-		return kept
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTooManyRequests(err) && !isTransientAPIError(err):
-		return refused
-	}
-	return failed
-}
-
-// isMultiplePDBsError reports whether several disruption budgets cover a pod, which the eviction
-// API does not support. Only the status code shows this.
-func isMultiplePDBsError(err error) bool {
-	s, is := errors.AsType[*apierrors.StatusError](err)
-	return is && s.ErrStatus.Code == http.StatusInternalServerError && s.ErrStatus.Reason == ""
-}
-
-// isTransientAPIError reports whether an error concerns the API server rather than the pod.
-func isTransientAPIError(err error) bool {
-	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
+	return pods.Post().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).SubResource("eviction").Body(body).MaxRetries(0).Do(ctx).Error()
 }
 
 // describeBlockedPod returns what blocks the removal of a pod.
-func (e *evictor) describeBlockedPod(ctx context.Context, request *removalRequest, result removalResult, pdbsByNamespace map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
-	b := v1alpha1.BlockedPod{Pod: namespacedName(request.pod), Message: nodefault.TruncateText(pdbCauseOrStatusMessage(request.err), maxBlocker)}
+func (e *evictor) describeBlockedPod(ctx context.Context, request *removalRequest, result eviction.Result, pdbsByNamespace map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
+	b := v1alpha1.BlockedPod{Pod: namespacedName(request.pod), Message: nodefault.TruncateText(eviction.BlockReason(request.err), maxBlocker)}
 	switch {
-	case result == kept:
+	case result == eviction.BlockedByBudget:
 		b.BlockedBy = e.coveringPDBNames(ctx, request.pod, pdbsByNamespace)
-	case apierrors.HasStatusCause(request.err, corev1.NamespaceTerminatingCause):
+	case eviction.IsNamespaceTerminating(request.err):
 		b.BlockedBy = byNamespace
-	case result == refused:
+	case result == eviction.Rejected:
 		b.BlockedBy = byRefusal
 	default:
 		b.BlockedBy = byAPIServer

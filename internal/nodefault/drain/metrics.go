@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // metrics holds the metrics of the drainer. All labels are closed sets, and all series
@@ -24,7 +25,7 @@ func newMetrics() *metrics {
 		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "draining_nodes", Help: "Number of nodes that node-fault-controller is currently draining."}),
 	}
 	for _, w := range allRemovalMethods() {
-		for _, r := range allRemovalResults() {
+		for _, r := range eviction.Results() {
 			m.pods.WithLabelValues(string(w), string(r))
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
+
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // Causes that block a pod, other than a named disruption budget.
@@ -95,7 +97,7 @@ func (c Config) planPod(node *corev1.Node, drainStart metav1.Time, pod *corev1.P
 	plan := podPlan{pod: pod, rule: rule}
 	evictAt := drainStart.Add(rule.EvictAfter)
 	switch {
-	case rule.Mode == ModeSkip, isMirrorPod(pod), isFinished(pod), isDaemonSetPodToleratingTaints(pod, node):
+	case rule.Mode == ModeSkip, eviction.IsMirrorPod(pod), eviction.IsFinished(string(pod.Status.Phase)), isDaemonSetPodToleratingTaints(pod, node):
 		plan.action = leavePod
 	case pod.DeletionTimestamp != nil:
 		plan.action = awaitEnd
@@ -105,7 +107,7 @@ func (c Config) planPod(node *corev1.Node, drainStart metav1.Time, pod *corev1.P
 	case rule.Mode == ModeWaitThenEvict && now.Before(evictAt):
 		plan.action, plan.blockedBy, plan.until = waitFor, byWaiting, evictAt
 		plan.message = "drain mode wait-then-evict: eviction at " + evictAt.UTC().Format(time.RFC3339)
-	case hasNoController(pod) && c.BarePods != TreatEvict:
+	case !eviction.HasController(pod) && c.BarePods != TreatEvict:
 		return plan.waitOrLeave(c.BarePods, byBarePod, "the pod has no controller that would recreate it")
 	case hasEmptyDirOnDisk(pod) && c.EmptyDir != TreatEvict:
 		return plan.waitOrLeave(c.EmptyDir, byEmptyDir, "the data of its emptyDir volume would be lost")
@@ -125,21 +127,10 @@ func (plan podPlan) waitOrLeave(t Treatment, blockedBy, message string) podPlan 
 	return plan
 }
 
-// isMirrorPod reports whether a pod mirrors a static pod of the kubelet.
-func isMirrorPod(pod *corev1.Pod) bool {
-	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return is
-}
-
-func isFinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // isDaemonSetPodToleratingTaints reports whether a DaemonSet would recreate a pod on this node despite the
 // taints of the node.
 func isDaemonSetPodToleratingTaints(pod *corev1.Pod, node *corev1.Node) bool {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != "DaemonSet" {
+	if eviction.DaemonSetOf(pod) == "" {
 		return false
 	}
 	for i := range node.Spec.Taints {
@@ -156,9 +147,6 @@ func isDaemonSetPodToleratingTaints(pod *corev1.Pod, node *corev1.Node) bool {
 	}
 	return true
 }
-
-// hasNoController reports whether no controller would recreate a pod.
-func hasNoController(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
 
 // hasEmptyDirOnDisk reports whether a pod stores data on the disk of the node.
 func hasEmptyDirOnDisk(pod *corev1.Pod) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/kube/eviction"
 )
 
 // TestAListThatLagsEndsNoDrain verifies that a stale list does not end a drain.
@@ -101,13 +102,13 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	old := r.pod("web-0")
 	r.kill("web-0")
 	for _, how := range allRemovalMethods() {
-		if err := r.d.evictor.evictOrDeletePod(t.Context(), &removalRequest{pod: old, method: how}); classifyRemovalError(err) != gone {
+		if err := r.d.evictor.evictOrDeletePod(t.Context(), &removalRequest{pod: old, method: how}); eviction.Classify(err) != eviction.NotFound {
 			t.Errorf("%s, a pod that is no more: %v", how, err)
 		}
 	}
 	r.pod("web-0")
 	for _, how := range allRemovalMethods() {
-		if err := r.d.evictor.evictOrDeletePod(t.Context(), &removalRequest{pod: old, method: how}); classifyRemovalError(err) != gone {
+		if err := r.d.evictor.evictOrDeletePod(t.Context(), &removalRequest{pod: old, method: how}); eviction.Classify(err) != eviction.NotFound {
 			t.Errorf("%s, a pod of which another has the name: %v", how, err)
 		}
 	}

@@ -66,8 +66,9 @@ func (w *fixture) join(name string) {
 	w.uids++
 	w.nodes[name] = &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, UID: types.UID("n" + strconv.Itoa(w.uids)), CreationTimestamp: metav1.NewTime(w.now),
-			Labels: map[string]string{}, Annotations: map[string]string{},
+			Name: name, UID: types.UID("n" + strconv.Itoa(w.uids)),
+			CreationTimestamp: metav1.NewTime(w.now.Truncate(time.Second)), // like the API server
+			Labels:            map[string]string{}, Annotations: map[string]string{},
 		},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}

@@ -201,7 +201,7 @@ func (r *reconciler) dropFaultsOfDeletedNode(ctx context.Context, s *reconcileSt
 		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
-		return s.node == nil || f.DetectedAt.Time.Before(s.node.CreationTimestamp.Time)
+		return s.node == nil || f.DetectedAt.Time.Before(s.firstFaultTime())
 	})
 	if len(keep) == len(faults) {
 		return false, nil
@@ -210,6 +210,17 @@ func (r *reconciler) dropFaultsOfDeletedNode(ctx context.Context, s *reconcileSt
 		return false, err
 	}
 	return true, nil
+}
+
+// firstFaultTime returns the time from which a fault belongs to the node and not to an earlier node
+// of the same name. The creation time of a node has a precision of a second. Of that second, the
+// faults that a reconcile has seen together with the earlier node belong to that node.
+func (s *reconcileState) firstFaultTime() time.Time {
+	created, st := s.node.CreationTimestamp.Time, &s.fault.Status
+	if st.NodeUID != "" && st.NodeUID != s.node.UID && st.ObservedGeneration == s.fault.Generation {
+		return created.Add(time.Second)
+	}
+	return created
 }
 
 // writeNodeOrUndoReservation writes the Node if it has changed. It cancels the reservation if the write

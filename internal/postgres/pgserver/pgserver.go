@@ -187,7 +187,7 @@ func (s *Server) launchAndAwaitReady(ctx context.Context) error {
 	return nil
 }
 
-// DatabaseURL returns the DatabaseURL of the server's database for the superuser.
+// DatabaseURL returns the URL of the server's database for the superuser.
 func (s *Server) DatabaseURL() string { return s.urlForDatabase(s.cfg.Database) }
 
 func (s *Server) urlForDatabase(database string) string {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// newProcessAttributes switches to the server's user and sets a new process group. There is no parent-death
-// signal here: the next Start on the same folder stops an orphaned server.
+// newProcessAttributes switches to the server's user and sets a new process group. This system has no
+// parent-death signal: the next Start on the same folder stops an orphaned server.
 func (h *serverHome) newProcessAttributes(syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: h.childCredential()}
 }

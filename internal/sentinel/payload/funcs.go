@@ -3,82 +3,82 @@ package payload
 import (
 	"fmt"
 	"strings"
-	"text/template"
+
+	"github.com/fleetloop/fleetloop/internal/jsontemplate"
 )
 
-// templateFuncs returns the functions of a template: those of text/template, bounded, and those
-// that the rewriter inserts.
-func (r *rendering) templateFuncs() template.FuncMap {
-	return template.FuncMap{
+// templateFuncs returns the functions of a template: reason, index without errors for missing
+// values, and those that the rewriter inserts.
+func (r *rendering) templateFuncs() map[string]jsontemplate.Func {
+	return map[string]jsontemplate.Func{
 		fnField: r.getFieldOrRecordMissing,
-		fnTest:  func(of any, names ...string) any { return lookUpPathOrNil(of, names) },
+		fnTest:  func(args []any) (any, error) { return getField(args), nil },
 		fnQuiet: getFieldOrEmpty,
 		fnShow:  formatValueOrEmpty,
-		fnStep:  r.countLoopIteration,
 
-		"reason":   func() string { return r.in.Reason },
-		"index":    r.indexOrNil,
-		"html":     func(args ...any) (string, error) { return r.callWithOutputLimit(template.HTMLEscaper, args) },
-		"js":       func(args ...any) (string, error) { return r.callWithOutputLimit(template.JSEscaper, args) },
-		"urlquery": func(args ...any) (string, error) { return r.callWithOutputLimit(template.URLQueryEscaper, args) },
-		"print":    func(args ...any) (string, error) { return r.callWithOutputLimit(fmt.Sprint, args) },
-		"println":  func(args ...any) (string, error) { return r.callWithOutputLimit(fmt.Sprintln, args) },
-		"printf": func(format string, args ...any) (string, error) {
-			return r.callWithOutputLimit(func(args ...any) string { return fmt.Sprintf(format, args...) }, args)
+		"index": indexOrNil,
+		"reason": func(args []any) (any, error) {
+			return r.in.Reason, jsontemplate.CheckArgs(args, 0, 0)
 		},
 	}
 }
 
-// getFieldOrRecordMissing returns a field that should exist.
-func (r *rendering) getFieldOrRecordMissing(object any, names ...string) any {
-	v := lookUpPathOrNil(object, names)
-	if v == nil {
-		const enough = 8
-		if len(r.missing) < enough {
-			r.missing = append(r.missing, "."+strings.Join(names, "."))
-		}
-		return ""
+// getField returns the field of an object, or nil. The arguments are the object and the names that
+// lead to the field.
+func getField(args []any) any {
+	v := args[0]
+	for _, arg := range args[1:] {
+		m, _ := v.(map[string]any)
+		name, _ := arg.(string)
+		v = m[name]
 	}
 	return v
 }
 
-// getFieldOrEmpty returns a field that may be missing.
-func getFieldOrEmpty(object any, names ...string) any {
-	if v := lookUpPathOrNil(object, names); v != nil {
-		return v
+// getFieldOrRecordMissing returns a field that should exist.
+func (r *rendering) getFieldOrRecordMissing(args []any) (any, error) {
+	v := getField(args)
+	if v != nil {
+		return v, nil
 	}
-	return ""
-}
-
-// formatValueOrEmpty returns the output text of a value. Nil is a value that index did not find, or
-// a null in a list.
-func formatValueOrEmpty(v any) string {
-	if v == nil {
-		return ""
-	}
-	return formatAsText(v)
-}
-
-// countLoopIteration counts one iteration of a loop.
-func (r *rendering) countLoopIteration() (string, error) {
-	if r.steps++; r.steps > maxSteps {
-		return "", errTooManySteps
+	const enough = 8
+	if len(r.missing) < enough {
+		var path strings.Builder
+		for _, name := range args[1:] {
+			fmt.Fprintf(&path, ".%v", name)
+		}
+		r.missing = append(r.missing, path.String())
 	}
 	return "", nil
 }
 
-// callWithOutputLimit calls a function that returns text, and charges the size of the text.
-func (r *rendering) callWithOutputLimit(f func(...any) string, args []any) (text string, err error) {
-	s := f(args...)
-	if r.work += len(s); len(s) > maxValue || r.work > maxWork {
-		return "", errTooLong
+// getFieldOrEmpty returns a field that may be missing.
+func getFieldOrEmpty(args []any) (any, error) {
+	if v := getField(args); v != nil {
+		return v, nil
 	}
-	return s, nil
+	return "", nil
+}
+
+// formatValueOrEmpty returns the output text of a value. Nil is a value that index did not find, or
+// a null in a list.
+func formatValueOrEmpty(args []any) (any, error) {
+	switch v := args[0].(type) {
+	case nil:
+		return "", nil
+	case string:
+		return v, nil
+	}
+	return formatAsText(args[0]), nil
 }
 
 // indexOrNil is index of text/template, but returns nil for a missing value.
-func (r *rendering) indexOrNil(container any, keys ...any) (value any, err error) {
-	for _, key := range keys {
+func indexOrNil(args []any) (any, error) {
+	if err := jsontemplate.CheckArgs(args, 1, -1); err != nil {
+		return nil, err
+	}
+	container := args[0]
+	for _, key := range args[1:] {
 		switch v := container.(type) {
 		case map[string]any:
 			name, ok := key.(string)

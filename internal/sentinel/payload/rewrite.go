@@ -7,14 +7,13 @@ import (
 )
 
 // A rewriter changes a parsed template so that a missing field is recorded
-// instead of rendered as "<no value>" or an error, and so that every loop
-// counts its iterations.
+// instead of rendered as "<no value>" or an error.
 //
 //	{{.a.b}}           becomes {{_field . "a" "b" | _show}}
 //	{{printf "%s" .a}} becomes {{printf "%s" (_field . "a") | _show}}
 //	{{if .a.b}}        becomes {{if _test . "a" "b"}}, because a test is not an error
 //	{{if eq .a "x"}}   becomes {{if eq (_quiet . "a") "x"}}
-//	{{range .a}}       becomes {{range _test . "a"}}{{_step}}
+//	{{range .a}}       becomes {{range _test . "a"}}
 type rewriter struct {
 	tree *parse.Tree
 	at   parse.Pos // current position, for errors
@@ -30,7 +29,6 @@ const (
 	fnTest  = "_test"  // nil if the field is missing
 	fnQuiet = "_quiet" // "" if the field is missing
 	fnShow  = "_show"
-	fnStep  = "_step"
 )
 
 func (rw *rewriter) rewriteNodes(l *parse.ListNode) error {
@@ -61,13 +59,7 @@ func (rw *rewriter) rewriteNode(n parse.Node) error {
 	case *parse.WithNode:
 		return rw.rewriteBranch(&n.BranchNode)
 	case *parse.RangeNode:
-		if err := rw.rewriteBranch(&n.BranchNode); err != nil {
-			return err
-		}
-		step := &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{rw.newCall(n.Pos, fnStep)}}
-		turn := &parse.ActionNode{NodeType: parse.NodeAction, Pos: n.Pos, Line: n.Line, Pipe: step}
-		n.List.Nodes = append([]parse.Node{turn}, n.List.Nodes...)
-		return nil
+		return rw.rewriteBranch(&n.BranchNode)
 	case *parse.TemplateNode:
 		return errors.New("template is not allowed")
 	}

@@ -7,44 +7,26 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"text/template"
+
+	"github.com/fleetloop/fleetloop/internal/jsontemplate"
 )
 
 // maxSteps is the maximum number of loop iterations of a rendering, over all loops.
 const maxSteps = 10_000
 
-// maxWork is the maximum number of bytes that the functions of a rendering may produce in total. It
-// stops a text that doubles in a loop.
-const maxWork = 1 << 20
-
-var errTooManySteps = fmt.Errorf("more than %d loop iterations", maxSteps)
-
-// goTemplate renders a Go template. A rendering keeps its state with the functions of the parsed
-// template, so concurrent executions need separate renderings. Unused renderings are in the pool.
+// goTemplate renders a Go template. The functions of a template keep the state of one rendering, so
+// concurrent executions need separate renderings. Unused renderings are in the pool.
 type goTemplate struct {
-	source string
-	pool   sync.Pool
-	looks  neededFields
-}
-
-// compileTemplate parses a template, and so proves that the pool can parse it.
-func compileTemplate(source string) (value, error) {
-	first, err := parseForRendering(source)
-	if err != nil {
-		return nil, err
-	}
-	t := &goTemplate{source: source, looks: first.looks}
-	t.pool.Put(first)
-	return t, nil
+	tmpl  *jsontemplate.Template
+	pool  sync.Pool
+	looks neededFields
 }
 
 func (t *goTemplate) appendJSON(dst []byte, in Input, resource map[string]any) ([]byte, error) {
 	r, _ := t.pool.Get().(*rendering)
 	if r == nil {
-		var err error
-		if r, err = parseForRendering(t.source); err != nil {
-			return dst, err
-		}
+		r = &rendering{}
+		r.tmpl = t.tmpl.WithFuncs(r.templateFuncs())
 	}
 	defer t.pool.Put(r)
 	out, err := r.executeTemplate(in, resource)
@@ -63,22 +45,17 @@ func (t *goTemplate) addNeededFields(n *neededFields) {
 	maps.Copy(n.names, t.looks.names)
 }
 
-// A rendering is a parsed template with the state of one execution.
+// A rendering is a template with the state of one execution.
 type rendering struct {
-	tmpl  *template.Template
-	looks neededFields
-
+	tmpl    *jsontemplate.Template
 	out     strings.Builder
 	in      Input
 	missing []string
-	steps   int
-	work    int
 }
 
-func parseForRendering(source string) (*rendering, error) {
-	r := &rendering{}
-	// The name must not contain a colon; see trimParsePrefix.
-	tmpl, err := template.New("template").Funcs(r.templateFuncs()).Parse(source)
+// compileTemplate parses a template and rewrites it.
+func compileTemplate(source string) (value, error) {
+	tmpl, err := parseTemplate(source)
 	if err != nil {
 		line, column := locateParseError(source, err)
 		return nil, fmt.Errorf("template: line %d, column %d: %s", line, column, trimParsePrefix(err))
@@ -87,25 +64,30 @@ func parseForRendering(source string) (*rendering, error) {
 		line, column := lineAndColumnOf(source, at[0])
 		return nil, fmt.Errorf("template: line %d, column %d: define and block are not allowed", line, column)
 	}
-	rw := rewriter{tree: tmpl.Tree, looks: neededFields{names: map[string]bool{}}}
-	if err := rw.rewriteNodes(tmpl.Root); err != nil {
+	rw := rewriter{tree: tmpl.Tree(), looks: neededFields{names: map[string]bool{}}}
+	if err := rw.rewriteNodes(tmpl.Tree().Root); err != nil {
 		line, column := lineAndColumnOf(source, int(rw.at))
 		return nil, fmt.Errorf("template: line %d, column %d: %w", line, column, err)
 	}
-	r.tmpl, r.looks = tmpl, rw.looks
-	return r, nil
+	return &goTemplate{tmpl: tmpl, looks: rw.looks}, nil
+}
+
+func parseTemplate(source string) (*jsontemplate.Template, error) {
+	// The name must not contain a colon; see trimParsePrefix.
+	return jsontemplate.Parse(source, jsontemplate.Config{
+		Name: "template", Funcs: (&rendering{}).templateFuncs(), MaxIterations: maxSteps, MaxText: maxValue,
+	})
 }
 
 func (r *rendering) executeTemplate(in Input, resource map[string]any) (string, error) {
 	r.out.Reset()
-	r.in, r.missing, r.steps, r.work = in, nil, 0, 0
+	r.in, r.missing = in, nil
 	defer func() { r.in = Input{} }() // it must not outlive the page in the pool
-	if err := r.tmpl.Execute(r, resource); err != nil {
-		for _, known := range []error{errTooLong, errTooManySteps} {
-			if errors.Is(err, known) {
-				return "", known
-			}
-		}
+	err := r.tmpl.Execute(r, resource)
+	if errors.Is(err, errTooLong) || errors.Is(err, jsontemplate.ErrTextTooLong) {
+		return "", errTooLong
+	}
+	if err != nil {
 		return "", err
 	}
 	return r.out.String(), nil
@@ -117,6 +99,14 @@ func (r *rendering) Write(p []byte) (int, error) {
 		return 0, errTooLong
 	}
 	return r.out.Write(p)
+}
+
+// WriteString is Write for a text.
+func (r *rendering) WriteString(s string) (int, error) {
+	if r.out.Len()+len(s) > maxValue {
+		return 0, errTooLong
+	}
+	return r.out.WriteString(s)
 }
 
 // trimParsePrefix returns the message of a parser's error, without the name and the line.
@@ -131,7 +121,7 @@ func trimParsePrefix(err error) string {
 func locateParseError(source string, err error) (line, column int) {
 	end := len(source)
 	for end > 1 {
-		_, shorter := template.New("template").Funcs((&rendering{}).templateFuncs()).Parse(source[:end-1])
+		_, shorter := parseTemplate(source[:end-1])
 		if shorter == nil || trimParsePrefix(shorter) != trimParsePrefix(err) {
 			break
 		}

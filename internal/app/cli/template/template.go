@@ -1,6 +1,4 @@
-// Package template prints JSON by templates: jsonpath and custom-columns, as kubectl does, and csv.
-//
-// There is no go-template: with text/template the linker keeps all exported methods, 12 MB of the program.
+// Package template prints JSON by templates, as kubectl does: jsonpath, custom-columns, go-template, and csv.
 //
 // It reads the JSON that a command writes with -o json, so that every such command has all formats and a
 // template sees every field.
@@ -19,7 +17,7 @@ import (
 
 // Formats lists the formats for the help of commands.
 func Formats() []string {
-	return []string{"jsonpath=…", "custom-columns=…", "csv"}
+	return []string{"jsonpath=…", "custom-columns=…", "go-template=…", "go-template-file=…", "csv"}
 }
 
 // A Template prints JSON values.
@@ -43,6 +41,10 @@ func Parse(format string) (*Template, error) {
 		t.print, err = parseJSONPath(text)
 	case "custom-columns":
 		t.print, err = parseColumns(text)
+	case "go-template":
+		t.print, err = parseGoTemplate(text)
+	case "go-template-file":
+		t.print, err = parseGoTemplateFile(text)
 	case "csv":
 		if t.print = printCSV; given {
 			err = errors.New("it takes no value")
@@ -50,8 +52,12 @@ func Parse(format string) (*Template, error) {
 	default:
 		return nil, nil
 	}
-	if err == nil && kind != "csv" && text == "" {
-		err = fmt.Errorf("the template is missing; write %s=TEMPLATE", kind)
+	if kind != "csv" && text == "" {
+		placeholder := "TEMPLATE"
+		if kind == "go-template-file" {
+			placeholder = "FILE"
+		}
+		err = fmt.Errorf("the template is missing; write %s=%s", kind, placeholder)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the output format %s: %w", kind, err)

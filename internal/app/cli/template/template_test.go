@@ -27,6 +27,10 @@ func TestPrint(t *testing.T) {
 		"MissingKey":     {format: `jsonpath={.nothing}`, in: `{}`, want: ""},
 		"Numbers":        {format: `jsonpath={.items[0].spec.ratio} {.items[0].spec.huge}`, in: list, want: "1.50 12345678901234567890"},
 		"Stream":         {format: `jsonpath={.a};`, in: "{\"a\":1}\n{\"a\":2}\n", want: "1;2;"},
+		"GoTemplate":     {format: `go-template={{range .items}}{{.name}} {{printf "%d" .spec.size}};{{end}}`, in: `{"items":[{"name":"a","spec":{"size":3}}]}`, want: "a 3;"},
+		"GoTemplateOf":   {format: `go-template={{range .items}}{{.name}} {{.spec.ratio}} {{.spec.huge}} {{.spec.none}};{{end}}`, in: list, want: "eu-1 1.50 12345678901234567890 <no value>;us,\"1\"\x1b[31m <no value> <no value> <no value>;"},
+		"Functions":      {format: `go-template={{exists .a "b" 0}} {{exists .a "b" 1}} {{exists .a.x "b"}} {{exists .a "none"}} {{base64decode .c}}`, in: `{"a":{"b":[1],"none":null},"c":"aMOp"}`, want: "true false false false hé"},
+		"GoTemplateFile": {format: "go-template-file=testdata/names.tmpl", in: list, want: "eu-1\nus,\"1\"\x1b[31m\n"},
 		"Columns":        {format: `custom-columns=NAME:.name,SIZE:spec.size,ZONES:{.spec.zones[*]},NO:.no`, in: list, want: "NAME          SIZE          ZONES    NO\neu-1          12345678901   a,b      <none>\nus,\"1\"�[31m   2             <none>   <none>\n"},
 		"ColumnsOfOne":   {format: `custom-columns=NAME:.name`, in: `{"name":"a"}`, want: "a\n", noHeaders: true},
 		"ColumnsWatched": {format: `custom-columns=T:.type`, in: `{"type":"ADDED"}{"type":"DELETED"}`, want: "T\nADDED\nDELETED\n"},
@@ -56,7 +60,13 @@ func TestPrint(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{
-		"jsonpath":                  "the template is missing",
+		"jsonpath":                  "the template is missing; write jsonpath=TEMPLATE",
+		"custom-columns=":           "the template is missing; write custom-columns=TEMPLATE",
+		"go-template":               "the template is missing; write go-template=TEMPLATE",
+		"go-template={{.a":          "unclosed action",
+		"go-template={{nope}}":      `function "nope" not defined`,
+		"go-template-file":          "the template is missing; write go-template-file=FILE",
+		"go-template-file=nope":     "no such file",
 		"jsonpath={.a":              "unclosed action",
 		"custom-columns=NAME":       `"NAME" is not HEADER:PATH`,
 		"custom-columns=A:.a,B:{.b": "unclosed action",
@@ -66,7 +76,32 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", format, err, want)
 		}
 	}
+	if tmpl, err := template.Parse("go-templates={{.}}"); tmpl != nil || err != nil {
+		t.Errorf("another format: %v, %v", tmpl, err)
+	}
 	if tmpl, err := template.Parse("json"); tmpl != nil || err != nil {
 		t.Errorf("json: %v, %v", tmpl, err)
+	}
+}
+
+func TestExecutionFails(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{
+		`go-template={{index .items 9}}`:              `template: output:1:2: executing "output" at <index .items 9>: error calling index: index out of range: 9`,
+		`go-template={{base64decode 1}}`:              "the value is not a string: 1",
+		`go-template={{base64decode "."}}`:            "illegal base64",
+		`go-template={{base64decode}}`:                "wrong number of args",
+		`go-template={{exists}}`:                      "wrong number of args",
+		`go-template={{template "output" .}}`:         "nested more than 10000 deep",
+		`go-template={{range .items}}{{.x.y}}{{end}}`: "can't evaluate field y in type int64",
+	} {
+		tmpl, err := template.Parse(format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := tmpl.Print(&out, strings.NewReader(`{"items":[{"x":1}]}`), template.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want %q", format, out.String(), err, want)
+		}
 	}
 }
