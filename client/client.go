@@ -286,7 +286,10 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		}
 		t.TLSClientConfig.RootCAs = pool
 	}
-	if cfg.ClientCertFile != "" || cfg.ClientKeyFile != "" {
+	switch {
+	case (cfg.ClientCertFile == "") != (cfg.ClientKeyFile == ""):
+		return nil, errors.New("a client certificate needs its key, and the key needs its certificate: set both files or none")
+	case cfg.ClientCertFile != "":
 		pair, err := tls.LoadX509KeyPair(cfg.ClientCertFile, cfg.ClientKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("read client certificate: %w", err)

@@ -15,7 +15,6 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/credentials"
-	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/console/issuer"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/version"
@@ -48,7 +47,7 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 	}
 	path, _ := s.configPath(cmd)
 	a := &access{cfg: cfg, report: report, store: newCredentialStore(path), answers: &answerHeaders{}}
-	if verbose, _ := cmd.Flags().GetBool(verboseFlag); verbose {
+	if verbose, _ := cmd.Flags().GetBool(verboseFlag); verbose { // false without the flag
 		a.answers.log = s.printNote
 	}
 	if cfg.InsecureTLS {
@@ -179,7 +178,9 @@ type answerHeaders struct {
 func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := a.now()
 	resp, err := a.next.RoundTrip(r)
-	a.logRequest(r, resp, err, began)
+	if a.log != nil {
+		a.log("%s", describeRequest(r, resp, a.now().Sub(began)))
+	}
 	if err != nil {
 		return resp, err
 	}
@@ -193,18 +194,6 @@ func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.skew = date.Add(time.Second / 2).Sub(middle)
 	}
 	return resp, nil
-}
-
-// logRequest prints a request without its headers, which have the token, and without bodies.
-func (a *answerHeaders) logRequest(r *http.Request, resp *http.Response, err error, began time.Time) {
-	if a.log == nil {
-		return
-	}
-	result := "no answer"
-	if err == nil {
-		result = resp.Status
-	}
-	a.log("%s", terminal.Clean(r.Method+" "+r.URL.Redacted()+": "+result+" in "+a.now().Sub(began).Round(time.Millisecond).String()))
 }
 
 // get returns the version of the server, and how far its clock is ahead, if it has told.

@@ -76,7 +76,7 @@ func newApplyCommand(s *session) *cobra.Command {
 			"keep their values. Lists are replaced as a whole. The names of the applied fields, without values, are kept in the\n" +
 			"annotation " + resource.AppliedFieldsAnnotation + ".\n\n" +
 			"--prune deletes the resources of the selector that were applied and are not in the files any more, after all\n" +
-			"others were applied without an error.",
+			"others were applied without an error. It asks for confirmation; --yes skips the question.",
 		Example: "  fleetloop apply -f fleet/ -R\n" +
 			"  fleetloop apply -f fleet.yaml --dry-run\n" +
 			"  fleetloop apply -f fleet/ --prune -l team=shop --yes",
@@ -104,6 +104,10 @@ func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
 		return usageErrorf(cmd, "-l is the selector of --prune")
 	case o.prune && o.file == "-" && !o.yes && !bool(o.dryRun):
 		return usageErrorf(cmd, "standard input cannot hold both the files and the confirmation; add --yes or --dry-run")
+	case o.prune && !o.yes && !bool(o.dryRun):
+		if err := s.env.RequireTerminal("--dry-run shows what would be deleted; --yes deletes it without a prompt"); err != nil {
+			return err
+		}
 	}
 	docs, err := o.readDocuments(s, cmd)
 	if err != nil {

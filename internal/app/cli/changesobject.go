@@ -25,8 +25,10 @@ func (o *changesOptions) selectObject(cmd *cobra.Command, args []string) error {
 		kind, name, isObject = args[0], args[1], true
 	}
 	switch {
-	case len(args) == 1 && !isObject:
+	case len(args) == 1 && SuggestCommand(cmd, args[0]) != "":
 		return rejectUnknownCommand(cmd, args)
+	case len(args) == 1 && !isObject:
+		return usageErrorf(cmd, "%q is neither a command nor an object; give an object as KIND/NAME, such as cluster/%[1]s", args[0])
 	case len(args) > 2 || len(args) == 2 && strings.Contains(args[0], "/"):
 		return usageErrorf(cmd, "give one object")
 	case o.query.Node != "" || o.query.Subject != "":

@@ -34,6 +34,9 @@ type Env struct {
 	// LookupEnv returns an environment variable. Nil means an empty environment.
 	LookupEnv func(name string) (value string, ok bool)
 
+	// Interactive is true if Stdin is a terminal that can answer questions.
+	Interactive bool
+
 	// Terminal is true if Stdout is a terminal.
 	Terminal bool
 

@@ -96,13 +96,12 @@ const (
 	configFlag  = "config"
 	configEnv   = "FLEETLOOP_CONFIG"
 	contextFlag = "context"
-	verboseFlag = "verbose"
 )
 
 func addConnectionFlags(flags *pflag.FlagSet) {
 	flags.String(configFlag, "", "configuration `file` (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if it exists)")
 	settings.AddFlags(flags, &Connection{})
-	flags.BoolP(verboseFlag, "v", false, "print each request to the fleet API and its answer on standard error, without bodies and secrets")
+	addVerboseFlag(flags, new(bool))
 }
 
 // loadConfig reads the configuration of the command line.

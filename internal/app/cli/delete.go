@@ -31,8 +31,8 @@ func newDeleteCommand(s *session) *cobra.Command {
 		Short: "Delete resources",
 		Long: "Request the deletion of resources. Each stays in phase Deleting until its adapters have cleaned up.\n" +
 			"--wait waits until they are deleted.\n\n" +
-			"A deletion by selector, --all or --cluster asks for confirmation, also if standard input is not a terminal. --yes\n" +
-			"skips the question.",
+			"A deletion by selector, --all or --cluster asks for confirmation. --yes skips the question. Scripts, which have no\n" +
+			"terminal, must give it.",
 		Example: "  fleetloop delete cluster eu-1 --wait\n" +
 			"  fleetloop delete nodepool eu-1/workers\n" +
 			"  fleetloop delete clusters -l env=test --yes\n" +
@@ -60,6 +60,12 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	if err != nil {
 		return err
 	}
+	ask := len(what.refs) == 0 && !o.yes && !bool(o.dryRun)
+	if ask {
+		if err := s.env.RequireTerminal("--dry-run shows what would be deleted; --yes deletes it without a prompt"); err != nil {
+			return err
+		}
+	}
 	client, err := s.newClient(cmd)
 	if err != nil {
 		return err
@@ -69,7 +75,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	if err != nil {
 		return err
 	}
-	if len(what.refs) == 0 && !o.yes && !bool(o.dryRun) {
+	if ask {
 		if err := s.confirmDeletion(items, "deleted"); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -32,12 +33,16 @@ const (
 // HostFlags selects the host cluster by flags.
 type HostFlags struct {
 	Kubeconfig, Context string
+
+	// Verbose prints the requests. It has the flag of the command line, so that one flag is for all servers.
+	Verbose bool
 }
 
 // AddFlags adds the flags.
 func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
 	flags.StringVar(&w.Context, kubeContextFlag, "", "`name` of the kubeconfig context (env FLEETLOOP_KUBE_CONTEXT)")
+	addVerboseFlag(flags, &w.Verbose)
 }
 
 // ApplyContext sets the flags of the host cluster that are not given to the values of the environment and of the
@@ -104,6 +109,9 @@ func (w *HostFlags) newRESTConfig(env Env) (*rest.Config, error) {
 	}
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	if w.Verbose {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return requestLog{next, env} })
+	}
 	return cfg, nil
 }
 

@@ -1,17 +1,13 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
 // pruneAll deletes the applied resources of the selector that were not applied now, and returns how many.
@@ -49,9 +45,6 @@ func (a *applier) pruneAll(ctx context.Context) (done int, err error) {
 	return done, errors.Join(errs...)
 }
 
-// maxNamesToConfirm is the maximum number of names in a question.
-const maxNamesToConfirm = 5
-
 // findToPrune returns children before their parents.
 func (a *applier) findToPrune(ctx context.Context) ([]resource.Item, error) {
 	var items []resource.Item
@@ -71,32 +64,4 @@ func (a *applier) findToPrune(ctx context.Context) ([]resource.Item, error) {
 	}
 	slices.SortStableFunc(items, func(x, y resource.Item) int { return depthOf(y.Kind) - depthOf(x.Kind) })
 	return items, nil
-}
-
-// confirmDeletion asks before resources are deleted that the user did not name. Scripts give --yes: the end of
-// standard input means no.
-func (s *session) confirmDeletion(items []resource.Item, done string) error {
-	names := make([]string, 0, maxNamesToConfirm)
-	for _, i := range items[:min(len(items), maxNamesToConfirm)] {
-		names = append(names, i.KindAndName())
-	}
-	if more := len(items) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	question := fmt.Sprintf("Delete %d resources (%s)?", len(items), strings.Join(names, ", "))
-	return s.confirm(question, "not confirmed, so nothing was "+done)
-}
-
-// confirm asks a question on standard error. The end of standard input means no.
-func (s *session) confirm(question, refused string) error {
-	_, _ = fmt.Fprintf(s.env.Stderr, "%s [y/N] ", terminal.Clean(question))
-	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the confirmation: %w", err)
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	}
-	return &failure{err: errors.New(refused), code: CodePrecondition, next: "confirm with y, or give --yes"}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,11 +18,11 @@ type SortFlag string
 
 // AddFlag adds the flag.
 func (f *SortFlag) AddFlag(flags *pflag.FlagSet, example string) {
-	flags.StringVar((*string)(f), "sort-by", "", "sort by the field at this JSON`Path`, such as "+example+"; items without it come first")
+	flags.StringVar((*string)(f), "sort-by", "", "sort by the field at this `path` (JSONPath), such as "+example+"; items without it come first")
 }
 
-// SortItems sorts a list by the field of the flag. Numbers are sorted by value, and other fields as text. convert
-// returns what -o json prints of an item.
+// SortItems sorts a list by the field of the flag: numbers and times by value, and text so that 1.9 comes before
+// 1.10. convert returns what -o json prints of an item.
 func SortItems[T any](cmd *cobra.Command, f SortFlag, items []T, convert func(T) any) error {
 	if f == "" {
 		return nil
@@ -102,5 +103,35 @@ func compareSortKeys(a, b any) int {
 	}
 	x, _ := a.(string)
 	y, _ := b.(string)
-	return cmp.Compare(x, y)
+	earlier, err := time.Parse(time.RFC3339, x)
+	later, err2 := time.Parse(time.RFC3339, y)
+	if err == nil && err2 == nil {
+		return earlier.Compare(later)
+	}
+	return compareNatural(x, y)
+}
+
+// compareNatural compares texts as people do: digits in them are numbers.
+func compareNatural(a, b string) int {
+	for a != "" && b != "" {
+		x, y := countDigits(a), countDigits(b)
+		if x == 0 || y == 0 {
+			if d := cmp.Compare(a[0], b[0]); d != 0 {
+				return d
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		n, m := strings.TrimLeft(a[:x], "0"), strings.TrimLeft(b[:y], "0")
+		if d := cmp.Or(cmp.Compare(len(n), len(m)), cmp.Compare(n, m), cmp.Compare(x, y)); d != 0 {
+			return d
+		}
+		a, b = a[x:], b[y:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// countDigits returns the number of digits at the start of a text.
+func countDigits(text string) int {
+	return len(text) - len(strings.TrimLeft(text, "0123456789"))
 }

@@ -11,7 +11,11 @@ import (
 func TestSortBy(t *testing.T) {
 	t.Parallel()
 	f := newSyncs()
-	for n, spec := range []string{`{"n":10}`, `{"n":9}`, `{"n":"x","on":true}`, `{}`, `{"n":-1.5}`, `{"n":null}`, `{"n":[1]}`} {
+	for n, spec := range []string{
+		`{"n":10, "version":"1.10", "until":"2026-03-01T12:00:00.25Z"}`, `{"n":9, "version":"1.9", "until":"2026-03-01T12:00:00.5Z"}`,
+		`{"n":"x", "on":true, "version":"v1.2", "until":"2026-03-01T12:00:00Z"}`, `{}`,
+		`{"n":-1.5, "version":"1.10.1", "until":"2026-03-01T14:00:00+03:00"}`, `{"n":null}`, `{"n":[1]}`,
+	} {
 		f.items[n].Spec = json.RawMessage(spec)
 		f.items[n].CreatedTime = now.Add(-time.Duration(n*n%5) * time.Hour)
 	}
@@ -30,6 +34,8 @@ func TestSortBy(t *testing.T) {
 		"Object":  {"there is no order", "get clusters --sort-by .spec", "!choose a field in it"},
 		"Syntax":  {"what is wrong", "get clusters --sort-by {.spec", "!unclosed action"},
 		"Watch":   {"changes have no order", "get clusters -w --sort-by name", "!cannot be combined"},
+		"Version": {"1.9 before 1.10", "get clusters --sort-by .spec.version", "c-paused c-synced c-backing-off c-stuck c-pending c-running"},
+		"Until":   {"times in any zone", "get clusters --sort-by .spec.until", "c-paused c-synced c-pending c-running c-stuck c-backing-off"},
 		"Nothing": {"and nothing to sort", "get clusters -l odd=7 --sort-by .spec.m", ""},
 	}
 	for name, tc := range cases {

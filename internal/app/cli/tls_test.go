@@ -10,6 +10,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"io"
+	"log"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -67,7 +69,7 @@ func TestTLS(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(v1.Identity{Subject: r.TLS.PeerCertificates[0].Subject.CommonName})
 	}))
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12}
-	server.Config.ErrorLog = nil
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	config := filepath.Join(t.TempDir(), "config.yaml")
@@ -98,13 +100,14 @@ func TestTLS(t *testing.T) {
 	if r = start("doctor"); !strings.Contains(r.stdout, "its certificate is not verified") {
 		t.Errorf("doctor says %q", r.stdout)
 	}
-	for reason, args := range map[string][]string{
-		"the server's certificate is unknown":  {"--insecure-skip-tls-verify=false"},
-		"the key is missing":                   {"--client-key="},
-		"the certificate is not a certificate": {"--client-certificate=" + keyFile},
+	for flag, want := range map[string]string{
+		"--insecure-skip-tls-verify=false": "next:  give the certificate of its CA with --ca-file",
+		"--client-key=":                    "a client certificate needs its key",
+		"--client-certificate=":            "the key needs its certificate",
+		"--client-certificate=" + keyFile:  "read client certificate: ",
 	} {
-		if r = start(append([]string{"whoami"}, args...)...); r.code == CodeOK {
-			t.Errorf("%s: %q, %q", reason, r.stdout, r.stderr)
+		if r = start("whoami", flag); r.code == CodeOK || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: exit code %d, no %q in %q", flag, r.code, want, r.stderr)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -40,7 +41,7 @@ func newTopCommand(s *session) *cobra.Command {
 		Use:   "top [clusters|nodepools]",
 		Short: "Watch the counts by phase and what is stuck, refreshed in place",
 		Long: "Show the counts of 'fleetloop summary' and the list of 'fleetloop stuck', the oldest first, and refresh them until\n" +
-			"interrupted, which exits with 0. Without a terminal, or with --once, show them once.",
+			"interrupted, which exits with 0. Without a terminal, or with --once, show them once. Both commands have -o json.",
 		Example: "  fleetloop top\n" +
 			"  fleetloop top clusters --cause gardener --interval 5s\n" +
 			"  fleetloop top --once",
@@ -138,6 +139,8 @@ func (t *topView) refreshUntilDone(ctx context.Context, interval time.Duration) 
 			return nil
 		case failed == nil:
 			shown = b.String()
+		case shown == "" && errors.Is(failed, fleetclient.ErrUnreachable): // more likely a wrong address than an outage
+			return failed
 		case fleetclient.IsTransient(failed):
 			status += ", not refreshed: " + terminal.Clean(failed.Error())
 		default:

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 )
 
@@ -26,8 +27,9 @@ func newUndoCommand(s *session) *cobra.Command {
 		Use:   "undo KIND NAME|ID [--to-revision GENERATION]",
 		Short: "Return a cluster or node pool to an earlier generation",
 		Long: "Replace the spec and labels of a cluster or node pool by those of an earlier generation, of which 'fleetloop\n" +
-			"history' shows the kept ones. The command prints the differences and asks for confirmation. The result is a new\n" +
-			"generation, so undo can be undone. If the resource is changed meanwhile, the command fails with exit code 3.",
+			"history' shows the kept ones. The command prints the changes on standard error and asks for confirmation; --yes\n" +
+			"skips the question. The result is a new generation, so undo can be undone. If somebody else changes the resource\n" +
+			"in the meantime, the command changes nothing and fails with exit code 3.",
 		Example: "  fleetloop undo cluster eu-1 --dry-run\n" +
 			"  fleetloop undo nodepool eu-1/workers --to-revision 3 --yes",
 		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
@@ -48,6 +50,11 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	if o.to < 0 {
 		return usageErrorf(cmd, "--to-revision %d is negative", o.to)
 	}
+	if !o.yes && !bool(o.dryRun) {
+		if err := s.env.RequireTerminal("--dry-run shows what would be changed; --yes changes it without a prompt"); err != nil {
+			return err
+		}
+	}
 	item, revisions, err := readHistory(s, cmd, args, &o.scope)
 	if err != nil {
 		return err
@@ -58,8 +65,14 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	}
 	defer client.CloseIdle()
 	now, tag, err := client.Collection(item.Kind.Collection).GetWithETag(cmd.Context(), item.Resource.ID)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return fmt.Errorf("get %s: %w", item.KindAndName(), err)
+	case len(revisions) > 0 && revisions[0].Generation != now.Generation: // "the one before" could be another one
+		return changedMeanwhileError(item, errors.New("its generation has changed since the history was read"))
+	}
+	if now.DeletedTime != nil {
+		return &failure{err: fmt.Errorf("%s is being deleted, and a deletion cannot be undone", item.KindAndName()), code: CodePrecondition}
 	}
 	wanted, err := selectRevision(item, revisions, now.Generation, o.to)
 	if err != nil {
@@ -77,8 +90,11 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	labels := map[string]string{}
 	maps.Copy(labels, wanted.Labels)
 	r, err := o.dryRun.collection(client, item.Kind.Collection).PatchIf(cmd.Context(), now.ID, tag, v1.PatchRequest{Spec: wanted.Spec, Labels: &labels})
-	if err != nil {
-		return fmt.Errorf("undo %s: %w", item.KindAndName(), err)
+	switch {
+	case fleetclient.IsChanged(err):
+		return changedMeanwhileError(item, err)
+	case err != nil:
+		return fmt.Errorf("undo the changes of %s: %w", item.KindAndName(), err)
 	}
 	after, err := itemOf(item.Kind, r, item.Owner)
 	if err != nil {
@@ -89,14 +105,18 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	return errors.Join(out.Write([]resource.Item{after}), out.Close())
 }
 
-// showAndConfirm prints the changes and asks whether to make them.
-func (o *undoOptions) showAndConfirm(s *session, i resource.Item, generation int64, changes []changeevent.FieldChange) error {
-	if o.yes && !bool(o.dryRun) {
-		return nil
+func changedMeanwhileError(i resource.Item, err error) error {
+	return &failure{
+		err: fmt.Errorf("%s was changed in the meantime, so nothing was undone: %w", i.KindAndName(), err), code: CodePrecondition,
+		next: "run the command again to see what it would change now",
 	}
+}
+
+// showAndConfirm prints the changes, and asks whether to make them.
+func (o *undoOptions) showAndConfirm(s *session, i resource.Item, generation int64, changes []changeevent.FieldChange) error {
 	onStderr := *s
 	onStderr.env.Stdout = s.env.Stderr // where the question is
-	if err := printDiff(&onStderr, changes); err != nil || bool(o.dryRun) {
+	if err := printDiff(&onStderr, changes); err != nil || o.yes || bool(o.dryRun) {
 		return err
 	}
 	return s.confirm(fmt.Sprintf("Return %s to generation %d?", i.KindAndName(), generation), "not confirmed, so nothing was changed")
@@ -113,5 +133,5 @@ func selectRevision(i resource.Item, revisions []v1.Revision, current, generatio
 	if generation == 0 {
 		err = fmt.Errorf("no earlier generation of %s is kept", i.KindAndName())
 	}
-	return nil, &failure{err: err, code: CodePrecondition, next: "run 'fleetloop history' to list the generations"}
+	return nil, &failure{err: err, code: CodePrecondition, next: fmt.Sprintf("run 'fleetloop history %s' to list the generations", i.KindAndName())}
 }

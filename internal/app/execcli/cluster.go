@@ -39,7 +39,7 @@ func (s *session) newClusterClient() (*cluster, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	c, err := s.where.Connect(s.env.Env, scheme, newRESTMapper())
+	c, err := s.where.Connect(s.env, scheme, newRESTMapper())
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,9 @@
 package execcli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,8 +73,11 @@ func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOpt
 		return err
 	case o.plan != "" && len(o.plan) < shortest:
 		return usageErrorf(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
-	case !o.yes && !s.env.Interactive:
-		return cli.NewUsageError(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
+	}
+	if !o.yes {
+		if err := s.env.RequireTerminal("fleetloop exec describe " + name + "   shows the plan; --yes --plan=HASH approves it without a prompt"); err != nil {
+			return err
+		}
 	}
 	c, err := s.newClusterClient()
 	if err != nil {
@@ -107,16 +108,10 @@ func confirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 	if err := WriteDecisionBasis(s.env.Stderr, ke, s.newOutputOptions()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
+	s.printToStderr("")
+	yes, err := s.env.Confirm(fmt.Sprintf("Approve plan %s?", executions.ShortHash(ke.Status.Plan.Hash)))
+	if err != nil || yes {
 		return err
-	}
-	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
 	}
 	return cli.NewError(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }

@@ -64,7 +64,7 @@ func TestMistakes(t *testing.T) {
 // No action is called like one of the commands that stand in the same place.
 func TestActionsAreNoCommands(t *testing.T) {
 	t.Parallel()
-	for _, cmd := range execcli.Commands(execcli.Env{}) {
+	for _, cmd := range execcli.Commands(cli.Env{}) {
 		for _, sub := range cmd.Commands() {
 			if _, ok := action.Find(sub.Name()); ok {
 				t.Errorf("%q is an action and a command", sub.Name())

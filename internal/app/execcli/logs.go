@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,14 +16,13 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
-	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
@@ -39,8 +39,9 @@ func newLogsCommand(s *session) *cobra.Command {
 		Short: "Print the logs of the Pods of an execution",
 		Long: "Print the logs of the Pods of an execution, in the order of their creation: the dry run, the action and its\n" +
 			"retries. Each line begins with the purpose and the name of the Pod.\n\n" +
-			"With --follow, print new lines until the execution ends, including the wait for approval. The exit code does not\n" +
-			"depend on the result of the execution. Pods are deleted with the execution.",
+			"With --follow, print new lines until the execution ends or the command is interrupted, which exits with 0. A lost\n" +
+			"connection is reopened. The exit code does not depend on the result of the execution; 'fleetloop exec watch' has\n" +
+			"one that does. Pods are deleted with the execution.",
 		Example: "  fleetloop logs scale-deployment-x7kq2\n" +
 			"  fleetloop logs scale-deployment-x7kq2 --follow --timestamps\n" +
 			"  fleetloop logs scale-deployment-x7kq2 --tail 20 --since 10m",
@@ -68,7 +69,7 @@ func runLogs(s *session, cmd *cobra.Command, name string, o logsOptions) error {
 	if err != nil {
 		return err
 	}
-	pods, err := s.where.ConnectToPods(s.env.Env)
+	pods, err := s.where.ConnectToPods(s.env)
 	if err != nil {
 		return err
 	}
@@ -76,11 +77,15 @@ func runLogs(s *session, cmd *cobra.Command, name string, o logsOptions) error {
 	if err != nil {
 		return err
 	}
-	l := &logReader{session: s, cluster: c, pods: pods, o: o, seen: map[types.UID]bool{}}
-	if o.follow {
-		return l.followLogs(cmd.Context(), ke)
+	l := &logReader{session: s, cluster: c, pods: pods, o: o}
+	if !o.follow {
+		return l.printLogs(cmd.Context(), ke)
 	}
-	return l.printLogs(cmd.Context(), ke)
+	err = newLogFollower(l).followLogs(cmd.Context(), ke)
+	if cmd.Context().Err() != nil {
+		return nil // the user has seen enough; the execution continues
+	}
+	return err
 }
 
 // A logReader prints the logs of the Pods of one execution.
@@ -90,7 +95,6 @@ type logReader struct {
 	cluster *cluster
 	pods    rest.Interface
 	o       logsOptions
-	seen    map[types.UID]bool // Pods whose logs are printed
 }
 
 // listPods returns the Pods of an execution, the oldest first.
@@ -120,7 +124,7 @@ func (l *logReader) printLogs(ctx context.Context, ke *v1alpha1.KubernetesExecut
 			l.printToStderr("Pod %s has not started; its phase is %s.", pods[i].Name, pods[i].Status.Phase)
 			continue
 		}
-		if err := l.copyLog(ctx, &pods[i]); err != nil {
+		if err := l.printLog(ctx, &pods[i]); err != nil {
 			return err
 		}
 	}
@@ -139,107 +143,101 @@ func noPodsError(ke *v1alpha1.KubernetesExecution) error {
 	return cli.NewError(fmt.Errorf("execution %q has no logs: %s", ke.Name, why), cli.CodePrecondition, "fleetloop exec describe "+ke.Name+"   shows its status")
 }
 
-// followLogs prints logs until the execution has ended and all of them are printed.
-func (l *logReader) followLogs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	for {
-		ended := executions.IsSettled(ke) // before the Pods are listed, so that none is missed
-		pods, err := l.listPods(ctx, ke)
-		if err == nil {
-			err = l.followNewPods(ctx, pods)
-		}
-		if err == nil && ended {
-			if len(l.seen) == 0 {
-				return noPodsError(ke)
-			}
-			return nil
-		}
-		if err == nil || isTransient(err) {
-			err = backoff.Sleep(ctx, again)
-		}
-		if ctx.Err() != nil {
-			return cli.NewError(fmt.Errorf("execution %q continues: %w", ke.Name, ctx.Err()), cli.CodeInterrupted, "")
-		}
-		if err != nil {
-			return err
-		}
-		l.o.tail, l.o.since = -1, 0 // they are for the Pods that existed at the start
-		if ke, err = getWithRetry(ctx, l.cluster, ke.Name, ke.UID); errors.Is(err, errGone) {
-			return nil
-		} else if err != nil {
-			return err
-		}
+// logContainer returns the container whose log is printed. Admission webhooks may have added others. Empty means
+// the only one.
+func logContainer(pod *corev1.Pod) string {
+	if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == job.Container }) {
+		return job.Container
 	}
-}
-
-// followNewPods prints the logs of the Pods that have started and are not printed yet, each until its end.
-func (l *logReader) followNewPods(ctx context.Context, pods []corev1.Pod) error {
-	for i := range pods {
-		if l.seen[pods[i].UID] || !hasStarted(&pods[i]) {
-			continue
-		}
-		l.seen[pods[i].UID] = true
-		if err := l.copyLog(ctx, &pods[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ""
 }
 
 // hasStarted reports whether a Pod can have a log.
 func hasStarted(pod *corev1.Pod) bool {
+	return anyContainer(pod, func(s corev1.ContainerState) bool { return s.Running != nil || s.Terminated != nil })
+}
+
+// hasEnded reports whether the log of a Pod is complete.
+func hasEnded(pod *corev1.Pod) bool {
+	return !anyContainer(pod, func(s corev1.ContainerState) bool { return s.Terminated == nil })
+}
+
+func anyContainer(pod *corev1.Pod, match func(corev1.ContainerState) bool) bool {
+	name := logContainer(pod)
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.State.Running != nil || c.State.Terminated != nil
+		return (name == "" || c.Name == name) && match(c.State)
 	})
 }
 
-// copyLog prints the log of a Pod.
-func (l *logReader) copyLog(ctx context.Context, pod *corev1.Pod) error {
+// openLog opens the log of a Pod with the given parameters.
+func (l *logReader) openLog(ctx context.Context, pod *corev1.Pod, params url.Values) (io.ReadCloser, error) {
 	r := l.pods.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("log")
-	for name, value := range map[string]bool{"follow": l.o.follow, "timestamps": l.o.timestamps} {
-		if value {
-			r = r.Param(name, "true")
-		}
+	if name := logContainer(pod); name != "" {
+		r = r.Param("container", name)
 	}
-	if l.o.tail >= 0 {
-		r = r.Param("tailLines", strconv.FormatInt(l.o.tail, 10))
+	for name := range params {
+		r = r.Param(name, params.Get(name))
 	}
-	if l.o.since > 0 {
-		r = r.Param("sinceSeconds", strconv.FormatInt(int64(max(l.o.since, time.Second)/time.Second), 10))
+	return r.Stream(ctx)
+}
+
+// firstParams returns the parameters of the first request for a log.
+func (o *logsOptions) firstParams() url.Values {
+	params := url.Values{}
+	if o.tail >= 0 {
+		params.Set("tailLines", strconv.FormatInt(o.tail, 10))
 	}
-	stream, err := r.Stream(ctx)
+	if o.since > 0 {
+		params.Set("sinceSeconds", strconv.FormatInt(int64(max(o.since, time.Second)/time.Second), 10))
+	}
+	return params
+}
+
+// printLog prints the log of a Pod as it is now.
+func (l *logReader) printLog(ctx context.Context, pod *corev1.Pod) error {
+	params := l.o.firstParams()
+	if l.o.timestamps {
+		params.Set("timestamps", "true")
+	}
+	stream, err := l.openLog(ctx, pod, params)
 	if apierrors.IsNotFound(err) {
 		l.printToStderr("Pod %s was deleted.", pod.Name)
 		return nil
 	}
 	if err != nil {
-		return l.cluster.explainErrorWithRole(err, "read the log of Pod "+pod.Name, v1alpha1.ViewerRole)
+		return l.explainLogError(err, pod)
 	}
 	defer func() { _ = stream.Close() }() // it was only read
+	lines := bufio.NewReader(stream)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" && (err == nil || errors.Is(err, io.EOF)) {
+			if err := l.printLine(pod, line); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return l.explainLogError(err, pod)
+		}
+	}
+}
+
+func (l *logReader) explainLogError(err error, pod *corev1.Pod) error {
+	return l.cluster.explainErrorWithRole(err, "read the log of Pod "+pod.Name, v1alpha1.ViewerRole)
+}
+
+// printLine prints a line of the log of a Pod. On a terminal it removes control sequences.
+func (l *logReader) printLine(pod *corev1.Pod, line string) error {
+	line = strings.TrimSuffix(line, "\n")
+	if l.env.Terminal {
+		line = terminal.Clean(strings.ReplaceAll(line, "\t", "    "))
+	}
 	prefix := ""
 	if l.o.prefix {
 		prefix = "[" + terminal.Clean(pod.Labels[v1alpha1.LabelPurpose]) + "/" + pod.Name + "] "
 	}
-	return l.copyLines(stream, prefix)
-}
-
-// copyLines prints lines as they arrive. On a terminal it removes control sequences.
-func (l *logReader) copyLines(from io.Reader, prefix string) error {
-	lines := bufio.NewReader(from)
-	for {
-		line, err := lines.ReadString('\n')
-		if line = strings.TrimSuffix(line, "\n"); line != "" || err == nil {
-			if l.env.Terminal {
-				line = terminal.Clean(strings.ReplaceAll(line, "\t", "    "))
-			}
-			if err := l.printToStdout("%s%s", prefix, line); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read the log: %w", err)
-		}
-	}
+	return l.printToStdout("%s%s", prefix, line)
 }

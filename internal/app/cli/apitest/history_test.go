@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +154,7 @@ func (u user) runCLI(stdin string, args ...string) (code int, stdout, stderr str
 	var out, errOut strings.Builder
 	env := cli.Env{
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut,
+		Interactive: slices.Contains([]string{"y\n", "n\n"}, stdin), // files are not typed
 		LookupEnv: func(name string) (string, bool) {
 			v, ok := map[string]string{"FLEETLOOP_SERVER": u.url}[name]
 			return v, ok
