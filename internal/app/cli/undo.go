@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -64,15 +65,9 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 		return err
 	}
 	defer client.CloseIdle()
-	now, tag, err := client.Collection(item.Kind.Collection).GetWithETag(cmd.Context(), item.Resource.ID)
-	switch {
-	case err != nil:
-		return fmt.Errorf("get %s: %w", item.KindAndName(), err)
-	case len(revisions) > 0 && revisions[0].Generation != now.Generation: // "the one before" could be another one
-		return changedMeanwhileError(item, errors.New("its generation has changed since the history was read"))
-	}
-	if now.DeletedTime != nil {
-		return &failure{err: fmt.Errorf("%s is being deleted, and a deletion cannot be undone", item.KindAndName()), code: CodePrecondition}
+	now, tag, err := getForUndo(cmd.Context(), client, item, revisions)
+	if err != nil {
+		return err
 	}
 	wanted, err := selectRevision(item, revisions, now.Generation, o.to)
 	if err != nil {
@@ -87,22 +82,40 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	if err := o.showAndConfirm(s, item, wanted.Generation, changes); err != nil {
 		return err
 	}
-	labels := map[string]string{}
-	maps.Copy(labels, wanted.Labels)
-	r, err := o.dryRun.collection(client, item.Kind.Collection).PatchIf(cmd.Context(), now.ID, tag, v1.PatchRequest{Spec: wanted.Spec, Labels: &labels})
-	switch {
-	case fleetclient.IsChanged(err):
-		return changedMeanwhileError(item, err)
-	case err != nil:
-		return fmt.Errorf("undo the changes of %s: %w", item.KindAndName(), err)
-	}
-	after, err := itemOf(item.Kind, r, item.Owner)
+	after, err := o.returnTo(cmd.Context(), client, item, tag, wanted)
 	if err != nil {
 		return err
 	}
-	done := fmt.Sprintf("returned to generation %d", wanted.Generation)
-	out := s.newChangePrinter(o.format, true, o.dryRun.describe(done))
+	out := s.newChangePrinter(o.format, true, o.dryRun.describe(fmt.Sprintf("returned to generation %d", wanted.Generation)))
 	return errors.Join(out.Write([]resource.Item{after}), out.Close())
+}
+
+// getForUndo reads the resource that an undo changes, with its ETag.
+func getForUndo(ctx context.Context, client *fleetclient.Client, i resource.Item, revisions []v1.Revision) (now v1.Resource, tag string, err error) {
+	now, tag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, i.Resource.ID)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("get %s: %w", i.KindAndName(), err)
+	case now.DeletedTime != nil:
+		err = &failure{err: fmt.Errorf("%s is being deleted, and a deletion cannot be undone", i.KindAndName()), code: CodePrecondition}
+	case len(revisions) > 0 && revisions[0].Generation != now.Generation: // the one before may be unknown
+		err = changedMeanwhileError(i, errors.New("its generation has changed since the history was read"))
+	}
+	return now, tag, err
+}
+
+// returnTo replaces the spec and labels of the version with an ETag by those of a revision.
+func (o *undoOptions) returnTo(ctx context.Context, client *fleetclient.Client, i resource.Item, tag string, wanted *v1.Revision) (resource.Item, error) {
+	labels := map[string]string{}
+	maps.Copy(labels, wanted.Labels)
+	r, err := o.dryRun.collection(client, i.Kind.Collection).PatchIf(ctx, i.Resource.ID, tag, v1.PatchRequest{Spec: wanted.Spec, Labels: &labels})
+	switch {
+	case fleetclient.IsChanged(err):
+		return i, changedMeanwhileError(i, err)
+	case err != nil:
+		return i, fmt.Errorf("undo the changes of %s: %w", i.KindAndName(), err)
+	}
+	return itemOf(i.Kind, r, i.Owner)
 }
 
 func changedMeanwhileError(i resource.Item, err error) error {

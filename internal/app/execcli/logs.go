@@ -81,11 +81,10 @@ func runLogs(s *session, cmd *cobra.Command, name string, o logsOptions) error {
 	if !o.follow {
 		return l.printLogs(cmd.Context(), ke)
 	}
-	err = newLogFollower(l).followLogs(cmd.Context(), ke)
-	if cmd.Context().Err() != nil {
-		return nil // the user has seen enough; the execution continues
+	if err := newLogFollower(l).followLogs(cmd.Context(), ke); cmd.Context().Err() == nil {
+		return err
 	}
-	return err
+	return nil // an interrupt is the normal end; the execution continues
 }
 
 // A logReader prints the logs of the Pods of one execution.
