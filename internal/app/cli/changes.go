@@ -78,7 +78,7 @@ func newChangesCommand(s *session) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
+		ValidArgsFunction: s.completeObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.selectObject(cmd, args); err != nil {
 				return err

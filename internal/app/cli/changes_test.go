@@ -255,3 +255,27 @@ func TestAddToChanges(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestCompleteObject completes the objects of changes: kinds, and the names of nodes and executions with changes.
+func TestCompleteObject(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"events n":                   "clusters nodepools nodes executions",
+		"events node/gpu-node-":      "node/gpu-node-0 node/gpu-node-1 node/gpu-node-3 node/gpu-node-4",
+		"events nodes gpu-node-4":    "gpu-node-4",
+		"changes execution/":         "execution/scale-web",
+		"changes executions scale":   "scale-web",
+		"changes executions scale a": "",
+	} {
+		r := run{args: append([]string{"__complete"}, strings.Split(args, " ")...)}.runCLI(t, changesAPI(6))
+		var got []string
+		for line := range strings.Lines(r.stdout) {
+			if name := strings.TrimSpace(line); !strings.HasPrefix(name, ":") && !strings.HasPrefix(name, "_") {
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, " ") != want || r.code != CodeOK {
+			t.Errorf("%s: exit code %d, got %q, want %q", args, r.code, got, want)
+		}
+	}
+}

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 )
 
@@ -56,4 +58,45 @@ func (o *changesOptions) selectObject(cmd *cobra.Command, args []string) error {
 	}
 	o.query.Subject = k.Collection + "/" + refs[0].Name
 	return nil
+}
+
+// completeObject completes kinds, then names: those of resources from the list of the fleet API, and those of nodes
+// and executions from the newest changes, because the fleet API does not store them.
+func (s *session) completeObject(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	kind, name, isObject := strings.Cut(toComplete, "/")
+	prefix := kind + "/"
+	if len(args) == 1 {
+		kind, name, prefix, isObject = args[0], toComplete, "", true
+	}
+	kind = strings.TrimSuffix(strings.ToLower(kind), "s")
+	if !isObject || len(args) > 1 || kind != nodeKind && kind != executionKind {
+		return s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools, nodeKind+"s", executionKind+"s")(cmd, args, toComplete)
+	}
+	var names []cobra.Completion
+	for _, e := range s.listNewestChanges(cmd) {
+		found := e.Node
+		if kind == executionKind {
+			_, found, _ = strings.Cut(e.Subject, executionKind+"s/")
+		}
+		if found = prefix + found; found != prefix && strings.HasPrefix(found, prefix+name) && !slices.Contains(names, found) {
+			names = append(names, found)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// listNewestChanges returns the newest changes, and none if the server does not answer.
+func (s *session) listNewestChanges(cmd *cobra.Command) []v1.ChangeEvent {
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return nil
+	}
+	defer client.CloseIdle()
+	ctx, cancel := withCompletionTimeout(cmd)
+	defer cancel()
+	page, err := client.ChangeEvents().Page(ctx, fleetclient.ChangeEventOptions{PageSize: completionLimit}, "")
+	if err != nil {
+		return nil
+	}
+	return page.Items
 }

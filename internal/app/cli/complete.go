@@ -62,11 +62,7 @@ func (s *session) completeNamesFromServer(cmd *cobra.Command, k resource.Kind, t
 		return nil, files
 	}
 	defer client.CloseIdle()
-	parent := cmd.Context()
-	if parent == nil {
-		parent = context.Background() // cobra has no context if it was run without one
-	}
-	ctx, cancel := context.WithTimeout(parent, completionTimeout)
+	ctx, cancel := withCompletionTimeout(cmd)
 	defer cancel()
 	sel := resource.Selection{Kind: k, Limit: completionLimit}
 	owner, name, hasOwner := strings.Cut(typed, "/")
@@ -88,4 +84,12 @@ func (s *session) completeNamesFromServer(cmd *cobra.Command, k resource.Kind, t
 		}
 	}
 	return names, files
+}
+
+func withCompletionTimeout(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	parent := cmd.Context()
+	if parent == nil {
+		parent = context.Background() // cobra has no context if it was run without one
+	}
+	return context.WithTimeout(parent, completionTimeout)
 }
