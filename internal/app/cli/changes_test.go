@@ -279,3 +279,18 @@ func TestCompleteObject(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsOrder lists events from the oldest, of those that --limit selects from the newest.
+func TestEventsOrder(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"events":           "id-3 id-2 id-1 id-0",
+		"events --limit 2": "id-1 id-0",
+		"changes":          "id-0 id-1 id-2 id-3",
+	} {
+		r := run{args: append(strings.Fields(args), "-o", "jsonpath={.items[*].id}")}.runCLI(t, changesAPI(4))
+		if got := strings.TrimSpace(r.stdout); got != want || r.code != CodeOK {
+			t.Errorf("%s: exit code %d, got %q, want %q", args, r.code, got, want)
+		}
+	}
+}

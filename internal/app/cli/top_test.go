@@ -69,7 +69,9 @@ func TestTopOnce(t *testing.T) {
 			t.Errorf("%s: exit code %d", args, r.code)
 		}
 	}
-	if r := (run{args: []string{"top"}, terminal: true}).runCLI(t, &fakeAPI{down: syscall.ECONNREFUSED}); r.code != CodeFailed || !strings.HasSuffix(r.stdout, leaveScreen) || !strings.Contains(r.stderr, "next:") {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if r := (run{args: []string{"top"}, terminal: true, ctx: ctx}).runCLI(t, &fakeAPI{down: syscall.ECONNREFUSED}); r.code != CodeFailed || !strings.HasSuffix(r.stdout, leaveScreen) || !strings.Contains(r.stderr, "next:") {
 		t.Errorf("no server: exit code %d, %q, %q", r.code, r.stdout, r.stderr)
 	}
 	r := run{args: []string{"top"}}.runCLI(t, &fakeAPI{before: answering(http.StatusNotFound, v1.Problem{})})
