@@ -29,7 +29,12 @@ func main() {
 	env := cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: settings.OSEnv, Program: program, OpenBrowser: cli.OpenBrowser,
-		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Interactive: term.IsTerminal(int(os.Stdin.Fd())),
+		Terminal:    term.IsTerminal(int(os.Stdout.Fd())),
+		TerminalHeight: func() int {
+			_, height, _ := term.GetSize(int(os.Stdout.Fd())) // 0 if it is unknown
+			return height
+		},
 		Progress: term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	root := newRoot(env)
@@ -43,7 +48,7 @@ func main() {
 func newRoot(env cli.Env) *cobra.Command {
 	env.Stdout = cli.NewOutput(env.Stdout)
 	root := cli.Command(env)
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: env.Stdin == os.Stdin && term.IsTerminal(int(os.Stdin.Fd()))})...)
+	root.AddCommand(execcli.Commands(env)...)
 	root.AddCommand(faultcli.Commands(env)...)
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
 	return root

@@ -295,7 +295,7 @@ async function host(name, path, req, res, q) {
     if (req.method === 'POST') stopped = { stopped: true, by: user, reason: (await bodyOf(req)).reason, since: now() }
     if (req.method === 'DELETE') stopped = { stopped: false }
     if (req.method !== 'GET') return res.writeHead(204).end()
-    return json(res, { ...stopped, can: isAllowed('administrator') ? { allowed: true } : { allowed: false, reason: 'administrators only' }, command: { stop: 'fleetloop exec stop', resume: 'fleetloop exec resume' } })
+    return json(res, { ...stopped, can: isAllowed('administrator') ? { allowed: true } : { allowed: false, reason: 'administrators only' }, command: { stop: 'fleetloop exec stop', resume: 'fleetloop exec end-stop' } })
   }
   if ((m = /^nodes\/([^/]+)\/(hold|release)$/.exec(path))) {
     const n = nodes.find((x) => x.name === m[1])

@@ -25,7 +25,7 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 				continue
 			}
 		}
-		usage := strings.TrimSuffix(f.doc, ".")
+		usage := lowerFirst(strings.TrimSuffix(f.doc, "."))
 		if len(f.env) > 0 {
 			usage += " (env " + strings.Join(f.env, ", ") + ")"
 		}
@@ -34,6 +34,16 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 			flag.NoOptDefVal = "true"
 		}
 	}
+}
+
+// lowerFirst begins a usage in lower case, as those of other flags do. It keeps names, such as URL,
+// PostgreSQL and Kubernetes.
+func lowerFirst(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	if word == "" || word == "Kubernetes" || strings.ToLower(word[1:]) != word[1:] {
+		return text
+	}
+	return strings.ToLower(word[:1]) + text[1:]
 }
 
 // A flagValue collects the texts of a flag.

@@ -18,13 +18,13 @@ import (
 func TestAddFlags(t *testing.T) {
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	settings.AddFlags(fs, &config{Hosts: []string{"x", "y"}})
-	const want = `      --api string             Where the API is (env API_ENDPOINT)
-      --enabled                Whether at all (env ENABLED)
-      --extra key=value,...    Numbers by name (env EXTRA)
-      --hosts strings          Hosts (env HOSTS) (default x,y)
-      --log-level string       Least level that is logged (env LOG_LEVEL) (default "INFO")
-      --poll-interval duration How often to poll (env POLL_INTERVAL, SENTINEL_POLL) (default 5s)
-      --workers int            How many at once (env WORKERS) (default 4)
+	const want = `      --api string             where the API is (env API_ENDPOINT)
+      --enabled                whether at all (env ENABLED)
+      --extra key=value,...    numbers by name (env EXTRA)
+      --hosts strings          hosts (env HOSTS) (default x,y)
+      --log-level string       least level that is logged (env LOG_LEVEL) (default "INFO")
+      --poll-interval duration how often to poll (env POLL_INTERVAL, SENTINEL_POLL) (default 5s)
+      --workers int            how many at once (env WORKERS) (default 4)
 `
 	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
 	if diff := cmp.Diff(squeeze(want), squeeze(fs.FlagUsages())); diff != "" {

@@ -176,7 +176,7 @@ func (s *system) runCommand(t *testing.T, person string, args ...string) {
 	var out strings.Builder
 	env := cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, LookupEnv: func(string) (string, bool) { return "", false }}
 	root := cli.Command(env)
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env})...)
+	root.AddCommand(execcli.Commands(env)...)
 	args = append(args, "--kubeconfig="+filepath.Join(s.folder, "kubernetes", person+".kubeconfig"), "--namespace="+executions)
 	if code := cli.Run(t.Context(), env, root, args); code != cli.CodeOK {
 		t.Fatalf("fleetloop %v ended with code %d: %s", args, code, out.String())

@@ -75,7 +75,7 @@ func TestRetriesAreExhausted(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Image: fleettest.Endless})
-	ask(f, "web", "--retries=0", "--timeout=6s")
+	ask(f, "web", "--retries=0", "--action-timeout=6s")
 	runs(f, "web")
 	if job := f.Jobs("web")[0]; *job.Spec.ActiveDeadlineSeconds != 6 {
 		t.Errorf("the Job has %d s, want 6", *job.Spec.ActiveDeadlineSeconds)
@@ -87,7 +87,7 @@ func TestDeadline(t *testing.T) {
 func TestImageNeverStarts(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Image: fleettest.Missing})
-	ask(f, "web", "--timeout=6s")
+	ask(f, "web", "--action-timeout=6s")
 	ke := f.Reaches("web", v1alpha1.PhaseFailed)
 	if ke.Status.ReasonDetail != v1alpha1.DetailExecutorUnavailable {
 		t.Errorf("it failed because of %s %s, want that nothing could be started: %s", ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Message)
@@ -236,7 +236,7 @@ func TestEmergencyStop(t *testing.T) {
 	}
 	f.Open("before") // what is under way goes on
 	f.Reaches("before", v1alpha1.PhaseRollbackReady)
-	f.WantCommand(fleettest.Admin, cli.CodeOK, []string{"exec", "resume"})
+	f.WantCommand(fleettest.Admin, cli.CodeOK, []string{"exec", "end-stop"})
 	runs(f, "during")
 	f.WantCommand(fleettest.Admin, cli.CodeOK, []string{"exec", "stop", "--reason=flood", "--cancel-running"})
 	f.Fails("during", v1alpha1.ReasonCancelled, "")

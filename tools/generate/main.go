@@ -96,7 +96,7 @@ func noEnv(string) (string, bool) { return "", false }
 func newFleetloopCommand() *cobra.Command {
 	root := cli.Command(cli.Env{})
 	root.AddCommand(allinone.NewCommand(allinone.Env{LookupEnv: noEnv}))
-	root.AddCommand(execcli.Commands(execcli.Env{Env: cli.Env{LookupEnv: noEnv}})...)
+	root.AddCommand(execcli.Commands(cli.Env{LookupEnv: noEnv})...)
 	root.AddCommand(faultcli.Commands(cli.Env{})...)
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(cli.Env{}))
 	root.AddCommand(mcp.Command(cli.Env{}, nil))

@@ -31,7 +31,7 @@ export function Nodes() {
   return (
     <>
       <Head title={S.nodes} hint={S.nodesHint} asOf={asOf}>
-        <Cli commands={[[S.cliFaults, 'fleetloop faults list --all -o wide']]} />
+        <Cli commands={[[S.cliFaults, 'fleetloop faults get --all -o wide']]} />
       </Head>
       <div className="budgets">{lists.flatMap(({ host, data }) => (data.budgets ?? []).map((b) => <Budget key={`${host.name}/${b.pool}`} host={hosts.length > 1 ? host.name : ''} {...b} />))}</div>
       <ol className="funnel" aria-label={S.stages}>

@@ -145,7 +145,7 @@ export function Stuck() {
   return (
     <>
       <Head title={S.stuck} hint={S.stuckHint} asOf={stuck.dataUpdatedAt || executions.asOf}>
-        <Cli commands={[[S.cliStuck, 'fleetloop clusters sync --state stuck,backing_off -o wide'], [S.cliRetryAll, 'fleetloop clusters retry --all-stuck'], [S.cliWaiting, 'fleetloop exec get --phase=waiting_approval'], [S.cliFaults, 'fleetloop faults list']]} />
+        <Cli commands={[[S.cliStuck, 'fleetloop clusters sync --state stuck,backing_off -o wide'], [S.cliRetryAll, 'fleetloop clusters retry --all-stuck'], [S.cliWaiting, 'fleetloop exec get --phase=waiting_approval'], [S.cliFaults, 'fleetloop faults get']]} />
       </Head>
       <div className="toolbar" role="search">
         <label className="search"><Icon name="search" /><span className="hidden">{S.filterStuck}</span>

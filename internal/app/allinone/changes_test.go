@@ -132,9 +132,9 @@ func TestExecutionsAreTold(t *testing.T) {
 		// Each has to wait for what the one before has begun.
 		eventually(t, func() error {
 			var out, errs bytes.Buffer
-			env := cli.Env{Stdin: strings.NewReader("yes\n"), Stdout: &out, Stderr: &errs, LookupEnv: lookup}
+			env := cli.Env{Stdin: strings.NewReader("yes\n"), Interactive: true, Stdout: &out, Stderr: &errs, LookupEnv: lookup}
 			root := cli.Command(env)
-			root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: true})...)
+			root.AddCommand(execcli.Commands(env)...)
 			if code := cli.Run(t.Context(), env, root, args); code != 0 {
 				return fmt.Errorf("%v: exit code %d: %s%s", args, code, out.String(), errs.String())
 			}

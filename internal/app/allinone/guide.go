@@ -114,7 +114,7 @@ func (l *loop) newGuide() (*guide, error) {
 		section{"executions: alice requests, bob approves", l.host.exampleExecutionCommands(as)},
 	)
 	if l.audit != "" {
-		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit list --execution scale-web"}})
+		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit get --execution scale-web"}})
 	}
 	g.sections = append(g.sections, section{"node faults", faultExampleCommands("$REPORTS", "")})
 	return g, nil

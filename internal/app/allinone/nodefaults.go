@@ -67,7 +67,7 @@ func faultExampleCommands(reportsURL, kubeconfigFlag string) []string {
 	}
 	return []string{
 		report(`"isFatal": true, "errorCode": "FAN-1"`),
-		"fleetloop faults list" + kubeconfigFlag,
+		"fleetloop faults get" + kubeconfigFlag,
 		report(`"isHealthy": true`),
 		"fleetloop changes --node " + processNode,
 	}

@@ -18,12 +18,19 @@ type Config struct {
 	Token     settings.Secret
 	TokenFile string // read again when it changes
 	CAFile    string
+	TLS       TLSConfig
 	Header    http.Header
 	Timeout   time.Duration
 	UserAgent string
 
 	// Wrap wraps or replaces the HTTP transport. It may be nil.
 	Wrap func(http.RoundTripper) http.RoundTripper
+}
+
+// TLSConfig is what people, not components, set for TLS.
+type TLSConfig struct {
+	ClientCertFile, ClientKeyFile string
+	InsecureSkipVerify            bool
 }
 
 // New returns a client that continues traces. It does not retry: the components have their own
@@ -40,6 +47,7 @@ func New(cfg Config) (*client.Client, error) {
 	}
 	return client.New(client.Config{
 		Endpoint: cfg.Endpoint, Token: token, CAFile: cfg.CAFile, Header: cfg.Header,
+		ClientCertFile: cfg.TLS.ClientCertFile, ClientKeyFile: cfg.TLS.ClientKeyFile, InsecureSkipVerify: cfg.TLS.InsecureSkipVerify,
 		Timeout: cfg.Timeout, UserAgent: cfg.UserAgent, MaxAttempts: 1,
 		WrapTransport: func(rt http.RoundTripper) http.RoundTripper {
 			if cfg.Wrap != nil {

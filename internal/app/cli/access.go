@@ -47,6 +47,12 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 	}
 	path, _ := s.configPath(cmd)
 	a := &access{cfg: cfg, report: report, store: newCredentialStore(path), answers: &answerHeaders{}}
+	if verbose, _ := cmd.Flags().GetBool(verboseFlag); verbose { // false without the flag
+		a.answers.log = s.printNote
+	}
+	if cfg.InsecureTLS {
+		s.printNote("warning: the certificate of %s is not verified", cfg.Server)
+	}
 	if a.client, err = s.newClientOf(cfg, a.answers); err != nil {
 		return nil, err
 	}
@@ -79,6 +85,7 @@ func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
+		TLS:       apiclient.TLSConfig{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
 		Timeout:   cfg.RequestTimeout,
 		UserAgent: "fleetloop/" + version.Get().Version,
 		Wrap: func(next http.RoundTripper) http.RoundTripper {
@@ -161,6 +168,7 @@ func newIssuer(i credentials.Issuer) (*consolesession.Issuer, error) {
 type answerHeaders struct {
 	next http.RoundTripper
 	now  func() time.Time
+	log  func(format string, args ...any) // nil without --verbose
 
 	mu      sync.Mutex
 	version string        // of the server
@@ -171,6 +179,9 @@ type answerHeaders struct {
 func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := a.now()
 	resp, err := a.next.RoundTrip(r)
+	if a.log != nil {
+		a.log("%s", describeRequest(r, resp, a.now().Sub(began)))
+	}
 	if err != nil {
 		return resp, err
 	}

@@ -20,7 +20,7 @@ type fileOptions struct {
 	recursive bool
 }
 
-func (o *fileOptions) addFlags(cmd *cobra.Command) {
+func (o *fileOptions) addFileFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "also read the folders in the folder of -f")
 }
@@ -76,7 +76,7 @@ func newApplyCommand(s *session) *cobra.Command {
 			"keep their values. Lists are replaced as a whole. The names of the applied fields, without values, are kept in the\n" +
 			"annotation " + resource.AppliedFieldsAnnotation + ".\n\n" +
 			"--prune deletes the resources of the selector that were applied and are not in the files any more, after all\n" +
-			"others were applied without an error.",
+			"others were applied without an error. It asks for confirmation; --yes skips the question.",
 		Example: "  fleetloop apply -f fleet/ -R\n" +
 			"  fleetloop apply -f fleet.yaml --dry-run\n" +
 			"  fleetloop apply -f fleet/ --prune -l team=shop --yes",
@@ -84,7 +84,7 @@ func newApplyCommand(s *session) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return runApply(s, cmd, o) },
 	}
-	o.addFlags(cmd)
+	o.addFileFlags(cmd)
 	o.dryRun.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.prune, "prune", false, "delete applied resources that -l selects and the files lack")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label `selector` of --prune, for example team=shop")
@@ -104,6 +104,10 @@ func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
 		return usageErrorf(cmd, "-l is the selector of --prune")
 	case o.prune && o.file == "-" && !o.yes && !bool(o.dryRun):
 		return usageErrorf(cmd, "standard input cannot hold both the files and the confirmation; add --yes or --dry-run")
+	case o.prune && !o.yes && !bool(o.dryRun):
+		if err := s.env.RequireTerminal("--dry-run shows what would be deleted; --yes deletes it without a prompt"); err != nil {
+			return err
+		}
 	}
 	docs, err := o.readDocuments(s, cmd)
 	if err != nil {

@@ -32,7 +32,7 @@ func newAuditCommand(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	settings.AddFlags(cmd.PersistentFlags(), &AuditConfig{})
-	cmd.AddCommand(newAuditListCommand(s), newAuditVerifyCommand(s))
+	cmd.AddCommand(newAuditGetCommand(s), newAuditVerifyCommand(s))
 	return cmd
 }
 
@@ -50,14 +50,15 @@ type auditListOptions struct {
 // defaultEvents is the default number of listed events.
 const defaultEvents = 100
 
-func newAuditListCommand(s *session) *cobra.Command {
+func newAuditGetCommand(s *session) *cobra.Command {
 	var o auditListOptions
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List audit events of executions, newest first",
-		Example: "  fleetloop audit list --since 24h\n" +
-			"  fleetloop audit list --execution scale-web -o json\n" +
-			"  fleetloop audit list --target Deployment/shop/web --actor alice@example.com",
+		Use:     "get",
+		Aliases: []string{"list", "ls"},
+		Short:   "List audit events of executions, newest first",
+		Example: "  fleetloop audit get --since 24h\n" +
+			"  fleetloop audit get --execution scale-web -o json\n" +
+			"  fleetloop audit get --target Deployment/shop/web --actor alice@example.com",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return auditList(s, cmd, o) },
 	}
@@ -126,7 +127,7 @@ func checkExecution(ctx context.Context, store *audit.PostgresStore, name string
 	if !found {
 		return &failure{
 			err: fmt.Errorf("there is no execution %q in the audit", name), code: CodePrecondition,
-			next: "run 'fleetloop audit list' to see the newest events of all executions",
+			next: "run 'fleetloop audit get' to see the newest events of all executions",
 		}
 	}
 	return nil
@@ -207,7 +208,7 @@ func auditVerify(s *session, cmd *cobra.Command, checkpoints []string, format st
 	}
 	next := "do not change the database; compare it with a backup"
 	if b.ExecutionUID != "" {
-		next = "run 'fleetloop audit list --execution " + b.ExecutionUID + " -o json' to see the stored event"
+		next = "run 'fleetloop audit get --execution " + b.ExecutionUID + " -o json' to see the stored event"
 	}
 	return &failure{err: fmt.Errorf("the audit is invalid: %s", breakText(b)), code: CodeFailed, next: next}
 }

@@ -135,7 +135,7 @@ func newResendCommand(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return runResend(s, cmd, args[0], o) },
 	}
 	cmd.Flags().StringVar(&o.Sink, "sink", "", "send the event to this `sink` only")
-	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "`text` that says why; shown with the changes of the cluster")
 	return cmd
 }
 

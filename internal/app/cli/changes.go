@@ -40,6 +40,8 @@ type changesOptions struct {
 	format    string
 	noHeaders bool
 	follow    bool
+
+	newestLast bool
 }
 
 // AddChangesSubcommands adds commands below fleetloop changes. root is the result of Command.
@@ -51,27 +53,39 @@ func AddChangesSubcommands(root *cobra.Command, more ...*cobra.Command) {
 	}
 }
 
-const changesName = "changes"
+const (
+	changesName = "changes"
+	eventsName  = "events" // as kubectl names it
+)
 
 func newChangesCommand(s *session) *cobra.Command {
 	var o changesOptions
 	cmd := &cobra.Command{
-		Use:   changesName,
-		Short: "List changes of nodes and clusters, with actor and reason",
-		Long: "List changes of nodes and clusters with their actor and reason, newest first.\n\n" +
+		Use:     changesName + " [KIND/NAME]",
+		Aliases: []string{eventsName},
+		Short:   "List changes of nodes and clusters, with actor and reason",
+		Long: "List changes of nodes and clusters, or of one object, with their actor and reason, newest first. As 'fleetloop\n" +
+			"events', list the newest last. An object is cluster/NAME, nodepool/CLUSTER/NAME, node/NAME or execution/NAME.\n\n" +
 			"With --follow, print the most recent changes and then new ones as they arrive, until interrupted. A lost\n" +
 			"connection is reopened without missing a change.",
 		Example: "  fleetloop changes --cluster eu-1 --since 1h\n" +
 			"  fleetloop changes --node gpu-node-01 -o wide\n" +
 			"  fleetloop changes --actor alice --field spec.version\n" +
 			"  fleetloop changes --actor node-drainer --action drain-failed --since 7d -o json\n" +
-			"  fleetloop changes --outcome failed --dry-run false --since 1d\n" +
-			"  fleetloop changes -f",
+			"  fleetloop changes --outcome failed --dry-runs false --since 1d\n" +
+			"  fleetloop changes -f\n" +
+			"  fleetloop events nodepool/eu-1/workers",
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: rejectUnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runChanges(s, cmd, o) },
+		ValidArgsFunction: s.completeObject,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.selectObject(cmd, args); err != nil {
+				return err
+			}
+			o.newestLast = cmd.CalledAs() == eventsName
+			return runChanges(s, cmd, o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.query.Cluster, "cluster", "", "show only events in these `clusters`, separated by commas")
@@ -83,13 +97,14 @@ func newChangesCommand(s *session) *cobra.Command {
 	f.StringVar(&o.query.Subject, "subject", "", "show only changes of this `subject`, such as executions/scale-web")
 	f.StringVar(&o.query.Session, "session", "", "show only changes with this session `id`, as shown by -o wide")
 	f.StringVar(&o.query.Outcome, "outcome", "", "show only changes with this `outcome`: succeeded or failed")
-	f.StringVar(&o.query.DryRun, "dry-run", "", "with true, show only dry runs; with false, none; `true|false`")
+	f.StringVar(&o.query.DryRun, "dry-runs", "", "with true, show only dry runs; with false, none; `true|false`")
 	f.StringVar(&o.query.Text, "text", "", "show only changes whose summary or reason contains this `text`, in upper or lower case")
 	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
 	f.StringVar(&o.until, "until", "", "show only events until this `time`: an age, a day or a time")
 	f.IntVar(&o.limit, "limit", defaultChanges, "maximum `number` of events, 0 for all; with --follow, the past events to show first, 10 if not given")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
+	f.BoolVarP(&o.follow, "watch", "w", false, "the same as --follow")
 	addOutputFlag(cmd, &o.format, changesFormats())
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 	cmd.AddCommand(newResendCommand(s))
@@ -106,7 +121,7 @@ func runChanges(s *session, cmd *cobra.Command, o changesOptions) error {
 	case !slices.Contains([]string{"", changeevent.OutcomeSucceeded, changeevent.OutcomeFailed}, o.query.Outcome):
 		return usageErrorf(cmd, "--outcome %q is not %s or %s", o.query.Outcome, changeevent.OutcomeSucceeded, changeevent.OutcomeFailed)
 	case !slices.Contains([]string{"", "true", "false"}, o.query.DryRun):
-		return usageErrorf(cmd, "--dry-run %q is not true or false", o.query.DryRun)
+		return usageErrorf(cmd, "--dry-runs %q is not true or false", o.query.DryRun)
 	case o.follow && o.until != "":
 		return usageErrorf(cmd, "--until cannot be combined with --follow")
 	}
@@ -181,11 +196,20 @@ func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.Cha
 
 func (c *changesSession) printList(ctx context.Context) error {
 	count := 0
+	var kept []v1.ChangeEvent // those to print from the last
 	_, more, err := c.readPages(ctx, func(items []v1.ChangeEvent) error {
 		count += len(items)
+		if c.o.newestLast {
+			kept = append(kept, items...)
+			return nil
+		}
 		return c.out.Write(items)
 	})
 	if err != nil {
+		return err
+	}
+	slices.Reverse(kept)
+	if err := c.out.Write(kept); err != nil {
 		return err
 	}
 	if err := c.out.Close(); err != nil {

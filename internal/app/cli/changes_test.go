@@ -79,7 +79,7 @@ func TestShowChanges(t *testing.T) {
 		"changes-bad-since":   {"", []string{"--since", "tomorrow"}, 3, false},
 		"changes-bad-until":   {"", []string{"--until", "tomorrow"}, 3, false},
 		"changes-bad-outcome": {"", []string{"--outcome", "fine"}, 3, false},
-		"changes-bad-dry-run": {"", []string{"--dry-run", "maybe"}, 3, false},
+		"changes-bad-dry-run": {"", []string{"--dry-runs", "maybe"}, 3, false},
 		"changes-both":        {"", []string{"--until", "1h", "-f"}, 3, false},
 		"changes-bad-format":  {"", []string{"-o", "name"}, 3, false},
 		"changes-what":        {"the subcommand is unknown", []string{"delivries"}, 3, false},
@@ -103,7 +103,7 @@ func TestChangesAreAskedFor(t *testing.T) {
 	}
 	r := run{args: []string{
 		"changes", "--cluster", "eu-1", "--node", "n", "--actor", "alice,bob", "--source", "janitor", "--action", "cordon", "--subject", "s", "--session", "x",
-		"--outcome", "failed", "--dry-run", "false", "--text", "no room",
+		"--outcome", "failed", "--dry-runs", "false", "--text", "no room",
 		"--since", "1h", "--until", "2026-03-01T11:30:00Z", "--limit", "700", "--no-headers",
 	}}.runCLI(t, f)
 	if lines := strings.Count(r.stdout, "\n"); lines != 700 || r.code != CodeOK {
@@ -253,5 +253,44 @@ func TestAddToChanges(t *testing.T) {
 	root.SetArgs([]string{"changes", "deliveries"})
 	if err := root.ExecuteContext(t.Context()); !errors.Is(err, enough) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCompleteObject completes the objects of changes: kinds, and the names of nodes and executions with changes.
+func TestCompleteObject(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"events n":                   "clusters nodepools nodes executions",
+		"events node/gpu-node-":      "node/gpu-node-0 node/gpu-node-1 node/gpu-node-3 node/gpu-node-4",
+		"events nodes gpu-node-4":    "gpu-node-4",
+		"changes execution/":         "execution/scale-web",
+		"changes executions scale":   "scale-web",
+		"changes executions scale a": "",
+	} {
+		r := run{args: append([]string{"__complete"}, strings.Split(args, " ")...)}.runCLI(t, changesAPI(6))
+		var got []string
+		for line := range strings.Lines(r.stdout) {
+			if name := strings.TrimSpace(line); !strings.HasPrefix(name, ":") && !strings.HasPrefix(name, "_") {
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, " ") != want || r.code != CodeOK {
+			t.Errorf("%s: exit code %d, got %q, want %q", args, r.code, got, want)
+		}
+	}
+}
+
+// TestEventsOrder lists events from the oldest, of those that --limit selects from the newest.
+func TestEventsOrder(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"events":           "id-3 id-2 id-1 id-0",
+		"events --limit 2": "id-1 id-0",
+		"changes":          "id-0 id-1 id-2 id-3",
+	} {
+		r := run{args: append(strings.Fields(args), "-o", "jsonpath={.items[*].id}")}.runCLI(t, changesAPI(4))
+		if got := strings.TrimSpace(r.stdout); got != want || r.code != CodeOK {
+			t.Errorf("%s: exit code %d, got %q, want %q", args, r.code, got, want)
+		}
 	}
 }

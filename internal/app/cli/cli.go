@@ -34,8 +34,14 @@ type Env struct {
 	// LookupEnv returns an environment variable. Nil means an empty environment.
 	LookupEnv func(name string) (value string, ok bool)
 
+	// Interactive is true if Stdin is a terminal that can answer questions.
+	Interactive bool
+
 	// Terminal is true if Stdout is a terminal.
 	Terminal bool
+
+	// TerminalHeight returns the number of lines of the terminal, or 0 if it is unknown. It may be nil.
+	TerminalHeight func() int
 
 	// Progress is true if Stderr is a terminal, which enables progress output of long commands.
 	Progress bool
@@ -87,9 +93,9 @@ func Command(env Env) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
-		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newDiffCommand(s), newWaitCommand(s),
+		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newUndoCommand(s), newDiffCommand(s), newWaitCommand(s),
 		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
-		newSummaryCommand(s), newStuckCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
+		newSummaryCommand(s), newStuckCommand(s), newTopCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
 		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s), newDoctorCommand(s),
 		newAdapterCommand(s), newExitCodesTopic(),
 	)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,15 +20,27 @@ const (
 
 // completeKindOrName completes kinds, then names from the server.
 func (s *session) completeKindOrName(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return s.completeKindOrNameOf(resource.Collections()...)(cmd, args, toComplete)
+}
+
+// completeKindOrNameOf returns the completion of a command that has only some of the kinds.
+func (s *session) completeKindOrNameOf(collections ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 && !strings.Contains(toComplete, "/") {
+			return cobra.AppendActiveHelp(slices.Clone(collections), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
+		}
+		return s.completeNameOfKind(cmd, args, toComplete)
+	}
+}
+
+// completeNameOfKind completes a name after its kind.
+func (s *session) completeNameOfKind(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
 		k, err := resource.ParseKind(prefix)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return s.completeNamesFromServer(cmd, k, rest, prefix+"/")
-	}
-	if len(args) == 0 {
-		return cobra.AppendActiveHelp(resource.Collections(), "a resource kind, or kind/name"), cobra.ShellCompDirectiveNoFileComp
 	}
 	k, err := resource.ParseKind(args[0])
 	if err != nil {
@@ -49,11 +62,7 @@ func (s *session) completeNamesFromServer(cmd *cobra.Command, k resource.Kind, t
 		return nil, files
 	}
 	defer client.CloseIdle()
-	parent := cmd.Context()
-	if parent == nil {
-		parent = context.Background() // cobra has no context if it was run without one
-	}
-	ctx, cancel := context.WithTimeout(parent, completionTimeout)
+	ctx, cancel := withCompletionTimeout(cmd)
 	defer cancel()
 	sel := resource.Selection{Kind: k, Limit: completionLimit}
 	owner, name, hasOwner := strings.Cut(typed, "/")
@@ -75,4 +84,12 @@ func (s *session) completeNamesFromServer(cmd *cobra.Command, k resource.Kind, t
 		}
 	}
 	return names, files
+}
+
+func withCompletionTimeout(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	parent := cmd.Context()
+	if parent == nil {
+		parent = context.Background() // cobra has no context if it was run without one
+	}
+	return context.WithTimeout(parent, completionTimeout)
 }

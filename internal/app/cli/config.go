@@ -34,6 +34,9 @@ type Connection struct {
 	Token          settings.Secret `key:"token" env:"FLEETLOOP_TOKEN" doc:"Bearer token. Set at most one of token and token_file."`
 	TokenFile      string          `key:"token_file" env:"FLEETLOOP_TOKEN_FILE" flag:"token-file" doc:"File with the bearer token; it can be replaced at any time."`
 	CAFile         string          `key:"ca_file" env:"FLEETLOOP_CA_FILE" flag:"ca-file" doc:"File with the trusted CA certificates (PEM); by default those of the system."`
+	ClientCert     string          `key:"client_certificate" env:"FLEETLOOP_CLIENT_CERTIFICATE" flag:"client-certificate" doc:"File with the client certificate (PEM)."`
+	ClientKey      string          `key:"client_key" env:"FLEETLOOP_CLIENT_KEY" flag:"client-key" doc:"File with the key of the client certificate (PEM)."`
+	InsecureTLS    bool            `key:"insecure_skip_tls_verify" env:"FLEETLOOP_INSECURE_SKIP_TLS_VERIFY" flag:"insecure-skip-tls-verify" doc:"Accept any certificate of the server. For tests only: others can read the token."`
 	RequestTimeout time.Duration   `key:"request_timeout" env:"FLEETLOOP_REQUEST_TIMEOUT" flag:"request-timeout" default:"30s" validate:"gt=0" doc:"Timeout of one request."`
 }
 
@@ -58,6 +61,9 @@ type Context struct {
 	Token          settings.Secret `key:"token" doc:"Bearer token. Set at most one of token and token_file."`
 	TokenFile      string          `key:"token_file" doc:"File with the bearer token."`
 	CAFile         string          `key:"ca_file" doc:"File with the trusted CA certificates (PEM)."`
+	ClientCert     string          `key:"client_certificate" doc:"File with the client certificate (PEM)."`
+	ClientKey      string          `key:"client_key" doc:"File with the key of the client certificate (PEM)."`
+	InsecureTLS    bool            `key:"insecure_skip_tls_verify" doc:"Accept any certificate of the server."`
 	RequestTimeout time.Duration   `key:"request_timeout" validate:"gte=0" doc:"Timeout of one request."`
 	Kubeconfig     string          `key:"kubeconfig" doc:"kubeconfig file of the host cluster."`
 	KubeContext    string          `key:"kube_context" doc:"Name of the kubeconfig context."`
@@ -72,8 +78,12 @@ type Context struct {
 func (c Context) values() map[string]string {
 	all := map[string]string{
 		"server": c.Server, "token": c.Token.Reveal(), "token_file": c.TokenFile, "ca_file": c.CAFile,
+		"client_certificate": c.ClientCert, "client_key": c.ClientKey,
 		"kubeconfig": c.Kubeconfig, "kube_context": c.KubeContext, "namespace": c.Namespace,
 		"oidc_issuer": c.Issuer, "oidc_client_id": c.ClientID, "oidc_scopes": strings.Join(c.Scopes, ","), "oidc_token": c.TokenKind,
+	}
+	if c.InsecureTLS {
+		all["insecure_skip_tls_verify"] = "true"
 	}
 	if c.RequestTimeout > 0 {
 		all["request_timeout"] = c.RequestTimeout.String()
@@ -91,6 +101,7 @@ const (
 func addConnectionFlags(flags *pflag.FlagSet) {
 	flags.String(configFlag, "", "configuration `file` (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if it exists)")
 	settings.AddFlags(flags, &Connection{})
+	addVerboseFlag(flags, new(bool))
 }
 
 // loadConfig reads the configuration of the command line.
@@ -220,14 +231,11 @@ func newConfigCommand(s *session) *cobra.Command {
 		Args: rejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var origins bool
-	show := newConfigShowCommand(s, "show", "Print the effective configuration", &origins)
-	show.Flags().BoolVar(&origins, "origins", false, "also print the source of each value")
-	always := true
 	schema := &cobra.Command{
-		Use:   "schema",
-		Short: "Print the JSON Schema of the configuration file",
-		Args:  cobra.NoArgs,
+		Use:     "schema",
+		Short:   "Print the JSON Schema of the configuration file",
+		Example: "  fleetloop config schema > fleetloop.schema.json",
+		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			text, err := settings.Schema(&Config{}, "fleetloop command line")
 			if err != nil {
@@ -237,23 +245,28 @@ func newConfigCommand(s *session) *cobra.Command {
 			return err
 		},
 	}
-	cmd.AddCommand(show, newConfigShowCommand(s, "view", "Print the effective configuration with the source of each value", &always), schema)
+	cmd.AddCommand(newConfigShowCommand(s), schema)
 	addContextCommands(s, cmd)
 	return cmd
 }
 
 // newConfigShowCommand returns a command that prints the configuration, without secrets.
-func newConfigShowCommand(s *session, name, short string, origins *bool) *cobra.Command {
-	return &cobra.Command{
-		Use:   name,
-		Short: short,
-		Args:  cobra.NoArgs,
+func newConfigShowCommand(s *session) *cobra.Command {
+	var origins bool
+	cmd := &cobra.Command{
+		Use:     "show",
+		Aliases: []string{"view"}, // as kubectl names it
+		Short:   "Print the effective configuration",
+		Example: "  fleetloop config show --origins",
+		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, report, err := s.loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			return report.Write(s.env.Stdout, *origins)
+			return report.Write(s.env.Stdout, origins)
 		},
 	}
+	cmd.Flags().BoolVar(&origins, "origins", false, "also print the source of each value")
+	return cmd
 }

@@ -105,7 +105,7 @@ func TestConfigShow(t *testing.T) {
 	}
 	got = run{args: []string{"config", "schema"}}.runCLI(t, newFleet())
 	var schema struct{ Properties map[string]any }
-	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil || len(schema.Properties) != 14 {
+	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil || len(schema.Properties) != 17 {
 		t.Errorf("schema with %d properties, err %v:\n%s", len(schema.Properties), err, got.stdout)
 	}
 	for _, args := range [][]string{{"config"}, {}} {

@@ -15,16 +15,13 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fleetloop/fleetloop/internal/app/credentials"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func addContextCommands(s *session, parent *cobra.Command) {
-	list := &cobra.Command{
-		Use: "get-contexts", Short: "List the contexts", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.listContexts(cmd) },
-	}
 	current := &cobra.Command{
-		Use: "current-context", Short: "Print the name of the current context", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "current-context", Short: "Print the name of the current context", Example: "  fleetloop config current-context", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := s.loadConfig(cmd)
 			if err != nil {
@@ -38,7 +35,7 @@ func addContextCommands(s *session, parent *cobra.Command) {
 		},
 	}
 	use := &cobra.Command{
-		Use: "use-context NAME", Short: "Set the current context", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
+		Use: "use-context NAME", Short: "Set the current context", Example: "  fleetloop config use-context prod", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.editConfig(cmd, "Switched to context "+args[0]+".", func(root *yaml.Node, cfg Config) error {
 				if _, ok := cfg.Contexts[args[0]]; !ok {
@@ -50,10 +47,27 @@ func addContextCommands(s *session, parent *cobra.Command) {
 		},
 	}
 	deletion := &cobra.Command{
-		Use: "delete-context NAME", Short: "Delete a context, and its login", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
+		Use: "delete-context NAME", Short: "Delete a context, and its login", Example: "  fleetloop config delete-context staging", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error { return s.deleteContext(cmd, args[0]) },
 	}
-	parent.AddCommand(list, current, use, newSetContextCommand(s), deletion)
+	parent.AddCommand(newGetContextsCommand(s), current, use, newSetContextCommand(s), deletion)
+}
+
+func newGetContextsCommand(s *session) *cobra.Command {
+	formats := []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+	var format string
+	cmd := &cobra.Command{
+		Use: "get-contexts", Short: "List the contexts", Example: "  fleetloop config get-contexts\n  fleetloop config get-contexts -o name",
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := CheckFormat(cmd, format, formats); err != nil {
+				return err
+			}
+			return s.listContexts(cmd, format)
+		},
+	}
+	addOutputFlag(cmd, &format, formats)
+	return cmd
 }
 
 func newSetContextCommand(s *session) *cobra.Command {
@@ -92,6 +106,9 @@ func (s *session) setContext(cmd *cobra.Command, name string, use bool) error {
 				removeKey(c, key)
 			case key == "oidc_scopes":
 				setList(c, key, strings.Split(given[key], ","))
+			case key == "insecure_skip_tls_verify":
+				setKey(c, key, given[key])
+				c.Content[len(c.Content)-1].Tag = "!!bool"
 			default:
 				setKey(c, key, given[key])
 			}
@@ -123,31 +140,56 @@ func (s *session) deleteContext(cmd *cobra.Command, name string) error {
 
 // absolutePath returns the value of a setting without a dependence on the current folder.
 func absolutePath(key, value string) string {
-	isFile := key == "token_file" || key == "ca_file" || key == "kubeconfig" && !strings.ContainsRune(value, filepath.ListSeparator)
+	isFile := slices.Contains([]string{"token_file", "ca_file", "client_certificate", "client_key"}, key) || key == "kubeconfig" && !strings.ContainsRune(value, filepath.ListSeparator)
 	if path, err := filepath.Abs(value); isFile && value != "" && err == nil {
 		return path
 	}
 	return value
 }
 
+// A contextItem is what programs read of a context. It has no secrets.
+type contextItem struct {
+	Name        string `json:"name"`
+	Current     bool   `json:"current"`
+	Server      string `json:"server,omitempty"`
+	KubeContext string `json:"kube_context,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+}
+
 // listContexts prints all contexts, with a mark at the current one.
-func (s *session) listContexts(cmd *cobra.Command) error {
+func (s *session) listContexts(cmd *cobra.Command, format string) error {
 	cfg, _, err := s.loadConfig(cmd)
 	if err != nil {
 		return err
 	}
-	if len(cfg.Contexts) == 0 {
+	items := []contextItem{}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
+		c := cfg.Contexts[name]
+		items = append(items, contextItem{name, name == cfg.CurrentContext, c.Server, c.KubeContext, c.Namespace})
+	}
+	switch format {
+	case terminal.FormatJSON, terminal.FormatYAML:
+		return WriteValue(s.env.Stdout, format, map[string]any{"items": items})
+	case terminal.FormatName:
+		for _, i := range items {
+			if _, err := fmt.Fprintln(s.env.Stdout, i.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(items) == 0 {
 		s.printNote("No contexts found.")
 		return nil
 	}
 	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(w, "CURRENT\tNAME\tSERVER\tKUBE CONTEXT\tNAMESPACE")
-	for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
-		mark, c := "", cfg.Contexts[name]
-		if name == cfg.CurrentContext {
+	for _, i := range items {
+		mark := ""
+		if i.Current {
 			mark = "*"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", mark, name, c.Server, c.KubeContext, c.Namespace) // Flush returns the error
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", mark, i.Name, i.Server, i.KubeContext, i.Namespace) // Flush returns the error
 	}
 	return w.Flush()
 }

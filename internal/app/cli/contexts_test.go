@@ -116,7 +116,7 @@ func TestContextPrecedence(t *testing.T) {
 			if f.auth != tc.auth || !strings.Contains(got.stderr, tc.server) { // the fake has no whoami
 				t.Errorf("%s: token %q, want %q; %s", tc.reason, f.auth, tc.auth, got.stderr)
 			}
-			got = run{args: append(strings.Fields(tc.args), "config", "view"), env: env}.runCLI(t, f)
+			got = run{args: append(strings.Fields(tc.args), "config", "view", "--origins"), env: env}.runCLI(t, f)
 			for _, want := range tc.views {
 				if !strings.Contains(got.stdout, want) {
 					t.Errorf("%s: no %q in\n%s%s", tc.reason, want, got.stdout, got.stderr)

@@ -78,7 +78,7 @@ func newPauseCommand(s *session) *cobra.Command {
 	cmd.Long = "Pause the sync of clusters to Gardener until 'fleetloop clusters resume', or for the time of --for.\n" +
 		"The pause of a paused cluster gets the new reason and end."
 	cmd.Example = "  fleetloop clusters pause eu-1 --reason 'network maintenance' --for 2h\n  fleetloop clusters pause -l region=eu"
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the cluster and its changes")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why; shown with the cluster and its changes")
 	cmd.Flags().DurationVar(&o.duration, "for", 0, "resume automatically after this `duration`, such as 2h; 0 means never")
 	return cmd
 }
@@ -86,7 +86,7 @@ func newPauseCommand(s *session) *cobra.Command {
 func newResumeCommand(s *session) *cobra.Command {
 	var o controlOptions
 	cmd := newControlCommand(s, controlAction{"resume", (*fleetclient.Syncs).Resume, "resumed"}, &o)
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, in one `text`; shown with the changes of the cluster")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why; shown with the changes of the cluster")
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd

@@ -9,14 +9,20 @@ import (
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
 type deleteOptions struct {
 	waitOptions
+	fileOptions
+
 	wait   bool
-	file   string
+	yes    bool
+	format string
 	dryRun dryRun
 }
+
+func deleteFormats() []string { return []string{formatText, terminal.FormatName} }
 
 func newDeleteCommand(s *session) *cobra.Command {
 	var o deleteOptions
@@ -24,15 +30,20 @@ func newDeleteCommand(s *session) *cobra.Command {
 		Use:   "delete KIND NAME|ID ... | KIND -l SELECTOR | -f FILE",
 		Short: "Delete resources",
 		Long: "Request the deletion of resources. Each stays in phase Deleting until its adapters have cleaned up.\n" +
-			"--wait waits until they are deleted.",
+			"--wait waits until they are deleted.\n\n" +
+			"A deletion by selector, --all or --cluster asks for confirmation. --yes skips the question. Scripts, which have no\n" +
+			"terminal, must give it.",
 		Example: "  fleetloop delete cluster eu-1 --wait\n" +
 			"  fleetloop delete nodepool eu-1/workers\n" +
-			"  fleetloop delete clusters -l env=test",
+			"  fleetloop delete clusters -l env=test --yes\n" +
+			"  fleetloop delete -f fleet/ -R",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runDelete(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "delete the resources in a `file`, the files of a folder, or - (standard input)")
+	o.addFileFlags(cmd)
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "delete without asking for confirmation")
+	addOutputFlag(cmd, &o.format, deleteFormats())
 	o.dryRun.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.all, "all", false, "delete all resources of the kind")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the resources are deleted")
@@ -42,9 +53,18 @@ func newDeleteCommand(s *session) *cobra.Command {
 }
 
 func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) error {
+	if err := CheckFormat(cmd, o.format, deleteFormats()); err != nil {
+		return err
+	}
 	what, err := o.targetToDelete(s, cmd, args)
 	if err != nil {
 		return err
+	}
+	ask := len(what.refs) == 0 && !o.yes && !bool(o.dryRun)
+	if ask {
+		if err := s.env.RequireTerminal("--dry-run shows what would be deleted; --yes deletes it without a prompt"); err != nil {
+			return err
+		}
 	}
 	client, err := s.newClient(cmd)
 	if err != nil {
@@ -55,6 +75,12 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	if err != nil {
 		return err
 	}
+	if ask {
+		if err := s.confirmDeletion(items, "deleted"); err != nil {
+			return err
+		}
+	}
+	out := s.newChangePrinter(o.format, len(items) == 1, o.dryRun.describe("deletion requested"))
 	var asked []resource.Item
 	var errs []error
 	for _, i := range items {
@@ -63,7 +89,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 			continue
 		}
 		asked = append(asked, i)
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.KindAndName(), o.dryRun.describe("deletion requested")); err != nil {
+		if err := out.Write([]resource.Item{i}); err != nil {
 			return err
 		}
 	}
@@ -83,12 +109,12 @@ func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []st
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
 		return target{}, usageErrorf(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":
-		docs, err := resource.ReadDocuments(o.file, s.env.Stdin)
+		docs, err := o.readDocuments(s, cmd)
 		if err != nil {
-			return target{}, usageError(cmd, err)
+			return target{}, err
 		}
 		var what target
-		for _, d := range slices.Backward(docs) { // children follow their parents in files and are deleted first
+		for _, d := range slices.Backward(docs) { // children follow their parents and are deleted first
 			what.refs = append(what.refs, d.Ref)
 		}
 		return what, nil

@@ -125,6 +125,12 @@ func (d *doctor) configHasToken() bool {
 // checkURL checks that tokens are encrypted on the network.
 func (d *doctor) checkURL() {
 	u, err := url.Parse(d.access.client.Endpoint())
+	if d.access.cfg.InsecureTLS {
+		d.add(finding{
+			levelWarning, d.access.cfg.Server, "its certificate is not verified", "others on the network can read the token and change requests",
+			"name the CA with --ca-file, and remove --insecure-skip-tls-verify",
+		})
+	}
 	if err != nil || u.Scheme == "https" || isLoopback(u.Hostname()) {
 		return
 	}

@@ -19,7 +19,12 @@ const (
 
 // addFlag adds --dry-run. Without a value it means server.
 func (d *dryRun) addFlag(cmd *cobra.Command) {
-	f := cmd.Flags().VarPF(d, "dry-run", "", "validate on the server and print the result, but change nothing: `server|none`")
+	AddDryRunFlag(cmd, (*bool)(d), "validate on the server and print the result, but change nothing")
+}
+
+// AddDryRunFlag adds --dry-run, which all commands have with the same values.
+func AddDryRunFlag(cmd *cobra.Command, dry *bool, usage string) {
+	f := cmd.Flags().VarPF((*dryRun)(dry), "dry-run", "", usage+": `server|none`")
 	f.NoOptDefVal = dryRunServer
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{dryRunServer, dryRunNone}, cobra.ShellCompDirectiveNoFileComp))
 }

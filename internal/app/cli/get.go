@@ -17,6 +17,7 @@ type getOptions struct {
 	format    string
 	noHeaders bool
 	limit     int
+	sortBy    SortFlag
 	watch     bool
 	watchOptions
 }
@@ -29,6 +30,7 @@ func newGetCommand(s *session) *cobra.Command {
 		Example: "  fleetloop get clusters -l region=us-east\n" +
 			"  fleetloop get cluster eu-1 -o yaml\n" +
 			"  fleetloop get nodepools --cluster eu-1 -w\n" +
+			"  fleetloop get clusters --sort-by .status.last_transition_time\n" +
 			"  fleetloop get clusters -o name | xargs fleetloop describe",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runGet(s, cmd, args, o) },
@@ -37,6 +39,7 @@ func newGetCommand(s *session) *cobra.Command {
 	addOutputFlag(cmd, &o.format, getFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of resources; 0 for all")
+	o.sortBy.AddFlag(cmd.Flags(), ".name or .spec.replicas")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "print changes as they happen")
 	o.addWatchFlags(cmd)
 	return cmd
@@ -62,11 +65,14 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	defer client.CloseIdle()
 	if len(what.refs) > 0 {
-		return getNamed(cmd.Context(), s, client, what.refs, o)
+		return getNamed(cmd, s, client, what.refs, o)
 	}
 	sel, err := o.newSelection(cmd.Context(), client, what.kind)
 	if err != nil {
 		return err
+	}
+	if o.sortBy != "" {
+		return getSorted(cmd, s, client, sel, o)
 	}
 	sel.Limit = o.limit
 	return getSelected(cmd.Context(), s, client, sel, o)
@@ -94,19 +100,50 @@ func getSelected(ctx context.Context, s *session, client *fleetclient.Client, se
 	return out.Close()
 }
 
+// getSorted reads all resources before it prints the first ones.
+func getSorted(cmd *cobra.Command, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
+	var found []resource.Item
+	for items, err := range resource.ListPages(cmd.Context(), client, sel) {
+		if err != nil {
+			return err
+		}
+		found = append(found, items...)
+	}
+	if err := sortResources(cmd, o.sortBy, found); err != nil {
+		return err
+	}
+	if o.limit > 0 {
+		found = found[:min(o.limit, len(found))]
+	}
+	if len(found) == 0 && terminal.IsTableFormat(o.format) {
+		s.printNoneFound(cmd.Context(), client, sel.Kind.Collection)
+	}
+	if len(found) == 0 {
+		return s.newPrinter(sel.Kind, false, o).Close()
+	}
+	return s.printNamed(cmd.Context(), client, found, false, o)
+}
+
+func sortResources(cmd *cobra.Command, f SortFlag, items []resource.Item) error {
+	return SortItems(cmd, f, items, func(i resource.Item) any { return i.Raw })
+}
+
 // getNamed prints the resources that it found before it returns errors about the others.
-func getNamed(ctx context.Context, s *session, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
+func getNamed(cmd *cobra.Command, s *session, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
 	var found []resource.Item
 	var errs []error
 	for _, r := range refs {
-		i, err := resource.Resolve(ctx, client, r)
+		i, err := resource.Resolve(cmd.Context(), client, r)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		found = append(found, i)
 	}
-	if err := s.printNamed(ctx, client, found, len(refs) == 1, o); err != nil {
+	if err := sortResources(cmd, o.sortBy, found); err != nil {
+		return err
+	}
+	if err := s.printNamed(cmd.Context(), client, found, len(refs) == 1, o); err != nil {
 		return err
 	}
 	return joinErrorsWithExitCode(errs, len(found))

@@ -36,7 +36,7 @@ func newHistoryCommand(s *session) *cobra.Command {
 		Long: "Show the generations of a cluster or node pool, newest first: author, time, and the fields that changed.\n" +
 			"The fleet API keeps the newest 20 generations unless it is configured otherwise.",
 		Example:           "  fleetloop history cluster eu-1\n  fleetloop history nodepool eu-1/workers -o yaml",
-		ValidArgsFunction: s.completeKindOrName,
+		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := CheckFormat(cmd, o.format, historyFormats()); err != nil {
 				return err
@@ -163,7 +163,7 @@ func newDiffCommand(s *session) *cobra.Command {
 			"With -f, print a unified diff of what 'fleetloop apply' would change. As with kubectl, the exit code is 0 without\n" +
 			"differences, 1 with differences, and greater than 1 after an error.",
 		Example:           "  fleetloop diff cluster eu-1 --revision 3\n  fleetloop diff cluster eu-1 --revision 3 --to 4 -o json\n  fleetloop diff -f fleet/ -R",
-		ValidArgsFunction: s.completeKindOrName,
+		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			formats := []string{formatText, terminal.FormatJSON, terminal.FormatYAML}
 			if err := CheckFormat(cmd, format, formats); err != nil {
@@ -193,7 +193,7 @@ func newDiffCommand(s *session) *cobra.Command {
 		},
 	}
 	sc.addFlags(s, cmd, false)
-	files.addFlags(cmd)
+	files.addFileFlags(cmd)
 	cmd.Flags().Int64Var(&from, "revision", 0, "`generation` to compare from")
 	cmd.Flags().Int64Var(&to, "to", 0, "`generation` to compare with; 0 for the newest")
 	addOutputFlag(cmd, &format, []string{formatText, terminal.FormatJSON, terminal.FormatYAML})

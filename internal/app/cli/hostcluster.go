@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -30,12 +33,16 @@ const (
 // HostFlags selects the host cluster by flags.
 type HostFlags struct {
 	Kubeconfig, Context string
+
+	// Verbose prints the requests. It has the flag of the command line, so that one flag is for all servers.
+	Verbose bool
 }
 
 // AddFlags adds the flags.
 func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
 	flags.StringVar(&w.Context, kubeContextFlag, "", "`name` of the kubeconfig context (env FLEETLOOP_KUBE_CONTEXT)")
+	addVerboseFlag(flags, &w.Verbose)
 }
 
 // ApplyContext sets the flags of the host cluster that are not given to the values of the environment and of the
@@ -64,17 +71,48 @@ func ApplyContext(env Env, cmd *cobra.Command) error {
 // Connect returns a client of the host cluster. It sends no request. scheme and mapper define the
 // kinds in use, so that no discovery request is needed.
 func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMapper) (client.WithWatch, error) {
+	cfg, err := w.newRESTConfig(env)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the host cluster: %w", err)
+	}
+	return c, nil
+}
+
+// ConnectToPods returns a client of the host cluster for what Connect has no methods for: the logs of Pods. It sends
+// no request.
+func (w *HostFlags) ConnectToPods(env Env) (rest.Interface, error) {
+	cfg, err := w.newRESTConfig(env)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the host cluster: %w", err)
+	}
+	return c, nil
+}
+
+func (w *HostFlags) newRESTConfig(env Env) (*rest.Config, error) {
 	cfg, err := kube.NewRESTConfig(kube.Config{Kubeconfig: w.Kubeconfig, Context: w.Context}, hostUserAgent)
 	if err != nil {
 		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --kube-context")
 	}
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
-	if err != nil {
-		return nil, fmt.Errorf("connect to the host cluster: %w", err)
+	if w.Verbose {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return requestLog{next, env} })
 	}
-	return c, nil
+	return cfg, nil
 }
 
 // IsUnservedKind reports whether the server does not know the kind.

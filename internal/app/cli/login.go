@@ -247,10 +247,11 @@ func OpenBrowser(_ context.Context, url string) error {
 
 func newLogoutCommand(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "logout",
-		Short: "Delete the tokens of the login",
-		Long:  "Delete the tokens of the login for the context and the server. The issuer is not told: end the session there.",
-		Args:  cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "logout",
+		Example: "  fleetloop --context=prod logout",
+		Short:   "Delete the tokens of the login",
+		Long:    "Delete the tokens of the login for the context and the server. The issuer is not told: end the session there.",
+		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, err := s.findAccess(cmd)
 			if err != nil {

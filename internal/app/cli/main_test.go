@@ -37,6 +37,7 @@ type run struct {
 	stdin    string
 	env      map[string]string
 	terminal bool
+	answers  bool            // stdin is a terminal
 	ctx      context.Context //nolint:containedctx // a value of a test's table
 
 	stdout, stderr string
@@ -49,10 +50,11 @@ func (r run) runCLI(t *testing.T, f *fakeAPI) run {
 	var stdout, stderr bytes.Buffer
 	env := Env{
 		Stdin: strings.NewReader(r.stdin), Stdout: &stdout, Stderr: &stderr,
-		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
-		Terminal:  r.terminal,
-		Now:       func() time.Time { return now },
-		Wrap:      f.wrapTransport,
+		LookupEnv:   func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
+		Interactive: r.answers,
+		Terminal:    r.terminal,
+		Now:         func() time.Time { return now },
+		Wrap:        f.wrapTransport,
 	}
 	ctx := r.ctx
 	if ctx == nil {

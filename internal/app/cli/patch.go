@@ -17,30 +17,31 @@ import (
 
 type patchOptions struct {
 	scope
-	spec   string
-	labels []string
-	file   string
-	format string
-	dryRun dryRun
+	spec         string
+	labelChanges []string
+	file         string
+	format       string
+	dryRun       dryRun
 }
 
 func newPatchCommand(s *session) *cobra.Command {
 	var o patchOptions
 	cmd := &cobra.Command{
-		Use:   "patch KIND NAME|ID ... [--spec JSON] [--label KEY=VALUE|KEY-] | -f FILE",
+		Use:   "patch KIND NAME|ID ...|-l SELECTOR [--spec JSON] [--label KEY=VALUE|KEY-] | -f FILE",
 		Short: "Change the spec or the labels of resources",
 		Long: "Change the spec or the labels of resources.\n\n" +
 			"--spec is a JSON merge patch (RFC 7386): it changes the given fields, removes those that are null and keeps the rest.\n" +
 			"With -f, the spec and the labels are replaced by those in the file.",
 		Example: "  fleetloop patch cluster eu-1 --spec '{\"replicas\": 5}'\n" +
 			"  fleetloop patch cluster eu-1 --label tier=gold --label old-\n" +
+			"  fleetloop patch clusters -l tier=silver --label tier=gold --dry-run\n" +
 			"  fleetloop patch -f fleet.yaml",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runPatch(s, cmd, args, o) },
 	}
-	o.addFlags(s, cmd, false)
+	o.addFlags(s, cmd, true)
 	cmd.Flags().StringVar(&o.spec, "spec", "", "merge this `JSON` object into the spec")
-	cmd.Flags().StringArrayVar(&o.labels, "label", nil, "set a label, `key=value`, or remove it, key-; can be repeated")
+	cmd.Flags().StringArrayVar(&o.labelChanges, "label", nil, "set a label, `key=value`, or remove it, key-; can be repeated")
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
 	o.dryRun.addFlag(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
@@ -50,24 +51,25 @@ func newPatchCommand(s *session) *cobra.Command {
 func newLabelCommand(s *session) *cobra.Command {
 	var o patchOptions
 	cmd := &cobra.Command{
-		Use:   "label KIND NAME|ID KEY=VALUE|KEY- ...",
-		Short: "Set and remove labels of a resource",
+		Use:   "label KIND NAME|ID|-l SELECTOR KEY=VALUE|KEY- ...",
+		Short: "Set and remove labels of resources",
 		Example: "  fleetloop label cluster eu-1 tier=gold old-\n" +
-			"  fleetloop label cluster/eu-1 tier=gold",
+			"  fleetloop label cluster/eu-1 tier=gold\n" +
+			"  fleetloop label clusters -l tier=silver tier=gold",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := 2
-			if len(args) > 0 && strings.Contains(args[0], "/") {
+			if len(args) > 0 && strings.Contains(args[0], "/") || o.isSelective() {
 				n = 1
 			}
 			if len(args) <= n {
 				return usageErrorf(cmd, "give the resource, and the labels to set (key=value) or remove (key-)")
 			}
-			o.labels = args[n:]
+			o.labelChanges = args[n:]
 			return runPatch(s, cmd, args[:n], o)
 		},
 	}
-	o.addFlags(s, cmd, false)
+	o.addFlags(s, cmd, true)
 	o.dryRun.addFlag(cmd)
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
@@ -84,7 +86,7 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	refs, edits, err := o.parseEdits(s, cmd, args)
+	what, edits, err := o.parseEdits(s, cmd, args)
 	if err != nil {
 		return usageError(cmd, err)
 	}
@@ -93,7 +95,7 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 		return err
 	}
 	defer client.CloseIdle()
-	items, err := target{refs: refs}.findItems(cmd.Context(), client)
+	items, err := what.findItems(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 	var errs []error
 	done := 0
 	for n, i := range items {
-		after, err := edits[n].apply(cmd.Context(), client, i, o.dryRun)
+		after, err := edits[min(n, len(edits)-1)].apply(cmd.Context(), client, i, o.dryRun)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("patch %s: %w", i.KindAndName(), err))
 			continue
@@ -148,40 +150,34 @@ func (e edit) apply(ctx context.Context, client *fleetclient.Client, i resource.
 	}
 }
 
-// parseEdits reads the resources and their edits from the arguments or from files.
-func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) ([]resource.Ref, []edit, error) {
+// parseEdits reads the resources and their edits from the arguments or from files. The last edit is for all
+// further resources.
+func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) (what target, edits []edit, err error) {
 	if o.file != "" {
-		if len(args) > 0 || o.spec != "" || len(o.labels) > 0 {
-			return nil, nil, errors.New("-f cannot be combined with names, --spec or --label")
+		if len(args) > 0 || o.spec != "" || len(o.labelChanges) > 0 || o.isSelective() {
+			return what, nil, errors.New("-f cannot be combined with names, selectors, --spec or --label")
 		}
 		docs, err := resource.ReadDocuments(o.file, s.env.Stdin)
 		if err != nil {
-			return nil, nil, err
+			return what, nil, err
 		}
-		var refs []resource.Ref
-		var edits []edit
 		for _, d := range docs {
-			refs = append(refs, d.Ref)
+			what.refs = append(what.refs, d.Ref)
 			edits = append(edits, newReplaceEdit(d))
 		}
-		return refs, edits, nil
+		return what, edits, nil
 	}
-	what, err := o.parseTarget(cmd, args)
+	if what, err = o.parseTarget(cmd, args); err != nil {
+		return what, nil, err
+	}
+	change, err := newMergeEdit(o.spec, o.labelChanges)
 	if err != nil {
-		return nil, nil, err
+		return what, nil, err
 	}
-	change, err := newMergeEdit(o.spec, o.labels)
-	if err != nil {
-		return nil, nil, err
+	if len(what.refs) == 0 && !o.isSelective() {
+		return what, nil, fmt.Errorf("give the %s to change by name or id, or with -l", what.kind.Collection)
 	}
-	if len(what.refs) == 0 {
-		return nil, nil, fmt.Errorf("give the %s to change by name or id", what.kind.Collection)
-	}
-	edits := make([]edit, len(what.refs))
-	for n := range edits {
-		edits[n] = change
-	}
-	return what.refs, edits, nil
+	return what, []edit{change}, nil
 }
 
 // newReplaceEdit returns an edit that makes a resource equal to a document.

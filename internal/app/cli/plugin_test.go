@@ -85,7 +85,7 @@ func TestSuggestions(t *testing.T) {
 		"clusters pauze x":               "did you mean pause?",
 		"schema st clusters":             "did you mean set or get?",
 		"changes resent":                 "did you mean resend?",
-		"audit lits":                     "did you mean list?",
+		"audit gte":                      "did you mean get?",
 		"help gte":                       "did you mean get?",
 		"help clusters pauze":            "did you mean pause?",
 	} {

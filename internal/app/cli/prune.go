@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
@@ -20,7 +17,10 @@ func (a *applier) pruneAll(ctx context.Context) (done int, err error) {
 		return 0, err
 	}
 	if !a.o.yes && !bool(a.o.dryRun) {
-		if err := a.confirmDeletion(items); err != nil {
+		for _, i := range items {
+			a.printNote("%s is not in the files", i.KindAndName())
+		}
+		if err := a.confirmDeletion(items, "pruned"); err != nil {
 			return 0, err
 		}
 	}
@@ -64,20 +64,4 @@ func (a *applier) findToPrune(ctx context.Context) ([]resource.Item, error) {
 	}
 	slices.SortStableFunc(items, func(x, y resource.Item) int { return depthOf(y.Kind) - depthOf(x.Kind) })
 	return items, nil
-}
-
-func (a *applier) confirmDeletion(items []resource.Item) error {
-	for _, i := range items {
-		a.printNote("%s is not in the files", i.KindAndName())
-	}
-	_, _ = fmt.Fprintf(a.env.Stderr, "Delete %d resources? [y/N] ", len(items))
-	answer, err := bufio.NewReader(a.env.Stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the confirmation: %w", err)
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	}
-	return &failure{err: errors.New("not confirmed, so nothing was pruned"), code: CodePrecondition, next: "confirm with y, or give --yes"}
 }

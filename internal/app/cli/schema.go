@@ -89,6 +89,7 @@ func printSchemaResult(s *session, k resource.Kind, existing *v1.SchemaWarnings)
 func newSchemaGetCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:               "get [KIND]",
+		Example:           "  fleetloop schema get\n  fleetloop schema get clusters",
 		Short:             "Show the schema of a kind, or list the kinds with a schema",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),
@@ -138,6 +139,7 @@ func listSchemas(s *session, cmd *cobra.Command) error {
 func newSchemaDeleteCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete KIND",
+		Example:           "  fleetloop schema delete clusters",
 		Short:             "Remove the schema of a kind",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.FixedCompletions(resource.Collections(), cobra.ShellCompDirectiveNoFileComp),

@@ -245,13 +245,17 @@ func newStuckCommand(s *session) *cobra.Command {
 		ValidArgs: []string{v1.CollectionClusters, v1.CollectionNodePools},
 		RunE:      func(cmd *cobra.Command, args []string) error { return showStuck(s, cmd, args, o) },
 	}
-	cmd.Flags().StringSliceVar(&o.causes, "cause", nil, "show only these `causes`, separated by commas")
-	_ = cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(causeNames(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().DurationVar(&o.olderThan, "older-than", 0, "minimum `time` for which a resource is not ready (default 5m)")
+	o.addFilterFlags(cmd)
 	addOutputFlag(cmd, &o.format, stuckFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of resources; 0 for all")
 	return cmd
+}
+
+func (o *stuckOptions) addFilterFlags(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&o.causes, "cause", nil, "show only these `causes`, separated by commas")
+	_ = cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(causeNames(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().DurationVar(&o.olderThan, "older-than", 0, "minimum `time` for which a resource is not ready (default 5m)")
 }
 
 // stuckQuery checks the arguments and returns the query.

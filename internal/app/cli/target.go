@@ -36,6 +36,9 @@ type target struct {
 	missingOK bool // missing named resources are left out
 }
 
+// isSelective reports whether a selector selects the resources.
+func (sc *scope) isSelective() bool { return sc.labels != "" || sc.search != "" }
+
 // parseTarget reads the arguments. Names and selectors exclude each other.
 func (sc *scope) parseTarget(cmd *cobra.Command, args []string) (target, error) {
 	k, refs, err := resource.ParseRefs(args, sc.cluster)

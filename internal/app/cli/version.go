@@ -42,8 +42,9 @@ func newVersionCommand(s *session) *cobra.Command {
 	var format string
 	var clientOnly bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of the command line and of the fleet API",
+		Use:     "version",
+		Example: "  fleetloop version\n  fleetloop version --client -o json",
+		Short:   "Print the versions of the command line and of the fleet API",
 		Long: "Print the versions of the command line and of the fleet API, and a warning if they differ by more than one minor\n" +
 			"release.",
 		Args:              cobra.NoArgs,

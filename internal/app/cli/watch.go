@@ -32,6 +32,7 @@ func newWatchCommand(s *session) *cobra.Command {
 		Long: "Show resources and then their changes, until interrupted or until all named resources are deleted.\n\n" +
 			"A row is printed again when a value other than an age changes. With -o json, each line is an object with the\n" +
 			"type of the change (ADDED, MODIFIED, DELETED) and the resource, for every change.",
+		Example:           "  fleetloop watch clusters -l region=us-east\n  fleetloop watch cluster eu-1 -o json",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}
@@ -51,6 +52,8 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 		return usageErrorf(cmd, "--interval %s is not positive; use a duration such as 2s", o.interval)
 	case o.limit != 0:
 		return usageErrorf(cmd, "--limit cannot be combined with --watch")
+	case o.sortBy != "":
+		return usageErrorf(cmd, "--sort-by cannot be combined with --watch")
 	}
 	what, err := o.parseTarget(cmd, args)
 	if err != nil {

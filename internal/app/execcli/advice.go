@@ -146,7 +146,7 @@ func adviseBlockReason(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOpti
 	case v1alpha1.DetailEmergencyStop:
 		a.addText("The emergency stop is active.")
 		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap emergency-stop -o yaml", "shows the reason")
-		a.addStep("fleetloop exec resume"+o.NamespaceFlag(ke), "ends the emergency stop")
+		a.addStep("fleetloop exec end-stop"+o.NamespaceFlag(ke), "ends the emergency stop")
 	case v1alpha1.DetailPolicyUnavailable:
 		a.addText("No policies are loaded, so all actions are denied.")
 		a.addStep("kubectl --namespace="+ke.Namespace+" get configmap "+policyConfigMap, "shows the policies (under their default name); the log of the controller shows load errors")
@@ -218,7 +218,7 @@ func adviseExecuting(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOption
 		a.addText("The action succeeded. The execution is waiting for its postconditions to pass: %s.", strings.Join(firstNonEmpty(unmetRequiredConditions(postConditionResults(ke)), conditionTypes(ke.Spec.PostConditions)), ", "))
 	case ke.Status.JobName != "":
 		a.addText("Job %s is running the action.", ke.Status.JobName)
-		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName+" --follow", "shows the log")
+		a.addStep(o.formatCommand("logs", ke, "--follow"), "shows the log")
 		a.addStep("kubectl --namespace="+ke.Namespace+" describe jobs,pods --show-events --selector="+v1alpha1.LabelExecutionUID+"="+string(ke.UID), "shows why the Pod does not start")
 	default:
 		a.addText("The action is starting.")
@@ -294,7 +294,7 @@ func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 		a.addText("%s", text)
 	}
 	if ke.Status.JobName != "" && ke.Status.ExecutionResults != nil {
-		a.addStep("kubectl --namespace="+ke.Namespace+" logs job/"+ke.Status.JobName, "shows the log of the action, as long as its Pod exists")
+		a.addStep(o.formatCommand("logs", ke), "shows the log of the action, as long as its Pod exists")
 	}
 	if hasAvailableRollback(ke) {
 		a.addStep(o.formatCommand("rollback", ke, "--reason=TEXT"), "rolls back the changes, if nothing else has changed the target")
@@ -335,7 +335,7 @@ func failureAdvice(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 		v1alpha1.DetailCooldown:                 "Create the execution again later.",
 		v1alpha1.DetailBudgetExceeded:           "A concurrency limit was reached until the queue timed out. Create the execution again.",
 		v1alpha1.DetailCircuitOpen:              "The circuit breaker is open: the same action failed too often on this target. Find the cause first.",
-		v1alpha1.DetailEmergencyStop:            "The emergency stop is active: fleetloop exec resume" + o.NamespaceFlag(ke) + " ends it.",
+		v1alpha1.DetailEmergencyStop:            "The emergency stop is active: fleetloop exec end-stop" + o.NamespaceFlag(ke) + " ends it.",
 		v1alpha1.DetailAdmissionPoliciesMissing: "An administrator must apply deploy/admission-policies; then create the execution again.",
 		v1alpha1.DetailRequesterUnverified:      "An administrator must make sure that the admission policies of deploy/admission-policies are in force; then create the execution again.",
 		v1alpha1.DetailExecutorUnavailable:      "The Pod of the action could not start. Check its image, the capacity of the nodes, and quotas.",

@@ -39,7 +39,7 @@ func (s *session) newClusterClient() (*cluster, error) {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	c, err := s.where.Connect(s.env.Env, scheme, newRESTMapper())
+	c, err := s.where.Connect(s.env, scheme, newRESTMapper())
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +51,7 @@ func newRESTMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	return m
 }

@@ -34,7 +34,7 @@ func TestContext(t *testing.T) {
 		{"a flag is stronger", []string{"exec", "get", "--namespace=default"}, cli.CodeOK, "No executions found in namespace default"},
 		{"another context", []string{"--context=none", "exec", "get"}, cli.CodeUsage, "missing"},
 		{"a context that is not there", []string{"--context=eux", "exec", "get"}, cli.CodeUsage, "did you mean eu?"},
-		{"a mistyped command", []string{"exec", "gett"}, cli.CodeUsage, "did you mean fleetloop exec get?"},
+		{"a mistyped command", []string{"exec", "gett"}, cli.CodeUsage, "did you mean get?"},
 		{"a mistyped flag", []string{"exec", "get", "--namespce=x"}, cli.CodeUsage, "did you mean --namespace?"},
 		{"the host cluster is healthy", []string{"--server=http://127.0.0.1:1", "doctor"}, cli.CodeFailed, "ok       host cluster: you may list, watch, create and patch executions in namespace " + f.namespace},
 	} {

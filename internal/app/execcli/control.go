@@ -26,6 +26,7 @@ type controlAction struct {
 func newCancelCommand(s *session) *cobra.Command {
 	cmd := newCancelOrFinalizeCommand(s, controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
 	cmd.Short = "Cancel executions"
+	cmd.Example = "  fleetloop exec cancel scale-deployment-x7kq2"
 	cmd.Long = "Cancel executions. An execution that has not started fails with reason cancelled. A running action is asked to\n" +
 		"stop and reports what it has changed."
 	return cmd
@@ -34,6 +35,7 @@ func newCancelCommand(s *session) *cobra.Command {
 func newFinalizeCommand(s *session) *cobra.Command {
 	cmd := newCancelOrFinalizeCommand(s, controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
 	cmd.Short = "End the rollback window of executions"
+	cmd.Example = "  fleetloop exec finalize scale-deployment-x7kq2"
 	cmd.Long = "End the phase rollback_ready of executions: successful executions become completed, those with a failed\n" +
 		"required postcondition become failed. Without this command it happens at the end of the rollback window."
 	return cmd
@@ -114,19 +116,20 @@ func newEmergencyStopCommand(s *session) *cobra.Command {
 	var reason string
 	var running bool
 	cmd := &cobra.Command{
-		Use:   "stop --reason=TEXT",
-		Short: "Activate the emergency stop: no action starts until it is resumed",
-		Long: "Activate the emergency stop: no action starts until fleetloop exec resume. Running actions continue, unless\n" +
+		Use:     "stop --reason=TEXT",
+		Short:   "Activate the emergency stop: no action starts until it ends",
+		Example: "  fleetloop exec stop --reason='incident 4711'\n  fleetloop exec stop --reason='incident 4711' --cancel-running",
+		Long: "Activate the emergency stop: no action starts until fleetloop exec end-stop. Running actions continue, unless\n" +
 			"--cancel-running is set. The stop is stored in ConfigMap " + v1alpha1.EmergencyStop + ".",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reason == "" {
-				return usageErrorf(cmd, "--reason is required: others need it to decide when to resume")
+				return usageErrorf(cmd, "--reason is required: others need it to decide when to end the stop")
 			}
 			return runEmergencyStop(s, cmd, reason, running)
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for those who decide when to resume")
+	cmd.Flags().StringVar(&reason, "reason", "", "`text` that says why, for those who decide when to end the stop")
 	cmd.Flags().BoolVar(&running, "cancel-running", false, "also cancel running executions")
 	return cmd
 }
@@ -136,7 +139,7 @@ func runEmergencyStop(s *session, cmd *cobra.Command, reason string, cancelRunni
 	if err != nil {
 		return err
 	}
-	text := "emergency stop active: no action starts until fleetloop exec resume"
+	text := "emergency stop active: no action starts until fleetloop exec end-stop"
 	if cancelRunning {
 		text += ", running executions are being cancelled"
 	}
@@ -150,11 +153,12 @@ func runEmergencyStop(s *session, cmd *cobra.Command, reason string, cancelRunni
 	return s.printToStdout("%s", text)
 }
 
-func newResumeCommand(s *session) *cobra.Command {
+func newEndStopCommand(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:   "resume",
-		Short: "End the emergency stop",
-		Args:  cobra.NoArgs,
+		Use:     "end-stop",
+		Short:   "End the emergency stop",
+		Example: "  fleetloop exec end-stop",
+		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.newClusterClient()
 			if err != nil {
@@ -166,7 +170,7 @@ func newResumeCommand(s *session) *cobra.Command {
 			case !wasActive:
 				return s.printToStdout("the emergency stop was not active")
 			}
-			return s.printToStdout("resumed")
+			return s.printToStdout("emergency stop ended")
 		},
 	}
 }

@@ -234,7 +234,7 @@ func TestRollback(t *testing.T) {
 func TestStopAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.wantRun(f.asUser("alice", "exec", "resume"), cli.CodeOK, "the emergency stop was not active")
+	f.wantRun(f.asUser("alice", "exec", "end-stop"), cli.CodeOK, "the emergency stop was not active")
 	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=fire"), cli.CodeOK, "emergency stop active")
 	f.wantRun(f.asUser("alice", "exec", "stop", "--reason=flood", "--cancel-running"), cli.CodeOK, "running executions are being cancelled", `the previous reason was "fire"`)
 	var m corev1.ConfigMap
@@ -246,7 +246,7 @@ func TestStopAndResume(t *testing.T) {
 	}
 	nobody := map[string]string{"KUBECONFIG": kubeconfig(t, "somebody-without-roles")}
 	for role, args := range map[string][]string{
-		"administrator":      {"exec", "resume"},
+		"administrator":      {"exec", "end-stop"},
 		"administrator in":   {"exec", "stop", "--reason=x"},
 		"viewer":             {"exec", "get"},
 		"requester-medium":   scaleArgs(),
@@ -256,7 +256,7 @@ func TestStopAndResume(t *testing.T) {
 		r.env = nobody
 		f.wantRun(r, cli.CodeFailed, "forbidden", "the role kubernaut-"+role)
 	}
-	f.wantRun(f.asUser("alice", "exec", "resume"), cli.CodeOK, "resumed")
+	f.wantRun(f.asUser("alice", "exec", "end-stop"), cli.CodeOK, "emergency stop ended")
 	if err := f.client.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: v1alpha1.EmergencyStop}, &m); !apierrors.IsNotFound(err) {
 		t.Errorf("the stop is still there: %v", err)
 	}
@@ -276,7 +276,7 @@ func TestNobodyReads(t *testing.T) {
 		{"exec", "watch", "s1"},
 		{"exec", "finalize", "s1"},
 		{"exec", "stop", "--reason=x"},
-		{"exec", "resume"},
+		{"exec", "end-stop"},
 		scaleArgs(), scaleArgs("-o", "yaml"),
 		{"rollback", "s1"},
 	} {

@@ -1,11 +1,9 @@
 package execcli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +38,7 @@ approved again. Approvers need the verb approve on kubernetesexecutions and must
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runApproveOrReject(s, cmd, args[0], o) },
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the audit")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why, for the audit")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "skip the confirmation prompt")
 	cmd.Flags().StringVar(&o.plan, "plan", "", "approve only if the plan has this `hash`; the first 12 digits are enough")
 	o.addFlags(cmd)
@@ -53,6 +51,7 @@ func newRejectCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "reject NAME --reason=TEXT",
 		Short:             "Reject the plan of an execution; the execution fails",
+		Example:           "  fleetloop reject scale-deployment-x7kq2 --reason='the budget is 3 replicas'",
 		Args:              requireName,
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +61,7 @@ func newRejectCommand(s *session) *cobra.Command {
 			return runApproveOrReject(s, cmd, args[0], o)
 		},
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why, for the requester and the audit")
 	addOutputFlag(cmd, &o.format, changeOutputFormats())
 	return cmd
 }
@@ -74,8 +73,11 @@ func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOpt
 		return err
 	case o.plan != "" && len(o.plan) < shortest:
 		return usageErrorf(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
-	case !o.yes && !s.env.Interactive:
-		return cli.NewUsageError(errors.New("no terminal for the confirmation prompt"), "fleetloop exec describe "+name+"   shows the plan; --yes --plan=HASH approves it without a prompt")
+	}
+	if !o.yes {
+		if err := s.env.RequireTerminal("fleetloop exec describe " + name + "   shows the plan; --yes --plan=HASH approves it without a prompt"); err != nil {
+			return err
+		}
 	}
 	c, err := s.newClusterClient()
 	if err != nil {
@@ -106,16 +108,10 @@ func confirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 	if err := WriteDecisionBasis(s.env.Stderr, ke, s.newOutputOptions()); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(s.env.Stderr, "\nApprove plan %s? [y/N] ", executions.ShortHash(ke.Status.Plan.Hash)); err != nil {
+	s.printToStderr("")
+	yes, err := s.env.Confirm(fmt.Sprintf("Approve plan %s?", executions.ShortHash(ke.Status.Plan.Hash)))
+	if err != nil || yes {
 		return err
-	}
-	answer, err := bufio.NewReader(s.env.Stdin).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
 	}
 	return cli.NewError(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }

@@ -33,7 +33,7 @@ func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
 
 func (w *waitOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until the execution ends")
-	cmd.Flags().DurationVar(&w.timeout, "wait-timeout", 0, "maximum `duration` of --wait; 0 waits without a limit")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "maximum `duration` of --wait; 0 waits without a limit")
 }
 
 // execOptions holds the flags beside an action and its parameters.
@@ -41,7 +41,8 @@ type execOptions struct {
 	waitOptions
 
 	format, file                     string
-	objectName, reason, dryRun       string
+	objectName, reason               string
+	dryRun, alwaysDryRun             bool
 	environment, correlation, mode   string
 	timeout, approvalTimeout         time.Duration
 	retries                          int32
@@ -67,8 +68,8 @@ Parameters:
 
 ` + waitHelp,
 		Example: "  fleetloop exec scale_deployment namespace=shop deployment=web replicas=5 --reason='more traffic' --wait\n" +
-			"  fleetloop exec patch_configmap namespace=shop configmap=web data.level=debug --dry-run=only --wait\n" +
-			"  fleetloop exec drain_node -f drain.json --timeout=10m\n" +
+			"  fleetloop exec patch_configmap namespace=shop configmap=web data.level=debug --dry-run --wait\n" +
+			"  fleetloop exec drain_node -f drain.json --action-timeout=10m\n" +
 			"  fleetloop exec describe scale-deployment-x7kq2",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeActionsAndParameters,
@@ -83,7 +84,7 @@ Parameters:
 	o.addFlags(cmd)
 	cmd.AddCommand(
 		newGetCommand(s), newDescribeCommand(s), newWatchCommand(s), newCancelCommand(s), newFinalizeCommand(s),
-		newActionsCommand(s), newEmergencyStopCommand(s), newResumeCommand(s),
+		newActionsCommand(s), newEmergencyStopCommand(s), newEndStopCommand(s),
 	)
 	return cmd
 }
@@ -92,13 +93,13 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "`file` with parameters as one JSON or YAML object; - reads standard input")
 	f.StringVar(&o.objectName, "name", "", "`name` of the execution (default: name of the action and a random suffix)")
-	f.StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
-	f.StringVar(&o.dryRun, "dry-run", "policy", "dry-run `mode`: policy (if the policies require it), always, or only (changes nothing)")
-	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"policy", "always", "only"}, cobra.ShellCompDirectiveNoFileComp))
-	f.DurationVar(&o.timeout, "timeout", 0, "maximum `duration` of the action (default: that of the action)")
+	f.StringVar(&o.reason, "reason", "", "`text` that says why, for approvers and the audit")
+	cli.AddDryRunFlag(cmd, &o.dryRun, "run only the checks, the policies and the dry run of the action, and change nothing")
+	f.BoolVar(&o.alwaysDryRun, "always-dry-run", false, "dry-run the action before it runs, even if the policies do not require it")
+	f.DurationVar(&o.timeout, "action-timeout", 0, "maximum `duration` of the action (default: that of the action)")
 	f.DurationVar(&o.approvalTimeout, "approval-timeout", 0, "maximum `duration` of the wait for approval (default, and 0: that of the controller)")
 	f.Int32Var(&o.retries, "retries", 0, "number of retries (default: that of the action)")
-	f.StringVar(&o.mode, "mode", "", "where the action runs: job or inline (default: that of the controller)")
+	f.StringVar(&o.mode, "mode", "", "`place` where the action runs: job or inline (default: that of the controller)")
 	f.StringVar(&o.environment, "environment", "", "environment of the target, for policies (default: label of its namespace)")
 	f.StringVar(&o.correlation, "correlation-id", "", "`id` of a related incident or alert")
 	f.DurationVar(&o.keep, "ttl", 0, "`duration` for which the execution is retained after its end (default: that of the controller)")
@@ -162,12 +163,16 @@ func validateParameters(spec *v1alpha1.KubernetesExecutionSpec) error {
 
 // fillSpec copies the given flags into the spec.
 func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
-	modes := map[string]v1alpha1.DryRunMode{"policy": v1alpha1.DryRunPolicy, "always": v1alpha1.DryRunAlways, "only": v1alpha1.DryRunOnly}
 	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
-	var known bool
-	if spec.DryRunMode, known = modes[strings.ToLower(o.dryRun)]; !known {
-		return usageErrorf(cmd, "invalid --dry-run %q: want policy, always or only", o.dryRun)
+	switch {
+	case o.dryRun:
+		spec.DryRunMode = v1alpha1.DryRunOnly
+	case o.alwaysDryRun:
+		spec.DryRunMode = v1alpha1.DryRunAlways
+	default:
+		spec.DryRunMode = v1alpha1.DryRunPolicy
 	}
+	var known bool
 	if spec.ExecutionMode, known = places[strings.ToLower(o.mode)]; !known {
 		return usageErrorf(cmd, "invalid --mode %q: want job or inline", o.mode)
 	}
@@ -197,10 +202,9 @@ func unknownActionError(cmd *cobra.Command, name string) error {
 	err := fmt.Errorf("unknown action %q", name)
 	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
 	unknown, ok := errors.AsType[*action.UnknownError](parse)
-	cmd.SuggestionsMinimumDistance = 2
-	switch like := cmd.SuggestionsFor(name); {
-	case len(like) > 0:
-		err = fmt.Errorf("%w; did you mean fleetloop exec %s?", err, like[0])
+	switch like := cli.SuggestCommand(cmd, name); {
+	case like != "":
+		err = fmt.Errorf("%w%s", err, like)
 	case ok && unknown.Nearest != "":
 		err = fmt.Errorf("%w; did you mean %s?", err, unknown.Nearest)
 	}

@@ -1,5 +1,5 @@
 // Package execcli holds the commands for executions on the host cluster: exec, approve, reject,
-// rollback and related ones.
+// rollback, logs and related ones.
 //
 // It uses only the Kubernetes API with the credentials of the user, and makes no decisions: the API
 // server and the controller decide which requests and approvals are valid. Their errors are shown
@@ -26,19 +26,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// Env holds the inputs and outputs of a command.
-type Env struct {
-	cli.Env
-
-	// Interactive is true if Stdin is a terminal that can answer questions.
-	Interactive bool
-}
-
 // DefaultNamespace is the default namespace of executions.
 const DefaultNamespace = "kubernaut-executor"
 
 // Commands returns the commands for the command line of package cli.
-func Commands(env Env) []*cobra.Command {
+func Commands(env cli.Env) []*cobra.Command {
 	if env.LookupEnv == nil {
 		env.LookupEnv = func(string) (string, bool) { return "", false }
 	}
@@ -46,7 +38,7 @@ func Commands(env Env) []*cobra.Command {
 		env.Now = time.Now
 	}
 	s := &session{env: env}
-	list := []*cobra.Command{newExecCommand(s), newApproveCommand(s), newRejectCommand(s), newRollbackCommand(s)}
+	list := []*cobra.Command{newExecCommand(s), newApproveCommand(s), newRejectCommand(s), newRollbackCommand(s), newLogsCommand(s)}
 	for _, cmd := range list {
 		s.addConnectionFlags(cmd.PersistentFlags())
 	}
@@ -55,7 +47,7 @@ func Commands(env Env) []*cobra.Command {
 
 // session is one running command.
 type session struct {
-	env   Env
+	env   cli.Env
 	where where
 }
 
@@ -124,7 +116,7 @@ const completionTimeout = 2 * time.Second
 // completion cannot show errors.
 func (s *session) completeExecutionNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	if cli.ApplyContext(s.env.Env, cmd) != nil {
+	if cli.ApplyContext(s.env, cmd) != nil {
 		return nil, files
 	}
 	c, err := s.newClusterClient()

@@ -35,7 +35,7 @@ func TestMistakes(t *testing.T) {
 		"missing":         {"what is missing is named", []string{"exec", "scale_deployment", "replicas=5"}},
 		"bad-dry-run":     {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--dry-run=yes"}},
 		"bad-mode":        {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--mode=here"}},
-		"bad-time":        {"a sign is a mistake", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--timeout=-1s"}},
+		"bad-time":        {"a sign is a mistake", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--action-timeout=-1s"}},
 		"bad-format":      {"what there is", []string{"exec", "get", "-o", "xml"}},
 		"get-both":        {"which is meant is not clear", []string{"exec", "get", "x", "--phase=failed"}},
 		"describe-what":   {"not by accident", []string{"exec", "describe"}},
@@ -64,7 +64,7 @@ func TestMistakes(t *testing.T) {
 // No action is called like one of the commands that stand in the same place.
 func TestActionsAreNoCommands(t *testing.T) {
 	t.Parallel()
-	for _, cmd := range execcli.Commands(execcli.Env{}) {
+	for _, cmd := range execcli.Commands(cli.Env{}) {
 		for _, sub := range cmd.Commands() {
 			if _, ok := action.Find(sub.Name()); ok {
 				t.Errorf("%q is an action and a command", sub.Name())
@@ -97,7 +97,7 @@ func scaleArgs(args ...string) []string {
 func TestExecAsksInOnesOwnName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.wantRun(f.asUser("alice", scaleArgs("--name=s1", "--reason=more traffic", "--dry-run=always", "--timeout=90s", "--approval-timeout=0s",
+	f.wantRun(f.asUser("alice", scaleArgs("--name=s1", "--reason=more traffic", "--always-dry-run", "--action-timeout=90s", "--approval-timeout=0s",
 		"--retries=0", "--mode=job", "--environment=test", "--correlation-id=inc-7", "--ttl=1h")...), cli.CodeOK, "execution/s1 created")
 	ke := f.getExecution("s1")
 	var parameters any
@@ -225,7 +225,7 @@ func TestWaitEndsWithTheExecution(t *testing.T) {
 			[]string{"warning"},
 		},
 		"Approval": {"others have to do something", nil, []func(*fixture){to(v1alpha1.PhaseWaitingApproval, waitingStatus(hash, 1))}, cli.CodePrecondition, []string{"is waiting for approval", "fleetloop approve s1"}},
-		"TooLate":  {"undecided", []string{"--wait-timeout=100ms"}, nil, cli.CodeTimeout, []string{`execution "s1": its phase is new after 100ms`}},
+		"TooLate":  {"undecided", []string{"--timeout=100ms"}, nil, cli.CodeTimeout, []string{`execution "s1": its phase is new after 100ms`}},
 		"Deleted": {
 			"there is nothing to wait for", nil,
 			[]func(*fixture){func(f *fixture) {

@@ -120,7 +120,7 @@ const waitHelp = `With --wait the command waits until the execution ends and exi
     0  if the action succeeded (rollback_ready or completed), or the dry run did
     1  if the execution failed, or a required postcondition failed
     3  if the execution is waiting for approval
-  124  if --wait-timeout is exceeded
+  124  if --timeout is exceeded
 The execution continues when the wait ends early.`
 
 // printProgressUntilEnd prints the progress of an execution until it ends or needs an approval. The

@@ -30,6 +30,7 @@ type getOptions struct {
 
 	format    string
 	noHeaders bool
+	sortBy    cli.SortFlag
 	watch     bool
 }
 
@@ -42,7 +43,7 @@ func (o *getOptions) addFlags(cmd *cobra.Command, formats []string) {
 		string(v1alpha1.PhaseExecuting), string(v1alpha1.PhaseRollbackReady), string(v1alpha1.PhaseCompleted), string(v1alpha1.PhaseFailed),
 	}
 	_ = cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "omit the column headers")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	addOutputFlag(cmd, &o.format, formats)
 }
 
@@ -56,6 +57,9 @@ func newGetCommand(s *session) *cobra.Command {
 			"  fleetloop exec get scale-deployment-x7kq2 -o yaml",
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.watch && o.sortBy != "" {
+				return usageErrorf(cmd, "--sort-by cannot be combined with --watch")
+			}
 			if o.watch {
 				return runWatch(s, cmd, args, o)
 			}
@@ -63,6 +67,7 @@ func newGetCommand(s *session) *cobra.Command {
 		},
 	}
 	o.addFlags(cmd, listOutputFormats())
+	o.sortBy.AddFlag(cmd.Flags(), ".metadata.name or .status.phase")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "watch for changes")
 	return cmd
 }
@@ -80,6 +85,9 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	found, errs, err := c.findExecutions(cmd.Context(), args, o.selection)
 	if err != nil {
+		return err
+	}
+	if err := cli.SortItems(cmd, o.sortBy, found, func(ke v1alpha1.KubernetesExecution) any { return ke }); err != nil {
 		return err
 	}
 	look := s.newOutputOptions()
@@ -131,6 +139,7 @@ func newDescribeCommand(s *session) *cobra.Command {
 		Short: "Show the details of executions and the next steps",
 		Long: "Show the details of executions: status, what they wait for, next steps, plan, policy decision,\n" +
 			"checks, approvals, result and rollback.",
+		Example:           "  fleetloop exec describe scale-deployment-x7kq2",
 		Args:              requireNames,
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -165,6 +174,7 @@ func newWatchCommand(s *session) *cobra.Command {
 		Long: "Watch one execution until it ends, including the wait for approval, or watch all executions\n" +
 			"until interrupted. The exit codes for one execution are those of --wait:\n" +
 			"see fleetloop exec --help.",
+		Example:           "  fleetloop exec watch scale-deployment-x7kq2\n  fleetloop exec watch --phase=waiting_approval",
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}

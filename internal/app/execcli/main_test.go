@@ -71,7 +71,7 @@ func (s *safeBuffer) String() string {
 func (r run) runCLI(ctx context.Context) run {
 	var out, errs safeBuffer
 	env := cli.Env{
-		Stdin: strings.NewReader(r.stdin), Stdout: &out, Stderr: &errs,
+		Stdin: strings.NewReader(r.stdin), Stdout: &out, Stderr: &errs, Interactive: r.interactive,
 		LookupEnv: func(name string) (string, bool) { v, ok := r.env[name]; return v, ok },
 	}
 	if r.stdout != nil {
@@ -80,8 +80,8 @@ func (r run) runCLI(ctx context.Context) run {
 	if r.stdinFrom != nil {
 		env.Stdin = r.stdinFrom
 	}
-	root := cli.Command(env)                                                                //nolint:contextcheck // commands take theirs when they run
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env, Interactive: r.interactive})...) //nolint:contextcheck // likewise
+	root := cli.Command(env)                  //nolint:contextcheck // commands take theirs when they run
+	root.AddCommand(execcli.Commands(env)...) //nolint:contextcheck // likewise
 	r.code = cli.Run(ctx, env, root, r.args)
 	r.out, r.errs = out.String(), errs.String()
 	return r

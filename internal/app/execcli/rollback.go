@@ -23,11 +23,12 @@ status.rollbackInformation. It is checked, approved and audited like any other e
 fails if the target has changed since.
 
 ` + waitHelp,
+		Example:           "  fleetloop rollback scale-deployment-x7kq2 --reason='too many Pods' --wait",
 		Args:              requireName,
 		ValidArgsFunction: s.completeExecutionNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return runRollback(s, cmd, args[0], o) },
 	}
-	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for approvers and the audit")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why, for approvers and the audit")
 	cmd.Flags().StringVar(&o.objectName, "name", "", "`name` of the new execution (default: name of the original and a suffix)")
 	o.addFlags(cmd)
 	addOutputFlag(cmd, &o.format, changeOutputFormats())

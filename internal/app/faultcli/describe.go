@@ -19,8 +19,9 @@ import (
 
 func (s *session) newDescribeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "describe NODE ...",
-		Short: "Show details of faulty nodes, and what to do next",
+		Use:     "describe NODE ...",
+		Example: "  fleetloop faults describe gpu-node-01",
+		Short:   "Show details of faulty nodes, and what to do next",
 		Long: "Show details of faulty nodes: the faults and their sources, the actions that the rules require, the changes to the\n" +
 			"node, what blocks the drain, the progress of the remedy, the history, and the delivery of change events.",
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -1,6 +1,6 @@
 // Package faultcli holds the commands for faulty nodes of the host cluster.
 //
-// The command faults lists and releases nodes, and changes deliveries lists their undelivered
+// The command faults shows and releases nodes, and changes deliveries lists their undelivered
 // change events. Both use only the Kubernetes API with the credentials of the user. The content of
 // reports is untrusted: it is displayed only, without control sequences of a terminal.
 package faultcli
@@ -57,13 +57,13 @@ func (s *session) newFaultsCommand() *cobra.Command {
 		Short: "Show faulty nodes of the host cluster, and release them",
 		Long: "Show the faulty nodes of the host cluster, the progress of their repair and what blocks it, and release\n" +
 			"nodes. The data comes from the NodeFaults of node-fault-controller.",
-		Example: "  fleetloop faults list\n" +
+		Example: "  fleetloop faults get\n" +
 			"  fleetloop faults describe gpu-node-01\n" +
 			"  fleetloop faults release gpu-node-01 --reason='the fan was replaced'",
 		Args: cli.RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(s.newListCommand(), s.newDescribeCommand(), s.newReleaseCommand())
+	cmd.AddCommand(s.newGetCommand(), s.newDescribeCommand(), s.newReleaseCommand())
 	return cmd
 }
 

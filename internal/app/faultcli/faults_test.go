@@ -65,13 +65,13 @@ func TestFaults(t *testing.T) {
 		Remediation: &v1alpha1.RemediationStatus{State: v1alpha1.RemedyExhausted, Action: v1alpha1.RemedyReboot, Attempt: 3, StartedAt: *timeBefore(3 * time.Hour), Deadline: *timeBefore(2 * time.Hour), FinishedAt: timeBefore(2 * time.Hour), ObjectKind: "RebootNode", ObjectName: "gpu-d-aa11bb22-3"},
 	})
 	names := []string{"gpu-a", "gpu-b", "gpu-c", "gpu-d"}
-	list := append([]string{"faults", "list"}, names...)
+	list := append([]string{"faults", "get"}, names...)
 	wantGolden(t, "faults",
 		wantRun(t, 0, "Draining", list...),
 		wantRun(t, 0, "SESSION", append(list, "-o", "wide")...),
-		wantRun(t, 0, "nodefault.fleetloop.io/gpu-a", "faults", "list", "gpu-a", "node/gpu-c", "-o", "name"),
-		wantRun(t, 4, "has no NodeFault", "faults", "list", "gpu-a", "gpu-x"),
-		wantRun(t, 3, "fleetloop faults list", "faults", "describe", "gpu-x"),
+		wantRun(t, 0, "nodefault.fleetloop.io/gpu-a", "faults", "get", "gpu-a", "node/gpu-c", "-o", "name"),
+		wantRun(t, 4, "has no NodeFault", "faults", "get", "gpu-a", "gpu-x"),
+		wantRun(t, 3, "fleetloop faults get", "faults", "describe", "gpu-x"),
 		wantRun(t, 0, "payments/api-pdb", "faults", "describe", "gpu-a"),
 		wantRun(t, 0, "gpu-c", "faults", "describe", "gpu-c"),
 		wantRun(t, 0, "gpu-d-aa11bb22-3", "faults", "describe", "gpu-d"),
@@ -83,11 +83,20 @@ func TestFaults(t *testing.T) {
 	}
 	wantRun(t, 0, "gpu-b", "faults", "list", "--all")
 	wantRun(t, 2, "use one of table, wide", "faults", "list", "-o", "xml")
-	wantRun(t, 2, "did you mean list?", "faults", "lits")
+	wantRun(t, 2, "did you mean get?", "faults", "gte")
 	wantRun(t, 2, "did you mean --kube-context?", "faults", "list", "--kube-contxt=x")
 	wantRun(t, 0, "gpu-d\tStuck", "__complete", "faults", "describe", "")
 
-	one := wantRun(t, 0, "", "faults", "list", "gpu-a", "-o", "json")
+	sorted := wantRun(t, 0, "gpu-d", append(list, "--sort-by=.status.phaseChangedAt", "-o", "name")...)
+	if sorted.out != "nodefault.fleetloop.io/gpu-c\nnodefault.fleetloop.io/gpu-d\nnodefault.fleetloop.io/gpu-b\nnodefault.fleetloop.io/gpu-a\n" {
+		t.Errorf("sorted by the time of the phase:\n%s", sorted.out)
+	}
+	wantRun(t, 2, "no item has this field", append(list, "--sort-by=.status.fase")...)
+	if plain := wantRun(t, 0, "", append(list, "--no-headers")...); strings.Contains(plain.out, "NODE ") {
+		t.Errorf("with headers:\n%s", plain.out)
+	}
+
+	one := wantRun(t, 0, "", "faults", "get", "gpu-a", "-o", "json")
 	var f v1alpha1.NodeFault
 	if err := json.Unmarshal([]byte(one.out), &f); err != nil || f.Name != "gpu-a" || f.Kind != v1alpha1.Kind || f.Status.Session != "k3f9c2ab" {
 		t.Errorf("JSON of one: %v\n%s", err, one.out)

@@ -98,7 +98,8 @@ func (s *server) newMCPServer() *mcp.Server {
 func (s *server) runCommand(ctx context.Context, args []string) *mcp.CallToolResult {
 	out, errOut := &limitedBuffer{}, &limitedBuffer{}
 	env := s.env
-	env.Stdin, env.Stdout, env.Stderr, env.Terminal, env.Progress = strings.NewReader(""), out, errOut, false, false
+	env.Stdin, env.Stdout, env.Stderr = strings.NewReader(""), out, errOut
+	env.Interactive, env.Terminal, env.Progress = false, false, false
 	code := cli.Run(ctx, env, s.newRoot(env), append(append([]string{}, s.connection...), args...))
 	if code == cli.CodeOK {
 		if out.text.Len() == 0 {

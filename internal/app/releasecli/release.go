@@ -67,7 +67,7 @@ func Command(env Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return r.releaseNodes(cmd.Context(), args) },
 	}
 	cmd.Flags().BoolVar(&r.everything, "all", false, "release all nodes")
-	cmd.Flags().StringVar(&r.reason, "reason", "", "`reason` of the release, for the history and change events")
+	cmd.Flags().StringVar(&r.reason, "reason", "", "`text` that says why, for the history and change events")
 	cmd.Flags().BoolVar(&r.rearm, "allow-requarantine", false, "let the controller quarantine the nodes for the same faults again")
 	return cmd
 }

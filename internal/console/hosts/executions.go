@@ -122,7 +122,7 @@ func cliCommandsByRequest(execution *v1alpha1.KubernetesExecution) map[string]st
 		approve += " --plan=" + executions.ShortHash(p.Hash)
 	}
 	commands := map[string]string{
-		"audit":    "fleetloop audit list --execution=" + execution.Namespace + "/" + execution.Name,
+		"audit":    "fleetloop audit get --execution=" + execution.Namespace + "/" + execution.Name,
 		"approve":  approve,
 		"reject":   "fleetloop reject " + execution.Name + in + " --reason=TEXT",
 		"cancel":   "fleetloop exec cancel " + execution.Name + in,

@@ -144,7 +144,7 @@ func (h *Host) serveEmergencyStop(w http.ResponseWriter, r *http.Request) error 
 	in := " --namespace=" + h.cfg.ExecutionNamespace
 	answer := Stop{Command: map[string]string{
 		"stop":   "fleetloop exec stop --reason=TEXT" + in,
-		"resume": "fleetloop exec resume" + in,
+		"resume": "fleetloop exec end-stop" + in,
 	}}
 	verb := "create"
 	var m corev1.ConfigMap
@@ -311,7 +311,7 @@ func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request,
 	case isStatus && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
 		console.WriteProblemJSON(w, int(status.Status().Code), status.Status().Message, "")
 	case errors.Is(err, errNoAudit):
-		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit list")
+		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit get")
 	case errors.Is(err, errAuditUnavailable):
 		log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
 		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")

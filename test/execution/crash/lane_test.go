@@ -185,7 +185,7 @@ func (l *lane) ask(name, target string) {
 	case l.course.inline:
 		l.askInline(name, target)
 	case l.course.trial:
-		l.WantCommand(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name, "--dry-run=always"))
+		l.WantCommand(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name, "--always-dry-run"))
 	default:
 		l.WantCommand(fleettest.Requester, cli.CodeOK, fleettest.Scale(l.targets(), target, 5, "--name="+name))
 	}

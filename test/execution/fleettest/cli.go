@@ -49,7 +49,7 @@ func (f *Fleet) runCommand(user User, args ...string) Answer {
 		LookupEnv: func(name string) (string, bool) { return path, name == "KUBECONFIG" },
 	}
 	root := cli.Command(env)
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env})...)
+	root.AddCommand(execcli.Commands(env)...)
 	ctx, cancel := context.WithTimeout(f.Context(), kubebedtest.Patience)
 	defer cancel()
 	code := cli.Run(ctx, env, root, append(args, "--namespace="+f.Namespace))

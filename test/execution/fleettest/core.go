@@ -229,7 +229,7 @@ func testApprovalTimeout(f *Fleet) {
 
 func testDryRunOnly(f *Fleet) {
 	name := newTarget(f)
-	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--dry-run=only", "--wait"), "nothing was changed")
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--dry-run", "--wait"), "nothing was changed")
 	ke := f.Reaches(name, v1alpha1.PhaseCompleted)
 	if d := ke.Status.ValidationResults.DryRunResults; !d.Performed || !d.Success || ke.Status.Plan == nil || ke.Status.ExecutionResults != nil {
 		f.Errorf("status %+v", ke.Status)

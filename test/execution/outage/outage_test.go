@@ -154,7 +154,7 @@ func (c *course) ask() {
 // scale asks for a Deployment to be scaled, with time for more than the outage.
 func (c *course) scale(namespace, target string, replicas int, name string) {
 	c.Helper()
-	c.WantCommand(alice, cli.CodeOK, fleettest.Scale(namespace, target, replicas, "--name="+name, "--timeout=15m"))
+	c.WantCommand(alice, cli.CodeOK, fleettest.Scale(namespace, target, replicas, "--name="+name, "--action-timeout=15m"))
 }
 
 // runs waits until the Pod of an execution runs.

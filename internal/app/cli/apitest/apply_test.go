@@ -145,10 +145,12 @@ func TestPrune(t *testing.T) {
 	prune := []string{"apply", "-f", dir, "-R", "--prune", "-l", "team=shop"}
 	const unchanged = "cluster/shop unchanged\nnodepool/shop/workers unchanged\n"
 	u.wantText(strings.ReplaceAll(unchanged, "unchanged", "unchanged (server dry run)")+"cluster/old pruned (server dry run)\n", "", append(prune, "--dry-run")...)
-	_, errOut := u.wantRun(cli.CodePartial, "n\n", prune...)
-	u.wantOutput(errOut, "cluster/old is not in the files", "Delete 1 resources?", "not confirmed")
+	_, errOut := u.wantRun(cli.CodeUsage, "", prune...)
+	u.wantOutput(errOut, "no terminal for the confirmation prompt", "--yes deletes it without a prompt")
+	_, errOut = u.wantRun(cli.CodePartial, "n\n", prune...)
+	u.wantOutput(errOut, "cluster/old is not in the files", "Delete 1 resource (cluster/old)?", "not confirmed")
 	u.wantText(unchanged+"cluster/old pruned\n", "y\n", prune...)
-	u.wantText(unchanged, "", prune...) // it is being deleted
+	u.wantText(unchanged, "", append(prune, "--yes")...) // it is being deleted
 
 	write("shop.yaml", "kind: NodePool\nname: workers\ncluster: shop\nlabels: {team: shop}\nspec: {replicas: 3}\n")
 	u.wantText("nodepool/shop/workers unchanged\n", "", append(prune, "--yes")...) // its parent stays

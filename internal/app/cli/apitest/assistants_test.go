@@ -19,7 +19,7 @@ import (
 // newRoot returns the command line as the program has it.
 func newRoot(env cli.Env) *cobra.Command {
 	root := cli.Command(env)
-	root.AddCommand(execcli.Commands(execcli.Env{Env: env})...)
+	root.AddCommand(execcli.Commands(env)...)
 	root.AddCommand(faultcli.Commands(env)...)
 	return root
 }

@@ -27,6 +27,22 @@ func TestChanges(t *testing.T) {
 	out, _ := u.wantRun(cli.CodeOK, "", "changes", "--cluster", "eu-1", "--action", "cluster-created", "-o", "wide", "--no-headers")
 	u.wantOutput(out, "eu-1   clusters/eu-1   cluster-created   anonymous   succeeded")
 
+	out, _ = u.wantRun(cli.CodeOK, "", "events", "-o", "jsonpath={.items[*].action}")
+	u.wantOutput(out, "cluster-created nodepool-created") // the newest last
+	out, _ = u.wantRun(cli.CodeOK, "", "events", "nodepool/eu-1/workers", "--no-headers")
+	u.wantOutput(out, "nodepools/workers   nodepool-created")
+	out, _ = u.wantRun(cli.CodeOK, "", "events", "cluster", "eu-1", "-o", "jsonpath={.items[*].subject}")
+	if strings.Trim(strings.ReplaceAll(out, "clusters/eu-1", ""), " \n") != "" {
+		u.Errorf("changes of other objects: %s", out)
+	}
+	_, errOut = u.wantRun(cli.CodeOK, "", "events", "execution/scale-web")
+	u.wantOutput(errOut, "No changes found.")
+	_, errOut = u.wantRun(cli.CodePrecondition, "", "events", "cluster/eu-9")
+	u.wantOutput(errOut, `there is no cluster "eu-9"`)
+	for _, args := range []string{"events eu-1", "events workload/x", "events cluster/eu-1 --node gpu-1", "events cluster/a cluster/b", "events cluster/"} {
+		u.wantRun(cli.CodeUsage, "", strings.Fields(args)...)
+	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reader, writer := io.Pipe()
@@ -34,7 +50,7 @@ func TestChanges(t *testing.T) {
 	env := cli.Env{Stdout: writer, Stderr: t.Output(), Now: time.Now}
 	root := cli.Command(env)
 	go func() {
-		done <- cli.Run(ctx, env, root, []string{"--server", url, "changes", "--follow", "--limit", "1", "-o", "json", "--actor", "fault-quarantine,anonymous"})
+		done <- cli.Run(ctx, env, root, []string{"--server", url, "events", "--watch", "--limit", "1", "-o", "json", "--actor", "fault-quarantine,anonymous"})
 		_ = writer.Close()
 	}()
 	lines := bufio.NewScanner(reader)

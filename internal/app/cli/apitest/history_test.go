@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,18 +141,27 @@ type user struct {
 // wantRun runs a command, which must exit so, and gives its output and errors.
 func (u user) wantRun(code int, stdin string, args ...string) (stdout, stderr string) {
 	u.Helper()
+	got, stdout, stderr := u.runCLI(stdin, args...)
+	if got != code {
+		u.Fatalf("fleetloop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// runCLI runs a command against the server of the user.
+func (u user) runCLI(stdin string, args ...string) (code int, stdout, stderr string) {
+	u.Helper()
 	var out, errOut strings.Builder
 	env := cli.Env{
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut,
+		Interactive: slices.Contains([]string{"y\n", "n\n"}, stdin), // files are not typed
 		LookupEnv: func(name string) (string, bool) {
 			v, ok := map[string]string{"FLEETLOOP_SERVER": u.url}[name]
 			return v, ok
 		},
 	}
-	if got := cli.Run(u.Context(), env, cli.Command(env), args); got != code {
-		u.Fatalf("fleetloop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out.String(), errOut.String())
-	}
-	return out.String(), errOut.String()
+	code = cli.Run(u.Context(), env, cli.Command(env), args)
+	return code, out.String(), errOut.String()
 }
 
 func (u user) wantOutput(text string, want ...string) {

@@ -2,12 +2,16 @@ package apitest
 
 import (
 	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -76,5 +80,35 @@ func TestSyncs(t *testing.T) {
 	out, _ = u.wantRun(cli.CodeOK, "", "clusters", "sync", "eu-1")
 	if strings.Contains(out, "waits for") {
 		t.Errorf("what is synced waits for nothing:\n%s", out)
+	}
+}
+
+// TestTop shows the counts and what is stuck of a real server.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	database := pgtest.NewDatabaseURL(t)
+	u := user{t, newAPIOn(t, database)}
+	u.wantRun(cli.CodeOK, fleet, "create", "-f", "-")
+	_, errOut := u.wantRun(cli.CodeFailed, "", "top")
+	u.wantOutput(errOut, "still counting", "retry in")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var counting sync.WaitGroup
+	counter := pgstore.NewRollupCounter(pgtest.Open(t, database), nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { cancel(); counting.Wait() })
+	counting.Go(func() {
+		if err := counter.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		code, out, _ := u.runCLI("", "top", "--older-than", "1ms", "--once", "--limit", "1")
+		if code == cli.CodeOK && strings.Contains(out, "nodepools   2 ") {
+			u.wantOutput(out, "none_reported", "More resources are stuck")
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(out)
+		}
 	}
 }

@@ -110,7 +110,7 @@ TIME                   EVENT    EXECUTION      ACTION             TARGET        
 
 func TestListNoSuchExecution(t *testing.T) {
 	url := newAudit(t)
-	const want = "error: there is no execution \"scale-9\" in the audit\nnext:  run 'fleetloop audit list' to see the newest events of all executions\n"
+	const want = "error: there is no execution \"scale-9\" in the audit\nnext:  run 'fleetloop audit get' to see the newest events of all executions\n"
 	if stdout, stderr, code := runCLI(t, url, "list", "--execution", "scale-9", "-o", "json"); code != 3 || stderr != want || stdout != "" {
 		t.Errorf("code %d, said %q and\n%s", code, stderr, stdout)
 	}
@@ -167,7 +167,7 @@ func TestVerify(t *testing.T) {
 	}
 	stdout, stderr, code = runCLI(t, url, "verify")
 	want := "error: the audit is invalid: event 3 (number 1 of execution uid-b) was changed: its hash does not match its content\n" +
-		"next:  run 'fleetloop audit list --execution uid-b -o json' to see the stored event\n"
+		"next:  run 'fleetloop audit get --execution uid-b -o json' to see the stored event\n"
 	if code != 1 || stderr != want || !strings.HasPrefix(stdout, "2 events are valid, up to 2:") {
 		t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
 	}

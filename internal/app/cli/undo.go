@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/changeevent"
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
+)
+
+type undoOptions struct {
+	scope
+	to     int64
+	yes    bool
+	format string
+	dryRun dryRun
+}
+
+func newUndoCommand(s *session) *cobra.Command {
+	var o undoOptions
+	cmd := &cobra.Command{
+		Use:   "undo KIND NAME|ID [--to-revision GENERATION]",
+		Short: "Return a cluster or node pool to an earlier generation",
+		Long: "Replace the spec and labels of a cluster or node pool by those of an earlier generation, of which 'fleetloop\n" +
+			"history' shows the kept ones. The command prints the changes on standard error and asks for confirmation; --yes\n" +
+			"skips the question. The result is a new generation, so undo can be undone. If somebody else changes the resource\n" +
+			"in the meantime, the command changes nothing and fails with exit code 3.",
+		Example: "  fleetloop undo cluster eu-1 --dry-run\n" +
+			"  fleetloop undo nodepool eu-1/workers --to-revision 3 --yes",
+		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
+		RunE:              func(cmd *cobra.Command, args []string) error { return runUndo(s, cmd, args, o) },
+	}
+	o.addFlags(s, cmd, false)
+	cmd.Flags().Int64Var(&o.to, "to-revision", 0, "`generation` to return to; 0 for the one before the newest")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
+	o.dryRun.addFlag(cmd)
+	addOutputFlag(cmd, &o.format, changeFormats())
+	return cmd
+}
+
+func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error {
+	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
+		return err
+	}
+	if o.to < 0 {
+		return usageErrorf(cmd, "--to-revision %d is negative", o.to)
+	}
+	if !o.yes && !bool(o.dryRun) {
+		if err := s.env.RequireTerminal("--dry-run shows what would be changed; --yes changes it without a prompt"); err != nil {
+			return err
+		}
+	}
+	item, revisions, err := readHistory(s, cmd, args, &o.scope)
+	if err != nil {
+		return err
+	}
+	client, err := s.newClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdle()
+	now, tag, err := getForUndo(cmd.Context(), client, item, revisions)
+	if err != nil {
+		return err
+	}
+	wanted, err := selectRevision(item, revisions, now.Generation, o.to)
+	if err != nil {
+		return err
+	}
+	live := v1.Revision{Generation: now.Generation, Spec: now.Spec, Labels: now.Labels}
+	changes := diffRevisions(&live, wanted)
+	if len(changes) == 0 {
+		s.printNote("%s already has the spec and labels of generation %d.", item.KindAndName(), wanted.Generation)
+		return nil
+	}
+	if err := o.showAndConfirm(s, item, wanted.Generation, changes); err != nil {
+		return err
+	}
+	after, err := o.returnTo(cmd.Context(), client, item, tag, wanted)
+	if err != nil {
+		return err
+	}
+	out := s.newChangePrinter(o.format, true, o.dryRun.describe(fmt.Sprintf("returned to generation %d", wanted.Generation)))
+	return errors.Join(out.Write([]resource.Item{after}), out.Close())
+}
+
+// getForUndo reads the resource that an undo changes, with its ETag.
+func getForUndo(ctx context.Context, client *fleetclient.Client, i resource.Item, revisions []v1.Revision) (now v1.Resource, tag string, err error) {
+	now, tag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, i.Resource.ID)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("get %s: %w", i.KindAndName(), err)
+	case now.DeletedTime != nil:
+		err = &failure{err: fmt.Errorf("%s is being deleted, and a deletion cannot be undone", i.KindAndName()), code: CodePrecondition}
+	case len(revisions) > 0 && revisions[0].Generation != now.Generation: // the one before may be unknown
+		err = changedMeanwhileError(i, errors.New("its generation has changed since the history was read"))
+	}
+	return now, tag, err
+}
+
+// returnTo replaces the spec and labels of the version with an ETag by those of a revision.
+func (o *undoOptions) returnTo(ctx context.Context, client *fleetclient.Client, i resource.Item, tag string, wanted *v1.Revision) (resource.Item, error) {
+	labels := map[string]string{}
+	maps.Copy(labels, wanted.Labels)
+	r, err := o.dryRun.collection(client, i.Kind.Collection).PatchIf(ctx, i.Resource.ID, tag, v1.PatchRequest{Spec: wanted.Spec, Labels: &labels})
+	switch {
+	case fleetclient.IsChanged(err):
+		return i, changedMeanwhileError(i, err)
+	case err != nil:
+		return i, fmt.Errorf("undo the changes of %s: %w", i.KindAndName(), err)
+	}
+	return itemOf(i.Kind, r, i.Owner)
+}
+
+func changedMeanwhileError(i resource.Item, err error) error {
+	return &failure{
+		err: fmt.Errorf("%s was changed in the meantime, so nothing was undone: %w", i.KindAndName(), err), code: CodePrecondition,
+		next: "run the command again to see what it would change now",
+	}
+}
+
+// showAndConfirm prints the changes, and asks whether to make them.
+func (o *undoOptions) showAndConfirm(s *session, i resource.Item, generation int64, changes []changeevent.FieldChange) error {
+	onStderr := *s
+	onStderr.env.Stdout = s.env.Stderr // where the question is
+	if err := printDiff(&onStderr, changes); err != nil || o.yes || bool(o.dryRun) {
+		return err
+	}
+	return s.confirm(fmt.Sprintf("Return %s to generation %d?", i.KindAndName(), generation), "not confirmed, so nothing was changed")
+}
+
+// selectRevision returns the revision of a generation. 0 means the newest before the current one.
+func selectRevision(i resource.Item, revisions []v1.Revision, current, generation int64) (*v1.Revision, error) {
+	for n := range revisions {
+		if r := &revisions[n]; r.Generation == generation || generation == 0 && r.Generation < current {
+			return r, nil
+		}
+	}
+	err := fmt.Errorf("generation %d of %s is not kept", generation, i.KindAndName())
+	if generation == 0 {
+		err = fmt.Errorf("no earlier generation of %s is kept", i.KindAndName())
+	}
+	return nil, &failure{err: err, code: CodePrecondition, next: fmt.Sprintf("run 'fleetloop history %s' to list the generations", i.KindAndName())}
+}
