@@ -97,8 +97,8 @@ func TestLogs(t *testing.T) {
 		t.Errorf("got %q, want %q\n%s", out.String(), want, r.outputText())
 	}
 
-	if note := "Waiting for logs of execution scale: its phase is new."; strings.Count(r.errs, note) != 1 {
-		t.Errorf("want %q once in %q", note, r.errs)
+	if note := "Waiting for logs of execution scale: "; !strings.Contains(r.errs, note) { // of the phase or of a Pod
+		t.Errorf("no %q in %q", note, r.errs)
 	}
 
 	f.createPod(ke, "", "execute-0-b", "true")
