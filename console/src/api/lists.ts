@@ -1,5 +1,6 @@
 // What a list of clusters or node pools asks for. It stands apart from the queries, because the first
 // script of the page asks for it before the libraries are there.
+import type { QueryOf } from '@fleetloop/client'
 import { viewPath } from '../lib/base'
 import { type Params, parseParams, searchQuery } from '../lib/search'
 import type { Kind } from './types'
@@ -17,7 +18,7 @@ export function readFilter(params: Params): ListFilter {
 }
 
 /** listRequest returns the path and the parameters of a list. */
-export const listRequest = <Q extends object>(kind: Kind, { labels, text, phase, order, cluster = '' }: ListFilter, query: Q) => [
+export const listRequest = (kind: Kind, { labels, text, phase, order, cluster = '' }: ListFilter, query: QueryOf<'/clusters'>) => [
   kind === 'nodepools' && cluster ? '/clusters/{parent}/nodepools' : `/${kind}` as const,
   { path: { parent: cluster }, query: { labels, search: searchQuery(text, phase), order, ...query } },
 ] as const
