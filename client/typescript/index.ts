@@ -49,9 +49,10 @@ export type QueryOf<P extends PathWith<M>, M extends Method = 'get'> = paths[P][
 export type ListPath = { [P in PathWith<'get'>]: 'continue' extends keyof QueryOf<P> ? P : never }[PathWith<'get'>]
 
 /** RequestOptions are the parameters and the body of a request, additional headers, and a signal that cancels it. */
-export type RequestOptions<P extends PathWith<M>, M extends Method> = Pick<FetchOptions<paths[P][M]>, 'params' | 'body' | 'headers' | 'signal'>
+export type RequestOptions<P extends PathWith<M>, M extends Method> = Pick<FetchOptions<paths[P][M]>, 'params' | 'body' | 'signal'> & { headers?: Record<string, string> }
 
 /** RequestArguments are the options of a request. They can be left out if none is required. */
+// It infers the options first, because the compiler would otherwise decide before it knows the path.
 export type RequestArguments<P extends PathWith<M>, M extends Method> =
   FetchOptions<paths[P][M]> extends infer All ? object extends All ? [options?: RequestOptions<P, M>] : [options: RequestOptions<P, M>] : never
 
@@ -144,7 +145,7 @@ export async function sendRequest(request: Request, send: (request: Request) => 
     throw new FleetError(0, { title: 'unreachable' }, { cause })
   }
   if (response.ok) return response
-  throw new FleetError(response.status, await response.json().catch(() => ({})) as Partial<Problem>)
+  throw new FleetError(response.status, (await response.json().catch(() => null) ?? {}) as Partial<Problem>)
 }
 
 interface Page { items: unknown[]; continue?: string }
@@ -170,7 +171,7 @@ export function createFleetClient({ baseUrl, fetch, headers }: FleetClientOption
   const GET = method('get')
 
   async function* list(path: string, options: RequestOptions<'/clusters', 'get'> = {}) {
-    const query = { limit: 100, ...options.params?.query }
+    const query = { ...options.params?.query, limit: options.params?.query?.limit ?? 100 }
     for (;;) {
       const page = (await GET(path, { ...options, params: { ...options.params, query } })).data as Page
       yield* page.items

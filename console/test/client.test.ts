@@ -93,9 +93,9 @@ describe('lists', () => {
   test('they follow the pages', async () => {
     const { fleet, urls } = newClient([json({ items: [{ name: 'a' }, { name: 'b' }], size: 2, continue: 'x y' }), json({ items: [{ name: 'c' }], size: 1 })])
     const names: string[] = []
-    for await (const cluster of fleet.list('/clusters', { params: { query: { search: 'a' } } })) names.push(cluster.name)
+    for await (const cluster of fleet.list('/clusters', { params: { query: { search: 'a', limit: undefined } } })) names.push(cluster.name)
     expect(names).toEqual(['a', 'b', 'c'])
-    expect(urls()).toEqual(['GET /api/hyperfleet/v1/clusters?limit=100&search=a', 'GET /api/hyperfleet/v1/clusters?limit=100&search=a&continue=x+y'])
+    expect(urls()).toEqual(['GET /api/hyperfleet/v1/clusters?search=a&limit=100', 'GET /api/hyperfleet/v1/clusters?search=a&limit=100&continue=x+y'])
   })
   test('a loop that ends early requests no more', async () => {
     const { fleet, urls } = newClient([json({ items: [{}, {}], continue: 'x', cursor: 'c' })])
@@ -142,7 +142,9 @@ describe('errors', () => {
     expect(await failure(json({ title: 'Bad Gateway', hint: 'Start it.' }, { status: 502 }))).toMatchObject({ status: 502, code: '', hint: 'Start it.' })
   })
   test('an answer that is no problem', async () => {
-    expect(await failure(new Response('<html>', { status: 503 }))).toMatchObject({ message: 'HTTP 503', status: 503, code: '', detail: '' })
+    for (const body of ['<html>', 'null', '']) {
+      expect(await failure(new Response(body, { status: 503 }))).toMatchObject({ message: 'HTTP 503', status: 503, code: '', detail: '' })
+    }
   })
   test('a server that is away', async () => {
     const cause = new TypeError('fetch failed')
