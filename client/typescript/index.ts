@@ -43,18 +43,22 @@ export type Method = 'get' | 'post' | 'put' | 'patch' | 'delete'
 export type PathWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, object> ? P : never }[keyof paths]
 
 /** QueryOf has the query parameters of a path's method. */
-export type QueryOf<P extends PathWith<M>, M extends Method = 'get'> = paths[P][M] extends { parameters: { query?: infer Q } } ? NonNullable<Q> : never
+export type QueryOf<P extends PathWith<M>, M extends Method = 'get'> =
+  paths[P][M] extends { parameters: { query?: infer Q } } ? NonNullable<Q> : never
 
 /** ListPath is a path whose lists come in pages with a token of the next page. */
 export type ListPath = { [P in PathWith<'get'>]: 'continue' extends keyof QueryOf<P> ? P : never }[PathWith<'get'>]
 
 /** RequestOptions are the parameters and the body of a request, additional headers, and a signal that cancels it. */
-export type RequestOptions<P extends PathWith<M>, M extends Method> = Pick<FetchOptions<paths[P][M]>, 'params' | 'body' | 'signal'> & { headers?: Record<string, string> }
+export type RequestOptions<P extends PathWith<M>, M extends Method> =
+  Pick<FetchOptions<paths[P][M]>, 'params' | 'body' | 'signal'> & { headers?: Record<string, string> }
 
 /** RequestArguments are the options of a request. They can be left out if none is required. */
 // It infers the options first, because the compiler would otherwise decide before it knows the path.
 export type RequestArguments<P extends PathWith<M>, M extends Method> =
-  FetchOptions<paths[P][M]> extends infer All ? object extends All ? [options?: RequestOptions<P, M>] : [options: RequestOptions<P, M>] : never
+  FetchOptions<paths[P][M]> extends infer All
+    ? object extends All ? [options?: RequestOptions<P, M>] : [options: RequestOptions<P, M>]
+    : never
 
 type JsonOf<R> = R extends { content: { 'application/json': infer T } } ? T : R extends { content?: never } ? undefined : never
 
@@ -71,6 +75,7 @@ export interface FleetResponse<T> {
   data: T
   /** The version of the resource, for the header If-Match of an edit; empty if the server sent none. */
   etag: string
+  /** The response itself, whose body has been read. */
   response: Response
 }
 
@@ -135,7 +140,10 @@ export class FleetError extends Error {
   }
 }
 
-/** sendRequest returns a successful response, and throws a FleetError for any other. A cancelled request fails with the reason of its signal. */
+/**
+ * sendRequest returns a successful response, and throws a FleetError for any other. A cancelled
+ * request fails with the reason of its signal.
+ */
 export async function sendRequest(request: Request, send: (request: Request) => Promise<Response> = fetch): Promise<Response> {
   let response: Response
   try {

@@ -15,7 +15,10 @@ export const getServerPath = (path: string): string => (path.startsWith('/change
 export const fillPath = (path: string, values: Record<string, unknown> = {}): string =>
   path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(values[name])))
 
-/** formatQuery returns a query string without the question mark. It leaves out undefined and empty values, and joins lists by commas. */
+/**
+ * formatQuery returns a query string without the question mark. It leaves out undefined and empty
+ * values, and joins lists by commas.
+ */
 export function formatQuery(values: Record<string, unknown> = {}): string {
   const query = new URLSearchParams()
   for (const [name, value] of Object.entries(values)) {
