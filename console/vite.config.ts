@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url'
 import react from '@vitejs/plugin-react'
 import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
@@ -26,7 +27,9 @@ const preloadMain: Plugin = {
 export default defineConfig({
   base: './',
   plugins: [react(), preloadMain],
-  server: { proxy: { '/api': mock, '/console': mock } },
+  // The client stands outside of this folder, and has no packages of its own.
+  resolve: { alias: { '@fleetloop/client': fileURLToPath(new URL('../client/typescript', import.meta.url)) }, dedupe: ['openapi-fetch'] },
+  server: { fs: { allow: ['.', '../client/typescript'] }, proxy: { '/api': mock, '/console': mock } },
   build: {
     outDir: process.env.CONSOLE_DIST ?? '../internal/console/dist',
     emptyOutDir: true,

@@ -1,8 +1,8 @@
 import './styles.css'
+import { FleetError } from '@fleetloop/client'
 import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { RouterProvider } from '@tanstack/react-router'
 import { createRoot } from 'react-dom/client'
-import { ApiError } from './api/client'
 import { firstList } from './api/lists'
 import { pageQuery, sessionQuery } from './api/queries'
 import { router } from './router'
@@ -13,7 +13,7 @@ const queries = new QueryClient({
     queries: {
       staleTime: 1000,
       // A server that refuses will refuse again; one that is away comes back.
-      retry: (failures, error) => failures < 3 && !(error instanceof ApiError && error.status >= 400 && error.status < 500),
+      retry: (failures, error) => failures < 3 && !(error instanceof FleetError && error.status >= 400 && error.status < 500),
       refetchOnWindowFocus: true,
     },
   },
@@ -23,7 +23,7 @@ const queries = new QueryClient({
 queries.getQueryCache().subscribe(({ query, type }) => {
   if (type !== 'updated' || query.queryKey[0] === 'session') return
   const { error, fetchStatus } = query.state
-  if (fetchStatus === 'idle' && error instanceof ApiError && error.status === 401) void queries.invalidateQueries({ queryKey: ['session'] })
+  if (fetchStatus === 'idle' && error instanceof FleetError && error.status === 401) void queries.invalidateQueries({ queryKey: ['session'] })
 })
 
 // The first script asked for these. They are read before the view is drawn, which then need not be drawn twice.

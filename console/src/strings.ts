@@ -1,19 +1,19 @@
-// Every English text of the page.
+// The English texts of the page. A view has those that no other part shows in strings.NAME.ts, so that they load with it.
 
-const n = (count: number): string => count.toLocaleString('en')
-const plural = (count: number, one: string, many: string): string => `${n(count)} ${count === 1 ? one : many}`
+export const n = (count: number): string => count.toLocaleString('en')
+export const plural = (count: number, one: string, many: string): string => `${n(count)} ${count === 1 ? one : many}`
 
 export const S = {
   // Frame
   now: 'Now', clusters: 'Clusters', nodepools: 'Node pools', stuck: 'Stuck', timeline: 'Timeline', executions: 'Executions', nodes: 'Nodes', coverage: 'Coverage',
   kinds: { clusters: 'Clusters', nodepools: 'Node pools', executions: 'Executions', nodes: 'Nodes' },
   views: 'Views', more: 'More', skip: 'Skip to content', loading: 'Loading', select: 'Select', close: 'Close', back: 'Back', all: 'All', any: 'any', show: 'Show', open: 'Open',
-  none: '–', unknown: 'unknown', nothing: 'nothing', copied: 'Copied', local: 'Local time', localTime: 'local time', zoneHint: 'Switch between local time and UTC',
+  none: '–', unknown: 'unknown', copied: 'Copied', local: 'Local time', localTime: 'local time', zoneHint: 'Switch between local time and UTC',
   toLight: 'Switch to light', toDark: 'Switch to dark', help: 'Keyboard shortcuts', signOut: 'Sign out',
   dueNow: 'due now', expired: 'expired', ago: (text: string) => `${text} ago`, inTime: (text: string) => `in ${text}`, asOf: (text: string) => `as of ${text} ago`,
   connectionLost: 'connection lost, trying again', sourceLost: (topics: string) => `no news of ${topics}, trying again`, count: n,
   topics: { clusters: 'clusters', nodepools: 'node pools', changes: 'changes', executions: 'executions', nodes: 'nodes', sentinels: 'sentinels' } as Record<string, string>,
-  copyCommand: 'Copy command', copyId: 'Copy id', copyName: 'Copy name', copyYaml: 'Copy YAML', copyHash: 'Copy hash', cli: 'CLI',
+  copyCommand: 'Copy command', copyId: 'Copy id', cli: 'CLI',
   forbidden: 'You may not see this', forbiddenHint: 'Ask an administrator for the role that reads it.',
   notFound: 'Not found', notFoundHint: 'It does not exist, you may not see it, or this server does not offer it.',
   unreachable: 'The server cannot be reached', unreachableHint: 'The page tries again. Check your network if this stays.', broken: 'This part of the page failed', tryAgain: 'Try again',
@@ -22,9 +22,9 @@ export const S = {
 
   // Words that many views share
   name: 'Name', phase: 'Phase', state: 'State', kind: 'Kind', labels: 'Labels', generation: 'Generation', gardener: 'Gardener', cluster: 'Cluster', node: 'Node', actor: 'Actor', created: 'Created',
-  updated: 'Updated', deletion: 'Deletion requested', reason: 'Reason', optional: '(optional)', reasonHint: 'Why? Everyone who reads the timeline sees this.', age: 'Age', host: 'Host cluster', action: 'Action',
-  attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', since: 'since', oldest: 'oldest', forExample: 'for example', forAge: 'for', lastAttempt: 'last attempt', ends: 'ends', expires: 'Expires', requestExpires: 'Request expires',
-  via: 'via', id: 'Id', link: 'Link', time: 'Time', session: 'Session', outcome: 'Outcome', dryRun: 'dry run', selector: 'Selector', policyRules: 'Policy', added: 'added: ', removed: 'removed: ', difference: 'Difference',
+  reason: 'Reason', optional: '(optional)', reasonHint: 'Why? Everyone who reads the timeline sees this.', age: 'Age', host: 'Host cluster', action: 'Action',
+  attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', since: 'since', oldest: 'oldest', forExample: 'for example', forAge: 'for', expires: 'Expires', requestExpires: 'Request expires',
+  via: 'via', id: 'Id', link: 'Link', time: 'Time', session: 'Session', outcome: 'Outcome', dryRun: 'dry run', selector: 'Selector', added: 'added: ', removed: 'removed: ', difference: 'Difference',
   byPerson: (who: string) => `by ${who}`, noDifference: 'Nothing differs.', unchangedLines: (count: number) => `${plural(count, 'unchanged line', 'unchanged lines')}`,
   sameInTerminal: 'The same in a terminal', waitingForServer: 'Waiting for the server…', endsBy: 'Ends automatically', never: 'never', hours: (h: number) => `after ${plural(h, 'hour', 'hours')}`, days: (d: number) => `after ${d} days`,
   noMatch: 'Nothing matches the filter', noMatchHint: 'Remove a part of the filter to see more.', clear: 'Clear filter', selectRow: (name: string) => `Select ${name}`,
@@ -59,23 +59,17 @@ export const S = {
 
   // Lists
   filterName: 'Filter by name', labelSelector: 'Label selector', selectorExample: 'region=eu-west, tier in (a,b)', groupBy: 'Group by', withoutLabel: '(no label)', inPhase: 'In phase', observed: (o: number, g: number) => `${o} of ${g}`,
-  ofOneCluster: 'Of one cluster', itsCluster: 'its cluster', nFailed: (k: number) => `${n(k)} failed`, nNotReady: (k: number) => `${n(k)} not ready`, allReady: 'all ready',
+  ofOneCluster: 'Of one cluster', nFailed: (k: number) => `${n(k)} failed`, nNotReady: (k: number) => `${n(k)} not ready`, allReady: 'all ready',
   listHint: (total: number, filtered: boolean) => `${n(total)} ${filtered ? 'match' : 'in all'}`, tooMany: (total: number, shown: number) => `The table shows ${n(shown)} of ${n(total)}. Filter, or export all as CSV.`,
   noResources: { clusters: 'There are no clusters', nodepools: 'There are no node pools' }, noResourcesHint: 'Create one with "fleetloop create".',
   csv: 'CSV', exporting: (done: number, total: number) => `${n(done)} of ${n(total)}…`, exported: (k: number) => `Exported ${plural(k, 'row', 'rows')}.`, exportFailed: (why: string) => `The export failed: ${why}`,
 
   // One resource
-  parts: 'Parts', tabs: { story: 'Story', timeline: 'Timeline', revisions: 'Revisions', yaml: 'YAML' }, edit: 'Edit', readOnly: 'read only',
-  generations: 'Generations', desired: 'Desired', observedLowest: 'Observed by all adapters', behind: (k: number) => `${k} behind`, oldestReport: 'Oldest report',
-  sentinelDecision: "Sentinel's decision", decisionStates: { due: 'event due', waiting: 'waiting', invalid: 'invalid resource', not_found: 'not found', error: 'not decided' } as Record<string, string>, nextEvent: 'next event', decisionInputs: (observed: number, generation: number, phase: string, age: number) => `generation ${observed} of ${generation} observed · phase ${phase} · max age ${age < 120 ? `${n(age)} s` : `${n(Math.round(age / 60))} min`}`, notSelected: (k: number) => `No sentinel watches it: ${plural(k, 'SentinelConfig does', 'SentinelConfigs do')} not select it.`, noDecision: 'No SentinelConfig of this kind is visible to you. The command line explains a decision by a configuration file:', rulesOnly: 'These are the rules alone. This also knows the events that were published already:',
-  adapterReports: 'Adapter reports', noReports: 'No adapter has reported yet.', reported: 'reported', generationOf: (o: number, g: number) => `generation ${o} of ${g}`, conditions: 'Conditions',
-  syncedChanges: 'Changes synced', withPools: 'of the cluster and its node pools', unsyncedSince: 'Unsynced since', failedAttempts: 'Failed attempts', worker: 'Worker', waitsFor: 'Waits for', paused: 'Paused', shoot: 'Shoot', lastError: 'Last error', gardenerSays: 'Gardener says',
-  openTimeline: 'Open in timeline', revisions: 'Revisions', noRevisions: 'No revisions are stored', current: 'current', changedFrom: (a: number, b: number) => `Generation ${a} → ${b}`, firstRevision: (g: number) => `Generation ${g}, the oldest that is stored`, yaml: 'YAML',
   editOf: (name: string) => `Edit ${name}`, onePerLine: 'one key=value per line', specJson: 'Spec, as JSON', specNotObject: 'The spec must be a JSON object.', specNotJson: (why: string) => `The spec is not JSON: ${why}`,
   notALabel: (line: number, text: string) => `Line ${line} of the labels is not key=value: ${text}`, labelTwice: (key: string) => `The label ${key} is there twice.`,
   review: 'Show the difference', nothingChanged: 'Nothing changed', send: 'Send the change', reviewHint: (g: number) => `This is sent for generation ${g} only. If someone changed it meanwhile, nothing is sent.`,
   changedMeanwhile: 'It was changed meanwhile, so nothing was sent', changedMeanwhileHint: 'Compare your edit with the current version.', compareAgain: 'Compare again', saved: (name: string, g: number) => `Saved ${name}, generation ${g}.`,
-  syncVerbs: { retry: 'Retry', pause: 'Pause', resume: 'Resume' }, syncRunning: 'A worker is syncing it now.', nClusters: (k: number) => plural(k, 'cluster', 'clusters'),
+  syncVerbs: { retry: 'Retry', pause: 'Pause', resume: 'Resume' }, nClusters: (k: number) => plural(k, 'cluster', 'clusters'),
   syncTitles: { retry: (what: string) => `Retry the sync of ${what}`, pause: (what: string) => `Pause the sync of ${what}`, resume: (what: string) => `Resume the sync of ${what}` },
   syncExplains: { retry: 'The sync is due now, and its failures count from zero.', pause: 'Gardener keeps what it has until the sync is resumed. A running call is completed.', resume: 'The sync is due again, with all changes since the pause.' },
   syncDone: { retry: (k: number) => `Retry requested for ${plural(k, 'cluster', 'clusters')}.`, pause: (k: number) => `Paused ${plural(k, 'cluster', 'clusters')}.`, resume: (k: number) => `Resumed ${plural(k, 'cluster', 'clusters')}.` },
@@ -85,8 +79,6 @@ export const S = {
   causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Its node pools', approval: 'Approval', pods: 'Pods', budget: 'Budget', person: 'A person' } as Record<string, string>,
   approvalsOf: (got: number, want: number, who: string) => `${got} of ${want} approvals, requested by ${who}`, podBlocks: (pod: string, more: number) => (more > 0 ? `${pod} and ${more} more cannot be evicted` : `${pod} cannot be evicted`),
   partly: (changed: number, failed: string[]) => `${n(changed)} changed, ${n(failed.length)} not. ${failed.slice(0, 5).join('; ')}`, nothingStuck: 'Nothing is stuck', nothingStuckHint: 'Everything became ready in time.', firstOnly: (k: number) => `The ${n(k)} that wait longest. Filter to see others.`,
-
-  syncPausedBy: (who: string, why: string) => `${who} paused the sync: ${why}`, syncPausedHint: 'Gardener does not get changes of this cluster until the sync is resumed. Paused',
 
   // Timeline
   filterText: 'Text in the change', filters: 'Filters', span: 'Time span', spans: { '15m': '15 min', '1h': '1 h', '6h': '6 h', '24h': '24 h', '7d': '7 d', '30d': '30 d' } as Record<string, string>,
@@ -100,16 +92,7 @@ export const S = {
   noHosts: 'No host cluster is connected', noHostsHint: 'Executions, node faults and sentinels live in Kubernetes. Connect a host cluster in the configuration of the console.',
   stopAll: 'Emergency stop', stopAllOf: (host: string) => `Stop all executions on ${host}`, stopExplain: 'No execution starts until the stop ends. Running actions continue; the command below cancels them too with --cancel-running.', stopped: (host: string) => `Executions on ${host} are stopped.`, stoppedOn: (host: string) => `Emergency stop on ${host}: no execution starts`,
   resumeAll: 'End the stop', resumeAllOf: (host: string) => `Let executions start again on ${host}`, resumeExplain: 'Executions that wait start again.', resumed: (host: string) => `The stop on ${host} has ended.`,
-  planChanges: 'What would change', plan: 'plan', steps: 'Requests to the API server', noPlan: 'There is no plan yet.', request: 'Request', noReason: 'no reason given', target: 'Target', hostCluster: 'Host cluster', objects: 'Objects changed', replicas: 'Replicas', parameters: 'Parameters', rollbackOf: 'Rolls back',
-  policyDecision: 'Policy decision', allowed: 'Allowed', allowedIfApproved: 'Allowed if approved', denied: 'Denied', requires: 'Requires', anApproval: 'an approval', aDryRun: 'a dry run', mode: 'Mode', evaluated: 'Evaluated', violation: 'Violation', warning: 'Warning', noPolicy: 'No policy was evaluated yet.',
-  approvals: 'Approvals', whoMay: (groups: string[], notRequester: boolean) => `${groups.length ? `Members of ${groups.join(' or ')}` : 'Everyone with the right to approve'}${notRequester ? ', except the requester' : ''}.`, approved: 'approved', rejected: 'rejected', otherPlan: 'another plan', nobodyYet: 'Nobody has decided yet.', noApprovalNeeded: 'No approval is needed.',
-  rollback: 'Rollback', reversible: 'Can be rolled back', irreversible: 'Cannot be rolled back', rollbackBy: 'Only on request, as a new execution of', rollbackUnknown: 'Known when the plan is made.', checks: 'Checks', checkNames: { parameters: 'Parameters', permissions: 'Permissions', target: 'Target exists' }, passed: 'passed', notPassed: 'failed', notYet: 'not yet', optionalCheck: 'warns only', before: 'before', after: 'after', noChecks: 'No check has run yet.',
-  phases: 'Phases', log: 'Log of the Job', follow: 'Follow', noLogYet: 'The action has not started.', waitingForLog: 'Waiting for the first line…', audit: 'Audit', event: 'Event', noAudit: 'The audit is written while the execution runs.', object: 'Object', showYaml: 'Show as YAML',
-  decision: 'Decision', replanned: 'The plan has changed since you opened this page', replannedHint: 'Look at it again. An approval of the earlier plan does not count.', mayI: (who: string, what: string, host: string) => `${who} asks on ${host}: ${what}`, rollbackEnds: 'Rollback possible until', notOffered: (verbs: string, why: string) => `${verbs} is not offered: ${why}`, notAllowed: 'You may not decide about this execution.',
   verbs: { approve: 'Approve', reject: 'Reject', cancel: 'Cancel execution', rollback: 'Roll back', hold: 'Hold', release: 'Release', describe: 'Describe', log: 'Log', audit: 'Audit' } as Record<string, string>,
-  decideTitles: { approve: (name: string) => `Approve ${name}`, reject: (name: string) => `Reject ${name}`, cancel: (name: string) => `Cancel ${name}`, rollback: (name: string) => `Roll back ${name}` },
-  decideDone: { approve: (name: string) => `Approved ${name}.`, reject: (name: string) => `Rejected ${name}.`, cancel: (name: string) => `Cancelled ${name}.`, rollback: (name: string) => `Requested the rollback of ${name}.` },
-  approveExplain: (what: string, hash: string) => `You approve exactly this plan (${hash}): ${what}. If it changes, your approval does not count.`, rejectExplain: 'The execution ends as failed. One rejection is enough.', cancelExplain: 'An action that has not started does not start. A running one is asked to stop.', rollbackExplain: 'A new execution restores the values from before. It may need an approval, too.',
 
   // Nodes
   nodesHint: 'Which node is sick, and what is being done?', stages: 'Stages', filterNodes: 'Filter by node, fault or pod', noFaults: 'No node has a fault', noFaultsHint: 'Faults that monitors report appear here.',
@@ -119,7 +102,7 @@ export const S = {
   nodeDone: { hold: (name: string) => `${name} is held.`, release: (name: string) => `${name} is released.` },
 
   // Deliveries of a change event
-  eventsWait: (k: number) => `${plural(k, 'event waits', 'events wait')}`, eventsLost: (k: number) => `${plural(k, 'event', 'events')} not delivered`, lastDelivery: 'last delivered', waitsForSinks: (sinks: string[]) => `waits for ${sinks.join(', ')}`,
+  eventsWait: (k: number) => `${plural(k, 'event waits', 'events wait')}`, eventsLost: (k: number) => `${plural(k, 'event', 'events')} not delivered`, lastDelivery: 'last delivered',
   notRecorded: (why: string) => `Not recorded: ${why}.`, nAttempts: (k: number) => plural(k, 'attempt', 'attempts'), resend: 'Send again', resendTitle: (sink: string) => `Send this event to ${sink} again`,
   resendExplain: 'The event is sent with the same id. The request becomes a change event of its own.', resendDelivered: 'The sink has accepted this event. It gets it once more, with the same id; some sinks show it twice.', resendDone: (sink: string) => `The event is queued for ${sink}.`,
 
@@ -136,5 +119,5 @@ export const S = {
   roles: { requests: 'requests executions', approves: 'approves executions', administrator: 'administrator' } as Record<string, string>,
 
   // Labels of commands
-  cliClusters: 'Clusters', cliSync: 'Failing syncs', cliWaiting: 'Waiting executions', cliList: 'This list', cliDescribe: 'Describe', cliYaml: 'YAML', cliChanges: 'Changes', cliDeliveries: 'Deliveries of this event', cliWait: 'Wait until ready', cliStuck: 'Stuck syncs', cliRetryAll: 'Retry all stuck', cliFaults: 'Node faults', cliWatch: 'Watch', cliCoverage: 'Coverage', cliPlan: 'Due events',
+  cliClusters: 'Clusters', cliSync: 'Failing syncs', cliWaiting: 'Waiting executions', cliList: 'This list', cliChanges: 'Changes', cliDeliveries: 'Deliveries of this event', cliStuck: 'Stuck syncs', cliRetryAll: 'Retry all stuck', cliFaults: 'Node faults', cliWatch: 'Watch', cliCoverage: 'Coverage', cliPlan: 'Due events',
 }

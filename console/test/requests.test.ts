@@ -1,6 +1,6 @@
 import { QueryClient, QueryObserver } from '@tanstack/react-query'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import type { Summary } from '../src/api/types'
+import type { Schemas } from '../src/api/types'
 
 // Without a window the library takes itself to be on a server, and repeats nothing.
 vi.hoisted(() => Object.assign(globalThis, { window: globalThis }))
@@ -29,7 +29,7 @@ describe('the counts of the first view', () => {
       await new Promise((resolve) => setTimeout(resolve, 200))
       return answer({ as_of: asOf })
     })
-    const shown = new QueryObserver<Summary>(new QueryClient(), nowQuery as never)
+    const shown = new QueryObserver<Schemas['Summary']>(new QueryClient(), nowQuery as never)
     const close = shown.subscribe(() => {})
     let oldest = 0
     for (let ms = 0; ms < 20_000; ms += 10) {
@@ -47,46 +47,46 @@ describe('a request before its view is there', () => {
   const open = async (...answers: (Response | Error)[]) => {
     openAt('/clusters?labels=region%3Deu')
     const asked: string[] = []
-    vi.stubGlobal('fetch', (url: string) => {
-      asked.push(url)
+    vi.stubGlobal('fetch', (request: Request) => {
+      asked.push(request.url)
       const next = answers.shift() ?? answer({ n: asked.length })
       return next instanceof Error ? Promise.reject(next) : Promise.resolve(next)
     })
-    return { asked, ...(await import('../src/api/client')), ...(await import('../src/api/lists')) }
+    return { asked, ...(await import('../src/api/client')), ...(await import('../src/api/lists')), ...(await import('../src/api/requests')), ...(await import('../../client/typescript/url')) }
   }
 
   test('its answer counts once', async () => {
-    const { asked, requestEarly, get } = await open()
-    requestEarly('api/x', { a: 1 })
+    const { asked, requestEarly, buildUrl, get } = await open()
+    requestEarly(buildUrl('api/x', { a: 1 }))
     expect(await get('api/x', { a: 1 })).toEqual({ n: 1 })
     expect(asked).toHaveLength(1)
     expect(await get('api/x', { a: 1 })).toEqual({ n: 2 })
   })
   test('its answer does not count for another request', async () => {
-    const { requestEarly, get } = await open()
-    requestEarly('api/x', { a: 1 })
+    const { requestEarly, buildUrl, get } = await open()
+    requestEarly(buildUrl('api/x', { a: 1 }))
     expect(await get('api/x', { a: 2 })).toEqual({ n: 2 })
   })
   test('its answer does not count later', async () => {
-    const { requestEarly, get } = await open()
-    requestEarly('api/x')
+    const { requestEarly, buildUrl, get } = await open()
+    requestEarly(buildUrl('api/x'))
     await vi.advanceTimersByTimeAsync(10_000)
     expect(await get('api/x')).toEqual({ n: 2 })
   })
   test('the view repeats what failed', async () => {
     for (const failed of [answer({}, 401), new TypeError('unreachable')]) {
-      const { requestEarly, get } = await open(failed)
-      requestEarly('api/x')
+      const { requestEarly, buildUrl, get } = await open(failed)
+      requestEarly(buildUrl('api/x'))
       await vi.advanceTimersByTimeAsync(1)
       expect(await get('api/x')).toEqual({ n: 2 })
     }
   })
   test('the first page of a list is what the view asks for', async () => {
-    const { asked, requestEarly, firstList, pageRequest } = await open()
+    const { asked, requestEarly, buildRequestUrl, firstList, pageRequest } = await open()
     const { pageQuery } = await import('../src/api/queries')
     const list = firstList()!
     expect(list).toMatchObject({ kind: 'clusters', filter: { labels: 'region=eu', order: 'created_time desc' } })
-    requestEarly(...pageRequest(list.kind, list.filter, 1))
+    requestEarly(buildRequestUrl('https://console.example/', ...pageRequest(list.kind, list.filter, 1)))
     await new QueryClient().fetchQuery(pageQuery(list.kind, list.filter, 1))
     expect(asked).toHaveLength(1)
   })

@@ -16,6 +16,7 @@ import (
 // The folders of the page, below the repository.
 const (
 	source = "console"
+	client = "client/typescript"
 	built  = "internal/console/dist"
 	sums   = "internal/console/dist.sum"
 )
@@ -27,8 +28,8 @@ func listPageBuildInputs() []string {
 
 // runPage records the source from which the console's page was built.
 //
-// It writes a hash of the page's source and one of its built files to internal/console/dist.sum. A
-// test compares both without Node, so that neither changes without the other.
+// It writes hashes of the page's source, of the client that it uses and of its built files to
+// internal/console/dist.sum. A test compares them without Node, so that none changes without the others.
 func runPage(context.Context, []string, io.Writer) error { return writeSums(".") }
 
 // writeSums records the sums of the repository at root.
@@ -49,22 +50,33 @@ func computeSums(root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	clientSum, err := hashFiles(filepath.Join(root, client), ".")
+	if err != nil {
+		return "", err
+	}
 	builtSum, err := hashFiles(filepath.Join(root, built), ".")
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s  %s\n%s  %s\n", sourceSum, source, builtSum, built), nil
+	return fmt.Sprintf("%s  %s\n%s  %s\n%s  %s\n", sourceSum, source, clientSum, client, builtSum, built), nil
 }
 
-// hashFiles returns one hash of the names and the contents of all files below the parts of a folder.
+// hashFiles returns one hash of the names and the contents of all files below the parts of a folder,
+// except installed packages.
 func hashFiles(folder string, parts ...string) (string, error) {
 	var files []string
 	for _, part := range parts {
 		err := filepath.WalkDir(filepath.Join(folder, part), func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() {
+			if err != nil {
+				return err
+			}
+			if entry.Name() == "node_modules" {
+				return fs.SkipDir
+			}
+			if !entry.IsDir() {
 				files = append(files, path)
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			return "", fmt.Errorf("list the files of the page: %w", err)

@@ -48,6 +48,7 @@ func TestSumsNoticeChanges(t *testing.T) {
 		}
 		write(source+"/"+input, "x")
 	}
+	write(client+"/index.ts", "x")
 	write(built+"/index.html", "x")
 
 	sum := func() string {
@@ -59,7 +60,7 @@ func TestSumsNoticeChanges(t *testing.T) {
 		return text
 	}
 	seen := map[string]string{sum(): "the start"}
-	for _, path := range []string{source + "/package-lock.json", source + "/src/main.tsx", source + "/src/a/new.ts", built + "/index.html", built + "/assets/new.js"} {
+	for _, path := range []string{source + "/package-lock.json", source + "/src/main.tsx", source + "/src/a/new.ts", client + "/index.ts", client + "/new.ts", built + "/index.html", built + "/assets/new.js"} {
 		write(path, "changed")
 		now := sum()
 		if before, ok := seen[now]; ok {
@@ -69,6 +70,7 @@ func TestSumsNoticeChanges(t *testing.T) {
 	}
 	before := sum()
 	write(source+"/node_modules/react/index.js", "x")
+	write(client+"/node_modules/openapi-fetch/index.js", "x")
 	if after := sum(); after != before {
 		t.Error("an installed package changed the sums")
 	}
@@ -102,10 +104,13 @@ func TestPage(t *testing.T) {
 	run("run", "axe")
 }
 
-// copyPage copies the page's source, and the API document from which its types are made.
+// copyPage copies the page's source, the client that it uses, and the API document from which the
+// client's types are made.
 func copyPage(t *testing.T, root string) {
 	t.Helper()
-	const document = "api/fleet/v1/openapi.yaml"
+	if err := os.CopyFS(filepath.Join(root, client), os.DirFS(filepath.Join(repository, client))); err != nil {
+		t.Fatal(err)
+	}
 	for _, part := range append(listPageBuildInputs(), "mock", "scripts", "test") {
 		from, to := filepath.Join(repository, source, part), filepath.Join(root, source, part)
 		info, err := os.Stat(from)
@@ -121,8 +126,10 @@ func copyPage(t *testing.T, root string) {
 			t.Fatal(err)
 		}
 	}
-	if err := copyFile(filepath.Join(repository, document), filepath.Join(root, document)); err != nil {
-		t.Fatal(err)
+	for _, document := range []string{"api/fleet/v1/openapi.yaml", "api/fleet/v1/openapi.json"} {
+		if err := copyFile(filepath.Join(repository, document), filepath.Join(root, document)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,8 +1,8 @@
 // What a list of clusters or node pools asks for. It stands apart from the queries, because the first
 // script of the page asks for it before the libraries are there.
+import type { QueryOf } from '@fleetloop/client'
 import { viewPath } from '../lib/base'
 import { type Params, parseParams, searchQuery } from '../lib/search'
-import { FLEET, type Query } from './client'
 import type { Kind } from './types'
 
 export const PAGE = 100
@@ -17,15 +17,14 @@ export function readFilter(params: Params): ListFilter {
   return { labels: params.labels ?? '', text: params.text ?? '', phase: params.phase, order: params.order ?? 'created_time desc', cluster: params.cluster }
 }
 
-export function listQuery(filter: ListFilter): Query {
-  return { labels: filter.labels, search: searchQuery(filter.text, filter.phase), order: filter.order }
-}
+/** listRequest returns the path and the parameters of a list. */
+export const listRequest = (kind: Kind, { labels, text, phase, order, cluster = '' }: ListFilter, query: QueryOf<'/clusters'>) => [
+  kind === 'nodepools' && cluster ? '/clusters/{parent}/nodepools' : `/${kind}` as const,
+  { path: { parent: cluster }, query: { labels, search: searchQuery(text, phase), order, ...query } },
+] as const
 
-export const collectionPath = (kind: Kind, cluster?: string) => (kind === 'nodepools' && cluster ? `${FLEET}clusters/${cluster}/nodepools` : `${FLEET}${kind}`)
-
-/** pageRequest returns the path and the query of a page. */
-export const pageRequest = (kind: Kind, filter: ListFilter, page: number): [string, Query] =>
-  [collectionPath(kind, filter.cluster), { ...listQuery(filter), page, size: PAGE, fields: FIELDS }]
+/** pageRequest returns the path and the parameters of a page. */
+export const pageRequest = (kind: Kind, filter: ListFilter, page: number) => listRequest(kind, filter, { page, size: PAGE, fields: FIELDS })
 
 /** firstList returns the list that the address of the page names, if it names one. */
 export function firstList(): { kind: Kind; filter: ListFilter } | undefined {

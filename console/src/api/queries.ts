@@ -1,13 +1,14 @@
 // What the views ask for. The first part of each key is the topic of the stream
 // that renews the answer.
 import { queryOptions } from '@tanstack/react-query'
-import { CHANGES, FLEET, get, getWithEtag, type Query, rememberSession } from './client'
+import type { QueryOf } from '@fleetloop/client'
+import { fleet, get } from './client'
 import { type ListFilter, pageRequest } from './lists'
 import { type RawCoverage, type RawExecution, type RawNode, readCoverage, readExecution, readNode } from './hosts'
-import type {
-  AdapterStatus, AuditEvent, Buckets, ChangeDeliveries, ChangeEvent, ClusterSync, Decision, EmergencyStop, Kind,
-  NodeList, Page, Permission, Resource, Revision, SentinelList, Session, StuckItem, Summary, UndeliveredChanges,
-} from './types'
+import { rememberSession } from './requests'
+import type { AuditEvent, Decision, EmergencyStop, Kind, NodeList, Page, SentinelList, Session, SyncState } from './types'
+
+const readData = <T>({ data }: { data: T }): T => data
 
 export const sessionQuery = queryOptions({
   queryKey: ['session'],
@@ -17,7 +18,7 @@ export const sessionQuery = queryOptions({
 
 export const summaryQuery = queryOptions({
   queryKey: ['summary'],
-  queryFn: ({ signal }) => get<Summary>(`${FLEET}summary`, {}, signal),
+  queryFn: ({ signal }) => fleet.GET('/summary', { signal }).then(readData),
   refetchInterval: 5000,
 })
 
@@ -26,47 +27,50 @@ export const nowQuery = queryOptions({ ...summaryQuery, staleTime: 0, refetchInt
 
 export const pageQuery = (kind: Kind, filter: ListFilter, page: number) => queryOptions({
   queryKey: [kind, 'list', filter, page],
-  queryFn: ({ signal }) => get<Page<Resource>>(...pageRequest(kind, filter, page), signal),
+  queryFn: ({ signal }) => {
+    const [path, params] = pageRequest(kind, filter, page)
+    return fleet.GET(path, { params, signal }).then(readData)
+  },
   gcTime: 60_000,
 })
 
 export const resourceQuery = (kind: Kind, id: string) => queryOptions({
   queryKey: [kind, 'one', id],
-  queryFn: ({ signal }) => getWithEtag<Resource>(`${FLEET}${kind}/${id}`, signal),
+  queryFn: ({ signal }) => fleet.GET(`/${kind}/{id}`, { params: { path: { id } }, signal }).then(({ data, etag }) => ({ body: data, etag })),
 })
 
 export const statusesQuery = (kind: Kind, id: string) => queryOptions({
   queryKey: [kind, 'one', id, 'statuses'],
-  queryFn: ({ signal }) => get<Page<AdapterStatus>>(`${FLEET}${kind}/${id}/statuses`, { size: 500 }, signal),
+  queryFn: ({ signal }) => fleet.GET(`/${kind}/{id}/statuses`, { params: { path: { id }, query: { size: 500 } }, signal }).then(readData),
   refetchInterval: 15_000,
 })
 
 export const syncQuery = (id: string) => queryOptions({
   queryKey: ['clusters', 'one', id, 'sync'],
-  queryFn: ({ signal }) => get<ClusterSync>(`${FLEET}clusters/${id}/sync`, {}, signal),
+  queryFn: ({ signal }) => fleet.GET('/clusters/{id}/sync', { params: { path: { id } }, signal }).then(readData),
   refetchInterval: 15_000,
 })
 
 export const revisionsQuery = (kind: Kind, id: string) => queryOptions({
   queryKey: [kind, 'one', id, 'revisions'],
-  queryFn: ({ signal }) => get<Page<Revision>>(`${FLEET}${kind}/${id}/revisions`, { limit: 50 }, signal),
+  queryFn: ({ signal }) => fleet.GET(`/${kind}/{id}/revisions`, { params: { path: { id }, query: { limit: 50 } }, signal }).then(readData),
 })
 
 export const canQuery = (verb: 'patch' | 'pause', resource: Kind, name?: string) => queryOptions({
   queryKey: ['can', verb, resource, name],
-  queryFn: ({ signal }) => get<Permission>(`${FLEET}can-i`, { verb, resource, name }, signal),
+  queryFn: ({ signal }) => fleet.GET('/can-i', { params: { query: { verb, resource, name } }, signal }).then(readData),
   staleTime: 30_000,
 })
 
-export const stuckQuery = (filter: Query) => queryOptions({
-  queryKey: ['stuck', filter],
-  queryFn: ({ signal }) => get<Page<StuckItem>>(`${FLEET}stuck`, { limit: 200, ...filter }, signal),
+export const stuckQuery = (query: QueryOf<'/stuck'>) => queryOptions({
+  queryKey: ['stuck', query],
+  queryFn: ({ signal }) => fleet.GET('/stuck', { params: { query: { limit: 200, ...query } }, signal }).then(readData),
   refetchInterval: 10_000,
 })
 
-export const syncsQuery = (state: string) => queryOptions({
+export const syncsQuery = (state: SyncState[]) => queryOptions({
   queryKey: ['stuck', 'syncs', state],
-  queryFn: ({ signal }) => get<Page<ClusterSync>>(`${FLEET}clusters/sync`, { state, limit: 200 }, signal),
+  queryFn: ({ signal }) => fleet.GET('/clusters/sync', { params: { query: { state, limit: 200 } }, signal }).then(readData),
   refetchInterval: 10_000,
 })
 
@@ -78,30 +82,28 @@ export const coverageQuery = queryOptions({
   retry: false,
 })
 
-export const changesQuery = (filter: Query) => queryOptions({
-  queryKey: ['changes', 'list', filter],
-  queryFn: ({ signal }) => get<Page<ChangeEvent>>(CHANGES, filter, signal),
+export const changesQuery = (query: QueryOf<'/changes'>) => queryOptions({
+  queryKey: ['changes', 'list', query],
+  queryFn: ({ signal }) => fleet.GET('/changes', { params: { query }, signal }).then(readData),
   gcTime: 60_000,
 })
 
-export const changePath = (id: string) => `${CHANGES}/${encodeURIComponent(id)}`
-
 export const deliveriesQuery = (id: string) => queryOptions({
   queryKey: ['deliveries', id],
-  queryFn: ({ signal }) => get<ChangeDeliveries>(`${changePath(id)}/deliveries`, {}, signal),
+  queryFn: ({ signal }) => fleet.GET('/changes/{id}/deliveries', { params: { path: { id } }, signal }).then(readData),
   refetchInterval: (query) => (query.state.data?.items.some((d) => d.state === 'pending') ? 5000 : false),
   gcTime: 60_000,
 })
 
 export const undeliveredQuery = queryOptions({
   queryKey: ['undelivered'],
-  queryFn: ({ signal }) => get<UndeliveredChanges>(`${CHANGES}/undelivered`, {}, signal),
+  queryFn: ({ signal }) => fleet.GET('/changes/undelivered', { signal }).then(readData),
   refetchInterval: 10_000,
 })
 
-export const bucketsQuery = (filter: Query) => queryOptions({
-  queryKey: ['buckets', filter],
-  queryFn: ({ signal }) => get<Buckets>(`${CHANGES}/buckets`, filter, signal),
+export const bucketsQuery = (query: QueryOf<'/changes/buckets'>) => queryOptions({
+  queryKey: ['buckets', query],
+  queryFn: ({ signal }) => fleet.GET('/changes/buckets', { params: { query }, signal }).then(readData),
   gcTime: 60_000,
 })
 

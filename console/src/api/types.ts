@@ -1,75 +1,20 @@
 // The shapes that the page reads: those of the fleet API, generated from its
 // OpenAPI document, and those of the console server.
-import type { components } from './fleet.gen'
+import type { Schemas } from '@fleetloop/client'
 
-type Schemas = components['schemas']
+export type { Schemas } from '@fleetloop/client'
 export type Resource = Schemas['Resource']
 export type Phase = Schemas['Phase']
-export type AdapterStatus = Schemas['AdapterStatus']
-export type ClusterSync = Schemas['ClusterSync'] & { pause?: Pause }
+export type ClusterSync = Schemas['ClusterSync']
 export type SyncState = Schemas['SyncState']
-export type Identity = Schemas['Identity']
 export type ChangeEvent = Schemas['ChangeEvent']
-export type ChangeDeliveries = Schemas['ChangeDeliveries']
-export type UndeliveredChanges = Schemas['UndeliveredChanges']
 export type ChangeDelivery = Schemas['ChangeDelivery']
-export type ChangeResent = Schemas['ChangeResent']
 export type Kind = 'clusters' | 'nodepools'
 
-export interface Pause { by: string; reason: string; since: string; until?: string }
+/** Page is a list of the console server. */
+export interface Page<T> { items: T[]; continue?: string }
 
-export interface Page<T> { items: T[]; continue?: string; total?: number }
-
-export interface PhaseCounts { total: number; phases: Partial<Record<string, number>> }
-
-export interface Summary {
-  as_of: string
-  kinds: Partial<Record<Kind, PhaseCounts & { oldest_not_ready?: { id: string; name: string; phase: string; since: string } }>>
-  sync?: { states: Partial<Record<SyncState, number>>; oldest_unsynced?: { id: string; name: string; since: string } }
-  deliveries?: Schemas['DeliverySummary']
-  top_reasons?: TopReason[]
-  labels?: Record<string, Record<string, PhaseCounts>>
-}
-
-export interface TopReason {
-  reason: string
-  source: string
-  count: number
-  since: string
-  example?: { kind: string; id: string; name: string }
-}
-
-export interface StuckItem {
-  kind: string
-  id: string
-  name: string
-  cluster_id?: string
-  cluster_name?: string
-  phase: string
-  since: string
-  generation: number
-  observed_generation: number
-  cause: { type: string; adapter?: string; reason?: string; code?: string; message?: string }
-  attempts?: number
-  next_attempt?: string
-}
-
-export interface Revision {
-  generation: number
-  created_time: string
-  actor?: string
-  spec: unknown
-  labels?: Record<string, string>
-}
-
-export interface Buckets {
-  since: string
-  until: string
-  step_seconds: number
-  lanes: { name: string; cluster?: string; counts: number[]; failed?: number[] }[]
-  more_lanes?: number
-}
-
+/** Permission is what the console server says that a person may do on a host cluster. */
 export interface Permission { allowed: boolean; reason?: string }
 
 export interface Host {

@@ -1,8 +1,8 @@
 // The one event stream of the page, and what it does to the cached answers.
 import type { QueryClient } from '@tanstack/react-query'
 import { useSyncExternalStore } from 'react'
-import { buildUrl } from '../api/client'
 import { type RawExecution, type RawNode, readExecution, readNode } from '../api/hosts'
+import { buildUrl } from '../api/requests'
 import type { Page } from '../api/types'
 import { type Change, createThrottle, IDLE, keyOf, patchItems, reduceStream, SILENT_MS, type StreamInput, type StreamState, type Topic } from './events'
 

@@ -1,7 +1,7 @@
 // The smallest parts of the page: ages, states, badges, commands, buttons.
 import type { UseQueryResult } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
-import { ApiError } from '../api/client'
+import { FleetError } from '@fleetloop/client'
 import { findLoss, isLive } from '../live/events'
 import { useStream } from '../live/stream'
 import { formatDuration, formatTime, millis } from '../lib/time'
@@ -141,7 +141,7 @@ export function Notice({ icon, title, children, tone }: { icon: IconName; title:
 
 /** Failure says what failed, and what to do about it. */
 export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
-  const api = error instanceof ApiError ? error : undefined
+  const api = error instanceof FleetError ? error : undefined
   if (api?.status === 403) return <Notice icon="stop" title={S.forbidden}>{api.detail || S.forbiddenHint}</Notice>
   if (api?.status === 404 && !api.detail) return <Notice icon="help" title={S.notFound}>{S.notFoundHint}</Notice>
   const title = api ? (api.status === 0 ? S.unreachable : api.message) : S.broken

@@ -1,8 +1,9 @@
 // An edit of labels and spec. The difference is shown before it is sent, and it
 // is sent for the version that was shown: another person's change is never lost.
+import { FleetError } from '@fleetloop/client'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
-import { ApiError, FLEET, getWithEtag, write } from '../api/client'
+import { fleet } from '../api/client'
 import { resourceQuery } from '../api/queries'
 import type { Kind, Resource } from '../api/types'
 import { command } from '../lib/cli'
@@ -35,16 +36,16 @@ export default function Edit({ kind, resource, etag, onClose }: { kind: Kind; re
 
   const save = useMutation({
     mutationFn: async () => {
-      const path = `${FLEET}${kind}/${resource.id}`
+      const path = { id: resource.id }
       let { etag } = base
       for (let tries = 1; ; tries++) {
         try {
-          return await write<Resource>('PATCH', path, changed, etag ? { 'If-Match': etag } : {})
+          return (await fleet.PATCH(`/${kind}/{id}`, { params: { path, header: etag ? { 'If-Match': etag } : {} }, body: changed })).data
         } catch (err) {
           if (!isStale(err) || tries === 5) throw err
           // A report of an adapter changes the version, too. Only a change of what is edited here counts.
-          const fresh = await getWithEtag<Resource>(path)
-          if (editable(fresh.body) !== editable(base.resource)) throw err
+          const fresh = await fleet.GET(`/${kind}/{id}`, { params: { path } })
+          if (editable(fresh.data) !== editable(base.resource)) throw err
           etag = fresh.etag
         }
       }
@@ -102,7 +103,7 @@ export default function Edit({ kind, resource, etag, onClose }: { kind: Kind; re
   )
 }
 
-const isStale = (error: unknown) => error instanceof ApiError && error.status === 412
+const isStale = (error: unknown) => error instanceof FleetError && error.status === 412
 const editable = (r: Resource) => JSON.stringify(sortKeys({ labels: r.labels ?? {}, spec: r.spec }))
 
 function parse(labels: string, spec: string): { labels: Record<string, string>; spec: Record<string, unknown> } | { error: string } {

@@ -2,10 +2,10 @@
 import { useQueries, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'react'
-import { get } from '../api/client'
-import { collectionPath, type ListFilter, listQuery, PAGE, readFilter } from '../api/lists'
+import { fleet } from '../api/client'
+import { type ListFilter, listRequest, PAGE, readFilter } from '../api/lists'
 import { pageQuery, summaryQuery } from '../api/queries'
-import type { Kind, Page, PhaseCounts, Resource } from '../api/types'
+import type { Kind, Resource, Schemas } from '../api/types'
 import { command, flag } from '../lib/cli'
 import { csvRow } from '../lib/csv'
 import { toggleSelector } from '../lib/search'
@@ -159,20 +159,22 @@ function Heat({ kind, group, selector, change }: { kind: Kind; group: string | u
   )
 }
 
-function heatOf(counts: PhaseCounts): string {
+function heatOf(counts: Schemas['LabelSummary']): string {
   const failed = counts.phases.Failed ?? 0
   const busy = counts.total - (counts.phases.Ready ?? 0) - failed
   if (failed > 0) return failed * 5 > counts.total ? 'bad hot' : 'bad'
   return busy > 0 ? 'busy' : 'ok'
 }
 
-function HeatWord({ counts }: { counts: PhaseCounts }) {
+function HeatWord({ counts }: { counts: Schemas['LabelSummary'] }) {
   const failed = counts.phases.Failed ?? 0
   const busy = counts.total - (counts.phases.Ready ?? 0) - failed
   if (failed > 0) return <State of="Failed" label={S.nFailed(failed)} />
   if (busy > 0) return <State of="Provisioning" label={S.nNotReady(busy)} />
   return <State of="Ready" label={S.allReady} />
 }
+
+const EXPORT_PAGE = 500
 
 /** Export writes every match as CSV, page by page. */
 function Export({ kind, filter, total }: { kind: Kind; filter: ListFilter; total: number }) {
@@ -184,18 +186,13 @@ function Export({ kind, filter, total }: { kind: Kind; filter: ListFilter; total
     const parts = [csvRow(['id', 'name', 'phase', 'generation', 'observed_generation', 'last_transition_time', 'created_time', 'labels'])]
     setDone(0)
     try {
-      let next: string | undefined
+      const [path, params] = listRequest(kind, { ...filter, order: undefined }, { limit: EXPORT_PAGE })
       let n = 0
-      do {
-        const page: Page<Resource> = await get(collectionPath(kind, filter.cluster), { ...listQuery({ ...filter, order: undefined }), limit: 500, continue: next }, signal)
-        for (const r of page.items) {
-          parts.push(csvRow([r.id, r.name, r.status.phase, r.generation, r.status.observed_generation, r.status.last_transition_time, r.created_time,
-            Object.entries(r.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(' ')]))
-        }
-        n += page.items.length
-        setDone(n)
-        next = page.continue
-      } while (next)
+      for await (const r of fleet.list(path, { params, signal })) {
+        parts.push(csvRow([r.id, r.name, r.status.phase, r.generation, r.status.observed_generation, r.status.last_transition_time, r.created_time,
+          Object.entries(r.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(' ')]))
+        if (++n % EXPORT_PAGE === 0) setDone(n)
+      }
       const link = document.createElement('a')
       link.href = URL.createObjectURL(new Blob(parts, { type: 'text/csv' }))
       link.download = `${kind}-${new Date().toISOString().slice(0, 16).replace(':', '')}.csv`

@@ -3,7 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { checkCounts, seesAll } from '../api/hosts'
 import { changesQuery, executionsQuery, nodesQuery, nowQuery, sentinelsQuery, sessionQuery } from '../api/queries'
-import type { Kind, Summary } from '../api/types'
+import type { Kind, Schemas } from '../api/types'
 import { literalPart } from '../lib/search'
 import { Head } from '../shell/head'
 import { S } from '../strings'
@@ -42,10 +42,10 @@ export function Now() {
   const alarms: Alarm[] = []
   const add = (when: unknown, alarm: Alarm) => when && alarms.push(alarm)
   const failed = summary.data?.kinds.clusters?.phases.Failed ?? 0
-  const stuck = summary.data?.sync?.states.stuck ?? 0
+  const stuck = summary.data?.sync.states.stuck ?? 0
   const oldest = summary.data?.kinds.clusters?.oldest_not_ready
   add(failed, { tone: 'bad', icon: 'bad', text: S.clustersFailed(failed), age: oldest?.since, to: '/clusters', search: { phase: 'Failed' } })
-  add(stuck, { tone: 'bad', icon: 'stuck', text: S.syncsStuck(stuck), age: summary.data?.sync?.oldest_unsynced?.since, to: '/stuck', search: { cause: 'gardener' } })
+  add(stuck, { tone: 'bad', icon: 'stuck', text: S.syncsStuck(stuck), age: summary.data?.sync.oldest_unsynced?.since, to: '/stuck', search: { cause: 'gardener' } })
   const unwatched = gaps.reduce((n, g) => n + (g.count ?? 0), 0)
   const lasting = useLasting(unwatched > 0, 120_000) // a sentinel reports what it watches only now and then
   const overlapsLast = useLasting(overlaps.length > 0, 120_000)
@@ -143,7 +143,7 @@ export function Now() {
   )
 }
 
-function KindTile({ kind, query }: { kind: Kind; query: Parameters<typeof Answer<Summary>>[0]['query'] }) {
+function KindTile({ kind, query }: { kind: Kind; query: Parameters<typeof Answer<Schemas['Summary']>>[0]['query'] }) {
   const total = query.data?.kinds[kind]?.total
   return (
     <Panel title={<Link to={`/${kind}`}>{S.kinds[kind]}</Link>} aside={total !== undefined && <b className="num big">{S.count(total)}</b>}>
@@ -166,8 +166,8 @@ function Oldest({ label, kind, id, name, since }: { label: string; kind: Kind; i
   return <p className="oldest"><span className="dim">{label}</span> <Link to={`/${kind}/$id`} params={{ id }}>{name}</Link> <Age at={since} bare /></p>
 }
 
-function Reasons({ summary }: { summary: Summary }) {
-  const reasons = summary.top_reasons ?? []
+function Reasons({ summary }: { summary: Schemas['Summary'] }) {
+  const reasons = summary.top_reasons
   if (reasons.length === 0) return <p className="dim">{S.noReasons}</p>
   const most = Math.max(...reasons.map((r) => r.count))
   return (

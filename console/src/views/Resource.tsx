@@ -1,15 +1,16 @@
 // The full story of one cluster or node pool.
+import { FleetError } from '@fleetloop/client'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
 import { lazy, Suspense, useMemo, useState } from 'react'
-import { ApiError, FLEET, write } from '../api/client'
+import { fleet } from '../api/client'
 import { canQuery, changesQuery, decisionsQuery, resourceQuery, revisionsQuery, statusesQuery, syncQuery } from '../api/queries'
-import type { ClusterSync, Kind, Resource, Revision } from '../api/types'
+import type { ClusterSync, Kind, Resource, Schemas } from '../api/types'
 import { command } from '../lib/cli'
 import { diffLines, foldLines } from '../lib/diff'
 import { sortKeys, toYaml } from '../lib/yaml'
 import { Head } from '../shell/head'
-import { S } from '../strings'
+import { S } from '../strings.resource'
 import { Age, Answer, Cli, Command, Copy, Failure, Labels, Moment, Notice, Panel, State, Tag } from '../ui/basics'
 import { ChangeLine } from '../ui/change'
 import { Action } from '../ui/dialog'
@@ -91,7 +92,7 @@ function SentinelDecisions({ kind, resource }: { kind: Kind; resource: Resource 
   const watching = all.filter((d) => d.state !== 'not_watched')
   return (
     <Panel title={S.sentinelDecision}>
-      {failures.filter(({ error }) => !(error instanceof ApiError && error.status === 403)).map(({ host, error, retry }) => <Failure key={host.name} error={error} retry={retry} />)}
+      {failures.filter(({ error }) => !(error instanceof FleetError && error.status === 403)).map(({ host, error, retry }) => <Failure key={host.name} error={error} retry={retry} />)}
       <ul className="conditions">
         {watching.map((d) => (
           <li key={`${d.host}/${d.namespace}/${d.name}`}>
@@ -181,7 +182,7 @@ function SyncFacts({ sync }: { sync: ClusterSync }) {
       {sync.next_attempt && <div><dt>{S.nextTry}</dt><dd><Age at={sync.next_attempt} /></dd></div>}
       {sync.claimed_by && <div><dt>{S.worker}</dt><dd>{sync.claimed_by}</dd></div>}
       {sync.waiting && <div><dt>{S.waitsFor}</dt><dd>{sync.waiting.for}: {sync.waiting.reason} · <Age at={sync.waiting.since} /></dd></div>}
-      {(sync.pause || sync.paused_at) && <div><dt>{S.paused}</dt><dd><Age at={sync.pause?.since ?? sync.paused_at} />{sync.pause && <> {S.byPerson(sync.pause.by)}: {sync.pause.reason}{sync.pause.until && <> · {S.ends} <Age at={sync.pause.until} /></>}</>}</dd></div>}
+      {(sync.pause || sync.paused_at) && <div><dt>{S.paused}</dt><dd><Age at={sync.pause?.since ?? sync.paused_at} />{sync.pause && <> {sync.pause.by && S.byPerson(sync.pause.by)}{sync.pause.reason && `: ${sync.pause.reason}`}{sync.pause.until && <> · {S.ends} <Age at={sync.pause.until} /></>}</>}</dd></div>}
       {sync.shoot_status && <div><dt>{S.shoot} {sync.shoot_name}</dt><dd><State of={sync.shoot_status} /> <Age at={sync.shoot_status_updated} /></dd></div>}
       {sync.sync_error && <div className="wide"><dt>{S.lastError}</dt><dd className="error">{sync.error_class && <Tag tone="bad">{sync.error_class}</Tag>} {sync.sync_error}</dd></div>}
       {sync.shoot_status_message && <div className="wide"><dt>{S.gardenerSays}</dt><dd>{sync.shoot_status_message}</dd></div>}
@@ -195,7 +196,7 @@ function SyncActions({ sync }: { sync: ClusterSync }) {
   if (!can.data?.allowed) return null
   const make = (verb: 'retry' | 'pause' | 'resume') => syncAction(verb, [sync.name], async ({ reason, until }) => {
     const body = verb === 'pause' ? { reason, until } : reason ? { reason } : undefined
-    const answer = await write<ClusterSync>('POST', `${FLEET}clusters/${sync.cluster_id}/sync/${verb}`, body)
+    const { data: answer } = await fleet.POST(`/clusters/{id}/sync/${verb}`, { params: { path: { id: sync.cluster_id } }, body })
     queries.setQueryData(syncQuery(sync.cluster_id).queryKey, answer)
     void queries.invalidateQueries({ queryKey: ['changes'] })
   })
@@ -255,9 +256,9 @@ function Revisions({ kind, resource }: { kind: Kind; resource: Resource }) {
   )
 }
 
-function RevisionDiff({ before, after }: { before: Revision | undefined; after: Revision }) {
+function RevisionDiff({ before, after }: { before: Schemas['Revision'] | undefined; after: Schemas['Revision'] }) {
   const lines = useMemo(() => {
-    const text = (r: Revision | undefined) => (r ? toYaml({ labels: sortKeys(r.labels ?? {}), spec: sortKeys(r.spec) }) : '')
+    const text = (r: Schemas['Revision'] | undefined) => (r ? toYaml({ labels: sortKeys(r.labels ?? {}), spec: sortKeys(r.spec) }) : '')
     return foldLines(diffLines(text(before), text(after)))
   }, [before, after])
   return <Diff lines={lines} label={S.revisions} />

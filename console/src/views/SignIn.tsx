@@ -1,6 +1,7 @@
 import { useMutation, useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { buildUrl, write } from '../api/client'
+import { write } from '../api/client'
+import { buildUrl } from '../api/requests'
 import { sessionQuery } from '../api/queries'
 import { hostPath } from '../lib/base'
 import { localPath } from '../lib/search'

@@ -2,9 +2,9 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { FLEET, write } from '../api/client'
+import { fleet } from '../api/client'
 import { canQuery, executionsQuery, nodesQuery, stuckQuery, syncsQuery } from '../api/queries'
-import type { ClusterSync, Execution, FaultNode, StuckItem } from '../api/types'
+import type { ClusterSync, Execution, FaultNode, Schemas, SyncState } from '../api/types'
 import { Head } from '../shell/head'
 import { S } from '../strings'
 import { Age, Cli, Due, Failure, Loading, Notice, State, Tag } from '../ui/basics'
@@ -38,7 +38,7 @@ const CAUSES = ['adapter', 'gardener', 'paused', 'none_reported', 'children', 'a
 const BULK = 500
 const OLDER: [string, string][] = [['0s', S.anyTime], ['1m', '1 min'], ['', '5 min'], ['30m', '30 min'], ['2h', '2 h'], ['24h', '24 h']]
 
-function fromStuck(item: StuckItem): Row {
+function fromStuck(item: Schemas['StuckResource']): Row {
   const kind = item.kind.toLowerCase().startsWith('node') ? 'nodepools' : 'clusters'
   return {
     key: `${kind}/${item.id}`, kind, id: item.id, name: item.name, within: item.cluster_name, state: item.phase, since: item.since,
@@ -82,8 +82,8 @@ export function Stuck() {
   const cause = CAUSES.find((c) => c === params.cause)
   const ofFleet = kind !== 'executions' && kind !== 'nodes' && cause !== 'approval' && cause !== 'pods' && cause !== 'budget' && cause !== 'person'
   const { sync } = params
-  const waiting = useQuery({ ...stuckQuery({ kind, cause, older_than: params.older }), enabled: ofFleet && !sync })
-  const syncs = useQuery({ ...syncsQuery(sync ?? ''), enabled: !!sync })
+  const waiting = useQuery({ ...stuckQuery(ofFleet ? { kind, cause: cause && [cause], older_than: params.older } : {}), enabled: ofFleet && !sync })
+  const syncs = useQuery({ ...syncsQuery((sync ?? '').split(',') as SyncState[]), enabled: !!sync })
   const stuck = sync ? syncs : waiting
   const executions = useHostLists(executionsQuery)
   const nodes = useHostLists(nodesQuery)
@@ -114,13 +114,11 @@ export function Stuck() {
 
   const bulk = (verb: 'retry' | 'pause' | 'resume'): ActionSpec => ({
     ...syncAction(verb, chosen.map((r) => r.name), async ({ reason, until }: Input) => {
-      const answer = await write<{ changed: number; failed?: { id: string; code?: string; detail?: string }[] }>(
-        'POST', `${FLEET}clusters/sync/${verb}`, { ids: chosen.map((r) => r.id), reason: reason || undefined, until })
+      const { data: { changed, failed } } = await fleet.POST(`/clusters/sync/${verb}`, { body: { ids: chosen.map((r) => r.id), reason: reason || undefined, until } })
       void queries.invalidateQueries({ queryKey: ['stuck'] })
-      const failed = answer.failed ?? []
       if (failed.length > 0) {
         const name = (id: string) => chosen.find((r) => r.id === id)?.name ?? id
-        throw new Error(S.partly(answer.changed, failed.map((f) => `${name(f.id)}: ${f.detail ?? f.code}`)))
+        throw new Error(S.partly(changed, failed.map((f) => `${name(f.id)}: ${f.detail || f.code}`)))
       }
       setPicked(new Set())
     }),

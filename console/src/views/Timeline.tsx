@@ -1,9 +1,9 @@
 // What changed before the alert?
 import { useQuery, useQueryClient, keepPreviousData } from '@tanstack/react-query'
 import { type PointerEvent, type ReactNode, useMemo, useRef, useState } from 'react'
-import { write } from '../api/client'
-import { bucketsQuery, canQuery, changePath, changesQuery, deliveriesQuery, undeliveredQuery } from '../api/queries'
-import type { Buckets, ChangeDelivery, ChangeEvent, ChangeResent } from '../api/types'
+import { fleet } from '../api/client'
+import { bucketsQuery, canQuery, changesQuery, deliveriesQuery, undeliveredQuery } from '../api/queries'
+import type { ChangeDelivery, ChangeEvent, Schemas } from '../api/types'
 import { command, flag } from '../lib/cli'
 import { deliveriesCommand, errorOf, mayRepeat, resendCommand, stateOf } from '../lib/deliveries'
 import { pan, ticks, toIso, type Window, zoom } from '../lib/lanes'
@@ -18,6 +18,7 @@ import { useNow, useZone } from '../ui/prefs'
 
 const SPANS = ['15m', '1h', '6h', '24h', '7d', '30d']
 const LANES = ['cluster', 'node', 'actor'] as const
+const OUTCOMES = ['succeeded', 'failed'] as const
 const BUCKETS = 60
 
 export function Timeline() {
@@ -33,8 +34,8 @@ export function Timeline() {
   const by = LANES.find((l) => l === params.by) ?? 'cluster'
   const text = useLater(params.text ?? '')
   const filter = {
-    since: toIso(window.from), until: toIso(window.to), cluster: params.cluster, node: params.node, actor: params.actor, outcome: params.outcome,
-    dry_run: params.dry, text,
+    since: toIso(window.from), until: toIso(window.to), cluster: params.cluster, node: params.node, actor: params.actor, outcome: OUTCOMES.find((o) => o === params.outcome),
+    dry_run: params.dry ? params.dry === 'true' : undefined, text,
   }
   const buckets = useQuery({ ...bucketsQuery({ ...filter, by, buckets: BUCKETS }), placeholderData: keepPreviousData })
   const list = useQuery({ ...changesQuery({ ...filter, limit: 200 }), placeholderData: keepPreviousData })
@@ -128,7 +129,7 @@ function CopyLink({ link }: { link: () => string }) {
 
 const HEIGHT = 26
 
-function Lanes({ buckets, window, onWindow, onLane, chosen }: { buckets: Buckets; window: Window; onWindow: (w: Window) => void; onLane: (name: string) => void; chosen?: string }) {
+function Lanes({ buckets, window, onWindow, onLane, chosen }: { buckets: Schemas['ChangeBuckets']; window: Window; onWindow: (w: Window) => void; onLane: (name: string) => void; chosen?: string }) {
   const zone = useZone()
   const plot = useRef<HTMLDivElement>(null)
   const [drag, setDrag] = useState<[number, number]>()
@@ -285,7 +286,7 @@ function DeliveryLine({ id, delivery: d, may, children }: { id: string; delivery
     label: S.resend, title: S.resendTitle(d.sink), explain: d.state === 'delivered' ? S.resendDelivered : S.resendExplain, reason: 'optional',
     command: ({ reason }) => resendCommand(id, d.sink, reason),
     run: async ({ reason }) => {
-      const answer = await write<ChangeResent>('POST', `${changePath(id)}/resend`, { sink: d.sink, ...(reason ? { reason } : {}) }, { 'Idempotency-Key': key })
+      const answer = (await fleet.POST('/changes/{id}/resend', { params: { path: { id }, header: { 'Idempotency-Key': key } }, body: { sink: d.sink, ...(reason ? { reason } : {}) } })).data
       renew(newKey)
       queries.setQueryData(deliveriesQuery(id).queryKey, { id, recorded: true, items: answer.items })
       void queries.invalidateQueries({ queryKey: ['changes'] })

@@ -101,7 +101,9 @@ func TestTop(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	t.Cleanup(ticker.Stop)
+	for deadline := time.Now().Add(30 * time.Second); ; <-ticker.C {
 		code, out, _ := u.runCLI("", "top", "--older-than", "1ms", "--once", "--limit", "1")
 		if code == cli.CodeOK && strings.Contains(out, "nodepools   2 ") {
 			u.wantOutput(out, "none_reported", "More resources are stuck")

@@ -1,1 +1,0 @@
-import{hn as e,j as t}from"./hooks-DEw01Ys_.js";var n=e();function r({count:e,pressed:r,toggle:i}){return e===0&&!r?null:(0,n.jsxs)(`button`,{type:`button`,className:`chip`,"aria-pressed":r,onClick:()=>i(r?void 0:`failing`),children:[t.undelivered,` `,(0,n.jsx)(`b`,{className:`num`,children:e})]})}export{r as t};
