@@ -1,0 +1,106 @@
+package history
+
+import (
+	"slices"
+	"strings"
+)
+
+// CheckExclusivity checks R6: no cluster has two Shoots at any time, and no Shoot returns to an older
+// generation of its cluster.
+func CheckExclusivity(_ Config, records []Record) Result {
+	res := Result{Promise: "R6 syncs are exclusive"}
+	var writes []*Write
+	for _, r := range records {
+		if w := r.Write; w != nil && w.Status >= 200 && w.Status < 300 && w.ClusterID != "" {
+			writes = append(writes, w)
+		}
+	}
+	slices.SortStableFunc(writes, func(a, b *Write) int { return a.End.Compare(b.End) })
+	names, sent := map[string]string{}, map[string]*Write{}
+	for _, w := range writes {
+		res.Checked++
+		if before := names[w.ClusterID]; before != "" && before != w.Shoot {
+			res.fail("cluster %s has the Shoots %s and %s", w.ClusterID, before, w.Shoot)
+		}
+		names[w.ClusterID] = w.Shoot
+		if w.Verb == "delete" || w.UID == "" {
+			continue
+		}
+		// Concurrent requests have no order.
+		if before := sent[w.UID]; before != nil && before.Generation > w.Generation && before.End.Before(w.Start) {
+			res.fail("Shoot %s went back from generation %d (%s) to %d (%s) at %s", w.Shoot, before.Generation, before.User, w.Generation, w.User, stamp(w.End))
+		}
+		if before := sent[w.UID]; before == nil || before.Generation <= w.Generation {
+			sent[w.UID] = w
+		}
+	}
+	return res
+}
+
+// CheckShards checks R17: at the end all replicas share the clusters, and the parts add up to all of
+// them. CheckWakeUps proves that there is no gap, so equal sums prove that there is no overlap.
+func CheckShards(cfg Config, records []Record) Result {
+	res := Result{Promise: "R17 one sentinel per resource"}
+	clusters, owned := 0, 0
+	var names []string
+	for _, r := range records {
+		if r.Cluster != nil {
+			clusters++
+		}
+		if s := r.Sentinel; s != nil {
+			names = append(names, s.Name)
+			owned += s.Owned
+			if s.Owned == 0 && cfg.Sentinels > 0 {
+				res.fail("sentinel %s watches nothing", s.Name)
+			}
+		}
+	}
+	res.Checked = clusters
+	if len(names) != cfg.Sentinels {
+		res.fail("%d sentinels share the clusters (%s), want %d", len(names), strings.Join(names, ", "), cfg.Sentinels)
+	}
+	if owned != clusters {
+		res.fail("the sentinels watch %d clusters in total, the API has %d", owned, clusters)
+	}
+	return res
+}
+
+// CheckTenants checks R19: a tenant reads only its own clusters, and changes no others. The workload
+// names a cluster after its tenant.
+func CheckTenants(_ Config, records []Record) Result {
+	res := Result{Promise: "R19 tenants are separate"}
+	for _, r := range records {
+		if q := r.Read; q != nil {
+			res.Checked++
+			for _, name := range q.Names {
+				if !strings.HasPrefix(name, q.Tenant+"-") {
+					res.fail("tenant %s read cluster %s at %s", q.Tenant, name, stamp(r.At))
+				}
+			}
+		}
+		if q := r.Request; q != nil && q.Op == Trespass {
+			res.Checked++
+			if q.Outcome == OK {
+				res.fail("tenant %s changed cluster %s of another tenant at %s", q.Tenant, q.Name, stamp(q.End))
+			}
+		}
+	}
+	return res
+}
+
+// CheckExits checks that no process ends unless a fault ends it.
+func CheckExits(_ Config, records []Record) Result {
+	res := Result{Promise: "   no process ends by itself"}
+	for _, r := range records {
+		if r.Fault != nil {
+			res.Checked++
+			if r.Fault.Error != "" {
+				res.fail("%s of %s at %s: %s", r.Fault.Kind, r.Fault.Target, stamp(r.Fault.Start), r.Fault.Error)
+			}
+		}
+		if r.Exit != nil {
+			res.fail("%s ended at %s: %s", r.Exit.Process, stamp(r.At), r.Exit.State)
+		}
+	}
+	return res
+}
