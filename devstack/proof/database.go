@@ -43,7 +43,8 @@ type databaseNode struct {
 	dir    string
 	server *pgserver.Server
 	cancel context.CancelFunc
-	ended  chan error
+	ended  chan struct{}
+	err    error // set before ended is closed
 }
 
 func (n *databaseNode) addr() string {
@@ -84,15 +85,19 @@ func (d *database) startNode(ctx context.Context, dir string) (*databaseNode, er
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	n := &databaseNode{dir: dir, server: server, cancel: cancel, ended: make(chan error, 1)}
-	go func() { n.ended <- server.Run(running) }()
+	n := &databaseNode{dir: dir, server: server, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(n.ended)
+		n.err = server.Run(running)
+	}()
 	return n, nil
 }
 
 // stop stops a server and waits for its end.
 func (n *databaseNode) stop() error {
 	n.cancel()
-	return <-n.ended
+	<-n.ended
+	return n.err
 }
 
 // urlFor returns the URL for clients: both servers, of which they use the one that accepts writes.

@@ -93,9 +93,11 @@ func newInjector(t *topology) *injector {
 	return &injector{topology: t, locks: map[string]*sync.Mutex{}}
 }
 
-// run injects the faults of a schedule, and returns when all have ended. At the end of ctx each ends
-// early.
-func (i *injector) run(ctx context.Context, schedule []scheduledFault) {
+// run injects the faults of a schedule until the duration has passed, and returns when all have ended.
+// Faults that only wait end early then.
+func (i *injector) run(all context.Context, duration time.Duration, schedule []scheduledFault) {
+	ctx, cancel := context.WithTimeout(all, duration)
+	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
 	began := time.Now()
@@ -103,7 +105,7 @@ func (i *injector) run(ctx context.Context, schedule []scheduledFault) {
 		if !pauseFor(ctx, time.Until(began.Add(f.at))) {
 			return
 		}
-		running.Go(func() { i.inject(ctx, f) })
+		running.Go(func() { i.inject(all, ctx, f) })
 	}
 }
 
@@ -122,20 +124,21 @@ func (i *injector) injected() int {
 	return i.count
 }
 
-// inject injects one fault and records it.
-func (i *injector) inject(ctx context.Context, f scheduledFault) {
+// inject injects one fault and records it. It begins nothing after the end of schedule, and completes
+// what it began.
+func (i *injector) inject(ctx, schedule context.Context, f scheduledFault) {
 	target, lock, act := i.prepare(f)
 	mutex := i.lockOf(lock)
 	mutex.Lock()
 	defer mutex.Unlock()
-	if ctx.Err() != nil {
+	if schedule.Err() != nil {
 		return
 	}
 	i.mu.Lock()
 	i.count++
 	i.mu.Unlock()
 	rec := &history.Fault{Kind: f.kind, Target: target, Start: time.Now()}
-	if err := act(ctx); err != nil && ctx.Err() == nil {
+	if err := act(ctx, schedule); err != nil && ctx.Err() == nil {
 		rec.Error = err.Error()
 	}
 	rec.End = time.Now()
@@ -143,33 +146,33 @@ func (i *injector) inject(ctx context.Context, f scheduledFault) {
 }
 
 // prepare selects the target of a fault, the lock that it needs, and what to do.
-func (i *injector) prepare(f scheduledFault) (target, lock string, act func(context.Context) error) {
+func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx, schedule context.Context) error) {
 	t := i.topology
 	switch f.kind {
 	case faultCut, faultSlow:
 		links := append(slices.Clone(t.proxies), t.database.proxies[:]...)
 		p := links[f.pick%len(links)]
-		return p.name, "link " + p.name, func(ctx context.Context) error {
-			p.disturb(ctx, f)
+		return p.name, "link " + p.name, func(_, schedule context.Context) error {
+			p.disturb(schedule, f)
 			return nil
 		}
 	case faultBroker:
 		list := t.groups["nats"]
 		p := list[f.pick%len(list)]
 		// A second server that is down would be a loss of the quorum.
-		return p.name, "nats", func(ctx context.Context) error {
+		return p.name, "nats", func(_, schedule context.Context) error {
 			if err := p.kill(true); err != nil {
 				return err
 			}
-			pauseFor(ctx, f.lasts)
+			pauseFor(schedule, f.lasts)
 			return p.release()
 		}
 	case faultFailover:
-		return "postgresql", "postgresql", func(ctx context.Context) error { return t.database.failOver(ctx) }
+		return "postgresql", "postgresql", func(ctx, _ context.Context) error { return t.database.failOver(ctx) }
 	}
 	list := t.processes("fleet-api", "sentinel", "adapter", "cluster-worker")
 	p := list[f.pick%len(list)]
-	return p.name, p.name, func(ctx context.Context) error { return p.disturb(ctx, f) }
+	return p.name, p.name, func(_, schedule context.Context) error { return p.disturb(schedule, f) }
 }
 
 // disturb injects a fault into a process.

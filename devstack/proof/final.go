@@ -164,7 +164,7 @@ func readAudit(path string) ([]history.Record, error) {
 			Start: e.RequestReceivedTimestamp, End: e.StageTimestamp,
 		}
 		var o unstructured.Unstructured
-		if json.Unmarshal(e.ResponseObject, &o.Object) == nil && o.GetKind() == "Shoot" {
+		if o.UnmarshalJSON(e.ResponseObject) == nil && o.GetKind() == "Shoot" {
 			w.UID, w.ClusterID, w.Generation, w.Changed = string(o.GetUID()), o.GetLabels()[shoot.LabelCluster], generationOf(&o), o.GetGeneration()
 		}
 		list = append(list, history.Record{At: w.End, Write: w})

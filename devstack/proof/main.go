@@ -47,7 +47,11 @@ func runCommand(ctx context.Context) error {
 	seed := flag.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
 	faults := flag.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
 	dir := flag.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
+	check := flag.Bool("check", false, "only check the history in the folder of -dir again")
 	flag.Parse()
+	if *check {
+		return (&topology{dir: *dir}).report()
+	}
 	if flag.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}

@@ -115,11 +115,7 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 		}
 	})
 	running.Go(func() { load.run(ctx, newSchedule(p)) })
-	running.Go(func() {
-		ending, cancel := context.WithTimeout(ctx, p.duration)
-		defer cancel()
-		faults.run(ending, newFaultSchedule(p))
-	})
+	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
 	running.Wait()
 	stop()
 	helpers.Wait()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/fleetloop/fleetloop/changeevent"
@@ -52,8 +53,9 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	generation, _ := strconv.ParseInt(p.Details["generation"], 10, 64) // none is 0
 	s.file.Add(history.Record{Change: &history.Change{
-		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, ClusterID: p.Details["cluster_id"],
+		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, ClusterID: p.Details["cluster_id"], Generation: generation,
 	}})
 	w.WriteHeader(http.StatusAccepted)
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -120,39 +121,60 @@ func CheckIDs(cfg Config, records []Record) Result {
 	return res
 }
 
-// CheckChangeEvents checks R4: each creation and each deletion of a Shoot reaches the sink.
+// CheckChangeEvents checks R4: each creation, change and deletion of a Shoot reaches the sink.
 func CheckChangeEvents(_ Config, records []Record) Result {
+	type occasion struct {
+		action, cluster string
+		generation      int64
+	}
 	res := Result{Promise: "R4 change events not lost"}
-	told := map[string]map[string]bool{"shoot-created": {}, "shoot-updated": {}, "shoot-deleted": {}}
+	told := map[occasion]bool{}
 	remaining := map[string]bool{}
 	for _, r := range records {
-		if c := r.Change; c != nil && told[c.Action] != nil {
-			told[c.Action][c.ClusterID] = true
+		if c := r.Change; c != nil {
+			told[occasion{c.Action, c.ClusterID, c.Generation}] = true
+			told[occasion{c.Action, c.ClusterID, 0}] = true
 		}
 		if s := r.Shoot; s != nil {
 			remaining[s.ClusterID] = true
 		}
 	}
-	created := map[string]Write{}
-	for _, r := range records {
-		if w := r.Write; w != nil && w.Status == 201 && w.ClusterID != "" {
-			created[w.ClusterID] = *w
+	want := func(action string, w *Write, generation int64) {
+		res.Checked++
+		if !told[occasion{action, w.ClusterID, generation}] {
+			res.fail("the sink received no %s for Shoot %s of cluster %s, generation %d; the last write was at %s", action, w.Shoot, w.ClusterID, w.Generation, stamp(w.End))
 		}
 	}
+	specs := map[string]int64{} // the generation of each Shoot
+	created := map[string]*Write{}
+	for _, w := range writesInOrder(records) {
+		switch {
+		case w.Status == 201:
+			created[w.ClusterID] = w
+			want("shoot-created", w, 0)
+		case w.Verb == "patch" && w.Changed > specs[w.UID]:
+			want("shoot-updated", w, w.Generation)
+		}
+		specs[w.UID] = max(specs[w.UID], w.Changed)
+	}
 	for cluster, w := range created {
-		res.Checked++
-		if !told["shoot-created"][cluster] {
-			res.fail("Shoot %s of cluster %s was created at %s by %s, and the sink received no shoot-created", w.Shoot, cluster, stamp(w.End), w.User)
-		}
-		if remaining[cluster] {
-			continue
-		}
-		res.Checked++
-		if !told["shoot-deleted"][cluster] {
-			res.fail("Shoot %s of cluster %s is gone, and the sink received no shoot-deleted", w.Shoot, cluster)
+		if !remaining[cluster] {
+			want("shoot-deleted", w, 0)
 		}
 	}
 	return res
+}
+
+// writesInOrder returns the successful writes of Shoots in the order of their ends.
+func writesInOrder(records []Record) []*Write {
+	var list []*Write
+	for _, r := range records {
+		if w := r.Write; w != nil && w.Status >= 200 && w.Status < 300 && w.ClusterID != "" {
+			list = append(list, w)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Write) int { return a.End.Compare(b.End) })
+	return list
 }
 
 // CheckConvergence checks R5: at the end each cluster has one Shoot of its last generation, and no other

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"slices"
 	"strings"
 )
 
@@ -9,15 +8,8 @@ import (
 // generation of its cluster.
 func CheckExclusivity(_ Config, records []Record) Result {
 	res := Result{Promise: "R6 syncs are exclusive"}
-	var writes []*Write
-	for _, r := range records {
-		if w := r.Write; w != nil && w.Status >= 200 && w.Status < 300 && w.ClusterID != "" {
-			writes = append(writes, w)
-		}
-	}
-	slices.SortStableFunc(writes, func(a, b *Write) int { return a.End.Compare(b.End) })
 	names, sent := map[string]string{}, map[string]*Write{}
-	for _, w := range writes {
+	for _, w := range writesInOrder(records) {
 		res.Checked++
 		if before := names[w.ClusterID]; before != "" && before != w.Shoot {
 			res.fail("cluster %s has the Shoots %s and %s", w.ClusterID, before, w.Shoot)

@@ -105,6 +105,8 @@ type Change struct {
 	Action    string `json:"action"`
 	ClusterID string `json:"clusterID"`
 	Cluster   string `json:"cluster"`
+
+	Generation int64 `json:"generation,omitempty"` // of the cluster
 }
 
 // A Fault is one injected fault.
