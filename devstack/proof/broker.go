@@ -114,7 +114,7 @@ func (t *topology) startBroker(ctx context.Context) error {
 		}
 		p := t.newProcess(fmt.Sprintf("nats-%d", i), t.self, natsServerMode)
 		p.env[brokerSpecEnv] = string(spec)
-		if err := t.add("nats", p); err != nil {
+		if err := t.add(ctx, "nats", p); err != nil {
 			return err
 		}
 	}

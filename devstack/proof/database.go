@@ -156,7 +156,7 @@ func (d *database) copyPrimary(ctx context.Context, home string) error {
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(d.nodes[d.primary].dir, "password")); err == nil {
-		if err := os.WriteFile(filepath.Join(home, "password"), text, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(home, "password"), text, 0o600); err != nil { //nolint:gosec // our own folder
 			return err
 		}
 	}

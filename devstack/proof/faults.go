@@ -160,12 +160,12 @@ func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx,
 		list := t.groups["nats"]
 		p := list[f.pick%len(list)]
 		// A second server that is down would be a loss of the quorum.
-		return p.name, "nats", func(_, schedule context.Context) error {
+		return p.name, "nats", func(ctx, schedule context.Context) error {
 			if err := p.kill(true); err != nil {
 				return err
 			}
 			pauseFor(schedule, f.lasts)
-			return p.release()
+			return p.release(ctx)
 		}
 	case faultFailover:
 		return "postgresql", "postgresql", func(ctx, _ context.Context) error { return t.database.failOver(ctx) }

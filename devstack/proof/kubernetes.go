@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,7 @@ import (
 const (
 	hostNamespace = "fleetloop"
 	sentinelName  = "clusters"
-	tokenSecret   = "fleetloop-sentinel-token" //nolint:gosec // the name of a Secret
+	tokenSecret   = "fleetloop-sentinel-token"
 	workerAccount = "fleetloop-cluster-worker"
 )
 
@@ -145,9 +146,7 @@ func (t *topology) startWorkers(ctx context.Context) error {
 		p.env["GARDENER_CREDENTIALS_BINDING_NAME"] = "local"
 		p.env["HYPERFLEET_API_ENDPOINT"] = t.apiURL()
 		p.env["HYPERFLEET_API_TOKEN_FILE"] = tokenPath(t.dir, "cluster-worker")
-		for name, value := range t.sink.env() {
-			p.env[name] = value
-		}
+		maps.Copy(p.env, t.sink.env())
 	})
 }
 

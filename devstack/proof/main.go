@@ -21,43 +21,45 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 {
-		// The program is also that of the processes that the product does not ship.
-		run, ok := map[string]func() error{natsServerMode: runNATSServer, adapterMode: runAdapter}[os.Args[1]]
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "proof:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the proof, or one of the programs that the product does not ship.
+func run(args []string) error {
+	if len(args) == 1 {
+		child, ok := map[string]func() error{natsServerMode: runNATSServer, adapterMode: runAdapter}[args[0]]
 		if ok {
-			exitWith(run())
+			return child()
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exitWith(runCommand(ctx))
+	return runCommand(ctx, args)
 }
 
-func exitWith(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "proof:", err)
-		os.Exit(1)
+func runCommand(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
+	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
+	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
+	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
+	faults := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
+	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
+	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
+	if err := flags.Parse(args); err != nil {
+		return err
 	}
-	os.Exit(0)
-}
-
-func runCommand(ctx context.Context) error {
-	minutes := flag.Float64("minutes", 5, "duration of the workload in minutes")
-	clusters := flag.Int("clusters", 2000, "number of clusters that are created")
-	seed := flag.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
-	faults := flag.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
-	dir := flag.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
-	check := flag.Bool("check", false, "only check the history in the folder of -dir again")
-	flag.Parse()
 	if *check {
-		return (&topology{dir: *dir}).report()
+		return (&topology{dir: *dir, out: os.Stdout}).report()
 	}
-	if flag.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
+	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
 	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed}
 	if p.seed == 0 {
-		p.seed = uint64(time.Now().UnixNano()) //nolint:gosec // any number
+		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
 	if p.faults, err = parseFaults(*faults); err != nil {

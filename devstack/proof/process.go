@@ -47,14 +47,14 @@ type process struct {
 	watching sync.WaitGroup
 }
 
-// start starts the process and supervises it until close.
-func (p *process) start() error {
+// start starts the process and supervises it until close or the end of ctx.
+func (p *process) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.launchLocked()
+	return p.launchLocked(ctx)
 }
 
-func (p *process) launchLocked() error {
+func (p *process) launchLocked(ctx context.Context) error {
 	if p.closed {
 		return nil
 	}
@@ -62,8 +62,8 @@ func (p *process) launchLocked() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = out.Close() }()                                  // the child has its own copy
-	cmd := exec.CommandContext(context.Background(), p.path, p.args...) //nolint:gosec // our own programs
+	defer func() { _ = out.Close() }()                 // the child has its own copy
+	cmd := exec.CommandContext(ctx, p.path, p.args...) //nolint:gosec // our own programs
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
 	for key, value := range p.env {
 		cmd.Env = append(cmd.Env, key+"="+value)
@@ -74,26 +74,26 @@ func (p *process) launchLocked() error {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.done, p.expected, p.paused = cmd, make(chan struct{}), false, false
-	p.watching.Go(func() { p.superviseLife(cmd, p.done) })
+	p.watching.Go(func() { p.superviseLife(ctx, cmd, p.done) })
 	return nil
 }
 
 // superviseLife waits for the end of one life and begins the next one.
-func (p *process) superviseLife(cmd *exec.Cmd, done chan struct{}) {
+func (p *process) superviseLife(ctx context.Context, cmd *exec.Cmd, done chan struct{}) {
 	_ = cmd.Wait() // the state is in ProcessState
 	close(done)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.held {
+	if p.closed || p.held || ctx.Err() != nil {
 		return
 	}
 	if !p.expected {
 		p.file.Add(history.Record{Exit: &history.Exit{Process: p.name, State: cmd.ProcessState.String(), Log: p.readLogTail()}})
 		p.mu.Unlock()
-		time.Sleep(crashDelay)
+		pauseFor(ctx, crashDelay)
 		p.mu.Lock()
 	}
-	if err := p.launchLocked(); err != nil {
+	if err := p.launchLocked(ctx); err != nil && ctx.Err() == nil {
 		p.file.Add(history.Record{Exit: &history.Exit{Process: p.name, State: err.Error()}})
 	}
 }
@@ -129,11 +129,11 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 }
 
 // release starts a process that kill holds.
-func (p *process) release() error {
+func (p *process) release(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = false
-	return p.launchLocked()
+	return p.launchLocked(ctx)
 }
 
 // pause stops the process without ending it, and resume continues it.

@@ -38,8 +38,8 @@ func checkerConfig() history.Config {
 
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
-	fmt.Printf("proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
-	t := &topology{dir: dir, log: log}
+	t := &topology{dir: dir, out: os.Stdout, log: log}
+	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	if err := t.start(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("proof: %s, ready after %s\n", t.describe(), time.Since(began).Round(time.Second))
+	_, _ = fmt.Fprintf(t.out, "proof: %s, ready after %s\n", t.describe(), time.Since(began).Round(time.Second))
 	var watching sync.WaitGroup
 	recording, stop := context.WithCancel(ctx)
 	recorder := make(chan error, 1)
@@ -73,7 +73,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	faults := newInjector(t)
 	began = time.Now()
 	progress := func(note string) {
-		fmt.Printf("proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
+		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
 			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), faults.injected(), note)
 	}
 	t.runLoad(ctx, p, load, faults, progress)
@@ -141,8 +141,8 @@ func (t *topology) report() error {
 		return err
 	}
 	err = history.WriteReport(out, results, records)
-	err = errors.Join(err, out.Close(), history.WriteReport(os.Stdout, results, records))
-	fmt.Printf("\nproof: history in %s\n", t.historyPath())
+	err = errors.Join(err, out.Close(), history.WriteReport(t.out, results, records))
+	_, _ = fmt.Fprintf(t.out, "\nproof: history in %s\n", t.historyPath())
 	for _, r := range results {
 		if len(r.Violations) > 0 {
 			return errors.Join(err, errViolations)

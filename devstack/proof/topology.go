@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ type topology struct {
 	dir  string
 	self string // path of this program, which is also that of the NATS servers and the adapters
 	file *history.File
+	out  io.Writer // for people
 	log  *slog.Logger
 
 	database   *database
@@ -94,12 +96,12 @@ func (t *topology) newProcess(name, path string, args ...string) *process {
 }
 
 // add starts a process and makes it a target of faults.
-func (t *topology) add(group string, p *process) error {
+func (t *topology) add(ctx context.Context, group string, p *process) error {
 	if t.groups[group] == nil {
 		t.order = append(t.order, group)
 	}
 	t.groups[group] = append(t.groups[group], p)
-	return p.start()
+	return p.start(ctx)
 }
 
 // addReplicas starts replicas of a binary. set completes the environment of each.
@@ -114,7 +116,7 @@ func (t *topology) addReplicas(ctx context.Context, name string, count int, set 
 		p.env["HEALTH_PROBE_BIND_ADDRESS"] = health
 		p.env["METRICS_BIND_ADDRESS"] = health
 		set(p, health)
-		if err := t.add(name, p); err != nil {
+		if err := t.add(ctx, name, p); err != nil {
 			return err
 		}
 	}
@@ -158,7 +160,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		p.health = health
 		p.env["DATABASE_URL"] = t.database.urlFor()
 		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = adapterName + ",gardener"
-		if err := t.add("fleet-api", p); err != nil {
+		if err := t.add(ctx, "fleet-api", p); err != nil {
 			return err
 		}
 		backends = append(backends, &backend{addr: listen, probe: p.checkReady})
@@ -192,7 +194,7 @@ func (t *topology) startAdapters(ctx context.Context) error {
 			"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, "adapter"),
 			adapterHistoryEnv: t.historyPath(), adapterHealthEnv: health,
 		}
-		if err := t.add("adapter", p); err != nil {
+		if err := t.add(ctx, "adapter", p); err != nil {
 			return err
 		}
 	}

@@ -112,7 +112,9 @@ func CheckIDs(cfg Config, records []Record) Result {
 		if cfg.Interval <= 0 || e.Updated.IsZero() || e.Decided.IsZero() || !strings.Contains(e.Reason, "generation") {
 			continue
 		}
-		s := slot{o, int64(e.Decided.Sub(e.Updated) / cfg.Interval)}
+		// The sentinel counts from slightly earlier, so that the first interval tolerates a skew of clocks.
+		due := e.Updated.Add(-cfg.Interval / 10)
+		s := slot{o, int64(e.Decided.Sub(due) / cfg.Interval)}
 		if before, ok := ids[s]; ok && before != e.ID {
 			res.fail("%s of generation %d, interval %d has the ids %s and %s", e.ClusterID, e.Generation, s.interval, before, e.ID)
 		}
@@ -207,6 +209,12 @@ func CheckConvergence(_ Config, records []Record) Result {
 			res.fail("Shoot %s belongs to cluster %s, which does not exist", list[0].Name, id)
 		}
 	}
+	checkAcknowledged(&res, clusters, records)
+	return res
+}
+
+// checkAcknowledged compares the clusters at the end with what the API acknowledged.
+func checkAcknowledged(res *Result, clusters map[string]*Cluster, records []Record) {
 	attempted := map[string]bool{}
 	for _, r := range records {
 		if q := r.Request; q != nil && q.Op == Delete && q.Outcome != Failed {
@@ -228,7 +236,6 @@ func CheckConvergence(_ Config, records []Record) Result {
 			res.fail("%s (%s) has generation %d, although %d was acknowledged at %s", q.Name, q.ClusterID, c.Generation, q.Generation, stamp(q.End))
 		}
 	}
-	return res
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }
