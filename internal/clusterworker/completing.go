@@ -279,7 +279,8 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		change.Action = ShootDeleted
 	case result.Deleting:
 		return Change{}, false
-	case result.Applied.Created:
+	case result.Applied.Created, claim.ShootUID == "":
+		// A Shoot that exists and was never recorded: the result of its creation was lost.
 		change.Action = ShootCreated
 	case result.Applied.Changed:
 		change.Action = ShootUpdated
