@@ -225,6 +225,17 @@ func (d *database) onPrimary(ctx context.Context, f func(*pgx.Conn) error) error
 	return f(conn)
 }
 
+// countPendingChangeEvents returns the number of change events in the outbox of the cluster-workers. After
+// a failover, an event whose lease nobody knows of waits for two minutes.
+func (d *database) countPendingChangeEvents(ctx context.Context) (count int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err = d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "select count(*) from tenant.cluster_change_events").Scan(&count)
+	})
+	return count, err
+}
+
 // failOver kills the primary, promotes the standby, and attaches a new standby in the place of the old
 // primary. Replication was synchronous, so no acknowledged transaction is lost.
 func (d *database) failOver(ctx context.Context) error {

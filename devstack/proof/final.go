@@ -86,8 +86,8 @@ func generationOf(o *unstructured.Unstructured) int64 {
 	return n
 }
 
-// settle waits until the checkers that look at the end find nothing wrong, or the bound has passed, and
-// returns the last state.
+// settle waits until the checkers that look at the end find nothing wrong, and the outbox is empty, or
+// the bound has passed. It returns the last state.
 func (t *topology) settle(ctx context.Context, bound time.Duration, progress func(string)) (finalState, error) {
 	var state finalState
 	deadline := time.Now().Add(bound)
@@ -99,9 +99,11 @@ func (t *topology) settle(ctx context.Context, bound time.Duration, progress fun
 			for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckShards} {
 				open += len(check(checkerConfig(), state).Violations)
 			}
-			if open == 0 {
+			pending, err := t.database.countPendingChangeEvents(ctx)
+			if err == nil && open+pending == 0 {
 				return state, nil
 			}
+			open += pending
 		}
 		if ctx.Err() != nil {
 			return state, context.Cause(ctx)
@@ -112,7 +114,7 @@ func (t *topology) settle(ctx context.Context, bound time.Duration, progress fun
 		if err != nil {
 			progress("reading the state: " + err.Error())
 		} else {
-			progress(fmt.Sprintf("%d differences remain", open))
+			progress(fmt.Sprintf("%d differences and pending change events remain", open))
 		}
 		if !pauseFor(ctx, 5*time.Second) {
 			return state, context.Cause(ctx)
