@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,7 +58,8 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 	for name, count := range owned {
 		shoots = append(shoots, history.Record{Sentinel: &history.Sentinel{Name: name, Owned: count}})
 	}
-	return append(state, shoots...), nil
+	executions, err := t.readExecutions(ctx)
+	return slices.Concat(state, shoots, executions), err
 }
 
 func (t *topology) readShoots(ctx context.Context) (finalState, error) {
@@ -96,7 +98,7 @@ func (t *topology) settle(ctx context.Context, bound time.Duration, progress fun
 		open := 0
 		if err == nil {
 			state = read
-			for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckShards} {
+			for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckShards} {
 				open += len(check(checkerConfig(), state).Violations)
 			}
 			pending, err := t.database.countPendingChangeEvents(ctx)

@@ -59,7 +59,10 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if t.kube, err = kubebed.Start(ctx, kubebed.Options{CRDs: []string{filepath.Join(root, "deploy", "crds")}, Log: t.log}); err != nil {
+	t.kube, err = kubebed.Start(ctx, kubebed.Options{
+		CRDs: []string{filepath.Join(root, "deploy", "crds")}, Controllers: kubebed.JobControllers(), Scheduler: true, Log: t.log,
+	})
+	if err != nil {
 		return err
 	}
 	policy := filepath.Join(t.dir, "audit-policy.yaml")
@@ -76,7 +79,7 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	t.gardenlet.Go(func() { _ = gardenlet.Run(ctx) }) // ends only with ctx
+	t.simulated.Go(func() { _ = gardenlet.Run(ctx) }) // ends only with ctx
 	if _, err := t.kube.Kubectl(ctx, "create", "namespace", hostNamespace); err != nil {
 		return err
 	}

@@ -115,6 +115,7 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 		}
 	})
 	running.Go(func() { load.run(ctx, newSchedule(p)) })
+	running.Go(func() { t.runExecutions(ctx, p) })
 	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
 	running.Wait()
 	stop()

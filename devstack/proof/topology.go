@@ -46,7 +46,11 @@ type topology struct {
 	kube       *kubebed.Bed
 	garden     *gardenbed.Bed
 	sink       *sink
-	gardenlet  sync.WaitGroup
+	simulated  sync.WaitGroup // what plays Gardener and a node
+	people     hostClients
+
+	mu         sync.Mutex
+	executions []*history.Execution
 
 	order  []string // names of the groups, in the order of their start
 	groups map[string][]*process
@@ -64,7 +68,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 		run  func(context.Context) error
 	}{
 		{"build the programs", func(ctx context.Context) error {
-			return binaries.Build(ctx, t.binDir(), "fleet-api", "sentinel", "cluster-worker")
+			return binaries.Build(ctx, t.binDir(), "fleet-api", "sentinel", "cluster-worker", "execution-controller", "action-runner")
 		}},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
 			t.database, err = startDatabase(ctx, t.dir, t.log)
@@ -77,6 +81,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 		{"start the sentinels", t.startSentinels},
 		{"start the adapters", t.startAdapters},
 		{"start the cluster-workers", t.startWorkers},
+		{"start the execution controllers", t.startExecutions},
 	}
 	for _, s := range steps {
 		began := time.Now()
@@ -234,7 +239,7 @@ func (t *topology) close() error {
 		p.watching.Wait()
 	}
 	var errs []error
-	t.gardenlet.Wait()
+	t.simulated.Wait()
 	if t.garden != nil {
 		errs = append(errs, t.garden.Stop())
 	}

@@ -31,7 +31,7 @@ type Checker func(Config, []Record) Result
 // Checkers returns all checkers, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckShards, CheckTenants, CheckExits,
+		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckShards, CheckTenants, CheckExits,
 	}
 }
 

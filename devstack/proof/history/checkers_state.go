@@ -29,6 +29,43 @@ func CheckExclusivity(_ Config, records []Record) Result {
 	return res
 }
 
+// CheckApprovals checks R7: nothing is executed without an approval, and what was approved is executed.
+func CheckApprovals(_ Config, records []Record) Result {
+	res := Result{Promise: "R7 no execution unapproved"}
+	for _, r := range records {
+		e := r.Execution
+		if e == nil {
+			continue
+		}
+		res.Checked++
+		switch {
+		case e.Forged:
+			res.fail("the API server accepted a forged approval of execution %s", e.Name)
+		case !e.Wanted && (e.TargetChanges > 0 || e.Jobs > 0):
+			res.fail("execution %s was not approved, and has %d Jobs and changed its target %d times", e.Name, e.Jobs, e.TargetChanges)
+		case e.Approved && e.Outcome != "Succeeded":
+			res.fail("execution %s was approved, and is %q with outcome %q", e.Name, e.Phase, e.Outcome)
+		}
+	}
+	return res
+}
+
+// CheckAttempts checks R8: an execution has one Job and changes its target once.
+func CheckAttempts(_ Config, records []Record) Result {
+	res := Result{Promise: "R8 one Job per attempt"}
+	for _, r := range records {
+		e := r.Execution
+		if e == nil {
+			continue
+		}
+		res.Checked++
+		if e.Jobs > 1 || e.TargetChanges > 1 {
+			res.fail("execution %s has %d Jobs and changed its target %d times", e.Name, e.Jobs, e.TargetChanges)
+		}
+	}
+	return res
+}
+
 // CheckShards checks R17: at the end all replicas share the clusters, and the parts add up to all of
 // them. CheckWakeUps proves that there is no gap, so equal sums prove that there is no overlap.
 func CheckShards(cfg Config, records []Record) Result {

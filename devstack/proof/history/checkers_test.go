@@ -45,6 +45,8 @@ func newHistory() []Record {
 		{At: at(12), Fault: &Fault{Kind: "kill", Target: "sentinel-0", Start: at(12), End: at(12)}},
 		{At: at(20), Cluster: &Cluster{ID: "a", Name: "blue-1", Generation: 2, Phase: "Ready", Reported: map[string]int64{"dns": 2, "gardener": 2}}},
 		{At: at(20), Shoot: &Shoot{Name: "s-a", UID: "ua", ClusterID: "a", Generation: 2}},
+		{At: at(20), Execution: &Execution{Name: "scale-1", Wanted: true, Requested: true, Approved: true, Phase: "completed", Outcome: "Succeeded", Jobs: 1, TargetChanges: 1}},
+		{At: at(20), Execution: &Execution{Name: "scale-2", Requested: true, Phase: "waiting_approval"}},
 		{At: at(20), Sentinel: &Sentinel{Name: "sentinel-0", Owned: 1}},
 		{At: at(20), Sentinel: &Sentinel{Name: "sentinel-1", Owned: 0}},
 	}
@@ -168,6 +170,26 @@ func TestPlantedViolations(t *testing.T) {
 			"a worker that was frozen overwrites", CheckExclusivity,
 			add(Record{Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 1, Start: at(7), End: at(8), Status: 200}}),
 			"went back from generation 2",
+		},
+		"ExecutedUnapproved": {
+			"nobody approved it", CheckApprovals,
+			add(Record{Execution: &Execution{Name: "scale-3", Requested: true, Phase: "completed", TargetChanges: 1}}), "was not approved",
+		},
+		"ForgedApproval": {
+			"the requester approved it", CheckApprovals,
+			add(Record{Execution: &Execution{Name: "scale-3", Forged: true}}), "accepted a forged approval",
+		},
+		"ApprovedAndStuck": {
+			"the approval has no effect", CheckApprovals,
+			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Phase: "executing"}}), `is "executing"`,
+		},
+		"TwoJobs": {
+			"two controllers led", CheckAttempts,
+			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Outcome: "Succeeded", Jobs: 2, TargetChanges: 1}}), "has 2 Jobs",
+		},
+		"TwoChanges": {
+			"a Job ran twice", CheckAttempts,
+			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Outcome: "Succeeded", Jobs: 1, TargetChanges: 2}}), "changed its target 2 times",
 		},
 		"Overlap": {
 			"two sentinels watch the same cluster", CheckShards,

@@ -28,6 +28,8 @@ type Record struct {
 	Cluster  *Cluster  `json:"cluster,omitempty"`
 	Shoot    *Shoot    `json:"shoot,omitempty"`
 	Sentinel *Sentinel `json:"sentinel,omitempty"`
+
+	Execution *Execution `json:"execution,omitempty"`
 }
 
 // Outcomes of a request.
@@ -148,6 +150,20 @@ type Shoot struct {
 type Sentinel struct {
 	Name  string `json:"name"`
 	Owned int    `json:"owned"`
+}
+
+// An Execution is an execution of the workload at the end. It scales a target of its own.
+type Execution struct {
+	Name          string `json:"name"`
+	Wanted        bool   `json:"wanted"`           // somebody approves it
+	Requested     bool   `json:"requested"`        // the API server acknowledged it
+	Approved      bool   `json:"approved"`         // the API server acknowledged the approval
+	Forged        bool   `json:"forged,omitempty"` // the API server accepted a forged approval
+	Error         string `json:"error,omitempty"`
+	Phase         string `json:"phase"`
+	Outcome       string `json:"outcome"`
+	Jobs          int    `json:"jobs"`
+	TargetChanges int64  `json:"targetChanges"` // changes of the target's spec
 }
 
 // A File is a history that is being written. Its methods are safe for concurrent use.
