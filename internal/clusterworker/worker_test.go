@@ -42,6 +42,31 @@ func TestCreationWithoutRecordedResult(t *testing.T) {
 	})
 }
 
+// TestUpdateWithoutRecordedResult verifies the same of an update.
+func TestUpdateWithoutRecordedResult(t *testing.T) {
+	bubble(t, nil, func(r *fixture) {
+		calls := 0
+		r.garden.answer = func(v verb, _ string) error {
+			if calls++; v == verbApply && calls == 2 {
+				return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection reset")
+			}
+			return nil
+		}
+		r.start()
+		r.store.edit("a", nil)
+		r.pass(time.Minute)
+		r.store.edit("a", nil)
+		r.pass(time.Hour)
+		r.wantSynced()
+		if diff := cmp.Diff([]Action{ShootCreated, ShootFailed, ShootUpdated}, r.recorder.told("a")); diff != "" {
+			t.Error(diff)
+		}
+		if calls < 3 {
+			t.Errorf("%d calls: the lost one was not repeated", calls)
+		}
+	})
+}
+
 func TestClusterLifecycle(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.start()
