@@ -242,6 +242,7 @@ func (t *topology) readExecutions(ctx context.Context) (finalState, error) {
 			return nil, err
 		}
 		now.Phase, now.Outcome = string(ke.Status.Phase), string(ke.Status.Outcome)
+		now.Undelivered = len(ke.Status.PendingChangeEvents)
 		target := &appsv1.Deployment{}
 		if err := t.people.admin.Get(ctx, client.ObjectKey{Namespace: targetNamespace, Name: e.Name}, target); client.IgnoreNotFound(err) != nil {
 			return nil, err

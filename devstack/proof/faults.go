@@ -170,7 +170,7 @@ func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx,
 	case faultFailover:
 		return "postgresql", "postgresql", func(ctx, _ context.Context) error { return t.database.failOver(ctx) }
 	}
-	list := t.processes("fleet-api", "sentinel", "adapter", "cluster-worker", "execution-controller")
+	list := t.processes("fleet-api", "sentinel", "adapter", "cluster-worker", "execution-controller", "node-fault-controller")
 	p := list[f.pick%len(list)]
 	return p.name, p.name, func(_, schedule context.Context) error { return p.disturb(schedule, f) }
 }

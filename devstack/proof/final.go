@@ -10,8 +10,10 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,14 +40,10 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 			return nil, err
 		}
 		c := &history.Cluster{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Phase: string(r.Status.Phase), Reported: map[string]int64{}}
-		statuses, err := viewer.Clusters().Statuses(ctx, r.ID)
-		if err != nil && !fleetclient.IsNotFound(err) { // deleted meanwhile
-			return nil, err
-		}
-		for _, s := range statuses {
-			c.Reported[s.Adapter] = s.ObservedGeneration
-		}
 		state = append(state, history.Record{Cluster: c})
+	}
+	if err := readStatuses(ctx, viewer, state); err != nil {
+		return nil, err
 	}
 	shoots, err := t.readShoots(ctx)
 	if err != nil {
@@ -60,6 +58,29 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 	}
 	executions, err := t.readExecutions(ctx)
 	return slices.Concat(state, shoots, executions), err
+}
+
+// readStatuses adds the reports of adapters to clusters, several at a time.
+func readStatuses(ctx context.Context, viewer *fleetclient.Client, clusters finalState) error {
+	const atOnce = 8
+	errs := make([]error, atOnce)
+	var reading sync.WaitGroup
+	for part := range atOnce {
+		reading.Go(func() {
+			for i := part; i < len(clusters) && errs[part] == nil; i += atOnce {
+				c := clusters[i].Cluster
+				statuses, err := viewer.Clusters().Statuses(ctx, c.ID)
+				if err != nil && !fleetclient.IsNotFound(err) { // deleted meanwhile
+					errs[part] = err
+				}
+				for _, s := range statuses {
+					c.Reported[s.Adapter] = s.ObservedGeneration
+				}
+			}
+		})
+	}
+	reading.Wait()
+	return errors.Join(errs...)
 }
 
 func (t *topology) readShoots(ctx context.Context) (finalState, error) {
@@ -94,18 +115,11 @@ func (t *topology) settle(ctx context.Context, bound time.Duration, progress fun
 	var state finalState
 	deadline := time.Now().Add(bound)
 	for {
-		read, err := t.readState(ctx)
-		open := 0
+		read, open, err := t.readAndCompare(ctx)
 		if err == nil {
-			state = read
-			for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckShards} {
-				open += len(check(checkerConfig(), state).Violations)
-			}
-			pending, err := t.database.countPendingChangeEvents(ctx)
-			if err == nil && open+pending == 0 {
+			if state = read; open == 0 {
 				return state, nil
 			}
-			open += pending
 		}
 		if ctx.Err() != nil {
 			return state, context.Cause(ctx)
@@ -122,6 +136,35 @@ func (t *topology) settle(ctx context.Context, bound time.Duration, progress fun
 			return state, context.Cause(ctx)
 		}
 	}
+}
+
+// readAndCompare returns the state, and the number of differences and of change events that were not
+// yet delivered.
+func (t *topology) readAndCompare(ctx context.Context) (state finalState, open int, err error) {
+	if state, err = t.readState(ctx); err != nil {
+		return nil, 0, err
+	}
+	if open, err = t.database.countPendingChangeEvents(ctx); err != nil {
+		return nil, 0, err
+	}
+	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckShards} {
+		open += len(check(t.checkerConfig(), state).Violations)
+	}
+	nodes := &corev1.NodeList{}
+	if err := t.people.admin.List(ctx, nodes); err != nil {
+		return nil, 0, err
+	}
+	for i := range nodes.Items {
+		if nodes.Items[i].Spec.Unschedulable {
+			open++
+		}
+	}
+	for _, r := range state {
+		if r.Execution != nil {
+			open += r.Execution.Undelivered
+		}
+	}
+	return state, open, nil
 }
 
 // An auditEvent holds the fields of an audit event that the checkers need.

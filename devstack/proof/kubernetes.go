@@ -60,7 +60,7 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 		return err
 	}
 	t.kube, err = kubebed.Start(ctx, kubebed.Options{
-		CRDs: []string{filepath.Join(root, "deploy", "crds")}, Controllers: kubebed.JobControllers(), Scheduler: true, Log: t.log,
+		CRDs: []string{filepath.Join(root, "deploy", "crds")}, Controllers: hostControllers(), Scheduler: true, Log: t.log,
 	})
 	if err != nil {
 		return err
@@ -111,13 +111,17 @@ func (t *topology) installSentinel(ctx context.Context) error {
 	return t.apply(ctx, strings.NewReplacer("URL", t.apiURL(), "TOPIC", brokerTopic, "BROKER", t.brokerURL()).Replace(sentinelConfig))
 }
 
-// apply applies a manifest in the namespace of the product.
+// apply applies a manifest in the namespace of the sentinels.
 func (t *topology) apply(ctx context.Context, manifest string) error {
+	return t.applyIn(ctx, hostNamespace, manifest)
+}
+
+func (t *topology) applyIn(ctx context.Context, namespace, manifest string) error {
 	path := filepath.Join(t.dir, "manifest.yaml")
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
 		return err
 	}
-	_, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "apply", "--filename", path)
+	_, err := t.kube.Kubectl(ctx, "--namespace", namespace, "apply", "--filename", path)
 	return err
 }
 

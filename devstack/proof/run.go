@@ -32,13 +32,16 @@ type plan struct {
 
 var errViolations = errors.New("a promise was broken")
 
-func checkerConfig() history.Config {
-	return history.Config{Adapters: []string{adapterName, "gardener"}, Sentinels: sentinelReplicas, Interval: sentinelInterval}
+func (t *topology) checkerConfig() history.Config {
+	return history.Config{
+		Adapters: []string{adapterName, "gardener"}, Sentinels: sentinelReplicas, Interval: sentinelInterval,
+		Budget: max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+	}
 }
 
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
-	t := &topology{dir: dir, out: os.Stdout, log: log}
+	t := &topology{dir: dir, out: os.Stdout, log: log, machines: p.machines()}
 	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err != nil {
 		return err
@@ -62,10 +65,14 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	_, _ = fmt.Fprintf(t.out, "proof: %s, ready after %s\n", t.describe(), time.Since(began).Round(time.Second))
 	var watching sync.WaitGroup
 	recording, stop := context.WithCancel(ctx)
-	recorder := make(chan error, 1)
+	recorder, machines := make(chan error, 1), make(chan error, 1)
 	watching.Go(func() { recorder <- t.recordEvents(recording) })
 	defer watching.Wait()
 	defer stop()
+	watching.Go(func() { machines <- t.watchMachines(recording) })
+	if err := t.createMachines(ctx, p.machines()); err != nil {
+		return err
+	}
 	load, err := t.newWorkload(p)
 	if err != nil {
 		return err
@@ -95,8 +102,8 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	// The last change events are on their way.
 	pauseFor(ctx, progressEvery)
 	stop()
-	if err := <-recorder; err != nil {
-		return fmt.Errorf("record events: %w", err)
+	if err := errors.Join(<-recorder, <-machines); err != nil {
+		return fmt.Errorf("record: %w", err)
 	}
 	for _, r := range state {
 		t.file.Add(r)
@@ -116,6 +123,7 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 	})
 	running.Go(func() { load.run(ctx, newSchedule(p)) })
 	running.Go(func() { t.runExecutions(ctx, p) })
+	running.Go(func() { t.runNodeFaults(ctx, p) })
 	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
 	running.Wait()
 	stop()
@@ -136,7 +144,7 @@ func (t *topology) report() error {
 	if err != nil {
 		return err
 	}
-	results := history.Check(checkerConfig(), records)
+	results := history.Check(t.checkerConfig(), records)
 	out, err := os.Create(filepath.Join(t.dir, "report.txt"))
 	if err != nil {
 		return err

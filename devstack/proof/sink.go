@@ -55,7 +55,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	generation, _ := strconv.ParseInt(p.Details["generation"], 10, 64) // none is 0
 	s.file.Add(history.Record{Change: &history.Change{
-		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, ClusterID: p.Details["cluster_id"], Generation: generation,
+		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"], Generation: generation,
 	}})
 	w.WriteHeader(http.StatusAccepted)
 }

@@ -48,6 +48,9 @@ type topology struct {
 	sink       *sink
 	simulated  sync.WaitGroup // what plays Gardener and a node
 	people     hostClients
+	intake     *proxy // in front of the node fault controllers
+
+	machines int // nodes without machines
 
 	mu         sync.Mutex
 	executions []*history.Execution
@@ -68,7 +71,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 		run  func(context.Context) error
 	}{
 		{"build the programs", func(ctx context.Context) error {
-			return binaries.Build(ctx, t.binDir(), "fleet-api", "sentinel", "cluster-worker", "execution-controller", "action-runner")
+			return binaries.Build(ctx, t.binDir(), "fleet-api", "sentinel", "cluster-worker", "execution-controller", "action-runner", "node-fault-controller")
 		}},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
 			t.database, err = startDatabase(ctx, t.dir, t.log)
@@ -82,6 +85,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 		{"start the adapters", t.startAdapters},
 		{"start the cluster-workers", t.startWorkers},
 		{"start the execution controllers", t.startExecutions},
+		{"start the node fault controllers", t.startNodeFaults},
 	}
 	for _, s := range steps {
 		began := time.Now()

@@ -22,6 +22,7 @@ func (r *Result) fail(format string, args ...any) {
 type Config struct {
 	Adapters  []string      // that must report on each cluster
 	Sentinels int           // number of replicas
+	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
 }
 
@@ -31,7 +32,7 @@ type Checker func(Config, []Record) Result
 // Checkers returns all checkers, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckShards, CheckTenants, CheckExits,
+		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckBudget, CheckShards, CheckTenants, CheckExits,
 	}
 }
 
@@ -166,7 +167,26 @@ func CheckChangeEvents(_ Config, records []Record) Result {
 			want("shoot-deleted", w, 0)
 		}
 	}
+	checkExecutionEvents(&res, records)
 	return res
+}
+
+// checkExecutionEvents checks that the sink received the end of each execution.
+func checkExecutionEvents(res *Result, records []Record) {
+	ended := map[string]bool{}
+	for _, r := range records {
+		if c := r.Change; c != nil && c.Action == "execution-succeeded" {
+			ended[c.Subject] = true
+		}
+	}
+	for _, r := range records {
+		if e := r.Execution; e != nil && e.Outcome == "Succeeded" {
+			res.Checked++
+			if !ended["executions/"+e.Name] {
+				res.fail("the sink received no execution-succeeded for execution %s", e.Name)
+			}
+		}
+	}
 }
 
 // writesInOrder returns the successful writes of Shoots in the order of their ends.

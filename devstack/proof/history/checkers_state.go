@@ -66,6 +66,49 @@ func CheckAttempts(_ Config, records []Record) Result {
 	return res
 }
 
+// CheckBudget checks R10: never are more nodes cordoned than the budget allows, every acknowledged recovery
+// ends in an uncordon, and the sink received each cordon and uncordon.
+func CheckBudget(cfg Config, records []Record) Result {
+	res := Result{Promise: "R10 budget and recovery"}
+	cordoned, told := map[string]bool{}, map[string]map[string]bool{}
+	done := map[string]int{}
+	healthy := map[string]bool{}
+	for _, r := range records {
+		switch {
+		case r.Node != nil:
+			res.Checked++
+			if cordoned[r.Node.Name] = r.Node.Cordoned; !r.Node.Cordoned {
+				delete(cordoned, r.Node.Name)
+				done["uncordon "+r.Node.Name]++
+				continue
+			}
+			done["cordon "+r.Node.Name]++
+			if len(cordoned) > cfg.Budget {
+				res.fail("%d nodes are cordoned at %s, the budget is %d", len(cordoned), stamp(r.At), cfg.Budget)
+			}
+		case r.NodeReport != nil && r.NodeReport.Acknowledged:
+			healthy[r.NodeReport.Node] = r.NodeReport.Healthy
+		case r.Change != nil && r.Change.Node != "":
+			key := r.Change.Action + " " + r.Change.Node
+			if told[key] == nil {
+				told[key] = map[string]bool{}
+			}
+			told[key][r.Change.ID] = true
+		}
+	}
+	for name := range cordoned {
+		if healthy[name] {
+			res.fail("node %s has recovered and is still cordoned", name)
+		}
+	}
+	for what, count := range done {
+		if len(told[what]) < count {
+			res.fail("%s happened %d times, and the sink received %d change events", what, count, len(told[what]))
+		}
+	}
+	return res
+}
+
 // CheckShards checks R17: at the end all replicas share the clusters, and the parts add up to all of
 // them. CheckWakeUps proves that there is no gap, so equal sums prove that there is no overlap.
 func CheckShards(cfg Config, records []Record) Result {

@@ -17,7 +17,7 @@ func at(seconds float64) time.Time {
 }
 
 func testConfig() Config {
-	return Config{Adapters: []string{"dns", "gardener"}, Sentinels: 2, Interval: 10 * time.Second}
+	return Config{Adapters: []string{"dns", "gardener"}, Sentinels: 2, Interval: 10 * time.Second, Budget: 1}
 }
 
 // newHistory returns a history without violations: cluster a was edited once, and cluster b was deleted.
@@ -45,8 +45,15 @@ func newHistory() []Record {
 		{At: at(12), Fault: &Fault{Kind: "kill", Target: "sentinel-0", Start: at(12), End: at(12)}},
 		{At: at(20), Cluster: &Cluster{ID: "a", Name: "blue-1", Generation: 2, Phase: "Ready", Reported: map[string]int64{"dns": 2, "gardener": 2}}},
 		{At: at(20), Shoot: &Shoot{Name: "s-a", UID: "ua", ClusterID: "a", Generation: 2}},
+		{At: at(19), Change: &Change{Action: "execution-succeeded", Subject: "executions/scale-1"}},
 		{At: at(20), Execution: &Execution{Name: "scale-1", Wanted: true, Requested: true, Approved: true, Phase: "completed", Outcome: "Succeeded", Jobs: 1, TargetChanges: 1}},
 		{At: at(20), Execution: &Execution{Name: "scale-2", Requested: true, Phase: "waiting_approval"}},
+		{At: at(12), NodeReport: &NodeReport{Node: "n1", Acknowledged: true}},
+		{At: at(13), Node: &Node{Name: "n1", Cordoned: true}},
+		{At: at(13), Change: &Change{ID: "c1", Action: "cordon", Node: "n1"}},
+		{At: at(14), NodeReport: &NodeReport{Node: "n1", Healthy: true, Acknowledged: true}},
+		{At: at(15), Node: &Node{Name: "n1"}},
+		{At: at(15), Change: &Change{ID: "c2", Action: "uncordon", Node: "n1"}},
 		{At: at(20), Sentinel: &Sentinel{Name: "sentinel-0", Owned: 1}},
 		{At: at(20), Sentinel: &Sentinel{Name: "sentinel-1", Owned: 0}},
 	}
@@ -132,6 +139,10 @@ func TestPlantedViolations(t *testing.T) {
 			without(newHistory(), func(r Record) bool { return r.Change != nil && r.Change.Action == "shoot-updated" }),
 			"received no shoot-updated",
 		},
+		"LostExecution": {
+			"the sink was not told of the end of an execution", CheckChangeEvents,
+			without(newHistory(), func(r Record) bool { return r.Change != nil && r.Change.Subject != "" }), "no execution-succeeded for execution scale-1",
+		},
 		"TwoShootsAtTheEnd": {
 			"a cluster has one Shoot", CheckConvergence,
 			add(Record{Shoot: &Shoot{Name: "s-a2", UID: "ua2", ClusterID: "a", Generation: 2}}), "has 2 Shoots",
@@ -190,6 +201,18 @@ func TestPlantedViolations(t *testing.T) {
 		"TwoChanges": {
 			"a Job ran twice", CheckAttempts,
 			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Outcome: "Succeeded", Jobs: 1, TargetChanges: 2}}), "changed its target 2 times",
+		},
+		"OverBudget": {
+			"two nodes are out of service", CheckBudget,
+			add(Record{Node: &Node{Name: "n2", Cordoned: true}}, Record{Node: &Node{Name: "n3", Cordoned: true}}), "2 nodes are cordoned",
+		},
+		"BlockedRecovery": {
+			"the node has recovered", CheckBudget,
+			without(newHistory(), func(r Record) bool { return r.Node != nil && !r.Node.Cordoned }), "node n1 has recovered and is still cordoned",
+		},
+		"LostCordon": {
+			"the sink was not told of a cordon", CheckBudget,
+			add(Record{Node: &Node{Name: "n1", Cordoned: true}}, Record{Node: &Node{Name: "n1"}}), "cordon n1 happened 2 times",
 		},
 		"Overlap": {
 			"two sentinels watch the same cluster", CheckShards,

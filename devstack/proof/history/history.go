@@ -29,7 +29,9 @@ type Record struct {
 	Shoot    *Shoot    `json:"shoot,omitempty"`
 	Sentinel *Sentinel `json:"sentinel,omitempty"`
 
-	Execution *Execution `json:"execution,omitempty"`
+	Execution  *Execution  `json:"execution,omitempty"`
+	Node       *Node       `json:"node,omitempty"`
+	NodeReport *NodeReport `json:"nodeReport,omitempty"`
 }
 
 // Outcomes of a request.
@@ -107,6 +109,8 @@ type Change struct {
 	Action    string `json:"action"`
 	ClusterID string `json:"clusterID"`
 	Cluster   string `json:"cluster"`
+	Subject   string `json:"subject,omitempty"`
+	Node      string `json:"node,omitempty"`
 
 	Generation int64 `json:"generation,omitempty"` // of the cluster
 }
@@ -164,6 +168,21 @@ type Execution struct {
 	Outcome       string `json:"outcome"`
 	Jobs          int    `json:"jobs"`
 	TargetChanges int64  `json:"targetChanges"` // changes of the target's spec
+	Undelivered   int    `json:"undelivered"`   // change events that its status keeps
+}
+
+// A Node is a change of a node's spec.unschedulable.
+type Node struct {
+	Name     string `json:"name"`
+	Cordoned bool   `json:"cordoned"`
+}
+
+// A NodeReport is a report of a fault, or of its end.
+type NodeReport struct {
+	Node         string `json:"node"`
+	Healthy      bool   `json:"healthy"`
+	Acknowledged bool   `json:"acknowledged"`
+	Error        string `json:"error,omitempty"`
 }
 
 // A File is a history that is being written. Its methods are safe for concurrent use.
