@@ -36,6 +36,10 @@ const (
 	budgetPercent = 10
 	machinePrefix = "machine-"
 
+	// repairPeriod replaces five minutes, the default of both the time for which a node must be healthy
+	// before its release and the window of the rate limit. In five minutes one node would be cordoned.
+	repairPeriod = "10s"
+
 	// reportBound is the patience of a monitor.
 	reportBound = time.Minute
 )
@@ -81,6 +85,7 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 			failed = err
 		}
 		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + roles.Namespace, "--listen-address=" + listen, "--intake-auth-mode=file", "--intake-token-file=" + tokens}
+		p.env["NODE_FAULT_HEALTHY_FOR"], p.env["NODE_FAULT_BUDGET_WINDOW"] = repairPeriod, repairPeriod
 		maps.Copy(p.env, t.sink.env())
 		backends = append(backends, &backend{addr: listen, probe: p.checkReady})
 	})
