@@ -2,6 +2,7 @@ package history
 
 import (
 	"strings"
+	"time"
 )
 
 // CheckExclusivity checks R6: no cluster has two Shoots at any time, and no Shoot returns to an older
@@ -160,17 +161,25 @@ func CheckTenants(_ Config, records []Record) Result {
 	return res
 }
 
+// takeover is the longest time after a freeze in which a controller may end itself, because it has lost
+// the leadership meanwhile.
+const takeover = 30 * time.Second
+
 // CheckExits checks that no process ends unless a fault ends it.
 func CheckExits(_ Config, records []Record) Result {
 	res := Result{Promise: "   no process ends by itself"}
+	thawed := map[string]time.Time{}
 	for _, r := range records {
+		if f := r.Fault; f != nil && f.Kind == "freeze" {
+			thawed[f.Target] = f.End
+		}
 		if r.Fault != nil {
 			res.Checked++
 			if r.Fault.Error != "" {
 				res.fail("%s of %s at %s: %s", r.Fault.Kind, r.Fault.Target, stamp(r.Fault.Start), r.Fault.Error)
 			}
 		}
-		if r.Exit != nil {
+		if r.Exit != nil && r.At.Sub(thawed[r.Exit.Process]) > takeover {
 			res.fail("%s ended at %s: %s", r.Exit.Process, stamp(r.At), r.Exit.State)
 		}
 	}

@@ -247,6 +247,18 @@ func TestPlantedViolations(t *testing.T) {
 	}
 }
 
+// TestExitAfterAFreeze holds that a controller may end itself when it has lost the leadership.
+func TestExitAfterAFreeze(t *testing.T) {
+	t.Parallel()
+	frozen := append(newHistory(), Record{Fault: &Fault{Kind: "freeze", Target: "c-0", Start: at(10), End: at(40)}})
+	for after, want := range map[float64]int{10: 0, 60: 1} {
+		r := CheckExits(testConfig(), append(frozen, Record{At: at(40 + after), Exit: &Exit{Process: "c-0"}}))
+		if len(r.Violations) != want {
+			t.Errorf("%g s after the freeze: %q", after, r.Violations)
+		}
+	}
+}
+
 // TestUnknownOutcomes holds that a request with an unknown outcome promises nothing.
 func TestUnknownOutcomes(t *testing.T) {
 	t.Parallel()
