@@ -112,6 +112,12 @@ check: setup-check fmt lint vet generated unit tidy words sleeps ## run the fast
 bench: setup-test ## run benchmarks that print ratios against a baseline, one per line (ONLY=sentinel. selects by prefix)
 	@go run ./devstack/bench -only '$(ONLY)'
 
+.PHONY: proof
+proof: kubebed ## run the whole product under load and faults, and check its promises (MINUTES=5 CLUSTERS=2000 SEED= FAULTS=kill,freeze DIR=)
+	@tools/setup compiler postgresql
+	@go build -o $(TOOLS)/proof ./devstack/proof
+	@exec $(TOOLS)/proof -minutes '$(or $(MINUTES),5)' -clusters '$(or $(CLUSTERS),2000)' -seed '$(or $(SEED),0)' -faults '$(FAULTS)' -dir '$(DIR)'
+
 .PHONY: mutate
 mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mutant survives
 	@tools/mutate $(GREMLINS)

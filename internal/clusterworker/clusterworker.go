@@ -54,6 +54,9 @@ type Claim struct {
 	ShootName string
 	// ShootUID is empty until a Shoot has been seen.
 	ShootUID string
+	// SyncedGeneration is the row's generation of the last recorded success, and
+	// ShootGeneration the Shoot's metadata.generation after it.
+	SyncedGeneration, ShootGeneration int64
 }
 
 // A Pool is a node pool that is not being deleted.

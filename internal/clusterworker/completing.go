@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 // maxBatch is the largest number of results in one write.
@@ -267,6 +268,12 @@ func (c *outcomeWriter) releaseClaimsOnce(ctx context.Context, claims []Claim) e
 	return c.store.ReleaseClaims(ctx, claims)
 }
 
+// hasUnrecordedUpdate reports whether an earlier sync changed the Shoot and its result was lost: the Shoot
+// had a newer generation than the last recorded one, and its spec has changed since.
+func hasUnrecordedUpdate(claim Claim, applied shoot.Applied) bool {
+	return applied.SentBefore > claim.SyncedGeneration && applied.Generation > claim.ShootGeneration
+}
+
 // newSyncChange returns the change event of a written result, or false without an event.
 func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 	change = Change{ClusterID: claim.ClusterID, Cluster: claim.Name, Tenant: claim.Tenant, Shoot: claim.ShootName, Generation: claim.ClusterGeneration}
@@ -279,9 +286,10 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		change.Action = ShootDeleted
 	case result.Deleting:
 		return Change{}, false
-	case result.Applied.Created:
+	case result.Applied.Created, claim.ShootUID == "":
+		// A Shoot that exists and was never recorded: the result of its creation was lost.
 		change.Action = ShootCreated
-	case result.Applied.Changed:
+	case result.Applied.Changed, hasUnrecordedUpdate(claim, result.Applied):
 		change.Action = ShootUpdated
 	default:
 		return Change{}, false

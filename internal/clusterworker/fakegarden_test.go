@@ -101,7 +101,7 @@ func (g *fakeGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool
 		s = &fakeShoot{cluster: cluster, uid: fmt.Sprintf("uid-%d", g.uids)}
 		g.shoots[name] = s
 	}
-	applied.Changed = ok && s.sent != generation
+	applied.Changed, applied.SentBefore = ok && s.sent != generation, s.sent
 	s.sent = generation
 	applied.UID, applied.Generation = s.uid, generation
 	if g.answer != nil {

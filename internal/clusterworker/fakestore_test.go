@@ -16,6 +16,7 @@ type fakeRow struct {
 	generation          int64
 	synced              bool
 	syncedGeneration    int64
+	shootGeneration     int64
 	dueAt               time.Time
 	token               int64 // 0 is none
 	owner               string
@@ -124,7 +125,7 @@ func (s *fakeStore) claim(owner string, room ClaimLimits, lease time.Duration, b
 		list = append(list, Claim{
 			ClusterID: r.id, Token: r.token, Until: began.Add(lease), Generation: r.generation, ClusterGeneration: r.generation,
 			Attempts: r.attempts, LastClass: r.class, UnsyncedSince: r.unsyncedSince, Tenant: "acme", Name: r.id, Spec: json.RawMessage(r.spec),
-			Deleting: r.deleting, ShootName: r.shootName, ShootUID: r.shootUID,
+			Deleting: r.deleting, ShootName: r.shootName, ShootUID: r.shootUID, SyncedGeneration: r.syncedGeneration, ShootGeneration: r.shootGeneration,
 		})
 	}
 	s.claimed = append(s.claimed, len(list))
@@ -200,7 +201,7 @@ func (r *fakeRow) complete(res Result) {
 	if res.Deleting {
 		r.deletionSent, r.gone = true, res.Absent
 	} else {
-		r.shootUID = res.Applied.UID
+		r.shootUID, r.shootGeneration = res.Applied.UID, res.Applied.Generation
 	}
 }
 

@@ -12,6 +12,61 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
+// TestCreationWithoutRecordedResult verifies that a creation is told although its result was lost: the
+// response did not arrive, or the worker was killed before it wrote the result. The next apply finds
+// the Shoot as it should be.
+func TestCreationWithoutRecordedResult(t *testing.T) {
+	bubble(t, nil, func(r *fixture) {
+		lost := false
+		r.garden.answer = func(v verb, _ string) error {
+			if v != verbApply || lost {
+				return nil
+			}
+			lost = true
+			return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection reset")
+		}
+		r.start()
+		r.store.edit("a", nil)
+		r.pass(time.Hour)
+		r.wantSynced()
+		told := r.recorder.told("a")
+		if len(told) == 0 || told[len(told)-1] != ShootCreated {
+			t.Errorf("told %q, want the creation", told)
+		}
+		// Nothing is told of a repetition.
+		r.store.edit("a", nil)
+		r.pass(time.Minute)
+		if diff := cmp.Diff(append(told, ShootUpdated), r.recorder.told("a")); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestUpdateWithoutRecordedResult verifies the same of an update.
+func TestUpdateWithoutRecordedResult(t *testing.T) {
+	bubble(t, nil, func(r *fixture) {
+		calls := 0
+		r.garden.answer = func(v verb, _ string) error {
+			if calls++; v == verbApply && calls == 2 {
+				return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection reset")
+			}
+			return nil
+		}
+		r.start()
+		r.store.edit("a", nil)
+		r.pass(time.Minute)
+		r.store.edit("a", nil)
+		r.pass(time.Hour)
+		r.wantSynced()
+		if diff := cmp.Diff([]Action{ShootCreated, ShootFailed, ShootUpdated}, r.recorder.told("a")); diff != "" {
+			t.Error(diff)
+		}
+		if calls < 3 {
+			t.Errorf("%d calls: the lost one was not repeated", calls)
+		}
+	})
+}
+
 func TestClusterLifecycle(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.start()

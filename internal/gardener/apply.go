@@ -119,7 +119,10 @@ func (w *shootWriter) updateShoot(ctx context.Context, manifest shoot.Manifest, 
 			return shoot.Applied{}, err
 		}
 	}
-	return shoot.Applied{UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: wasChangedByApply(manifest.Metadata, before, is)}, nil
+	return shoot.Applied{
+		UID: is.Metadata.UID, Generation: is.Metadata.Generation, Changed: wasChangedByApply(manifest.Metadata, before, is),
+		SentBefore: shoot.ParseSentGeneration(before.Metadata.Annotations),
+	}, nil
 }
 
 // wasChangedByApply reports whether a Shoot differed from its manifest. The annotation of the

@@ -144,6 +144,8 @@ type Applied struct {
 	// Created and Changed are the effects of the request; neither is set if the Shoot
 	// already matched the manifest.
 	Created, Changed bool
+	// SentBefore is the value of AnnotationGeneration before the request, 0 if absent.
+	SentBefore int64
 }
 
 // Deletion is the result of a delete request.

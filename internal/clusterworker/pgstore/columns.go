@@ -29,6 +29,8 @@ func toClaim(row *db.ReadClaimedRow) clusterworker.Claim {
 		Deleting:          row.Deleting,
 		ShootName:         row.ShootName,
 		ShootUID:          row.ShootUID,
+		SyncedGeneration:  row.SyncedGeneration,
+		ShootGeneration:   row.ShootGeneration,
 	}
 	if n := len(row.PoolIDs); n > 0 {
 		c.Pools = make([]clusterworker.Pool, n)

@@ -40,6 +40,7 @@ from due where s.cluster_id = due.cluster_id;
 select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
+    s.synced_generation, s.shoot_generation,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
 from tenant.cluster_sync s

@@ -39,7 +39,7 @@ func testRepeatedApplyChangesNothing(t *testing.T, bed *Bed) {
 	var was shoot.Observed
 	for i, seen := range []bool{true, true, false} { // false is the case after a lost answer
 		got := bed.mustApplyShoot(t, NewManifest("a", 1), seen)
-		want := shoot.Applied{UID: first.UID, Generation: first.Generation}
+		want := shoot.Applied{UID: first.UID, Generation: first.Generation, SentBefore: 1}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("seen %t: %s (-want +got)", seen, diff)
 		}
@@ -56,7 +56,7 @@ func testApplyNotesNewGenerationOnly(t *testing.T, bed *Bed) {
 	t.Helper()
 	first := bed.mustApplyShoot(t, NewManifest("a", 1), false)
 	got := bed.mustApplyShoot(t, NewManifest("a", 2), true)
-	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: first.Generation}, got); diff != "" {
+	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: first.Generation, SentBefore: 1}, got); diff != "" {
 		t.Errorf("only our own generation changed: %s (-want +got)", diff)
 	}
 	if got := bed.mustGetShoot(t, "a").SentGeneration; got != 2 {
@@ -72,7 +72,7 @@ func testApplyUpdatesShoot(t *testing.T, bed *Bed) {
 	m.Spec.Provider.Workers[0].Maximum = 9
 	m.Spec.Provider.Workers = append(m.Spec.Provider.Workers, NewWorker("more"))
 	got := bed.mustApplyShoot(t, m, true)
-	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: 2, Changed: true}, got); diff != "" {
+	if diff := cmp.Diff(shoot.Applied{UID: first.UID, Generation: 2, Changed: true, SentBefore: 1}, got); diff != "" {
 		t.Errorf("%s (-want +got)", diff)
 	}
 	s := bed.Spec(t, "a")

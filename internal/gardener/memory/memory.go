@@ -139,8 +139,9 @@ func (g *Garden) ApplyShoot(ctx context.Context, manifest shoot.Manifest, _ bool
 	name := manifest.Metadata.Name
 	return callCountedAndLocked(ctx, g, Apply, name, func(now time.Time) (shoot.Applied, error) {
 		it, ok := g.store.shoots[name]
-		created, changed := !ok, !ok
+		created, changed, sentBefore := !ok, !ok, int64(0)
 		if ok {
+			sentBefore = it.lastSentGeneration()
 			m, err := planAndValidateChange(&g.o, manifest, it)
 			if err != nil {
 				return shoot.Applied{}, err
@@ -156,7 +157,7 @@ func (g *Garden) ApplyShoot(ctx context.Context, manifest shoot.Manifest, _ bool
 		if g.o.History {
 			g.history[name] = append(g.history[name], it.lastSentGeneration())
 		}
-		return shoot.Applied{UID: it.uid, Generation: it.generation, Created: created, Changed: changed}, nil
+		return shoot.Applied{UID: it.uid, Generation: it.generation, Created: created, Changed: changed, SentBefore: sentBefore}, nil
 	})
 }
 

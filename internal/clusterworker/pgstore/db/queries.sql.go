@@ -655,6 +655,7 @@ const ReadClaimed = `-- name: ReadClaimed :many
 select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
+    s.synced_generation, s.shoot_generation,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
 from tenant.cluster_sync s
@@ -679,6 +680,8 @@ type ReadClaimedRow struct {
 	UnsyncedSince     pgtype.Timestamptz
 	ShootName         string
 	ShootUID          string
+	SyncedGeneration  int64
+	ShootGeneration   int64
 	Tenant            string
 	Name              string
 	ClusterGeneration int64
@@ -712,6 +715,8 @@ func (q *Queries) ReadClaimed(ctx context.Context, lease time.Duration, owner st
 			&i.UnsyncedSince,
 			&i.ShootName,
 			&i.ShootUID,
+			&i.SyncedGeneration,
+			&i.ShootGeneration,
 			&i.Tenant,
 			&i.Name,
 			&i.ClusterGeneration,

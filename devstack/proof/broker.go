@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/broker/nats"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+const (
+	brokerServers  = 3
+	brokerTopic    = nats.DefaultTopic
+	recorderName   = "proof-recorder"
+	natsServerMode = "nats-server"
+)
+
+// A brokerSpec is the configuration of one NATS server, as its process reads it from the environment.
+type brokerSpec struct {
+	Name      string   `json:"name"`
+	Listen    string   `json:"listen"`
+	Cluster   string   `json:"cluster"`
+	Advertise string   `json:"advertise"` // address for clients
+	Routes    []string `json:"routes"`
+	Dir       string   `json:"dir"`
+}
+
+const brokerSpecEnv = "PROOF_NATS"
+
+// runNATSServer is the program of one NATS server.
+func runNATSServer() error {
+	var spec brokerSpec
+	if err := json.Unmarshal([]byte(os.Getenv(brokerSpecEnv)), &spec); err != nil {
+		return err
+	}
+	host, port, err := splitAddress(spec.Listen)
+	if err != nil {
+		return err
+	}
+	clusterHost, clusterPort, err := splitAddress(spec.Cluster)
+	if err != nil {
+		return err
+	}
+	var routes []*url.URL
+	for _, r := range spec.Routes {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: spec.Name, Host: host, Port: port, ClientAdvertise: spec.Advertise, Routes: routes, NoSigs: true,
+		Cluster:   server.ClusterOpts{Name: "proof", Host: clusterHost, Port: clusterPort},
+		JetStream: true, StoreDir: spec.Dir, SyncAlways: true,
+	})
+	if err != nil {
+		return err
+	}
+	s.ConfigureLogger()
+	s.Start()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	<-signals
+	s.Shutdown()
+	s.WaitForShutdown()
+	return nil
+}
+
+func splitAddress(address string) (host string, port int, err error) {
+	host, text, _ := strings.Cut(address, ":")
+	port, err = strconv.Atoi(text)
+	return host, port, err
+}
+
+// startBroker starts the NATS servers and creates the stream with three replicas, as an administrator
+// does.
+func (t *topology) startBroker(ctx context.Context) error {
+	var listen, routes [brokerServers]string
+	for i := range brokerServers {
+		var err error
+		if listen[i], err = newFreeAddress(ctx); err != nil {
+			return err
+		}
+		if routes[i], err = newFreeAddress(ctx); err != nil {
+			return err
+		}
+		p, err := newProxy(ctx, fmt.Sprintf("nats-%d", i), &backend{addr: listen[i]})
+		if err != nil {
+			return err
+		}
+		t.proxies = append(t.proxies, p)
+		t.brokerURLs = append(t.brokerURLs, "nats://"+p.addr())
+	}
+	for i := range brokerServers {
+		spec, err := json.Marshal(brokerSpec{
+			Name: fmt.Sprintf("nats-%d", i), Listen: listen[i], Cluster: routes[i], Routes: routes[:],
+			Advertise: strings.TrimPrefix(t.brokerURLs[i], "nats://"), Dir: filepath.Join(t.dir, fmt.Sprintf("nats-%d", i)),
+		})
+		if err != nil {
+			return err
+		}
+		p := t.newProcess(fmt.Sprintf("nats-%d", i), t.self, natsServerMode)
+		p.env[brokerSpecEnv] = string(spec)
+		if err := t.add(ctx, "nats", p); err != nil {
+			return err
+		}
+	}
+	return poll(ctx, startBound, t.createStream)
+}
+
+func (t *topology) brokerURL() string { return strings.Join(t.brokerURLs, ",") }
+
+func (t *topology) createStream(ctx context.Context) error {
+	conn, err := natsgo.Connect(t.brokerURL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: brokerTopic, Subjects: []string{brokerTopic + ".>"}, Replicas: brokerServers, Storage: jetstream.FileStorage,
+		Discard: jetstream.DiscardNew, MaxAge: nats.DefaultMaxAge, Duplicates: nats.DefaultDuplicateWindow,
+	})
+	return err
+}
+
+// recordEvents records every event of the stream until ctx ends.
+func (t *topology) recordEvents(ctx context.Context) error {
+	b, err := nats.New(nats.Config{URL: settings.Secret(t.brokerURL()), Topic: brokerTopic, Replicas: brokerServers}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- b.Run(ctx) }()
+	err = b.Consume(ctx, recorderName, func(_ context.Context, e cloudevent.Event) error {
+		t.file.Add(history.Record{Event: parseEvent(recorderName, e.ID, e.Time, e.Data)})
+		return nil
+	})
+	if ctx.Err() != nil {
+		err = nil
+	}
+	if ran := <-failed; err == nil {
+		err = ran
+	}
+	return err
+}
+
+// parseEvent returns the record of an event with the message data of the proof.
+func parseEvent(consumer, id string, decided time.Time, data []byte) *history.Event {
+	var d struct {
+		ResourceID string          `json:"resource_id"`
+		Generation json.RawMessage `json:"generation"`
+		Reason     string          `json:"reason"`
+		Updated    string          `json:"updated"`
+	}
+	e := &history.Event{Consumer: consumer, ID: id, Decided: decided}
+	if err := json.Unmarshal(data, &d); err != nil {
+		e.Reason = "invalid data: " + err.Error()
+		return e
+	}
+	e.ClusterID, e.Reason = d.ResourceID, d.Reason
+	e.Generation, _ = strconv.ParseInt(strings.Trim(string(d.Generation), `"`), 10, 64) // none is 0, which no checker accepts
+	e.Updated, _ = time.Parse(time.RFC3339Nano, d.Updated)                              // none is the zero time
+	return e
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
+)
+
+// replicationBound is the longest time of a base backup and of a standby's start. The database is small.
+const replicationBound = 2 * time.Minute
+
+// A database is a primary and a synchronous standby. Clients use both through proxies, whose addresses
+// do not change.
+type database struct {
+	dir     string
+	proxies [2]*proxy
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	primary  int // index of the primary
+	nodes    [2]*databaseNode
+	lives    int // numbers the folders
+	password *url.Userinfo
+}
+
+// A databaseNode is one life of a server.
+type databaseNode struct {
+	dir    string
+	server *pgserver.Server
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error // set before ended is closed
+}
+
+func (n *databaseNode) addr() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.server.LoopbackPort()))
+}
+
+// startDatabase starts the primary and attaches a standby.
+func startDatabase(ctx context.Context, dir string, log *slog.Logger) (*database, error) {
+	d := &database{dir: dir, log: log}
+	for i := range d.proxies {
+		var err error
+		if d.proxies[i], err = newProxy(ctx, fmt.Sprintf("database-%d", i), &backend{addr: "127.0.0.1:1"}); err != nil {
+			return nil, err
+		}
+	}
+	node, err := d.startNode(ctx, filepath.Join(dir, "postgres-0"))
+	if err != nil {
+		return nil, err
+	}
+	d.nodes[0] = node
+	d.proxies[0].setBackend(node.addr())
+	u, err := url.Parse(node.server.DatabaseURL())
+	if err != nil {
+		return nil, err
+	}
+	d.password = u.User
+	return d, d.attachStandby(ctx)
+}
+
+// startNode starts a server in a folder, and supervises it.
+func (d *database) startNode(ctx context.Context, dir string) (*databaseNode, error) {
+	server, err := pgserver.Start(ctx, pgserver.Config{Dir: dir, Settings: map[string]string{
+		"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "10", "wal_log_hints": "on", "max_connections": "200",
+		// Without it a standby that was cut off keeps commits waiting for a minute.
+		"wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
+	}}, d.log)
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	n := &databaseNode{dir: dir, server: server, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(n.ended)
+		n.err = server.Run(running)
+	}()
+	return n, nil
+}
+
+// stop stops a server and waits for its end.
+func (n *databaseNode) stop() error {
+	n.cancel()
+	<-n.ended
+	return n.err
+}
+
+// urlFor returns the URL for clients: both servers, of which they use the one that accepts writes.
+func (d *database) urlFor() string {
+	u := url.URL{
+		Scheme: "postgres", User: d.password, Host: d.proxies[0].addr() + "," + d.proxies[1].addr(),
+		Path: "/" + pgserver.DefaultDatabase, RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// attachStandby copies the primary to the other node, starts that as a standby, and makes replication
+// synchronous when the standby streams.
+func (d *database) attachStandby(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, replicationBound)
+	defer cancel()
+	other := 1 - d.primary
+	d.lives++
+	home := filepath.Join(d.dir, fmt.Sprintf("postgres-%d", d.lives))
+	if err := d.copyPrimary(ctx, home); err != nil {
+		return fmt.Errorf("copy the primary: %w", err)
+	}
+	node, err := d.startNode(ctx, home)
+	if err != nil {
+		return fmt.Errorf("start the standby: %w", err)
+	}
+	d.nodes[other] = node
+	d.proxies[other].setBackend(node.addr())
+	if err := d.setSynchronous(ctx, "*"); err != nil {
+		return err
+	}
+	return poll(ctx, replicationBound, func(ctx context.Context) error {
+		var count int
+		err := d.onPrimary(ctx, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "select count(*) from pg_stat_replication where sync_state = 'sync'").Scan(&count)
+		})
+		if err == nil && count == 0 {
+			err = errors.New("the standby does not stream synchronously")
+		}
+		return err
+	})
+}
+
+// copyPrimary makes a base backup that starts as a standby. The folder belongs to the server's user.
+func (d *database) copyPrimary(ctx context.Context, home string) error {
+	primary := d.nodes[d.primary].server
+	old, err := filepath.EvalSymlinks(filepath.Join(d.nodes[d.primary].dir, "data"))
+	if err != nil {
+		return err
+	}
+	owner, ok := mustStat(old).(*syscall.Stat_t)
+	if !ok {
+		return errors.New("the owner of the data is unknown")
+	}
+	if err := os.MkdirAll(home, 0o711); err != nil { //nolint:gosec // passed through by the server's user
+		return err
+	}
+	if text, err := os.ReadFile(filepath.Join(d.nodes[d.primary].dir, "password")); err == nil {
+		if err := os.WriteFile(filepath.Join(home, "password"), text, 0o600); err != nil { //nolint:gosec // our own folder
+			return err
+		}
+	}
+	data := filepath.Join(home, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
+		return err
+	}
+	program, err := findBaseBackup()
+	if err != nil {
+		return err
+	}
+	source := strings.Replace(primary.DatabaseURL(), "/"+pgserver.DefaultDatabase+"?", "/postgres?", 1)
+	cmd := exec.CommandContext(ctx, program, "--pgdata="+data, "--dbname="+source, "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast") //nolint:gosec // our own arguments
+	cmd.Dir = home
+	cmd.SysProcAttr = newProcAttr()
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+func mustStat(path string) any {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return info.Sys()
+}
+
+// findBaseBackup returns the path of pg_basebackup.
+func findBaseBackup() (string, error) {
+	if path, err := exec.LookPath("pg_basebackup"); err == nil {
+		return path, nil
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_basebackup") // its only error is a malformed pattern
+	if len(found) == 0 {
+		return "", errors.New("pg_basebackup is not installed: install PostgreSQL")
+	}
+	return found[len(found)-1], nil
+}
+
+// setSynchronous names the standbys that a commit waits for; empty means none.
+func (d *database) setSynchronous(ctx context.Context, names string) error {
+	return d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, "alter system set synchronous_standby_names = '"+names+"'"); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, "select pg_reload_conf()")
+		return err
+	})
+}
+
+// onPrimary calls f with a connection to the primary.
+func (d *database) onPrimary(ctx context.Context, f func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, d.nodes[d.primary].server.DatabaseURL())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is lost
+	return f(conn)
+}
+
+// countPendingChangeEvents returns the number of change events in the outbox of the cluster-workers. After
+// a failover, an event whose lease nobody knows of waits for two minutes.
+func (d *database) countPendingChangeEvents(ctx context.Context) (count int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err = d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "select count(*) from tenant.cluster_change_events").Scan(&count)
+	})
+	return count, err
+}
+
+// failOver kills the primary, promotes the standby, and attaches a new standby in the place of the old
+// primary. Replication was synchronous, so no acknowledged transaction is lost.
+func (d *database) failOver(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	old := d.primary
+	d.proxies[old].setBackend("127.0.0.1:1") // fenced: it never serves a client again
+	d.proxies[old].setCut(true)
+	d.proxies[old].setCut(false)
+	// First the kill, because the end of the context stops the server gracefully.
+	err := syscall.Kill(d.nodes[old].server.PostmasterPID(), syscall.SIGKILL)
+	_ = d.nodes[old].stop() // it was killed
+	if err != nil {
+		return fmt.Errorf("kill the primary: %w", err)
+	}
+	d.primary = 1 - old
+	err = d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "select pg_promote(wait => true, wait_seconds => 60)")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("promote the standby: %w", err)
+	}
+	// As Patroni does while there is no standby.
+	if err := d.setSynchronous(ctx, ""); err != nil {
+		return fmt.Errorf("commit without a standby: %w", err)
+	}
+	return d.attachStandby(ctx)
+}
+
+// close stops both servers.
+func (d *database) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, n := range d.nodes {
+		if n != nil {
+			errs = append(errs, n.stop())
+		}
+	}
+	for _, p := range d.proxies {
+		p.close()
+	}
+	return errors.Join(errs...)
+}

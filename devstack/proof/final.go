@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/shoot"
+)
+
+// A finalState is the state of everything at one time.
+type finalState []history.Record
+
+// readState reads the state from the API, the garden and the host cluster.
+func (t *topology) readState(ctx context.Context) (finalState, error) {
+	viewer, err := t.newClient("viewer")
+	if err != nil {
+		return nil, err
+	}
+	defer viewer.CloseIdle()
+	var state finalState
+	for r, err := range viewer.Clusters().List(ctx, fleetclient.ListOptions{}) {
+		if err != nil {
+			return nil, err
+		}
+		c := &history.Cluster{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Phase: string(r.Status.Phase), Reported: map[string]int64{}}
+		state = append(state, history.Record{Cluster: c})
+	}
+	if err := readStatuses(ctx, viewer, state); err != nil {
+		return nil, err
+	}
+	shoots, err := t.readShoots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owned, err := t.sentinelStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, count := range owned {
+		shoots = append(shoots, history.Record{Sentinel: &history.Sentinel{Name: name, Owned: count}})
+	}
+	executions, err := t.readExecutions(ctx)
+	return slices.Concat(state, shoots, executions), err
+}
+
+// readStatuses adds the reports of adapters to clusters, several at a time.
+func readStatuses(ctx context.Context, viewer *fleetclient.Client, clusters finalState) error {
+	const atOnce = 8
+	errs := make([]error, atOnce)
+	var reading sync.WaitGroup
+	for part := range atOnce {
+		reading.Go(func() {
+			for i := part; i < len(clusters) && errs[part] == nil; i += atOnce {
+				c := clusters[i].Cluster
+				statuses, err := viewer.Clusters().Statuses(ctx, c.ID)
+				if err != nil && !fleetclient.IsNotFound(err) { // deleted meanwhile
+					errs[part] = err
+				}
+				for _, s := range statuses {
+					c.Reported[s.Adapter] = s.ObservedGeneration
+				}
+			}
+		})
+	}
+	reading.Wait()
+	return errors.Join(errs...)
+}
+
+func (t *topology) readShoots(ctx context.Context) (finalState, error) {
+	client, err := dynamic.NewForConfig(t.garden.Config())
+	if err != nil {
+		return nil, err
+	}
+	shoots := client.Resource(schema.GroupVersionResource{Group: "core.gardener.cloud", Version: "v1beta1", Resource: "shoots"})
+	list, err := shoots.Namespace(t.garden.Namespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var state finalState
+	for i := range list.Items {
+		o := &list.Items[i]
+		state = append(state, history.Record{Shoot: &history.Shoot{
+			Name: o.GetName(), UID: string(o.GetUID()), ClusterID: o.GetLabels()[shoot.LabelCluster], Generation: generationOf(o), Deleting: o.GetDeletionTimestamp() != nil,
+		}})
+	}
+	return state, nil
+}
+
+// generationOf returns the generation of the cluster that a Shoot was made from.
+func generationOf(o *unstructured.Unstructured) int64 {
+	n, _ := strconv.ParseInt(o.GetAnnotations()[shoot.AnnotationGeneration], 10, 64) // none is 0
+	return n
+}
+
+// settle waits until the checkers that look at the end find nothing wrong, and the outbox is empty, or
+// the bound has passed. It returns the last state.
+func (t *topology) settle(ctx context.Context, bound time.Duration, progress func(string)) (finalState, error) {
+	var state finalState
+	deadline := time.Now().Add(bound)
+	for {
+		read, open, err := t.readAndCompare(ctx)
+		if err == nil {
+			if state = read; open == 0 {
+				return state, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return state, context.Cause(ctx)
+		}
+		if time.Now().After(deadline) {
+			return state, err
+		}
+		if err != nil {
+			progress("reading the state: " + err.Error())
+		} else {
+			progress(fmt.Sprintf("%d differences and pending change events remain", open))
+		}
+		if !pauseFor(ctx, 5*time.Second) {
+			return state, context.Cause(ctx)
+		}
+	}
+}
+
+// readAndCompare returns the state, and the number of differences and of change events that were not
+// yet delivered.
+func (t *topology) readAndCompare(ctx context.Context) (state finalState, open int, err error) {
+	if state, err = t.readState(ctx); err != nil {
+		return nil, 0, err
+	}
+	if open, err = t.database.countPendingChangeEvents(ctx); err != nil {
+		return nil, 0, err
+	}
+	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckShards} {
+		open += len(check(t.checkerConfig(), state).Violations)
+	}
+	nodes := &corev1.NodeList{}
+	if err := t.people.admin.List(ctx, nodes); err != nil {
+		return nil, 0, err
+	}
+	for i := range nodes.Items {
+		if nodes.Items[i].Spec.Unschedulable {
+			open++
+		}
+	}
+	for _, r := range state {
+		if r.Execution != nil {
+			open += r.Execution.Undelivered
+		}
+	}
+	return state, open, nil
+}
+
+// An auditEvent holds the fields of an audit event that the checkers need.
+type auditEvent struct {
+	Verb string `json:"verb"`
+	User struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Name        string `json:"name"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	ResponseObject           json.RawMessage `json:"responseObject"`
+	RequestReceivedTimestamp time.Time       `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time       `json:"stageTimestamp"`
+}
+
+// readAudit returns the writes of the cluster-workers in the audit log of the garden.
+func readAudit(path string) ([]history.Record, error) {
+	f, err := os.Open(path) //nolint:gosec // our own file
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var list []history.Record
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 4<<20)
+	for lines.Scan() {
+		var e auditEvent
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		if e.User.Username != workerUser || e.ObjectRef.Subresource != "" {
+			continue
+		}
+		w := &history.Write{
+			User: e.User.Username, Verb: e.Verb, Shoot: e.ObjectRef.Name, Status: e.ResponseStatus.Code,
+			Start: e.RequestReceivedTimestamp, End: e.StageTimestamp,
+		}
+		var o unstructured.Unstructured
+		if o.UnmarshalJSON(e.ResponseObject) == nil && o.GetKind() == "Shoot" {
+			w.UID, w.ClusterID, w.Generation, w.Changed = string(o.GetUID()), o.GetLabels()[shoot.LabelCluster], generationOf(&o), o.GetGeneration()
+		}
+		list = append(list, history.Record{At: w.End, Write: w})
+	}
+	return list, lines.Err()
+}

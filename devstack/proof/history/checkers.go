@@ -1,0 +1,263 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Result is the result of one checker.
+type Result struct {
+	Promise    string
+	Checked    int // items
+	Violations []string
+}
+
+func (r *Result) fail(format string, args ...any) {
+	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
+}
+
+// A Config names what the checkers expect.
+type Config struct {
+	Adapters  []string      // that must report on each cluster
+	Sentinels int           // number of replicas
+	Budget    int           // of nodes out of service
+	Interval  time.Duration // of the sentinel for clusters that are not ready
+}
+
+// A Checker checks one promise.
+type Checker func(Config, []Record) Result
+
+// Checkers returns all checkers, in the order of the report.
+func Checkers() []Checker {
+	return []Checker{
+		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckBudget, CheckShards, CheckTenants, CheckExits,
+	}
+}
+
+// Check runs all checkers.
+func Check(cfg Config, records []Record) []Result {
+	list := make([]Result, 0, len(Checkers()))
+	for _, check := range Checkers() {
+		list = append(list, check(cfg, records))
+	}
+	return list
+}
+
+// acknowledged reports whether the API acknowledged a change of the workload.
+func (r *Request) acknowledged() bool {
+	return r != nil && r.Outcome == OK && r.ClusterID != "" && (r.Op == Create || r.Op == Edit || r.Op == Delete)
+}
+
+// CheckWakeUps checks R1: each acknowledged generation is followed by an event about it or a later one,
+// or by a report of an adapter that had read it. At the end each adapter has reported the last generation.
+func CheckWakeUps(cfg Config, records []Record) Result {
+	res := Result{Promise: "R1 no lost wake-up"}
+	announced := map[string]int64{}
+	for _, r := range records {
+		switch {
+		case r.Event != nil:
+			announced[r.Event.ClusterID] = max(announced[r.Event.ClusterID], r.Event.Generation)
+		case r.Report != nil:
+			announced[r.Report.ClusterID] = max(announced[r.Report.ClusterID], r.Report.Generation)
+		}
+	}
+	for _, r := range records {
+		if q := r.Request; q.acknowledged() {
+			res.Checked++
+			if announced[q.ClusterID] < q.Generation {
+				res.fail("%s of %s (%s): generation %d acknowledged at %s, last event or report is about generation %d",
+					q.Op, q.Name, q.ClusterID, q.Generation, stamp(q.End), announced[q.ClusterID])
+			}
+		}
+		if c := r.Cluster; c != nil {
+			res.Checked++
+			for _, adapter := range cfg.Adapters {
+				if c.Reported[adapter] != c.Generation {
+					res.fail("%s (%s): adapter %s reported generation %d, the cluster has %d", c.Name, c.ID, adapter, c.Reported[adapter], c.Generation)
+				}
+			}
+		}
+	}
+	return res
+}
+
+// CheckIDs checks R2: the events of one cluster, generation, rule and interval have the same id, and no
+// others have it.
+func CheckIDs(cfg Config, records []Record) Result {
+	type occasion struct {
+		cluster    string
+		generation int64
+		reason     string
+	}
+	type slot struct {
+		occasion
+
+		interval int64
+	}
+	res := Result{Promise: "R2 stable event ids"}
+	ids, occasions := map[slot]string{}, map[string]occasion{}
+	for _, r := range records {
+		e := r.Event
+		if e == nil {
+			continue
+		}
+		res.Checked++
+		o := occasion{e.ClusterID, e.Generation, e.Reason}
+		if before, ok := occasions[e.ID]; ok && before != o {
+			res.fail("event %s is about %v and about %v", e.ID, before, o)
+		}
+		occasions[e.ID] = o
+		// Only a new generation counts from a time that the event carries.
+		if cfg.Interval <= 0 || e.Updated.IsZero() || e.Decided.IsZero() || !strings.Contains(e.Reason, "generation") {
+			continue
+		}
+		// The sentinel counts from slightly earlier, so that the first interval tolerates a skew of clocks.
+		due := e.Updated.Add(-cfg.Interval / 10)
+		s := slot{o, int64(e.Decided.Sub(due) / cfg.Interval)}
+		if before, ok := ids[s]; ok && before != e.ID {
+			res.fail("%s of generation %d, interval %d has the ids %s and %s", e.ClusterID, e.Generation, s.interval, before, e.ID)
+		}
+		ids[s] = e.ID
+	}
+	return res
+}
+
+// CheckChangeEvents checks R4: each creation, change and deletion of a Shoot reaches the sink. If the
+// result of a request was lost, the next one tells of both.
+func CheckChangeEvents(_ Config, records []Record) Result {
+	type occasion struct{ action, cluster string }
+	res := Result{Promise: "R4 change events not lost"}
+	told := map[occasion]int64{} // the newest generation
+	remaining := map[string]bool{}
+	for _, r := range records {
+		if c := r.Change; c != nil {
+			o := occasion{c.Action, c.ClusterID}
+			told[o] = max(told[o], c.Generation, 1)
+			if c.Action == "shoot-created" { // it includes the changes until then
+				o.action = "shoot-updated"
+				told[o] = max(told[o], c.Generation)
+			}
+		}
+		if s := r.Shoot; s != nil {
+			remaining[s.ClusterID] = true
+		}
+	}
+	want := func(action string, w *Write, generation int64) {
+		res.Checked++
+		if told[occasion{action, w.ClusterID}] < max(generation, 1) {
+			res.fail("the sink received no %s for Shoot %s of cluster %s, generation %d; the last write was at %s", action, w.Shoot, w.ClusterID, w.Generation, stamp(w.End))
+		}
+	}
+	specs := map[string]int64{} // the generation of each Shoot
+	created := map[string]*Write{}
+	for _, w := range writesInOrder(records) {
+		switch {
+		case w.Status == 201:
+			created[w.ClusterID] = w
+			want("shoot-created", w, 0)
+		case w.Verb == "patch" && w.Changed > specs[w.UID]:
+			want("shoot-updated", w, w.Generation)
+		}
+		specs[w.UID] = max(specs[w.UID], w.Changed)
+	}
+	for cluster, w := range created {
+		if !remaining[cluster] {
+			want("shoot-deleted", w, 0)
+		}
+	}
+	checkExecutionEvents(&res, records)
+	return res
+}
+
+// checkExecutionEvents checks that the sink received the end of each execution.
+func checkExecutionEvents(res *Result, records []Record) {
+	ended := map[string]bool{}
+	for _, r := range records {
+		if c := r.Change; c != nil && c.Action == "execution-succeeded" {
+			ended[c.Subject] = true
+		}
+	}
+	for _, r := range records {
+		if e := r.Execution; e != nil && e.Outcome == "Succeeded" {
+			res.Checked++
+			if !ended["executions/"+e.Name] {
+				res.fail("the sink received no execution-succeeded for execution %s", e.Name)
+			}
+		}
+	}
+}
+
+// writesInOrder returns the successful writes of Shoots in the order of their ends.
+func writesInOrder(records []Record) []*Write {
+	var list []*Write
+	for _, r := range records {
+		if w := r.Write; w != nil && w.Status >= 200 && w.Status < 300 && w.ClusterID != "" {
+			list = append(list, w)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Write) int { return a.End.Compare(b.End) })
+	return list
+}
+
+// CheckConvergence checks R5: at the end each cluster has one Shoot of its last generation, and no other
+// Shoot exists. Acknowledged deletions are complete; acknowledged clusters exist unless they were deleted.
+func CheckConvergence(_ Config, records []Record) Result {
+	res := Result{Promise: "R5 sync converges"}
+	clusters, shoots := map[string]*Cluster{}, map[string][]*Shoot{}
+	for _, r := range records {
+		if r.Cluster != nil {
+			clusters[r.Cluster.ID] = r.Cluster
+		}
+		if r.Shoot != nil {
+			shoots[r.Shoot.ClusterID] = append(shoots[r.Shoot.ClusterID], r.Shoot)
+		}
+	}
+	for id, c := range clusters {
+		res.Checked++
+		list := shoots[id]
+		switch {
+		case c.Deleting:
+			res.fail("%s (%s) is still being deleted", c.Name, id)
+		case len(list) != 1:
+			res.fail("%s (%s) has %d Shoots", c.Name, id, len(list))
+		case list[0].Generation != c.Generation:
+			res.fail("%s (%s) has generation %d, its Shoot %s has %d", c.Name, id, c.Generation, list[0].Name, list[0].Generation)
+		}
+	}
+	for id, list := range shoots {
+		if clusters[id] == nil {
+			res.fail("Shoot %s belongs to cluster %s, which does not exist", list[0].Name, id)
+		}
+	}
+	checkAcknowledged(&res, clusters, records)
+	return res
+}
+
+// checkAcknowledged compares the clusters at the end with what the API acknowledged.
+func checkAcknowledged(res *Result, clusters map[string]*Cluster, records []Record) {
+	attempted := map[string]bool{}
+	for _, r := range records {
+		if q := r.Request; q != nil && q.Op == Delete && q.Outcome != Failed {
+			attempted[q.ClusterID] = true
+		}
+	}
+	for _, r := range records {
+		q := r.Request
+		if !q.acknowledged() {
+			continue
+		}
+		c := clusters[q.ClusterID]
+		switch {
+		case q.Op == Delete && c != nil:
+			res.fail("%s (%s) exists, although its deletion was acknowledged at %s", q.Name, q.ClusterID, stamp(q.End))
+		case q.Op != Delete && c == nil && !attempted[q.ClusterID]:
+			res.fail("%s (%s) is gone, although nobody deleted it; %s acknowledged at %s", q.Name, q.ClusterID, q.Op, stamp(q.End))
+		case q.Op != Delete && c != nil && c.Generation < q.Generation:
+			res.fail("%s (%s) has generation %d, although %d was acknowledged at %s", q.Name, q.ClusterID, c.Generation, q.Generation, stamp(q.End))
+		}
+	}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }

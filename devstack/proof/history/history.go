@@ -1,0 +1,255 @@
+// Package history stores what a proof run saw, and checks it.
+//
+// A history is a file of JSON lines, one record each, in the order in which they were written. The
+// checkers are pure functions over the records: they read no log and ask no process.
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// A Record is one observation. Exactly one of its pointers is set.
+type Record struct {
+	At time.Time `json:"at"`
+
+	Request  *Request  `json:"request,omitempty"`
+	Read     *Read     `json:"read,omitempty"`
+	Event    *Event    `json:"event,omitempty"`
+	Report   *Report   `json:"report,omitempty"`
+	Write    *Write    `json:"write,omitempty"`
+	Change   *Change   `json:"change,omitempty"`
+	Fault    *Fault    `json:"fault,omitempty"`
+	Exit     *Exit     `json:"exit,omitempty"`
+	Cluster  *Cluster  `json:"cluster,omitempty"`
+	Shoot    *Shoot    `json:"shoot,omitempty"`
+	Sentinel *Sentinel `json:"sentinel,omitempty"`
+
+	Execution  *Execution  `json:"execution,omitempty"`
+	Node       *Node       `json:"node,omitempty"`
+	NodeReport *NodeReport `json:"nodeReport,omitempty"`
+}
+
+// Outcomes of a request.
+const (
+	OK      = "ok"      // the API acknowledged it
+	Failed  = "failed"  // the API rejected it
+	Unknown = "unknown" // it may have had an effect
+)
+
+// Operations of the workload.
+const (
+	Create   = "create"
+	Edit     = "edit"
+	Delete   = "delete"
+	Trespass = "trespass" // a request about a cluster of another tenant
+)
+
+// A Request is one request of the workload, with all its retries.
+type Request struct {
+	Op         string    `json:"op"`
+	Tenant     string    `json:"tenant"`
+	Name       string    `json:"name"`
+	Intended   time.Time `json:"intended"` // start in the schedule
+	Start      time.Time `json:"start"`
+	End        time.Time `json:"end"`
+	Outcome    string    `json:"outcome"`
+	Status     int       `json:"status,omitempty"`
+	ClusterID  string    `json:"clusterID,omitempty"`
+	Generation int64     `json:"generation,omitempty"` // as acknowledged
+	Error      string    `json:"error,omitempty"`
+}
+
+// A Read is a list with the token of one tenant.
+type Read struct {
+	Tenant string   `json:"tenant"`
+	Names  []string `json:"names"`
+}
+
+// An Event is one delivery of a CloudEvent. Consumer names the subscription.
+type Event struct {
+	Consumer   string    `json:"consumer"`
+	ID         string    `json:"id"`
+	ClusterID  string    `json:"clusterID"`
+	Generation int64     `json:"generation"`
+	Reason     string    `json:"reason"`
+	Updated    time.Time `json:"updated"` // updated_time of the cluster
+	Decided    time.Time `json:"decided"` // time in the event
+}
+
+// A Report is a report that an adapter stored.
+type Report struct {
+	Adapter    string `json:"adapter"`
+	ClusterID  string `json:"clusterID"`
+	Generation int64  `json:"generation"`
+}
+
+// A Write is one request that writes a Shoot, from the audit log of the garden.
+type Write struct {
+	User       string    `json:"user"`
+	Verb       string    `json:"verb"`
+	Shoot      string    `json:"shoot"`
+	UID        string    `json:"uid,omitempty"`
+	ClusterID  string    `json:"clusterID,omitempty"`
+	Generation int64     `json:"generation,omitempty"` // of the cluster
+	Changed    int64     `json:"changed,omitempty"`    // generation of the Shoot
+	Start      time.Time `json:"start"`
+	End        time.Time `json:"end"`
+	Status     int       `json:"status"`
+}
+
+// A Change is a change event that the sink received.
+type Change struct {
+	ID        string `json:"id"`
+	Source    string `json:"source"`
+	Action    string `json:"action"`
+	ClusterID string `json:"clusterID"`
+	Cluster   string `json:"cluster"`
+	Subject   string `json:"subject,omitempty"`
+	Node      string `json:"node,omitempty"`
+
+	Generation int64 `json:"generation,omitempty"` // of the cluster
+}
+
+// A Fault is one injected fault.
+type Fault struct {
+	Kind   string    `json:"kind"`
+	Target string    `json:"target"`
+	Start  time.Time `json:"start"`
+	End    time.Time `json:"end"`
+	Error  string    `json:"error,omitempty"` // why the fault could not be injected or ended
+}
+
+// An Exit is a process that ended without a fault.
+type Exit struct {
+	Process string `json:"process"`
+	State   string `json:"state"`
+	Log     string `json:"log,omitempty"` // end of its output
+}
+
+// A Cluster is the state of a cluster at the end, as the API lists it.
+type Cluster struct {
+	ID         string           `json:"id"`
+	Name       string           `json:"name"`
+	Generation int64            `json:"generation"`
+	Deleting   bool             `json:"deleting,omitempty"`
+	Phase      string           `json:"phase"`
+	Reported   map[string]int64 `json:"reported"` // observed generation by adapter
+}
+
+// A Shoot is the state of a Shoot at the end.
+type Shoot struct {
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+	ClusterID  string `json:"clusterID"`
+	Generation int64  `json:"generation"` // of the cluster
+	Deleting   bool   `json:"deleting,omitempty"`
+}
+
+// A Sentinel is a replica at the end. Owned is the number of clusters that it watches.
+type Sentinel struct {
+	Name  string `json:"name"`
+	Owned int    `json:"owned"`
+}
+
+// An Execution is an execution of the workload at the end. It scales a target of its own.
+type Execution struct {
+	Name          string `json:"name"`
+	Wanted        bool   `json:"wanted"`           // somebody approves it
+	Requested     bool   `json:"requested"`        // the API server acknowledged it
+	Approved      bool   `json:"approved"`         // the API server acknowledged the approval
+	Forged        bool   `json:"forged,omitempty"` // the API server accepted a forged approval
+	Error         string `json:"error,omitempty"`
+	Phase         string `json:"phase"`
+	Outcome       string `json:"outcome"`
+	Jobs          int    `json:"jobs"`
+	TargetChanges int64  `json:"targetChanges"` // changes of the target's spec
+	Undelivered   int    `json:"undelivered"`   // change events that its status keeps
+}
+
+// A Node is a change of a node's spec.unschedulable.
+type Node struct {
+	Name     string `json:"name"`
+	Cordoned bool   `json:"cordoned"`
+}
+
+// A NodeReport is a report of a fault, or of its end.
+type NodeReport struct {
+	Node         string `json:"node"`
+	Healthy      bool   `json:"healthy"`
+	Acknowledged bool   `json:"acknowledged"`
+	Error        string `json:"error,omitempty"`
+}
+
+// A File is a history that is being written. Its methods are safe for concurrent use.
+type File struct {
+	mu  sync.Mutex
+	f   *os.File
+	err error
+}
+
+// NewFile creates the file of a history. Several processes may append to one file.
+func NewFile(path string) (*File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // a report that anyone may read
+	if err != nil {
+		return nil, fmt.Errorf("create history: %w", err)
+	}
+	return &File{f: f}, nil
+}
+
+// Add appends a record in one write, so that a kill loses no earlier record. The first error is
+// returned by Close.
+func (f *File) Add(r Record) {
+	if r.At.IsZero() {
+		r.At = time.Now()
+	}
+	line, err := json.Marshal(r)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		_, err = f.f.Write(append(line, '\n'))
+	}
+	if err != nil && f.err == nil {
+		f.err = fmt.Errorf("write history: %w", err)
+	}
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.f.Close(); err != nil && f.err == nil {
+		f.err = err
+	}
+	return f.err
+}
+
+// maxLine limits one record. A read of 100,000 clusters fits.
+const maxLine = 16 << 20
+
+// ReadFile reads a history.
+func ReadFile(path string) ([]Record, error) {
+	f, err := os.Open(path) //nolint:gosec // named by the caller
+	if err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var list []Record
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var r Record
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("read history, record %d: %w", len(list)+1, err)
+		}
+		list = append(list, r)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	return list, nil
+}

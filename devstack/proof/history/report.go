@@ -1,0 +1,129 @@
+package history
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// maxShown is the number of violations of one promise that a report shows.
+const maxShown = 10
+
+// WriteReport writes the table of results, the latencies and the violations.
+func WriteReport(out io.Writer, results []Result, records []Record) error {
+	faults := map[string]int{}
+	total := 0
+	for _, r := range records {
+		if r.Fault != nil {
+			faults[r.Fault.Kind]++
+			total++
+		}
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "PROMISE\tCHECKED\tVIOLATIONS\tFAULTS") // Flush returns the error
+	for _, r := range results {
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", r.Promise, r.Checked, len(r.Violations), total)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(faults)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", faults[kind], kind))
+	}
+	_, _ = fmt.Fprintf(out, "\nfaults: %s\n\n", strings.Join(kinds, ", "))
+	_, _ = fmt.Fprintln(table, "LATENCY\tCOUNT\tOK\tFAILED\tUNKNOWN\tP50\tP99\tMAX")
+	for _, l := range measureLatencies(records) {
+		slices.Sort(l.took)
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", l.name, len(l.took), l.outcomes[OK], l.outcomes[Failed], l.outcomes[Unknown],
+			round(Quantile(l.took, 0.5)), round(Quantile(l.took, 0.99)), round(Quantile(l.took, 1)))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, r := range results {
+		for i, v := range r.Violations {
+			if i == maxShown {
+				_, _ = fmt.Fprintf(out, "%s: and %d more\n", strings.TrimSpace(r.Promise), len(r.Violations)-maxShown)
+				break
+			}
+			if _, err := fmt.Fprintf(out, "%s: %s\n", strings.TrimSpace(r.Promise), v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A latency is the latencies of one operation.
+type latency struct {
+	name     string
+	took     []time.Duration
+	outcomes map[string]int
+}
+
+// measureLatencies returns the latencies of requests from their intended start, and the time from the
+// acknowledgement of a generation to the first event or report that covers it.
+func measureLatencies(records []Record) []*latency {
+	byName := map[string]*latency{}
+	var list []*latency
+	for _, name := range []string{Create, Edit, Delete, Trespass, "wake-up"} {
+		byName[name] = &latency{name: name, outcomes: map[string]int{}}
+		list = append(list, byName[name])
+	}
+	type announcement struct {
+		at         time.Time
+		generation int64
+	}
+	announced := map[string][]announcement{}
+	for _, r := range records {
+		if e := r.Event; e != nil {
+			announced[e.ClusterID] = append(announced[e.ClusterID], announcement{r.At, e.Generation})
+		}
+		if p := r.Report; p != nil {
+			announced[p.ClusterID] = append(announced[p.ClusterID], announcement{r.At, p.Generation})
+		}
+	}
+	for _, r := range records {
+		q := r.Request
+		if q == nil {
+			continue
+		}
+		l := byName[q.Op]
+		l.took = append(l.took, q.End.Sub(q.Intended))
+		l.outcomes[q.Outcome]++
+		if !q.acknowledged() {
+			continue
+		}
+		var first time.Time
+		for _, a := range announced[q.ClusterID] {
+			if a.generation >= q.Generation && (first.IsZero() || a.at.Before(first)) {
+				first = a.at
+			}
+		}
+		if w := byName["wake-up"]; !first.IsZero() {
+			w.took = append(w.took, max(0, first.Sub(q.End)))
+			w.outcomes[OK]++
+		}
+	}
+	return list
+}
+
+// Quantile returns a quantile of sorted durations, by the nearest rank.
+func Quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(100 * time.Microsecond)
+	}
+	return d.Round(time.Millisecond)
+}

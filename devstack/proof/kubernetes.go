@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
+)
+
+const (
+	hostNamespace = "fleetloop"
+	sentinelName  = "clusters"
+	tokenSecret   = "fleetloop-sentinel-token"
+	workerAccount = "fleetloop-cluster-worker"
+)
+
+// auditPolicy records all requests that write Shoots, with the Shoots.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: RequestResponse
+    omitManagedFields: true
+    verbs: [create, update, patch, delete]
+    users: ["` + workerUser + `"]
+    resources: [{group: core.gardener.cloud, resources: [shoots]}]
+  - level: None
+`
+
+const workerUser = "system:serviceaccount:garden-" + gardenbed.DefaultProject + ":" + workerAccount
+
+// sentinelConfig is a SentinelConfig with the defaults of the chart, except for the profile: the default
+// profile never announces a new generation as such, and without the message data no reader of an event
+// knows which generation it is about.
+const sentinelConfig = `apiVersion: hyperfleet.redhat.com/v1alpha1
+kind: SentinelConfig
+metadata: {name: ` + sentinelName + `}
+spec:
+  resourceType: clusters
+  hyperfleetAPI: {url: "URL", tokenSecretRef: {name: ` + tokenSecret + `}}
+  broker: {type: nats, topic: TOPIC, url: "BROKER"}
+  decision: {profile: generation-then-age}
+  sharding: {mode: auto}
+  messageData: {resource_id: .id, generation: .generation, reason: "cel:reason", updated: .updated_time}
+`
+
+// startKubernetes starts the host cluster and the garden, and installs what an administrator installs.
+func (t *topology) startKubernetes(ctx context.Context) (err error) {
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	t.kube, err = kubebed.Start(ctx, kubebed.Options{
+		CRDs: []string{filepath.Join(root, "deploy", "crds")}, Controllers: hostControllers(), Scheduler: true, Log: t.log,
+	})
+	if err != nil {
+		return err
+	}
+	policy := filepath.Join(t.dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil { //nolint:gosec // no secret
+		return err
+	}
+	t.garden, err = gardenbed.Start(ctx, gardenbed.Options{On: t.kube, Args: []string{
+		"--audit-policy-file=" + policy, "--audit-log-path=" + t.auditPath(), "--audit-log-maxsize=100000",
+	}})
+	if err != nil {
+		return err
+	}
+	gardenlet, err := gardenbed.NewGardenlet(t.garden.Config(), gardenbed.GardenletOptions{Namespace: t.garden.Namespace()})
+	if err != nil {
+		return err
+	}
+	t.simulated.Go(func() { _ = gardenlet.Run(ctx) }) // ends only with ctx
+	if _, err := t.kube.Kubectl(ctx, "create", "namespace", hostNamespace); err != nil {
+		return err
+	}
+	if err := t.installSentinel(ctx); err != nil {
+		return err
+	}
+	_, err = t.kube.Kubectl(ctx, "apply", "--filename", filepath.Join(root, "deploy", "gardener", "cluster-worker.yaml"))
+	return err
+}
+
+func (t *topology) auditPath() string { return filepath.Join(t.dir, "audit.jsonl") }
+
+// installSentinel applies the token, the roles and the configuration of the sentinels.
+func (t *topology) installSentinel(ctx context.Context) error {
+	_, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "create", "secret", "generic", tokenSecret, "--from-file=token="+tokenPath(t.dir, "sentinel"))
+	if err != nil {
+		return err
+	}
+	roles := operator.SentinelRoles{Namespace: hostNamespace, Secrets: []string{tokenSecret}, Sharding: true}
+	for _, o := range roles.ListObjects() {
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			return err
+		}
+		if err := t.apply(ctx, string(text)); err != nil {
+			return err
+		}
+	}
+	return t.apply(ctx, strings.NewReplacer("URL", t.apiURL(), "TOPIC", brokerTopic, "BROKER", t.brokerURL()).Replace(sentinelConfig))
+}
+
+// apply applies a manifest in the namespace of the sentinels.
+func (t *topology) apply(ctx context.Context, manifest string) error {
+	return t.applyIn(ctx, hostNamespace, manifest)
+}
+
+func (t *topology) applyIn(ctx context.Context, namespace, manifest string) error {
+	path := filepath.Join(t.dir, "manifest.yaml")
+	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
+		return err
+	}
+	_, err := t.kube.Kubectl(ctx, "--namespace", namespace, "apply", "--filename", path)
+	return err
+}
+
+// startSentinels starts sentinels that share one SentinelConfig.
+func (t *topology) startSentinels(ctx context.Context) error {
+	// A certificate with the name of the ServiceAccount has its rights and outlives a token.
+	kubeconfig, err := t.kube.Kubeconfig("system:serviceaccount:"+hostNamespace+":"+operator.SentinelAccount, "system:serviceaccounts", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	return t.addReplicas(ctx, "sentinel", sentinelReplicas, func(p *process, _ string) {
+		p.args = []string{"--config=" + sentinelName, "--namespace=" + hostNamespace}
+		p.env["KUBECONFIG"] = kubeconfig
+		p.env["POD_NAME"] = p.name
+	})
+}
+
+// startWorkers starts cluster-workers on the database and the garden.
+func (t *topology) startWorkers(ctx context.Context) error {
+	kubeconfig, err := t.garden.Kubeconfig(workerUser, "system:serviceaccounts", "system:authenticated")
+	if err != nil {
+		return err
+	}
+	return t.addReplicas(ctx, "cluster-worker", workerReplicas, func(p *process, _ string) {
+		p.env["DATABASE_URL"] = t.database.urlFor()
+		p.env["GARDENER_MODE"] = "real"
+		p.env["GARDENER_KUBECONFIG"] = kubeconfig
+		p.env["GARDENER_NAMESPACE"] = t.garden.Namespace()
+		p.env["GARDENER_CREDENTIALS_BINDING_NAME"] = "local"
+		p.env["HYPERFLEET_API_ENDPOINT"] = t.apiURL()
+		p.env["HYPERFLEET_API_TOKEN_FILE"] = tokenPath(t.dir, "cluster-worker")
+		maps.Copy(p.env, t.sink.env())
+	})
+}
+
+// sentinelStatus returns the replicas of the SentinelConfig.
+func (t *topology) sentinelStatus(ctx context.Context) (owned map[string]int, err error) {
+	out, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "get", "sentinelconfigs", sentinelName, "--output=jsonpath={.status.replicas}")
+	if err != nil {
+		return nil, err
+	}
+	var replicas []struct {
+		Name           string `json:"name"`
+		ResourcesOwned int    `json:"resourcesOwned"`
+	}
+	if out != "" {
+		if err := json.Unmarshal([]byte(out), &replicas); err != nil {
+			return nil, fmt.Errorf("read the status of the SentinelConfig: %w", err)
+		}
+	}
+	owned = map[string]int{}
+	for _, r := range replicas {
+		owned[r.Name] += r.ResourcesOwned
+	}
+	return owned, nil
+}

@@ -1,0 +1,88 @@
+// Command proof runs the whole product as in production, under load and under faults, and checks what it
+// promises against a history of what was seen from outside.
+//
+// A seed determines the workload and the schedule of faults. The history, the logs of all processes and
+// the report stay in a folder.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "proof:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the proof, or one of the programs that the product does not ship.
+func run(args []string) error {
+	if len(args) == 1 {
+		child, ok := map[string]func() error{natsServerMode: runNATSServer, adapterMode: runAdapter}[args[0]]
+		if ok {
+			return child()
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return runCommand(ctx, args)
+}
+
+func runCommand(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
+	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
+	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
+	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
+	faults := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
+	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
+	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *check {
+		return (&topology{dir: *dir, out: os.Stdout, machines: plan{clusters: *clusters}.machines()}).report()
+	}
+	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
+		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
+	}
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed}
+	if p.seed == 0 {
+		p.seed = uint64(time.Now().UnixNano())
+	}
+	var err error
+	if p.faults, err = parseFaults(*faults); err != nil {
+		return err
+	}
+	if *dir == "" {
+		if *dir, err = os.MkdirTemp("", "fleetloop-proof-"); err != nil {
+			return err
+		}
+	}
+	// PostgreSQL runs as another user if this program is root.
+	if err := errors.Join(os.MkdirAll(*dir, 0o755), os.Chmod(*dir, 0o755)); err != nil { //nolint:gosec // see above
+		return err
+	}
+	if *dir, err = filepath.Abs(*dir); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return prove(ctx, p, *dir, log)
+}
+
+// moduleRoot returns the folder of the source.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
+	return strings.TrimSpace(string(out)), err
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+)
+
+const (
+	progressEvery = 10 * time.Second
+	// settleBound is the longest time until all agree after the last fault. The lease of a killed worker
+	// ends after a minute, and the delay after a second failed sync is two minutes.
+	settleBound = 6 * time.Minute
+	// sentinelInterval is the default interval of the chart for clusters that are not ready.
+	sentinelInterval = 10 * time.Second
+)
+
+// A plan is what the arguments ask for.
+type plan struct {
+	duration time.Duration
+	clusters int
+	seed     uint64
+	faults   []string
+}
+
+var errViolations = errors.New("a promise was broken")
+
+func (t *topology) checkerConfig() history.Config {
+	return history.Config{
+		Adapters: []string{adapterName, "gardener"}, Sentinels: sentinelReplicas, Interval: sentinelInterval,
+		Budget: max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+	}
+}
+
+// prove runs the plan and prints the report.
+func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
+	t := &topology{dir: dir, out: os.Stdout, log: log, machines: p.machines()}
+	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
+	if t.file, err = history.NewFile(t.historyPath()); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(ctx)
+	err = t.proveOn(running, p)
+	cancel()
+	err = errors.Join(err, t.close(), t.file.Close())
+	if err != nil {
+		return fmt.Errorf("%w (history, logs in %s)", err, dir)
+	}
+	return t.report()
+}
+
+// proveOn starts the deployment, runs the workload and the faults, and records the end.
+func (t *topology) proveOn(ctx context.Context, p plan) error {
+	began := time.Now()
+	if err := t.start(ctx); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(t.out, "proof: %s, ready after %s\n", t.describe(), time.Since(began).Round(time.Second))
+	var watching sync.WaitGroup
+	recording, stop := context.WithCancel(ctx)
+	recorder, machines := make(chan error, 1), make(chan error, 1)
+	watching.Go(func() { recorder <- t.recordEvents(recording) })
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() { machines <- t.watchMachines(recording) })
+	if err := t.createMachines(ctx, p.machines()); err != nil {
+		return err
+	}
+	load, err := t.newWorkload(p)
+	if err != nil {
+		return err
+	}
+	faults := newInjector(t)
+	began = time.Now()
+	progress := func(note string) {
+		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
+			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), faults.injected(), note)
+	}
+	t.runLoad(ctx, p, load, faults, progress)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	progress("the workload and the faults have ended")
+	if err := poll(ctx, startBound, t.checkReady); err != nil {
+		return fmt.Errorf("after the faults: %w", err)
+	}
+	reading, stopReading := context.WithCancel(ctx)
+	watching.Go(func() { load.readAll(reading) })
+	state, err := t.settle(ctx, settleBound, progress)
+	stopReading()
+	if err != nil {
+		return fmt.Errorf("read the final state: %w", err)
+	}
+	progress("settled")
+	// The last change events are on their way.
+	pauseFor(ctx, progressEvery)
+	stop()
+	if err := errors.Join(<-recorder, <-machines); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	for _, r := range state {
+		t.file.Add(r)
+	}
+	return t.addAudit()
+}
+
+// runLoad runs the workload and the faults until both have ended.
+func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) {
+	reading, stop := context.WithCancel(ctx)
+	var helpers, running sync.WaitGroup
+	helpers.Go(func() { load.readAll(reading) })
+	helpers.Go(func() {
+		for pauseFor(reading, progressEvery) {
+			progress("")
+		}
+	})
+	running.Go(func() { load.run(ctx, newSchedule(p)) })
+	running.Go(func() { t.runExecutions(ctx, p) })
+	running.Go(func() { t.runNodeFaults(ctx, p) })
+	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
+	running.Wait()
+	stop()
+	helpers.Wait()
+}
+
+func (t *topology) addAudit() error {
+	writes, err := readAudit(t.auditPath())
+	for _, w := range writes {
+		t.file.Add(w)
+	}
+	return err
+}
+
+// report checks the history, and prints and writes the report.
+func (t *topology) report() error {
+	records, err := history.ReadFile(t.historyPath())
+	if err != nil {
+		return err
+	}
+	results := history.Check(t.checkerConfig(), records)
+	out, err := os.Create(filepath.Join(t.dir, "report.txt"))
+	if err != nil {
+		return err
+	}
+	err = history.WriteReport(out, results, records)
+	err = errors.Join(err, out.Close(), history.WriteReport(t.out, results, records))
+	_, _ = fmt.Fprintf(t.out, "\nproof: history in %s\n", t.historyPath())
+	for _, r := range results {
+		if len(r.Violations) > 0 {
+			return errors.Join(err, errViolations)
+		}
+	}
+	return err
+}

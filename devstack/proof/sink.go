@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+)
+
+// A sink records the change events that it receives.
+type sink struct {
+	server *http.Server
+	ended  chan error
+	link   *proxy
+	file   *history.File
+}
+
+// startSink starts the sink behind a proxy.
+func (t *topology) startSink(ctx context.Context) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s := &sink{ended: make(chan error, 1), file: t.file}
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	go func() { s.ended <- s.server.Serve(l) }()
+	t.sink = s
+	if s.link, err = newProxy(ctx, "sink", &backend{addr: l.Addr().String()}); err != nil {
+		return err
+	}
+	t.proxies = append(t.proxies, s.link)
+	return nil
+}
+
+// env returns the settings of a component that sends change events.
+func (s *sink) env() map[string]string {
+	return map[string]string{
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_CLUSTER_NAME": "host", "CHANGE_EVENTS_ENDPOINT": "http://" + s.link.addr() + "/changes",
+		"CHANGE_EVENTS_ALLOW_HTTP": "true", "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.1",
+	}
+}
+
+// ServeHTTP records an event before it acknowledges it.
+func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var p changeevent.Payload
+	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	generation, _ := strconv.ParseInt(p.Details["generation"], 10, 64) // none is 0
+	s.file.Add(history.Record{Change: &history.Change{
+		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"], Generation: generation,
+	}})
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (s *sink) close() error {
+	err := s.server.Close()
+	<-s.ended // http.ErrServerClosed
+	return err
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/devstack/binaries"
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+)
+
+const (
+	apiReplicas      = 3
+	sentinelReplicas = 4
+	adapterReplicas  = 2
+	workerReplicas   = 3
+
+	// startBound is the longest time that a process may take to become ready on a busy machine.
+	startBound = 3 * time.Minute
+)
+
+// A topology is the whole deployment. Every process of the product runs as in production, with the
+// default settings of the chart.
+type topology struct {
+	dir  string
+	self string // path of this program, which is also that of the NATS servers and the adapters
+	file *history.File
+	out  io.Writer // for people
+	log  *slog.Logger
+
+	database   *database
+	balancer   *proxy // in front of the fleet API
+	proxies    []*proxy
+	brokerURLs []string
+	kube       *kubebed.Bed
+	garden     *gardenbed.Bed
+	sink       *sink
+	simulated  sync.WaitGroup // what plays Gardener and a node
+	people     hostClients
+	intake     *proxy // in front of the node fault controllers
+
+	machines int // nodes without machines
+
+	mu         sync.Mutex
+	executions []*history.Execution
+
+	order  []string // names of the groups, in the order of their start
+	groups map[string][]*process
+}
+
+// startTopology starts everything and waits until it is ready. The caller must call close, also after an
+// error.
+func (t *topology) start(ctx context.Context) (err error) {
+	if t.self, err = os.Executable(); err != nil {
+		return err
+	}
+	t.groups = map[string][]*process{}
+	steps := []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"build the programs", func(ctx context.Context) error {
+			return binaries.Build(ctx, t.binDir(), "fleet-api", "sentinel", "cluster-worker", "execution-controller", "action-runner", "node-fault-controller")
+		}},
+		{"start PostgreSQL", func(ctx context.Context) (err error) {
+			t.database, err = startDatabase(ctx, t.dir, t.log)
+			return err
+		}},
+		{"start the fleet API", t.startAPI},
+		{"start NATS", t.startBroker},
+		{"start the sink", t.startSink},
+		{"start Kubernetes and Gardener", t.startKubernetes},
+		{"start the sentinels", t.startSentinels},
+		{"start the adapters", t.startAdapters},
+		{"start the cluster-workers", t.startWorkers},
+		{"start the execution controllers", t.startExecutions},
+		{"start the node fault controllers", t.startNodeFaults},
+	}
+	for _, s := range steps {
+		began := time.Now()
+		if err := s.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		t.log.InfoContext(ctx, "step done", "step", s.name, "took", time.Since(began).Round(time.Millisecond))
+	}
+	return poll(ctx, startBound, t.checkReady)
+}
+
+func (t *topology) binDir() string { return filepath.Join(t.dir, "bin") }
+
+// newProcess returns a replica with a log of its own.
+func (t *topology) newProcess(name, path string, args ...string) *process {
+	return &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file}
+}
+
+// add starts a process and makes it a target of faults.
+func (t *topology) add(ctx context.Context, group string, p *process) error {
+	if t.groups[group] == nil {
+		t.order = append(t.order, group)
+	}
+	t.groups[group] = append(t.groups[group], p)
+	return p.start(ctx)
+}
+
+// addReplicas starts replicas of a binary. set completes the environment of each.
+func (t *topology) addReplicas(ctx context.Context, name string, count int, set func(p *process, health string)) error {
+	for i := range count {
+		health, err := newFreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		p := t.newProcess(fmt.Sprintf("%s-%d", name, i), filepath.Join(t.binDir(), name))
+		p.health = health
+		p.env["HEALTH_PROBE_BIND_ADDRESS"] = health
+		p.env["METRICS_BIND_ADDRESS"] = health
+		set(p, health)
+		if err := t.add(ctx, name, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkReady returns why a process is not ready.
+func (t *topology) checkReady(ctx context.Context) error {
+	for _, group := range t.order {
+		for _, p := range t.groups[group] {
+			if err := p.checkReady(ctx); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// startAPI starts the replicas of the fleet API behind a balancer.
+func (t *topology) startAPI(ctx context.Context) error {
+	if err := writeTokens(t.dir); err != nil {
+		return err
+	}
+	var backends []*backend
+	for i := range apiReplicas {
+		listen, err := newFreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		health, err := newFreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		metrics, err := newFreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		p := t.newProcess(fmt.Sprintf("fleet-api-%d", i), filepath.Join(t.binDir(), "fleet-api"),
+			"--listen-address="+listen, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health,
+			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--migrate=true")
+		p.health = health
+		p.env["DATABASE_URL"] = t.database.urlFor()
+		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = adapterName + ",gardener"
+		if err := t.add(ctx, "fleet-api", p); err != nil {
+			return err
+		}
+		backends = append(backends, &backend{addr: listen, probe: p.checkReady})
+	}
+	var err error
+	if t.balancer, err = newProxy(ctx, "fleet-api", backends...); err != nil {
+		return err
+	}
+	t.proxies = append(t.proxies, t.balancer)
+	return poll(ctx, startBound, t.checkReady)
+}
+
+func (t *topology) apiURL() string { return "http://" + t.balancer.addr() }
+
+// newClient returns a client of the fleet API with the token of a subject.
+func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
+	return fleetclient.New(fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject))})
+}
+
+// startAdapters starts adapters that share a subscription.
+func (t *topology) startAdapters(ctx context.Context) error {
+	for i := range adapterReplicas {
+		health, err := newFreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		p := t.newProcess(fmt.Sprintf("adapter-%d", i), t.self, adapterMode)
+		p.health = health
+		p.env = map[string]string{
+			"BROKER_TYPE": "nats", "BROKER_URL": t.brokerURL(), "BROKER_TOPIC": brokerTopic,
+			"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, "adapter"),
+			adapterHistoryEnv: t.historyPath(), adapterHealthEnv: health,
+		}
+		if err := t.add(ctx, "adapter", p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *topology) historyPath() string { return filepath.Join(t.dir, "history.jsonl") }
+
+// processes returns all processes whose group is one of names; none means all.
+func (t *topology) processes(names ...string) []*process {
+	var list []*process
+	for _, group := range t.order {
+		if len(names) == 0 || slices.Contains(names, group) {
+			list = append(list, t.groups[group]...)
+		}
+	}
+	return list
+}
+
+// describe counts the processes.
+func (t *topology) describe() string {
+	parts := []string{"1 PostgreSQL primary and 1 synchronous standby"}
+	for _, group := range t.order {
+		parts = append(parts, fmt.Sprintf("%d %s", len(t.groups[group]), group))
+	}
+	return strings.Join(append(parts, "1 kube-apiserver, 1 gardener-apiserver, 1 sink"), ", ")
+}
+
+// close ends everything in reverse order. The context of start must have ended.
+func (t *topology) close() error {
+	for _, group := range slices.Backward(t.order) {
+		for _, p := range t.groups[group] {
+			p.close()
+		}
+	}
+	for _, p := range t.processes() {
+		p.watching.Wait()
+	}
+	var errs []error
+	t.simulated.Wait()
+	if t.garden != nil {
+		errs = append(errs, t.garden.Stop())
+	}
+	if t.kube != nil {
+		errs = append(errs, t.kube.Stop())
+	}
+	if t.sink != nil {
+		errs = append(errs, t.sink.close())
+	}
+	for _, p := range t.proxies {
+		p.close()
+	}
+	if t.database != nil {
+		errs = append(errs, t.database.close())
+	}
+	return errors.Join(errs...)
+}

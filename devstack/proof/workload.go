@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+)
+
+const (
+	// Of the duration, the creations take createShare; edits and deletions go on to the end.
+	createShare = 0.5
+	// editsPerCluster and deletedShare are the amounts of the other operations.
+	editsPerCluster = 2
+	deletedShare    = 0.1
+	greenShare      = 0.2
+	trespasses      = 20
+
+	readEvery = 2 * time.Second
+	// requestBound is the patience of a user, including all retries.
+	requestBound = time.Minute
+)
+
+// An operation is one entry of the schedule.
+type operation struct {
+	at      time.Duration // since the start
+	op      string
+	cluster int
+	number  int // of the edit
+}
+
+// newSchedule returns the operations of a seed, in the order of their times.
+func newSchedule(p plan) []operation {
+	dice := rand.New(rand.NewPCG(p.seed, 1)) //nolint:gosec // a schedule, not a secret
+	var list []operation
+	created := make([]time.Duration, p.clusters)
+	after := func(i int) time.Duration {
+		return created[i] + time.Duration(dice.Int64N(int64(p.duration-created[i])))
+	}
+	for i := range created {
+		created[i] = time.Duration(float64(p.duration) * createShare * dice.Float64())
+		list = append(list, operation{at: created[i], op: history.Create, cluster: i})
+		if dice.Float64() < deletedShare {
+			list = append(list, operation{at: after(i), op: history.Delete, cluster: i})
+		}
+	}
+	for n := range editsPerCluster * p.clusters {
+		i := dice.IntN(p.clusters)
+		list = append(list, operation{at: after(i), op: history.Edit, cluster: i, number: n})
+	}
+	for range trespasses {
+		i := dice.IntN(p.clusters)
+		list = append(list, operation{at: after(i), op: history.Trespass, cluster: i})
+	}
+	slices.SortStableFunc(list, func(a, b operation) int { return int(a.at - b.at) })
+	return list
+}
+
+// A workload sends the operations of a schedule at their times, whether or not earlier ones have ended.
+type workload struct {
+	file    *history.File
+	clients map[string]*fleetclient.Client // by tenant
+	tenants []string                       // of the clusters
+
+	mu  sync.Mutex
+	ids []string // of the clusters; empty if not acknowledged
+
+	sent, failed, unknown, pending, skipped atomic.Int64
+}
+
+func (t *topology) newWorkload(p plan) (*workload, error) {
+	w := &workload{file: t.file, clients: map[string]*fleetclient.Client{}, ids: make([]string, p.clusters)}
+	dice := rand.New(rand.NewPCG(p.seed, 2)) //nolint:gosec // a schedule, not a secret
+	for range p.clusters {
+		tenant := tenantBlue
+		if dice.Float64() < greenShare {
+			tenant = tenantGreen
+		}
+		w.tenants = append(w.tenants, tenant)
+	}
+	for _, tenant := range []string{tenantBlue, tenantGreen} {
+		c, err := t.newClient(tenant)
+		if err != nil {
+			return nil, err
+		}
+		w.clients[tenant] = c
+	}
+	return w, nil
+}
+
+// run sends the operations, and returns when all have ended. Requests end at their own bound, also after
+// the end of ctx.
+func (w *workload) run(ctx context.Context, schedule []operation) {
+	var requests sync.WaitGroup
+	defer requests.Wait()
+	began := time.Now()
+	for _, o := range schedule {
+		intended := began.Add(o.at)
+		if !pauseFor(ctx, time.Until(intended)) {
+			return
+		}
+		w.pending.Add(1)
+		requests.Go(func() {
+			defer w.pending.Add(-1)
+			w.send(context.WithoutCancel(ctx), o, intended)
+		})
+	}
+}
+
+// readAll lists the clusters of each tenant until ctx ends.
+func (w *workload) readAll(ctx context.Context) {
+	for pauseFor(ctx, readEvery) {
+		for tenant, c := range w.clients {
+			read := &history.Read{Tenant: tenant}
+			for r, err := range c.Clusters().List(ctx, fleetclient.ListOptions{}) {
+				if err != nil {
+					break
+				}
+				read.Names = append(read.Names, r.Name)
+			}
+			w.file.Add(history.Record{Read: read})
+		}
+	}
+}
+
+func (w *workload) idOf(cluster int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ids[cluster]
+}
+
+// send sends one operation and records it. An operation on a cluster whose creation was not yet
+// acknowledged is skipped, as its user does not know the id.
+func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
+	tenant := w.tenants[o.cluster]
+	q := &history.Request{Op: o.op, Tenant: tenant, Name: fmt.Sprintf("%s-%d", tenant, o.cluster), Intended: intended, Start: time.Now(), ClusterID: w.idOf(o.cluster)}
+	if o.op != history.Create && q.ClusterID == "" {
+		w.skipped.Add(1)
+		return
+	}
+	if o.op == history.Trespass {
+		q.Tenant = tenantGreen
+		if tenant == tenantGreen {
+			q.Tenant = tenantBlue
+		}
+	}
+	r, err := w.call(ctx, o, q)
+	q.End = time.Now()
+	q.Outcome, q.Status = classify(err)
+	w.sent.Add(1)
+	switch {
+	case err == nil:
+		q.ClusterID, q.Generation = r.ID, r.Generation
+		if o.op == history.Create {
+			w.mu.Lock()
+			w.ids[o.cluster] = r.ID
+			w.mu.Unlock()
+		}
+	case q.Outcome == history.Failed:
+		w.failed.Add(1)
+		q.Error = err.Error()
+	default:
+		w.unknown.Add(1)
+		q.Error = err.Error()
+	}
+	w.file.Add(history.Record{At: q.End, Request: q})
+}
+
+func (w *workload) call(ctx context.Context, o operation, q *history.Request) (v1.Resource, error) {
+	clusters := w.clients[q.Tenant].Clusters()
+	switch o.op {
+	case history.Create:
+		return clusters.Create(ctx, v1.CreateRequest{Name: q.Name, Labels: map[string]string{"region": "local"}, Spec: json.RawMessage(`{"version": "1.34.1"}`)})
+	case history.Delete:
+		return clusters.Delete(ctx, q.ClusterID)
+	default:
+		return clusters.Patch(ctx, q.ClusterID, v1.PatchRequest{Spec: fmt.Appendf(nil, `{"version": "1.34.%d", "edit": %d}`, 2+o.number%2, o.number)})
+	}
+}
+
+// classify returns the outcome of a request. After an error of the server or without an answer it may
+// have had an effect.
+func classify(err error) (outcome string, status int) {
+	if err == nil {
+		return history.OK, 200
+	}
+	e, ok := errors.AsType[*fleetclient.Error](err)
+	switch {
+	case !ok:
+		return history.Unknown, 0
+	case e.Status >= 400 && e.Status < 500:
+		return history.Failed, e.Status
+	}
+	return history.Unknown, e.Status
+}
