@@ -53,7 +53,7 @@ func (t *topology) startExecutions(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.Namespace = executorNamespace
-	if err := executionapp.Install(ctx, t.kube.Config(), cfg, executionapp.Targets{Namespaces: []string{targetNamespace}}); err != nil {
+	if err := executionapp.ApplyRequiredObjects(ctx, t.kube.Config(), cfg, executionapp.Targets{Namespaces: []string{targetNamespace}}); err != nil {
 		return err
 	}
 	if err := t.installPeople(ctx); err != nil {
