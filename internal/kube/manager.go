@@ -63,7 +63,8 @@ type Leader struct {
 const unlimitedSyncTimeout = 10 * 365 * 24 * time.Hour
 
 // NewManager returns a manager without listeners: the process serves metrics and
-// health. It sends no request before it runs.
+// health. It sends no request before it runs. With a leader election, clients of its
+// GetConfig refuse to write after its leadership has expired.
 func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	RedirectLibraryLogs(o.Log)
 	base, giveUp := context.WithCancel(context.Background())
@@ -90,9 +91,9 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		},
 	}
 	var m manager.Manager
-	err := o.Leader.enableLeaderElection(cfg, &options)
+	fenced, err := o.Leader.enableLeaderElection(cfg, &options)
 	if err == nil {
-		m, err = manager.New(cfg, options)
+		m, err = manager.New(fenced, options)
 	}
 	if err != nil {
 		giveUp()
@@ -183,10 +184,11 @@ func (o Options) newRetryingCacheOptions() cache.Options {
 }
 
 // enableLeaderElection configures the leader election, if it is in use, and the release of
-// the Lease on shutdown.
-func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options) error {
+// the Lease on shutdown. It returns the config of the manager, whose clients do not write
+// after the leadership has expired.
+func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options) (*rest.Config, error) {
 	if l.Name == "" {
-		return nil
+		return cfg, nil
 	}
 	lease := cmp.Or(l.Lease, 15*time.Second)
 	renew, retry := lease*2/3, lease*2/15 // the same proportions as in Kubernetes' own controllers
@@ -196,13 +198,18 @@ func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options)
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &lease, &renew, &retry
 	host, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("name this replica: %w", err)
+		return nil, fmt.Errorf("name this replica: %w", err)
 	}
 	// There is no event recorder: it would require permissions on an API group that
 	// nothing else here uses.
-	options.LeaderElectionResourceLockInterface, err = resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
 		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, cfg, renew)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	fence := &leaderFence{validFor: renew}
+	options.LeaderElectionResourceLockInterface = fencedLock{lock, fence}
+	return fence.newFencedConfig(cfg), nil
 }
 
 func newRESTMapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper {

@@ -144,6 +144,10 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 		return nil, err
 	}
 	a.nodes = m.GetClient()
+	core, err := kubernetes.NewForConfig(m.GetConfig()) // only the leader writes
+	if err != nil {
+		return nil, fmt.Errorf("create client: %w", err)
+	}
 	set, err := rules.Compile(a.cfg.configuredRulesOrDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
@@ -153,11 +157,11 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 		return nil, err
 	}
 	a.nodeAt = intake.NewNodeNameByAddress(seen.findNodesByAddress)
-	bound, err := a.newBudgetAddedToManager(m, seen)
+	bound, err := a.newBudgetAddedToManager(m, core, seen)
 	if err != nil {
 		return nil, err
 	}
-	drainer := drain.New(a.cfg.Drain, a.core, seen.listDrainingNodeUIDs)
+	drainer := drain.New(a.cfg.Drain, core, seen.listDrainingNodeUIDs)
 	if err := drainer.RegisterMetrics(a.p.Metrics); err != nil {
 		return nil, err
 	}
@@ -166,7 +170,7 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 	if v := a.cfg.Remediation.Verification; v.Image != "" {
 		verifier, err := remediation.NewJobVerifier(remediation.VerificationConfig{
 			Namespace: a.cfg.Namespace, Image: v.Image, Command: v.Command, ServiceAccount: v.ServiceAccount,
-		}, a.core)
+		}, core)
 		if err != nil {
 			return nil, err
 		}
@@ -194,12 +198,12 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 }
 
 // newBudgetAddedToManager builds the limit on the number of nodes out of service.
-func (a *app) newBudgetAddedToManager(m *kube.Manager, seen nodeView) (quarantine.Budget, error) {
+func (a *app) newBudgetAddedToManager(m *kube.Manager, core kubernetes.Interface, seen nodeView) (quarantine.Budget, error) {
 	allowance, err := budget.New(a.cfg.toBudgetConfig(), seen.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
-	keeper := budget.NewManualResetBudget(allowance, a.core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
+	keeper := budget.NewManualResetBudget(allowance, core.CoordinationV1(), a.cfg.Namespace, a.p.Log)
 	if err := m.Add(keeper); err != nil {
 		return nil, fmt.Errorf("start the budget of nodes out of service: %w", err)
 	}
@@ -232,10 +236,10 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 	cfg := a.cfg.toJanitorConfig()
 	cfg.Log, cfg.Registerer = a.p.Log, a.p.Metrics
 	var by janitor.Providers
-	if by.Reboot, err = a.newProvider(a.cfg.Janitor.RebootProvider); err != nil {
+	if by.Reboot, err = a.newProvider(m.GetConfig(), a.cfg.Janitor.RebootProvider); err != nil {
 		return nil, err
 	}
-	if by.Terminate, err = a.newProvider(a.cfg.Janitor.TerminateProvider); err != nil {
+	if by.Terminate, err = a.newProvider(m.GetConfig(), a.cfg.Janitor.TerminateProvider); err != nil {
 		return nil, err
 	}
 	if err := janitor.Add(m, cfg, by); err != nil {
@@ -244,10 +248,13 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 	return []lifecycle.Part{kube.NewManagerPart("janitor", m, nil)}, nil
 }
 
-func (a *app) newProvider(kind string) (provider.Provider, error) {
-	deps := provider.Deps{Kubernetes: a.core}
+func (a *app) newProvider(host *rest.Config, kind string) (provider.Provider, error) {
+	var deps provider.Deps
 	var err error
-	if deps.Dynamic, err = dynamic.NewForConfig(a.host); err != nil {
+	if deps.Kubernetes, err = kubernetes.NewForConfig(host); err != nil {
+		return nil, fmt.Errorf("create client: %w", err)
+	}
+	if deps.Dynamic, err = dynamic.NewForConfig(host); err != nil {
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if file := a.cfg.Janitor.Machine.Kubeconfig; file != "" {
