@@ -43,52 +43,38 @@ func (c *countingTransport) RoundTrip(*http.Request) (*http.Response, error) {
 func TestLeaderFence(t *testing.T) {
 	t.Parallel()
 	const validFor = 10 * time.Second
-	mine, released := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}, resourcelock.LeaderElectionRecord{}
+	const mine = "me"
+	type renewal struct {
+		holder string
+		takes  time.Duration
+		err    error
+		then   time.Duration // time until the next one, or until the writes
+	}
+	errConflict := errors.New("conflict")
 	for name, c := range map[string]struct {
-		prepare func(t *testing.T, l resourcelock.Interface, inner *testLock)
-		refused bool
+		renewals []renewal
+		refused  bool
 	}{
-		"NeverLed": {func(*testing.T, resourcelock.Interface, *testLock) { time.Sleep(time.Hour) }, false},
-		"Elected": {func(t *testing.T, l resourcelock.Interface, _ *testLock) {
-			mustRenew(t, l, mine)
-			time.Sleep(validFor - 1)
-		}, false},
-		"Frozen": {func(t *testing.T, l resourcelock.Interface, _ *testLock) { mustRenew(t, l, mine); time.Sleep(validFor) }, true},
-		"Renewed": {func(t *testing.T, l resourcelock.Interface, _ *testLock) {
-			mustRenew(t, l, mine)
-			time.Sleep(validFor - 1)
-			mustRenew(t, l, mine)
-			time.Sleep(validFor - 1)
-		}, false},
-		"RenewedAfterwards": {func(t *testing.T, l resourcelock.Interface, _ *testLock) {
-			mustRenew(t, l, mine)
-			time.Sleep(validFor)
-			mustRenew(t, l, mine)
-		}, false},
-		"RenewalFailed": {func(t *testing.T, l resourcelock.Interface, inner *testLock) {
-			mustRenew(t, l, mine)
-			time.Sleep(validFor - 1)
-			inner.err = errors.New("conflict")
-			if err := l.Update(t.Context(), mine); err == nil {
-				t.Error("the error of the renewal is lost")
-			}
-			time.Sleep(1)
-		}, true},
-		"SlowRenewal": {func(t *testing.T, l resourcelock.Interface, inner *testLock) {
-			inner.takes = validFor - 1
-			mustRenew(t, l, mine)
-			time.Sleep(1)
-		}, true},
-		"Released": {func(t *testing.T, l resourcelock.Interface, _ *testLock) {
-			mustRenew(t, l, mine)
-			mustRenew(t, l, released)
-		}, true},
+		"NeverLed":          {nil, false},
+		"Elected":           {[]renewal{{holder: mine, then: validFor - 1}}, false},
+		"Frozen":            {[]renewal{{holder: mine, then: validFor}}, true},
+		"Renewed":           {[]renewal{{holder: mine, then: validFor - 1}, {holder: mine, then: validFor - 1}}, false},
+		"RenewedAfterwards": {[]renewal{{holder: mine, then: validFor}, {holder: mine}}, false},
+		"RenewalFailed":     {[]renewal{{holder: mine, then: validFor - 1}, {holder: mine, err: errConflict, then: 1}}, true},
+		"SlowRenewal":       {[]renewal{{holder: mine, takes: validFor - 1, then: 1}}, true},
+		"Released":          {[]renewal{{holder: mine}, {holder: ""}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fence, inner, server := &leaderFence{validFor: validFor}, &testLock{}, &countingTransport{}
-				c.prepare(t, fencedLock{inner, fence}, inner)
+				fence, lock, server := &leaderFence{validFor: validFor}, &testLock{}, &countingTransport{}
+				for _, r := range c.renewals {
+					lock.takes, lock.err = r.takes, r.err
+					if err := (fencedLock{lock, fence}).Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: r.holder}); !errors.Is(err, r.err) {
+						t.Errorf("renewal: %v, want %v", err, r.err)
+					}
+					time.Sleep(r.then)
+				}
 				client := http.Client{Transport: fencedTransport{server, fence}}
 				for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet} {
 					server.sent = 0
@@ -101,18 +87,11 @@ func TestLeaderFence(t *testing.T) {
 						_ = resp.Body.Close()
 					}
 					refused := c.refused && method != http.MethodGet
-					if errors.Is(err, errLeadershipExpired) != refused || server.sent == 0 != refused {
+					if errors.Is(err, errLeadershipExpired) != refused || (server.sent == 0) != refused {
 						t.Errorf("%s: %d sent, error %v; refused: want %t", method, server.sent, err, refused)
 					}
 				}
 			})
 		})
-	}
-}
-
-func mustRenew(t *testing.T, l resourcelock.Interface, record resourcelock.LeaderElectionRecord) {
-	t.Helper()
-	if err := l.Update(t.Context(), record); err != nil {
-		t.Fatal(err)
 	}
 }
