@@ -164,14 +164,14 @@ func (t *topology) recordEvents(ctx context.Context) error {
 }
 
 // parseEvent returns the record of an event with the message data of the proof.
-func parseEvent(consumer, id string, decided time.Time, data []byte) *history.Event {
+func parseEvent(consumer, id string, published time.Time, data []byte) *history.Event {
 	var d struct {
 		ResourceID string          `json:"resource_id"`
 		Generation json.RawMessage `json:"generation"`
 		Reason     string          `json:"reason"`
 		Updated    string          `json:"updated"`
 	}
-	e := &history.Event{Consumer: consumer, ID: id, Decided: decided}
+	e := &history.Event{Consumer: consumer, ID: id, Published: published}
 	if err := json.Unmarshal(data, &d); err != nil {
 		e.Reason = "invalid data: " + err.Error()
 		return e

@@ -226,7 +226,7 @@ func (d *database) onPrimary(ctx context.Context, f func(*pgx.Conn) error) error
 }
 
 // countPendingChangeEvents returns the number of change events in the outbox of the cluster-workers. After
-// a failover, an event whose lease nobody knows of waits for two minutes.
+// a failover, an event is sent after its lease of two minutes if the answer to its claim was lost.
 func (d *database) countPendingChangeEvents(ctx context.Context) (count int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -33,7 +33,7 @@ type process struct {
 	path   string
 	args   []string
 	env    map[string]string
-	health string // host:port of /readyz; empty if there is none
+	health string // host:port of /readyz; empty without a probe
 	dir    string // of the log
 	file   *history.File
 
@@ -195,7 +195,7 @@ func (p *process) readLogTail() string {
 	return strings.ToValidUTF8(string(text[max(0, len(text)-logTail):]), "?")
 }
 
-// newFreeAddress returns an address on the loopback interface that nobody listens on.
+// newFreeAddress returns an unused address of the loopback interface.
 func newFreeAddress(ctx context.Context) (string, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")

@@ -99,7 +99,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 
 func (t *topology) binDir() string { return filepath.Join(t.dir, "bin") }
 
-// newProcess returns a replica with a log of its own.
+// newProcess returns a process that is not started. It has a separate log.
 func (t *topology) newProcess(name, path string, args ...string) *process {
 	return &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file}
 }

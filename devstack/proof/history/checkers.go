@@ -1,7 +1,10 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -83,21 +86,17 @@ func CheckWakeUps(cfg Config, records []Record) Result {
 	return res
 }
 
-// CheckIDs checks R2: the events of one cluster, generation, rule and interval have the same id, and no
-// others have it.
+// CheckIDs checks R2: an id belongs to one cluster, generation and rule, and each interval has at most one
+// id. The time in an event is that of its publishing. Its interval is that of the decision, which can be
+// earlier, so the checker looks for an assignment of ids to intervals.
 func CheckIDs(cfg Config, records []Record) Result {
 	type occasion struct {
 		cluster    string
 		generation int64
 		reason     string
 	}
-	type slot struct {
-		occasion
-
-		interval int64
-	}
 	res := Result{Promise: "R2 stable event ids"}
-	ids, occasions := map[slot]string{}, map[string]occasion{}
+	occasions, latest := map[string]occasion{}, map[occasion]map[string]int64{}
 	for _, r := range records {
 		e := r.Event
 		if e == nil {
@@ -110,18 +109,40 @@ func CheckIDs(cfg Config, records []Record) Result {
 		}
 		occasions[e.ID] = o
 		// Only a new generation counts from a time that the event carries.
-		if cfg.Interval <= 0 || e.Updated.IsZero() || e.Decided.IsZero() || !strings.Contains(e.Reason, "generation") {
+		if cfg.Interval <= 0 || e.Updated.IsZero() || e.Published.IsZero() || !strings.Contains(e.Reason, "generation") {
 			continue
 		}
 		// The sentinel counts from slightly earlier, so that the first interval tolerates a skew of clocks.
-		due := e.Updated.Add(-cfg.Interval / 10)
-		s := slot{o, int64(e.Decided.Sub(due) / cfg.Interval)}
-		if before, ok := ids[s]; ok && before != e.ID {
-			res.fail("%s of generation %d, interval %d has the ids %s and %s", e.ClusterID, e.Generation, s.interval, before, e.ID)
+		interval := int64(max(0, e.Published.Sub(e.Updated.Add(-cfg.Interval/10))) / cfg.Interval)
+		if latest[o] == nil {
+			latest[o] = map[string]int64{}
 		}
-		ids[s] = e.ID
+		if before, ok := latest[o][e.ID]; !ok || interval < before {
+			latest[o][e.ID] = interval
+		}
+	}
+	for o, intervals := range latest {
+		if count, first, second := findSurplusIDs(intervals); count > 0 {
+			res.fail("%s of generation %d has the ids %s and %s in one interval: %d ids more than intervals", o.cluster, o.generation, first, second, count)
+		}
 	}
 	return res
+}
+
+// findSurplusIDs returns how many ids have no interval of their own, and the two earliest ids if there are
+// any. intervals holds the latest interval that each id can have.
+func findSurplusIDs(intervals map[string]int64) (count int64, first, second string) {
+	ids := slices.SortedFunc(maps.Keys(intervals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(intervals[a], intervals[b]), cmp.Compare(a, b))
+	})
+	free := int64(math.MaxInt64)
+	for _, id := range slices.Backward(ids) {
+		free = min(free-1, intervals[id])
+	}
+	if len(ids) == 0 || free >= 0 {
+		return 0, "", ""
+	}
+	return -free, ids[0], ids[1]
 }
 
 // CheckChangeEvents checks R4: each creation, change and deletion of a Shoot reaches the sink. If the
@@ -253,7 +274,7 @@ func checkAcknowledged(res *Result, clusters map[string]*Cluster, records []Reco
 		case q.Op == Delete && c != nil:
 			res.fail("%s (%s) exists, although its deletion was acknowledged at %s", q.Name, q.ClusterID, stamp(q.End))
 		case q.Op != Delete && c == nil && !attempted[q.ClusterID]:
-			res.fail("%s (%s) is gone, although nobody deleted it; %s acknowledged at %s", q.Name, q.ClusterID, q.Op, stamp(q.End))
+			res.fail("%s (%s) is gone, although no user deleted it; %s acknowledged at %s", q.Name, q.ClusterID, q.Op, stamp(q.End))
 		case q.Op != Delete && c != nil && c.Generation < q.Generation:
 			res.fail("%s (%s) has generation %d, although %d was acknowledged at %s", q.Name, q.ClusterID, c.Generation, q.Generation, stamp(q.End))
 		}

@@ -167,7 +167,7 @@ const takeover = 30 * time.Second
 
 // CheckExits checks that no process ends unless a fault ends it.
 func CheckExits(_ Config, records []Record) Result {
-	res := Result{Promise: "   no process ends by itself"}
+	res := Result{Promise: "no process ends by itself"}
 	thawed := map[string]time.Time{}
 	for _, r := range records {
 		if f := r.Fault; f != nil && f.Kind == "freeze" {

@@ -24,13 +24,13 @@ func testConfig() Config {
 func newHistory() []Record {
 	return []Record{
 		{At: at(1), Request: &Request{Op: Create, Tenant: "blue", Name: "blue-1", Intended: at(0), Start: at(0), End: at(1), Outcome: OK, ClusterID: "a", Generation: 1}},
-		{At: at(2), Event: &Event{Consumer: "recorder", ID: "e1", ClusterID: "a", Generation: 1, Reason: "generation changed", Updated: at(1), Decided: at(2)}},
+		{At: at(2), Event: &Event{Consumer: "recorder", ID: "e1", ClusterID: "a", Generation: 1, Reason: "generation changed", Updated: at(1), Published: at(2)}},
 		{At: at(3), Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 1, Changed: 1, Start: at(2), End: at(3), Status: 201}},
 		{At: at(3), Change: &Change{Action: "shoot-created", ClusterID: "a"}},
 		{At: at(4), Request: &Request{Op: Edit, Tenant: "blue", Name: "blue-1", Intended: at(3), Start: at(3), End: at(4), Outcome: OK, ClusterID: "a", Generation: 2}},
-		{At: at(5), Event: &Event{Consumer: "recorder", ID: "e2", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Decided: at(5)}},
-		{At: at(5), Event: &Event{Consumer: "recorder", ID: "e2", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Decided: at(6)}},
-		{At: at(5), Event: &Event{Consumer: "recorder", ID: "e3", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Decided: at(15)}},
+		{At: at(5), Event: &Event{Consumer: "recorder", ID: "e2", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(5)}},
+		{At: at(5), Event: &Event{Consumer: "recorder", ID: "e2", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(6)}},
+		{At: at(5), Event: &Event{Consumer: "recorder", ID: "e3", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(15)}},
 		{At: at(6), Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 2, Changed: 2, Start: at(5), End: at(6), Status: 200}},
 		{At: at(6), Change: &Change{Action: "shoot-updated", ClusterID: "a", Generation: 2}},
 		{At: at(6), Report: &Report{Adapter: "dns", ClusterID: "a", Generation: 2}},
@@ -114,12 +114,17 @@ func TestPlantedViolations(t *testing.T) {
 		},
 		"NewIDForTheSameOccasion": {
 			"a consumer would work twice", CheckIDs,
-			add(Record{Event: &Event{ID: "e4", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Decided: at(7)}}),
+			add(Record{Event: &Event{ID: "e4", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(7)}}),
 			"has the ids e2 and e4",
+		},
+		"TwoIDsMoreThanIntervals": {
+			"later intervals do not excuse earlier ones", CheckIDs,
+			add(Record{Event: &Event{ID: "e4", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(16)}}),
+			"1 ids more than intervals",
 		},
 		"OneIDForTwoOccasions": {
 			"a consumer would drop the second", CheckIDs,
-			add(Record{Event: &Event{ID: "e1", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Decided: at(5)}}),
+			add(Record{Event: &Event{ID: "e1", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(5)}}),
 			"event e1 is about",
 		},
 		"LostCreated": {
@@ -148,7 +153,7 @@ func TestPlantedViolations(t *testing.T) {
 			add(Record{Shoot: &Shoot{Name: "s-a2", UID: "ua2", ClusterID: "a", Generation: 2}}), "has 2 Shoots",
 		},
 		"ShootOfADeletedCluster": {
-			"it costs money for nobody", CheckConvergence,
+			"a Shoot without a cluster costs money", CheckConvergence,
 			add(Record{Shoot: &Shoot{Name: "s-b", UID: "ub", ClusterID: "b", Generation: 1}}), "which does not exist",
 		},
 		"ShootIsBehind": {
@@ -158,7 +163,7 @@ func TestPlantedViolations(t *testing.T) {
 		},
 		"LostCluster": {
 			"the database lost an acknowledged creation", CheckConvergence,
-			add(Record{Request: &Request{Op: Create, Name: "blue-9", Outcome: OK, ClusterID: "z", Generation: 1}}), "is gone, although nobody deleted it",
+			add(Record{Request: &Request{Op: Create, Name: "blue-9", Outcome: OK, ClusterID: "z", Generation: 1}}), "is gone, although no user deleted it",
 		},
 		"LostEdit": {
 			"the database lost an acknowledged edit", CheckConvergence,
@@ -183,7 +188,7 @@ func TestPlantedViolations(t *testing.T) {
 			"went back from generation 2",
 		},
 		"ExecutedUnapproved": {
-			"nobody approved it", CheckApprovals,
+			"an execution without an approval", CheckApprovals,
 			add(Record{Execution: &Execution{Name: "scale-3", Requested: true, Phase: "completed", TargetChanges: 1}}), "was not approved",
 		},
 		"ForgedApproval": {

@@ -77,8 +77,8 @@ type Event struct {
 	ClusterID  string    `json:"clusterID"`
 	Generation int64     `json:"generation"`
 	Reason     string    `json:"reason"`
-	Updated    time.Time `json:"updated"` // updated_time of the cluster
-	Decided    time.Time `json:"decided"` // time in the event
+	Updated    time.Time `json:"updated"`   // updated_time of the cluster
+	Published  time.Time `json:"published"` // time in the event
 }
 
 // A Report is a report that an adapter stored.
@@ -156,10 +156,10 @@ type Sentinel struct {
 	Owned int    `json:"owned"`
 }
 
-// An Execution is an execution of the workload at the end. It scales a target of its own.
+// An Execution is the final state of an execution. It scales a separate target.
 type Execution struct {
 	Name          string `json:"name"`
-	Wanted        bool   `json:"wanted"`           // somebody approves it
+	Wanted        bool   `json:"wanted"`           // an approver approves it
 	Requested     bool   `json:"requested"`        // the API server acknowledged it
 	Approved      bool   `json:"approved"`         // the API server acknowledged the approval
 	Forged        bool   `json:"forged,omitempty"` // the API server accepted a forged approval
