@@ -179,6 +179,9 @@ func (b *fixture) crashBefore(ctx context.Context, condition string) error {
 	b.fleet.change(func() { b.fleet.lose = func(v1.Report) bool { return false } })
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		_, err := b.evaluateUntil(ctx, b.id, condition)
+		if err == nil {
+			err = b.awaitAllAnswers(ctx) // also to the events of the first process, which repeat the work
+		}
 		return errors.Join(err, b.wantEffects(before, "an event after a crash between the work and its report"))
 	})
 }

@@ -195,6 +195,18 @@ func (b *fixture) awaitAnswer(ctx context.Context, e adapter.Event) error {
 	return err
 }
 
+// awaitAllAnswers waits until the adapter has answered every event, so that it does no work.
+func (b *fixture) awaitAllAnswers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
+	defer cancel()
+	return b.fleet.await(ctx, func() error {
+		if n := b.fleet.events - len(b.fleet.answers); n > 0 {
+			return fmt.Errorf("%d of %d events were not acknowledged within %s", n, b.fleet.events, b.Timeout)
+		}
+		return nil
+	})
+}
+
 // wantEffects checks that nothing outside the fleet has changed.
 func (b *fixture) wantEffects(before, after string) error {
 	if got := b.Effects(b.id); got != before {
