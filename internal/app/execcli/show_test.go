@@ -2,6 +2,7 @@ package execcli_test
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -344,6 +345,26 @@ func TestAllActionsAreShown(t *testing.T) {
 	}
 }
 
+// TestDescriptionNamesTheAssistant verifies that an approver sees that an assistant made the request.
+func TestDescriptionNamesTheAssistant(t *testing.T) {
+	t.Parallel()
+	for agent, want := range map[string]bool{"": false, "claude-code 2.1": true} {
+		ke := waitingExecution()
+		ke.Spec.RequestedByAgent = agent
+		for name, write := range map[string]func(io.Writer, *v1alpha1.KubernetesExecution, execcli.OutputOptions) error{
+			"describe": execcli.WriteDescription, "approve": execcli.WriteDecisionBasis,
+		} {
+			var b bytes.Buffer
+			if err := write(&b, ke, testOptions()); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(b.String(), "Assistant:    claude-code 2.1, for alice\n"); got != want {
+				t.Errorf("%s with agent %q names the assistant: %t, want %t:\n%s", name, agent, got, want, b.String())
+			}
+		}
+	}
+}
+
 // TestShownTextIsHarmless verifies that every phase has advice, and that no output contains control
 // sequences.
 func TestShownTextIsHarmless(t *testing.T) {
@@ -356,7 +377,7 @@ func TestShownTextIsHarmless(t *testing.T) {
 	for _, phase := range phases {
 		ke := endedExecution(phase)
 		ke.Name, ke.Namespace = evil, evil
-		ke.Spec.RequestedBy, ke.Spec.Reason, ke.Spec.Action, ke.Spec.Environment, ke.Spec.CorrelationID = evil, evil, evil, evil, evil
+		ke.Spec.RequestedBy, ke.Spec.RequestedByAgent, ke.Spec.Reason, ke.Spec.Action, ke.Spec.Environment, ke.Spec.CorrelationID = evil, evil, evil, evil, evil, evil
 		ke.Spec.Parameters = rawJSON(`{"a":"` + `\u001b]0;owned\u0007` + `","\u001b":1}`)
 		ke.Status.Message, ke.Status.Target, ke.Status.JobName = evil, evil, evil
 		ke.Status.Phase, ke.Status.Outcome = phase, v1alpha1.Outcome(evil)
