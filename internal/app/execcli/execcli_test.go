@@ -35,6 +35,8 @@ func TestMistakes(t *testing.T) {
 		"missing":         {"what is missing is named", []string{"exec", "scale_deployment", "replicas=5"}},
 		"bad-dry-run":     {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--dry-run=yes"}},
 		"bad-mode":        {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--mode=here"}},
+		"bad-target":      {"how to write it", []string{"exec", "rollout_restart", "--target=web"}},
+		"bad-agent":       {"a request without a mark would be one of the user", []string{"exec", "rollout_restart", "--target=Deployment/shop/web", "--agent= "}},
 		"bad-time":        {"a sign is a mistake", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--action-timeout=-1s"}},
 		"bad-format":      {"what there is", []string{"exec", "get", "-o", "xml"}},
 		"get-both":        {"which is meant is not clear", []string{"exec", "get", "x", "--phase=failed"}},
@@ -129,6 +131,21 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	if plain.Timeout != nil || plain.MaxRetries != nil || plain.ApprovalTimeout != nil || plain.TTLSecondsAfterFinished != nil || plain.ExecutionMode != "" {
 		t.Errorf("%+v says what nobody has asked for", plain)
 	}
+}
+
+// TestExecNamesTheAssistant verifies that a request records the assistant that makes it, and the target as it
+// was given.
+func TestExecNamesTheAssistant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.asUser("alice", "exec", "scale_deployment", "--target=Deployment/shop/web", "--agent=claude-code 2.1", "--filename=-", "--name=s1")
+	r.stdin = `{"replicas": 5}`
+	f.wantRun(r, cli.CodeOK, "execution/s1 created")
+	got := f.getExecution("s1").Spec
+	if diff := cmp.Diff(&v1alpha1.Target{Kind: "Deployment", Namespace: "shop", Name: "web"}, got.Target); diff != "" || got.RequestedByAgent != "claude-code 2.1" || got.RequestedBy != "alice" {
+		t.Errorf("requested by %q with %q, target (-want +got):\n%s", got.RequestedBy, got.RequestedByAgent, diff)
+	}
+	f.wantRun(f.asUser("alice", "exec", "drain_node", "--target=Node/n1", "--agent="+strings.Repeat("x", 129)), cli.CodePrecondition, "Too long")
 }
 
 func TestExecReadsParametersFromFiles(t *testing.T) {
