@@ -133,21 +133,6 @@ func TestExecAsksInOnesOwnName(t *testing.T) {
 	}
 }
 
-// TestExecNamesTheAssistant verifies that a request records the assistant that makes it, and the target as it
-// was given.
-func TestExecNamesTheAssistant(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	r := f.asUser("alice", "exec", "scale_deployment", "--target=Deployment/shop/web", "--agent=claude-code 2.1", "--filename=-", "--name=s1")
-	r.stdin = `{"replicas": 5}`
-	f.wantRun(r, cli.CodeOK, "execution/s1 created")
-	got := f.getExecution("s1").Spec
-	if diff := cmp.Diff(&v1alpha1.Target{Kind: "Deployment", Namespace: "shop", Name: "web"}, got.Target); diff != "" || got.RequestedByAgent != "claude-code 2.1" || got.RequestedBy != "alice" {
-		t.Errorf("requested by %q with %q, target (-want +got):\n%s", got.RequestedBy, got.RequestedByAgent, diff)
-	}
-	f.wantRun(f.asUser("alice", "exec", "drain_node", "--target=Node/n1", "--agent="+strings.Repeat("x", 129)), cli.CodePrecondition, "Too long")
-}
-
 func TestExecReadsParametersFromFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -2,7 +2,6 @@ package execcli_test
 
 import (
 	"bytes"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -341,26 +340,6 @@ func TestAllActionsAreShown(t *testing.T) {
 		b.Reset()
 		if err := cli.WriteValue(&b, terminal.FormatJSON, execcli.CatalogueValue([]*action.Action{a}, true)); err != nil {
 			t.Errorf("%s: %v", a.Name, err)
-		}
-	}
-}
-
-// TestDescriptionNamesTheAssistant verifies that an approver sees that an assistant made the request.
-func TestDescriptionNamesTheAssistant(t *testing.T) {
-	t.Parallel()
-	for agent, want := range map[string]bool{"": false, "claude-code 2.1": true} {
-		ke := waitingExecution()
-		ke.Spec.RequestedByAgent = agent
-		for name, write := range map[string]func(io.Writer, *v1alpha1.KubernetesExecution, execcli.OutputOptions) error{
-			"describe": execcli.WriteDescription, "approve": execcli.WriteDecisionBasis,
-		} {
-			var b bytes.Buffer
-			if err := write(&b, ke, testOptions()); err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.Contains(b.String(), "Assistant:    claude-code 2.1, for alice\n"); got != want {
-				t.Errorf("%s with agent %q names the assistant: %t, want %t:\n%s", name, agent, got, want, b.String())
-			}
 		}
 	}
 }

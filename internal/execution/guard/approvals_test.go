@@ -288,24 +288,6 @@ func attacksOnApprovers() map[string]attack {
 			[]string{"approvals/eyes", "approvals/ticked"},
 			"rosa requested it",
 		},
-		"ByTheUserOfTheAssistantThatAsked": {
-			"an assistant asks in the name of its user; the policy would let that user approve", &given{by: rosa, spec: byAssistant},
-			approves(rosa, rosa), approves(adam, adam),
-			[]string{"approvals/eyes", "approvals/eyes-agent"},
-			"rosa requested it: ask another person to approve",
-		},
-		"TickedByTheUserOfTheAssistantThatAsked": {
-			"without a name likewise", &given{by: rosa, spec: byAssistant},
-			ticks(rosa), ticks(adam),
-			[]string{"approvals/eyes", "approvals/eyes-agent", "approvals/ticked"},
-			"rosa requested it",
-		},
-		"RejectedByTheUserOfTheAssistantThatAsked": {
-			"a rejection is a decision, too; a user cancels instead", &given{by: rosa, spec: byAssistant},
-			decides(rosa, rosa, "Reject", hash), merges(rosa, `{"spec":{"cancel":true}}`),
-			[]string{"approvals/eyes", "approvals/eyes-agent"},
-			"rosa requested it",
-		},
 		"ByTheAccountThatAsked": {
 			"a service account has two eyes", &given{by: robot, fourEyes: true},
 			approves(robot, robot), approves(adam, adam),

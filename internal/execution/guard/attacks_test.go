@@ -29,15 +29,12 @@ type try = func(w *fixture, name string) error
 func attacks() map[string]attack {
 	all := map[string]attack{}
 	for _, some := range []map[string]attack{
-		attacksOnRequests(), attacksOnChanges(), attacksOnParts(), attacksOnApprovals(), attacksOnApprovers(), attacksOnStatus(), attacksOnSettings(),
+		attacksOnRequests(), attacksOnChanges(), attacksOnParts(), attacksOnApprovals(), attacksOnApprovers(), attacksOnStatus(), attacksOnSettings(), attacksWithAssistants(),
 	} {
 		maps.Copy(all, some)
 	}
 	return all
 }
-
-// byAssistant is the spec of an execution that an assistant requests for its user.
-var byAssistant = map[string]any{"requestedByAgent": "claude-code 2.1"}
 
 // asks is to create an execution with more in its spec.
 func asks(person string, more map[string]any) try {
@@ -272,14 +269,6 @@ func attacksOnChanges() map[string]attack {
 		"OtherRequester": {
 			"or four eyes would be two", &given{by: rosa, fourEyes: true},
 			merges(rosa, `{"spec":{"requestedBy":"rita"}}`), label, nil, "spec is immutable",
-		},
-		"NoAssistant": {
-			"or the user of the assistant could approve", &given{by: rosa, spec: byAssistant},
-			merges(rosa, `{"spec":{"requestedByAgent":null}}`), label, nil, "spec is immutable",
-		},
-		"OtherAssistant": {
-			"the audit would name the wrong one", &given{by: rosa, spec: byAssistant},
-			merges(rosa, `{"spec":{"requestedByAgent":"other 1"}}`), label, nil, "spec is immutable",
 		},
 		"CancelByWatcher":   {"who labels does not stop", &given{}, merges(walt, `{"spec":{"cancel":true}}`), merges(rita, `{"spec":{"cancel":true}}`), []string{"changes/ends", "changes/ends-cancel"}, "walt is not allowed to cancel or finalize"},
 		"FinalizeByWatcher": {"who labels does not finish", &given{}, merges(walt, `{"spec":{"finalize":true}}`), merges(adam, `{"spec":{"finalize":true}}`), []string{"changes/ends", "changes/ends-finalize"}, "ask the requester"},
