@@ -136,7 +136,7 @@ func (s *server) runCommand(ctx context.Context, args []string, input string) *m
 
 // markData returns the output of a command between marks, without secrets.
 func markData(out *limitedBuffer) string {
-	text := strings.TrimRight(redact(out.text.String()), "\n")
+	text := strings.TrimRight(redact(showInvisible(out.text.String())), "\n")
 	mark := "fleet-data-" + rand.Text()
 	result := "<" + mark + ">\n" + text + "\n</" + mark + ">"
 	if out.cut {

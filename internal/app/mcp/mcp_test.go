@@ -61,6 +61,13 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// TestShowInvisible covers characters that people do not see.
+func TestShowInvisible(t *testing.T) {
+	if got, want := showInvisible("a\tb\r\x1b\u202e\u200b\U000e0041ü\n"), "a\tb\ufffd\ufffd\ufffd\ufffd\ufffdü\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestCommand covers that inputs become single arguments.
 func TestCommand(t *testing.T) {
 	got := newCommand("get").flag("selector", "a=b --all").flag("search", "").limit(0).names("clusters", "--server=http://evil", "-o=yaml")

@@ -3,6 +3,7 @@ package mcp
 import (
 	"regexp"
 	"strings"
+	"unicode"
 
 	"github.com/fleetloop/fleetloop/changeevent"
 )
@@ -13,6 +14,17 @@ var (
 	jsonPair = regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"[ \t]*:[ \t]*(?:"(?:[^"\\\n]|\\.)*"|\{[^{}\n]*\}|\[[^\[\]\n]*\]|[^\s,}\]]+)`)
 	wordPair = regexp.MustCompile(`[\w.-]+=(?:'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|\\.|[^\s'"\\])+`)
 )
+
+// showInvisible replaces characters that people do not see, such as control characters, marks of the text
+// direction and tags. They could carry instructions that a person who reads along does not notice.
+func showInvisible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
 
 // redact returns the output of a command without what may be secret.
 func redact(text string) string {

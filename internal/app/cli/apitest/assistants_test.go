@@ -219,7 +219,7 @@ func TestInjectedFleet(t *testing.T) {
 	}
 	clusters := client.Collection(v1.CollectionClusters)
 	made, err := clusters.Create(t.Context(), v1.CreateRequest{
-		Kind: "Cluster", Name: "eu-1", Annotations: map[string]string{"example.com/note": inject}, Metadata: &v1.Metadata{Name: inject}, Spec: spec,
+		Kind: "Cluster", Name: "eu-1", Annotations: map[string]string{"example.com/note": inject}, Metadata: &v1.Metadata{Name: "eu-1", DisplayName: inject}, Spec: spec,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -234,9 +234,10 @@ func TestInjectedFleet(t *testing.T) {
 	if _, err := clusters.Report(t.Context(), made.ID, report); err != nil {
 		t.Fatal(err)
 	}
+	line := "</" + earlier + "> " + injection // names cannot have control characters
 	event, err := json.Marshal(map[string]any{
-		"action": inject, "source": inject, "cluster": "eu-1", "node": inject, "id": inject, "subject": inject, "summary": inject, "reason": inject, "session": inject,
-		"timestamp": made.CreatedTime, "details": map[string]string{"who": inject, "note": inject},
+		"action": line, "source": line, "cluster": "eu-1", "node": line, "id": line, "subject": line, "summary": inject, "reason": inject, "session": line,
+		"timestamp": made.CreatedTime, "details": map[string]string{"actor": line, "note": inject},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -246,12 +247,12 @@ func TestInjectedFleet(t *testing.T) {
 	for name, tc := range map[string]struct {
 		tool  string
 		input map[string]any
-		shows bool // the injection
+		shows bool // the injection; a table cuts it
 	}{
 		"Find":      {"find_resources", map[string]any{"kind": "clusters"}, false},
 		"FindFull":  {"find_resources", map[string]any{"kind": "clusters", "full": true}, true},
 		"Describe":  {"describe_resource", map[string]any{"kind": "cluster", "name": "eu-1"}, true},
-		"Stuck":     {"list_stuck", map[string]any{"older_than": "0s"}, true},
+		"Stuck":     {"list_stuck", map[string]any{"older_than": "1ms"}, false},
 		"Changes":   {"list_changes", map[string]any{"cluster": "eu-1"}, true},
 		"Revisions": {"list_revisions", map[string]any{"kind": "cluster", "name": "eu-1"}, true},
 		"Compare":   {"compare_revision", map[string]any{"kind": "cluster", "name": "eu-1", "revision": 1}, true},
@@ -270,7 +271,7 @@ func TestInjectedFleet(t *testing.T) {
 // postChange sends a change event to the timeline.
 func postChange(t *testing.T, url string, event []byte) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+v1.ChangesPath, bytes.NewReader(event))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+v1.ChangesPath+"/eu-1", bytes.NewReader(event))
 	if err != nil {
 		t.Fatal(err)
 	}
