@@ -217,7 +217,8 @@ func testAssistantNeedsAnotherPerson(f *Fleet) {
 		f.Errorf("approval %+v, want one that excludes the requester", a)
 	}
 	f.WantReplicas(f.Cheap, name, 3)
-	f.WantCommand(bob, cli.CodeOK, []string{"approve", name, "--yes", "--wait"}, "requested by the assistant claude-code 2.1", "rollback_ready")
+	f.WantCommand(bob, cli.CodeOK, []string{"exec", "describe", name}, "claude-code 2.1, for alice", "requested by the assistant claude-code 2.1")
+	f.WantCommand(bob, cli.CodeOK, []string{"approve", name, "--yes", "--wait"}, "rollback_ready")
 	f.WantReplicas(f.Cheap, name, 5)
 }
 
