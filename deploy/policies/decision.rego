@@ -10,7 +10,7 @@ decision := {
 	"warnings": warnings,
 	"requireDryRun": require_dry_run,
 	"requireApproval": require_approval,
-	"approvals": config.approvals[class],
+	"approvals": approvals,
 	"policyName": config.policy_name,
 }
 
@@ -36,6 +36,21 @@ default require_approval := true
 require_approval := false if {
 	known_risk
 	count(approval_reasons) == 0
+}
+
+# Whether an assistant makes the request, and not the user.
+default by_assistant := false
+
+by_assistant if input.request.requestedByAgent != ""
+
+approvals := config.approvals[class] if not by_assistant
+
+# An assistant acts with the name of its user, so another person decides.
+approvals := object.union(config.approvals[class], {"requesterCannotApprove": true}) if by_assistant
+
+approval_reasons contains reason if {
+	by_assistant
+	reason := sprintf("requested by the assistant %s", [input.request.requestedByAgent])
 }
 
 approval_reasons contains "risk" if {

@@ -95,6 +95,34 @@ test_a_rollback_needs_the_same if {
 	d.approvals.requesterCannotApprove
 }
 
+assistant := {"request": {"requestedByAgent": "claude-code 2.1"}}
+
+test_an_assistant_needs_the_approval_of_another_person_everywhere if {
+	every risk in ["low", "medium", "high", "critical"] {
+		every from in [base, production] {
+			d := asked(object.union(from, assistant), {"action": {"risk": risk}})
+			d.allow
+			d.requireApproval
+			d.approvals.count >= 1
+			d.approvals.requesterCannotApprove
+			warned(d, "requested by the assistant claude-code 2.1")
+		}
+	}
+}
+
+test_an_assistant_needs_an_approval_to_read_and_to_roll_back if {
+	asked(object.union(base, assistant), {"action": {"name": "collect_diagnostics", "risk": "low", "readOnly": true}}).requireApproval
+	asked(object.union(base, assistant), {"request": {"rollback": true}}).approvals.requesterCannotApprove
+}
+
+# The groups and the number of the settings remain.
+test_an_assistant_changes_only_who_may_approve if {
+	d := decide(object.union(base, assistant)) with data.fleetloop.safety.config.approvals as {"non_production": {"count": 2, "groups": ["sre"], "requesterCannotApprove": false}}
+	d.approvals == {"count": 2, "groups": ["sre"], "requesterCannotApprove": true}
+}
+
+test_a_person_is_no_assistant if not asked(base, {"request": {"requestedByAgent": ""}}).requireApproval
+
 test_unknown_environments_are_production if {
 	every name in ["", "prod", "Production", "qa-7"] {
 		asked(base, {"namespace": {"environment": name}}).requireApproval

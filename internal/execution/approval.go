@@ -28,6 +28,13 @@ func InitialApprovalStatus(d Decision, deadline *metav1.Time) v1alpha1.ApprovalS
 	}
 }
 
+// ExcludeRequesterOfAgent returns a decision in which the requester cannot approve if an assistant made the
+// request. The assistant acts in the name of the requester, so a setting of the policies cannot allow it.
+func ExcludeRequesterOfAgent(d Decision, ke *v1alpha1.KubernetesExecution) Decision {
+	d.Approvals.RequesterCannotApprove = d.Approvals.RequesterCannotApprove || ke.Spec.RequestedByAgent != ""
+	return d
+}
+
 // RequiresStricterApproval reports whether a decision requires more than the approval that is
 // already requested. The approvals given so far were not checked against the new requirements.
 func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {

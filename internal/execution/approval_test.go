@@ -299,6 +299,30 @@ func checkApproval(t *rapid.T, ke *v1alpha1.KubernetesExecution, got v1alpha1.Ap
 	}
 }
 
+// TestExcludeRequesterOfAgent verifies that the user of an assistant cannot approve its request, whatever the
+// policies say, and that nothing else changes.
+func TestExcludeRequesterOfAgent(t *testing.T) {
+	t.Parallel()
+	lax := execution.Decision{Allow: true, RequireApproval: true, Approvals: execution.Approvals{Count: 2, Groups: []string{"sre"}}}
+	strict := lax
+	strict.Approvals.RequesterCannotApprove = true
+	for name, tc := range map[string]struct {
+		agent    string
+		decision execution.Decision
+		want     execution.Decision
+	}{
+		"Person":          {"", lax, lax},
+		"PersonExcluded":  {"", strict, strict},
+		"Agent":           {"claude-code 2.1", lax, strict},
+		"AgentOfExcluded": {"claude-code 2.1", strict, strict},
+	} {
+		ke := &v1alpha1.KubernetesExecution{Spec: v1alpha1.KubernetesExecutionSpec{RequestedBy: "rita", RequestedByAgent: tc.agent}}
+		if diff := cmp.Diff(tc.want, execution.ExcludeRequesterOfAgent(tc.decision, ke)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 func TestRequiresStricterApproval(t *testing.T) {
 	asked := v1alpha1.ApprovalStatus{Required: true, RequiredCount: 2, Groups: []string{"leads", "sre"}}
 	for name, tc := range map[string]struct {

@@ -105,18 +105,20 @@ type Input struct {
 
 // InputRequest is the request.
 type InputRequest struct {
-	Name          string            `json:"name"`
-	Namespace     string            `json:"namespace"`
-	UID           string            `json:"uid"`
-	Action        string            `json:"action"`
-	Parameters    json.RawMessage   `json:"parameters"`
-	RequestedBy   InputUser         `json:"requestedBy"`
-	Environment   string            `json:"environment"`
-	Labels        map[string]string `json:"labels"`
-	Annotations   map[string]string `json:"annotations"`
-	CorrelationID string            `json:"correlationID"`
-	DryRunMode    string            `json:"dryRunMode"`
-	Rollback      bool              `json:"rollback"`
+	Name        string          `json:"name"`
+	Namespace   string          `json:"namespace"`
+	UID         string          `json:"uid"`
+	Action      string          `json:"action"`
+	Parameters  json.RawMessage `json:"parameters"`
+	RequestedBy InputUser       `json:"requestedBy"`
+	// RequestedByAgent is the assistant that made the request for the user. Empty means the user.
+	RequestedByAgent string            `json:"requestedByAgent"`
+	Environment      string            `json:"environment"`
+	Labels           map[string]string `json:"labels"`
+	Annotations      map[string]string `json:"annotations"`
+	CorrelationID    string            `json:"correlationID"`
+	DryRunMode       string            `json:"dryRunMode"`
+	Rollback         bool              `json:"rollback"`
 
 	// RequestedEnvironment is the environment that the request names. Empty means none. Unlike
 	// Environment, it does not fall back to the environment of the namespace.
@@ -238,6 +240,7 @@ type Change struct {
 	Does      string // the action of the catalogue
 	Target    v1alpha1.PlanTarget
 	By        string // requester or approver; empty means the controller
+	Agent     string // assistant that made the request for the requester; empty means none
 	Reason    string
 	Message   string
 	At        time.Time

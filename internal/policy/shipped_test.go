@@ -51,6 +51,14 @@ func TestShippedPolicies(t *testing.T) {
 				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, RequesterCannotApprove: true},
 			},
 		},
+		"Assistant": {
+			reason: "where people need no approval, an assistant does, and its user cannot give it",
+			set:    map[string]any{"namespace.environment": "development", "request.requestedByAgent": "claude-code 2.1"},
+			want: policy.Decision{
+				Allow: true, RequireDryRun: true, RequireApproval: true, Approvals: policy.Approvals{Count: 1, RequesterCannotApprove: true},
+				Warnings: []string{"approval required: requested by the assistant claude-code 2.1"},
+			},
+		},
 		"NullMaps": {
 			reason: "Go writes a map that is not there as null",
 			set:    map[string]any{"target.labels": nil, "namespace.labels": nil, "target.ownerChain": nil, "inflight.byAction": nil},

@@ -49,6 +49,7 @@ func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 	}
 	p.writeField("Requested", p.formatTime(ke.CreationTimestamp.Time)+by)
 	for _, f := range []struct{ name, value string }{
+		{"Assistant", formatAgent(spec)},
 		{"Reason", spec.Reason},
 		{"Environment", spec.Environment},
 		{"Correlation", spec.CorrelationID},
@@ -70,6 +71,14 @@ func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 	if ke.DeletionTimestamp != nil {
 		p.writeField("Deleted", p.formatTime(ke.DeletionTimestamp.Time)+", retained until the audit is written")
 	}
+}
+
+// formatAgent returns the assistant that made the request, with its user.
+func formatAgent(spec *v1alpha1.KubernetesExecutionSpec) string {
+	if spec.RequestedByAgent == "" || spec.RequestedBy == "" {
+		return spec.RequestedByAgent
+	}
+	return spec.RequestedByAgent + ", for " + spec.RequestedBy
 }
 
 func formatReference(r *v1alpha1.ObjectReference) string {

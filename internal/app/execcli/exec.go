@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,7 @@ type execOptions struct {
 
 	format, file                     string
 	objectName, reason               string
+	target, agent                    string
 	dryRun, alwaysDryRun             bool
 	environment, correlation, mode   string
 	timeout, approvalTimeout         time.Duration
@@ -94,6 +96,8 @@ func (o *execOptions) addFlags(cmd *cobra.Command) {
 	f.StringVarP(&o.file, "filename", "f", "", "`file` with parameters as one JSON or YAML object; - reads standard input")
 	f.StringVar(&o.objectName, "name", "", "`name` of the execution (default: name of the action and a random suffix)")
 	f.StringVar(&o.reason, "reason", "", "`text` that says why, for approvers and the audit")
+	f.StringVar(&o.target, "target", "", "object of the action as `kind/namespace/name`, or kind/name; parameters can name it, too")
+	f.StringVar(&o.agent, "agent", "", "`name` and version of the assistant that makes the request for you; you cannot approve it then")
 	cli.AddDryRunFlag(cmd, &o.dryRun, "run only the checks, the policies and the dry run of the action, and change nothing")
 	f.BoolVar(&o.alwaysDryRun, "always-dry-run", false, "dry-run the action before it runs, even if the policies do not require it")
 	f.DurationVar(&o.timeout, "action-timeout", 0, "maximum `duration` of the action (default: that of the action)")
@@ -132,7 +136,7 @@ func (s *session) newExecution(cmd *cobra.Command, args []string, o execOptions)
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.where.namespace, Name: o.objectName},
 		Spec: v1alpha1.KubernetesExecutionSpec{
 			Action: args[0], Parameters: &runtime.RawExtension{Raw: raw}, // an alias may set the kind
-			Reason: o.reason, Environment: o.environment, CorrelationID: o.correlation,
+			Reason: o.reason, Environment: o.environment, CorrelationID: o.correlation, RequestedByAgent: o.agent,
 		},
 	}
 	if o.objectName == "" {
@@ -163,6 +167,10 @@ func validateParameters(spec *v1alpha1.KubernetesExecutionSpec) error {
 
 // fillSpec copies the given flags into the spec.
 func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
+	var err error
+	if spec.Target, err = parseTarget(cmd, o.target); err != nil {
+		return err
+	}
 	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
 	switch {
 	case o.dryRun:
@@ -179,6 +187,8 @@ func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExec
 	switch {
 	case o.timeout < 0 || o.approvalTimeout < 0 || o.keep < 0 || o.waitOptions.timeout < 0:
 		return usageErrorf(cmd, "a duration flag is negative: use a duration such as 5m")
+	case cmd.Flags().Changed("agent") && strings.TrimSpace(o.agent) == "": // a request without a mark would be one of the user
+		return usageErrorf(cmd, "--agent is empty: give the name of the assistant, or omit the flag")
 	case o.retriesSet && o.retries < 0:
 		return usageErrorf(cmd, "invalid --retries %d: must not be negative", o.retries)
 	}
@@ -196,6 +206,22 @@ func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExec
 		spec.TTLSecondsAfterFinished = &seconds
 	}
 	return nil
+}
+
+// parseTarget parses --target. It returns nil for an empty one.
+func parseTarget(cmd *cobra.Command, text string) (*v1alpha1.Target, error) {
+	if text == "" {
+		return nil, nil
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) < 2 || len(parts) > 3 || slices.Contains(parts, "") {
+		return nil, usageErrorf(cmd, "invalid --target %q: want kind/namespace/name, or kind/name for an object without a namespace", text)
+	}
+	t := &v1alpha1.Target{Kind: parts[0], Name: parts[len(parts)-1]}
+	if len(parts) == 3 {
+		t.Namespace = parts[1]
+	}
+	return t, nil
 }
 
 func unknownActionError(cmd *cobra.Command, name string) error {

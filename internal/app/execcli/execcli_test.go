@@ -35,6 +35,8 @@ func TestMistakes(t *testing.T) {
 		"missing":         {"what is missing is named", []string{"exec", "scale_deployment", "replicas=5"}},
 		"bad-dry-run":     {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--dry-run=yes"}},
 		"bad-mode":        {"what there is", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--mode=here"}},
+		"bad-target":      {"how to write it", []string{"exec", "rollout_restart", "--target=web"}},
+		"bad-agent":       {"a request without a mark would be one of the user", []string{"exec", "rollout_restart", "--target=Deployment/shop/web", "--agent= "}},
 		"bad-time":        {"a sign is a mistake", []string{"exec", "scale_deployment", "namespace=shop", "deployment=web", "replicas=5", "--action-timeout=-1s"}},
 		"bad-format":      {"what there is", []string{"exec", "get", "-o", "xml"}},
 		"get-both":        {"which is meant is not clear", []string{"exec", "get", "x", "--phase=failed"}},

@@ -356,7 +356,7 @@ func TestShownTextIsHarmless(t *testing.T) {
 	for _, phase := range phases {
 		ke := endedExecution(phase)
 		ke.Name, ke.Namespace = evil, evil
-		ke.Spec.RequestedBy, ke.Spec.Reason, ke.Spec.Action, ke.Spec.Environment, ke.Spec.CorrelationID = evil, evil, evil, evil, evil
+		ke.Spec.RequestedBy, ke.Spec.RequestedByAgent, ke.Spec.Reason, ke.Spec.Action, ke.Spec.Environment, ke.Spec.CorrelationID = evil, evil, evil, evil, evil, evil
 		ke.Spec.Parameters = rawJSON(`{"a":"` + `\u001b]0;owned\u0007` + `","\u001b":1}`)
 		ke.Status.Message, ke.Status.Target, ke.Status.JobName = evil, evil, evil
 		ke.Status.Phase, ke.Status.Outcome = phase, v1alpha1.Outcome(evil)

@@ -17,7 +17,7 @@ type changeLogger struct{ log *slog.Logger }
 // Record writes one line.
 func (l changeLogger) Record(ctx context.Context, c execution.Change) {
 	l.log.InfoContext(ctx, "change", "by", changeevent.SourceExecutionController, "action", string(c.Action), "execution", c.Execution, "uid", c.UID, "does", c.Does,
-		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
+		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "agent", c.Agent, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
 }
 
 // toChangeEvent converts a change to a change event. The UID of the execution, the action and the time
@@ -40,7 +40,7 @@ func toChangeEvent(c execution.Change, cluster string) changeevent.ChangeEvent {
 	}
 	e.ID = changeevent.ID(e)
 	e.Details = map[string]string{}
-	for key, value := range map[string]string{"action": c.Does, "target": formatTarget(c.Target), "actor": c.By, "namespace": namespace} {
+	for key, value := range map[string]string{"action": c.Does, "target": formatTarget(c.Target), "actor": c.By, "requestedByAgent": c.Agent, "namespace": namespace} {
 		if value != "" {
 			e.Details[key] = value
 		}

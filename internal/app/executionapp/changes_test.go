@@ -73,6 +73,11 @@ func TestEventOfVaries(t *testing.T) {
 			func(c *execution.Change) { c.Target = v1alpha1.PlanTarget{} },
 			func(e *changeevent.ChangeEvent) { delete(e.Details, "target") },
 		},
+		"Assistant": {
+			"the actor is its user",
+			func(c *execution.Change) { c.Agent = "claude-code 2.1" },
+			func(e *changeevent.ChangeEvent) { e.Details["requestedByAgent"] = "claude-code 2.1" },
+		},
 		"DryRun": {
 			"nothing was done",
 			func(c *execution.Change) { c.DryRun = true },

@@ -43,6 +43,31 @@ func TestMarkData(t *testing.T) {
 	}
 }
 
+// TestRedact covers secrets inside a line, where a description of an execution shows parameters.
+func TestRedact(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{"Parameters:   deployment=web password=hunter2 replicas=5", "Parameters:   deployment=web password=[redacted] replicas=5"},
+		{"a password='hunter 2' b", "a password=[redacted] b"},
+		{`a password='hunter'\''s 2' b`, "a password=[redacted] b"},
+		{`data='{"apiToken":"x y","note":"n"}' b`, `data='{"apiToken":[redacted],"note":"n"}' b`},
+		{`{"a": 1, "clientSecret": {"v": "x", "w": 2}, "b": 3}`, `{"a": 1, "clientSecret":[redacted], "b": 3}`},
+		{`"password": "hunter2",`, "password: [redacted]"},
+		{"env password=hunter2", "env password=[redacted]"},
+		{"--selector=region=eu,tier!=test replicas=5", "--selector=region=eu,tier!=test replicas=5"},
+	} {
+		if got := redact(tc.text); got != tc.want {
+			t.Errorf("redacted %q is %q, want %q", tc.text, got, tc.want)
+		}
+	}
+}
+
+// TestShowInvisible covers characters that people do not see.
+func TestShowInvisible(t *testing.T) {
+	if got, want := showInvisible("a\tb\r\x1b\u202e\u200b\U000e0041ü\n"), "a\tb\ufffd\ufffd\ufffd\ufffd\ufffdü\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestCommand covers that inputs become single arguments.
 func TestCommand(t *testing.T) {
 	got := newCommand("get").flag("selector", "a=b --all").flag("search", "").limit(0).names("clusters", "--server=http://evil", "-o=yaml")

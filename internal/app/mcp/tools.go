@@ -66,7 +66,7 @@ type nameInput struct {
 
 type noInput struct{}
 
-// addTools adds all tools to a server. Each is the command that it returns.
+// addTools adds the tools that only read to a server. Each is the command that it returns.
 func addTools(m *mcp.Server, s *server) {
 	addTool(m, s, "fleet_summary", "Count clusters and node pools by phase, sync state and label, with the most frequent reasons for which resources are not ready",
 		func(noInput) []string { return []string{"summary"} })
@@ -125,7 +125,7 @@ func addTool[In any](m *mcp.Server, s *server, name, description string, toArgs 
 	closed := false
 	tool := &mcp.Tool{Name: name, Description: description, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
 	mcp.AddTool(m, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		return s.runCommand(ctx, toArgs(in)), nil, nil
+		return s.runCommand(ctx, toArgs(in), ""), nil, nil
 	})
 }
 

@@ -109,11 +109,12 @@ func (r *redactor) redactAndLimit(v any) any {
 func (s *recordBuilder) requestPayload() payloadObject {
 	spec := &s.ke.Spec
 	o := payloadObject{
-		"parameters":  s.redact.redactParameters(spec.Parameters),
-		"reason":      spec.Reason,
-		"environment": spec.Environment,
-		"dryRunMode":  string(spec.DryRunMode),
-		"mode":        string(spec.ExecutionMode),
+		"parameters":       s.redact.redactParameters(spec.Parameters),
+		"reason":           spec.Reason,
+		"requestedByAgent": spec.RequestedByAgent,
+		"environment":      spec.Environment,
+		"dryRunMode":       string(spec.DryRunMode),
+		"mode":             string(spec.ExecutionMode),
 	}
 	if spec.RollbackOf != nil {
 		o["rollbackOf"] = spec.RollbackOf.Name

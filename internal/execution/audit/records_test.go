@@ -199,6 +199,7 @@ func TestTheRecordsOfAnExecution(t *testing.T) {
 
 func TestWhatARecordSays(t *testing.T) {
 	ke := newExecution()
+	ke.Spec.RequestedByAgent = "claude-code 2.1"
 	enter(ke, v1alpha1.PhaseValidating, 1)
 	check(ke, true)
 	enter(ke, v1alpha1.PhaseValidated, 2)
@@ -220,7 +221,7 @@ func TestWhatARecordSays(t *testing.T) {
 		}
 	}
 	want := map[audit.Type]string{
-		audit.Requested:       `{"parameters":{"deployment":"web","namespace":"shop","replicas":5},"reason":"CPU is high"}`,
+		audit.Requested:       `{"parameters":{"deployment":"web","namespace":"shop","replicas":5},"reason":"CPU is high","requestedByAgent":"claude-code 2.1"}`,
 		audit.PolicyDecided:   `{"policy":"shop","requiredApproval":false,"requiredDryRun":false}`,
 		audit.Validated:       `{"impact":{"replicas":"3 -\u003e 5","resources":1}}`,
 		audit.Started:         `{"impact":{"replicas":"3 -\u003e 5","resources":1}}`,

@@ -84,14 +84,15 @@ func (s *ClusterState) Input() *execution.Input {
 func requestInput(ke *v1alpha1.KubernetesExecution, request action.Request) execution.InputRequest {
 	return execution.InputRequest{
 		Name: ke.Name, Namespace: ke.Namespace, UID: string(ke.UID),
-		Action:        request.Action.Name,
-		Parameters:    jsonObjectOrEmpty(request.Parameters),
-		RequestedBy:   execution.InputUser{Username: ke.Spec.RequestedBy, Groups: verifiedRequesterGroups(ke)},
-		Labels:        cloneOrEmptyMap(ke.Labels),
-		Annotations:   annotationsWithinLimits(ke.Annotations),
-		CorrelationID: ke.Spec.CorrelationID,
-		DryRunMode:    string(cmp.Or(ke.Spec.DryRunMode, v1alpha1.DryRunPolicy)),
-		Rollback:      ke.Spec.RollbackOf != nil,
+		Action:           request.Action.Name,
+		Parameters:       jsonObjectOrEmpty(request.Parameters),
+		RequestedBy:      execution.InputUser{Username: ke.Spec.RequestedBy, Groups: verifiedRequesterGroups(ke)},
+		RequestedByAgent: ke.Spec.RequestedByAgent,
+		Labels:           cloneOrEmptyMap(ke.Labels),
+		Annotations:      annotationsWithinLimits(ke.Annotations),
+		CorrelationID:    ke.Spec.CorrelationID,
+		DryRunMode:       string(cmp.Or(ke.Spec.DryRunMode, v1alpha1.DryRunPolicy)),
+		Rollback:         ke.Spec.RollbackOf != nil,
 
 		RequestedEnvironment: ke.Spec.Environment,
 	}

@@ -30,7 +30,7 @@ func scalingState(tb testing.TB) *check.ClusterState {
 	spec := v1alpha1.KubernetesExecutionSpec{
 		Action:      "scale_deployment",
 		Parameters:  &runtime.RawExtension{Raw: []byte(`{"deployment": "web", "namespace": "shop", "replicas": 5}`)},
-		RequestedBy: "jane",
+		RequestedBy: "jane", RequestedByAgent: "claude-code 2.1",
 	}
 	request, err := action.Parse(&spec)
 	if err != nil {
@@ -134,7 +134,7 @@ func TestInputOfAScale(t *testing.T) {
 		Request: execution.InputRequest{
 			Name: "scale-web", Namespace: "kubernaut-executor", UID: "uid-1", Action: "scale_deployment",
 			Parameters:  json.RawMessage(`{"deployment":"web","namespace":"shop","replicas":5}`),
-			RequestedBy: execution.InputUser{Username: "jane", Groups: []string{}},
+			RequestedBy: execution.InputUser{Username: "jane", Groups: []string{}}, RequestedByAgent: "claude-code 2.1",
 			Environment: "production", Labels: map[string]string{}, Annotations: map[string]string{}, DryRunMode: "Policy",
 		},
 		Action: execution.InputAction{

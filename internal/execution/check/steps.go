@@ -113,6 +113,7 @@ func (r *round) evaluatePolicy(ctx context.Context) error {
 		r.out.failValidation(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
 		return nil
 	}
+	d = execution.ExcludeRequesterOfAgent(d, r.ke)
 	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
 	r.out.Decision = d
 	r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{

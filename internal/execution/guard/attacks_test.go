@@ -29,7 +29,7 @@ type try = func(w *fixture, name string) error
 func attacks() map[string]attack {
 	all := map[string]attack{}
 	for _, some := range []map[string]attack{
-		attacksOnRequests(), attacksOnChanges(), attacksOnParts(), attacksOnApprovals(), attacksOnApprovers(), attacksOnStatus(), attacksOnSettings(),
+		attacksOnRequests(), attacksOnChanges(), attacksOnParts(), attacksOnApprovals(), attacksOnApprovers(), attacksOnStatus(), attacksOnSettings(), attacksWithAssistants(),
 	} {
 		maps.Copy(all, some)
 	}

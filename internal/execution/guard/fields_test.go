@@ -56,6 +56,7 @@ func valuesOf(field string) []any {
 		"rollbackOf":              reference,
 		"environment":             text,
 		"requestedBy":             text,
+		"requestedByAgent":        text,
 		"requesterGroups":         {nil, []any{}, []any{"a"}, []any{"b"}, []any{"a", "b"}},
 		"reason":                  text,
 		"correlationID":           text,

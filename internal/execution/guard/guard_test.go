@@ -54,6 +54,7 @@ func loosened() map[string]loosening {
 		"changes/owners-controller": without("changes", " && was.?controller == now.?controller", ""),
 		"approvals/plan-there":      without("approvals", "variables.plan != '' && ", ""),
 		"approvals/eyes-unknown":    without("approvals", "variables.requester != '' && ", ""),
+		"approvals/eyes-agent":      without("approvals", " || oldObject.spec.?requestedByAgent.orValue('') != ''", ""),
 		"approvals/eyes-portal":     without("approvals", " && !(request.userInfo.username in variables.trusted)", ""),
 		"approvals/ticked":          without("approvals", " || object.spec.?approvalReceived.orValue(false) && !oldObject.spec.?approvalReceived.orValue(false)", ""),
 		"status/by-request":         without("status", "(object == null ? oldObject : object).metadata.?name.orValue('') ==", "request.?name.orValue('') =="),

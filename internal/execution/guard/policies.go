@@ -125,7 +125,7 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 		{Name: "named", Expression: "oldObject.metadata.name"},
 		{Name: "phase", Expression: "oldObject.?status.phase.orValue('')"},
 		{Name: "plan", Expression: "oldObject.?status.plan.hash.orValue('')"},
-		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false)"},
+		{Name: "requesterCannotApprove", Expression: "oldObject.?status.approval.requesterCannotApprove.orValue(false) || oldObject.spec.?requestedByAgent.orValue('') != ''"},
 		{Name: "groups", Expression: "oldObject.?status.approval.groups.orValue([])"},
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
 		{Name: "trusted", Expression: celStringList(o.TrustedRequesters)},

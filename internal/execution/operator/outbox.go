@@ -464,7 +464,7 @@ func (o *Outbox) countPending() (n float64) {
 func changeOf(ke *v1alpha1.KubernetesExecution, p *v1alpha1.PendingChangeEvent) execution.Change {
 	c := execution.Change{
 		Action: execution.ChangeAction(p.Action), Execution: ke.Namespace + "/" + ke.Name, UID: string(ke.UID), Does: ke.Spec.Action,
-		By: p.By, Reason: p.Reason, Message: p.Message, At: p.At.Time, DryRun: p.DryRun,
+		By: p.By, Agent: ke.Spec.RequestedByAgent, Reason: p.Reason, Message: p.Message, At: p.At.Time, DryRun: p.DryRun,
 	}
 	if a, known := action.Find(ke.Spec.Action); known { // the request may name an alias
 		c.Does = a.Name

@@ -50,7 +50,7 @@ func (w *fixture) sending(t *testing.T, r *reconciler, sinks map[string]*sink) *
 	deps := OutboxDeps{
 		Wake: func(types.NamespacedName) {}, Registerer: reg, Now: func() time.Time { return w.now },
 		Event: func(c execution.Change) changeevent.ChangeEvent {
-			return changeevent.ChangeEvent{Action: string(c.Action), ID: c.UID + string(c.Action), Timestamp: c.At, Reason: c.Message, DryRun: c.DryRun}
+			return changeevent.ChangeEvent{Action: string(c.Action), ID: c.UID + string(c.Action), Timestamp: c.At, Reason: c.Message, DryRun: c.DryRun, Details: map[string]string{"agent": c.Agent}}
 		},
 	}
 	for name, s := range sinks {
@@ -84,7 +84,7 @@ func wantActions(t *testing.T, s *sink, want ...execution.ChangeAction) {
 // not sent again.
 func TestEventOutlivesTheController(t *testing.T) {
 	w := newFixture()
-	w.create("a", "web", nil)
+	w.create("a", "web", func(ke *v1alpha1.KubernetesExecution) { ke.Spec.RequestedByAgent = "claude-code 2.1" })
 	down, up := &sink{mute: true}, &sink{}
 	r := w.newReconciler(Config{})
 	w.sending(t, r, map[string]*sink{"s": down})
@@ -107,6 +107,9 @@ func TestEventOutlivesTheController(t *testing.T) {
 	for _, e := range up.got {
 		if e.DryRun {
 			t.Errorf("%s is reported as a dry run", e.Action)
+		}
+		if got := e.Details["agent"]; got != "claude-code 2.1" {
+			t.Errorf("%s names the assistant %q", e.Action, got)
 		}
 	}
 	next := &sink{}

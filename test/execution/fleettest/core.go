@@ -25,6 +25,7 @@ func RunCoreTests(t *testing.T) {
 		"Approval":           testApproval,
 		"Boolean":            testApprovalReceivedField,
 		"FourEyes":           testRequesterCannotApprove,
+		"Assistant":          testAssistantNeedsAnotherPerson,
 		"Rejection":          testRejection,
 		"ApprovalTimeout":    testApprovalTimeout,
 		"DryRunOnly":         testDryRunOnly,
@@ -197,6 +198,28 @@ func testRequesterCannotApprove(f *Fleet) {
 	}
 	f.WantCommand(carol, cli.CodeOK, []string{"approve", name, "--yes"})
 	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+}
+
+// testAssistantNeedsAnotherPerson verifies that what an assistant requests needs an approval where the request of a
+// person needs none, and that its user cannot give it. Its dry run needs none.
+func testAssistantNeedsAnotherPerson(f *Fleet) {
+	const agent = "--agent=claude-code 2.1"
+	name := newTarget(f)
+	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name+"-dry", agent, "--dry-run", "--wait"), "the dry run passed")
+	f.WantCommand(alice, cli.CodePrecondition, Scale(f.Cheap, name, 5, "--name="+name, agent, "--wait"), "is waiting for approval")
+	wantNoJob(f, name)
+	f.WantCommand(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
+	ke := f.Get(name)
+	if err := f.As(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"requestedByAgent":null}}`)); err == nil {
+		f.Error("the user removed the mark of the assistant")
+	}
+	if a := f.Get(name).Status.Approval; a == nil || !a.RequesterCannotApprove {
+		f.Errorf("approval %+v, want one that excludes the requester", a)
+	}
+	f.WantReplicas(f.Cheap, name, 3)
+	f.WantCommand(bob, cli.CodeOK, []string{"exec", "describe", name}, "claude-code 2.1, for alice", "requested by the assistant claude-code 2.1")
+	f.WantCommand(bob, cli.CodeOK, []string{"approve", name, "--yes", "--wait"}, "rollback_ready")
+	f.WantReplicas(f.Cheap, name, 5)
 }
 
 func testRejection(f *Fleet) {

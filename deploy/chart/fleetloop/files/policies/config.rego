@@ -26,7 +26,8 @@ approval_min_risk := {"production": "medium", "non_production": "critical"}
 
 # count is the number of required approvals. Each approver must be in one of the
 # groups; an empty list means no restriction. With requesterCannotApprove, the user
-# who requests the execution can neither approve nor reject it.
+# who requests the execution can neither approve nor reject it; that is always so
+# for requests by assistants.
 approvals := {
 	"production": {"count": 1, "groups": [], "requesterCannotApprove": true},
 	"non_production": {"count": 1, "groups": [], "requesterCannotApprove": false},
