@@ -99,10 +99,10 @@ func (s *system) planHash(t *testing.T, name string) string {
 // count for the other, and the page says so.
 func testStalePlan(r run) {
 	t, s, b := r.T, r.system, r.browser
-	path := s.requestScale(t, "drifting", "")
+	path := s.requestScale(t, "drifting", "", "--agent=claude")
 	bob := b.newPageOf(t, s, "bob")
 	bob.openExecution(path)
-	bob.sees("alice asks on demo:")
+	bob.sees("The assistant claude asks for alice on demo:")
 	s.scale(t, "drifting", 3)
 	bob.approve("drifting")
 	bob.sees("Failed", "the plan is stale", "Nothing was changed")

@@ -147,7 +147,7 @@ func newClient(t *testing.T, kubeconfig string) client.Client {
 
 // requestScale creates a Deployment with one replica, lets alice request two, and returns the path of
 // the execution's page.
-func (s *system) requestScale(t *testing.T, name, reason string) (path string) {
+func (s *system) requestScale(t *testing.T, name, reason string, flags ...string) (path string) {
 	t.Helper()
 	labels, one := map[string]string{"app": name}, int32(1)
 	create(t, s.host, &appsv1.Deployment{
@@ -157,7 +157,8 @@ func (s *system) requestScale(t *testing.T, name, reason string) (path string) {
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "fleetloop/web"}}},
 		}},
 	})
-	return s.requestAction(t, name, "scale_deployment", "deployment="+name, "namespace="+shop, "replicas=2", "--reason="+reason)
+	args := []string{"scale_deployment", "deployment=" + name, "namespace=" + shop, "replicas=2", "--reason=" + reason}
+	return s.requestAction(t, name, append(args, flags...)...)
 }
 
 // requestAction lets alice request an action, and waits until the execution waits for an approval.

@@ -17,6 +17,7 @@ export interface RawExecution {
   outcome?: string
   created: string
   requested_by?: string
+  requested_by_agent?: string
   request_reason?: string
   rollback_of?: string
   approval?: {
@@ -88,7 +89,7 @@ export function readExecution(raw: RawExecution): Execution {
   const rollback = raw.rollback ?? plan?.rollback
   return {
     host: raw.host, namespace: raw.namespace, name: raw.name, created: raw.created, action: raw.action, environment: raw.environment,
-    target: raw.target?.replace('/', ' '), parameters: spec.parameters, reason: raw.request_reason, requested_by: raw.requested_by,
+    target: raw.target?.replace('/', ' '), parameters: spec.parameters, reason: raw.request_reason, requested_by: raw.requested_by, requested_by_agent: raw.requested_by_agent,
     phase: raw.phase, phase_since: raw.phase_since, outcome: raw.outcome, reason_detail: raw.reason, message: raw.message, expires: raw.expires,
     dry_run: spec.dryRunMode === 'Only', plan_hash: raw.plan_hash, job: status.jobName, log: status.executionResults?.podLogs,
     impact: plan?.impact?.description ?? raw.impact,

@@ -70,6 +70,8 @@ export interface Execution {
   parameters?: Record<string, unknown>
   reason?: string
   requested_by?: string
+  /** The assistant that made the request for the user. */
+  requested_by_agent?: string
   environment?: string
   phase: string
   phase_since?: string

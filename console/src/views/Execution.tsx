@@ -52,6 +52,7 @@ function One({ e, asOf }: { e: Execution; asOf: number }) {
         <Panel title={S.request}>
           <dl className="facts">
             <div><dt>{S.requestedBy}</dt><dd><b>{e.requested_by ?? S.unknown}</b> · <Age at={e.created} /></dd></div>
+            {e.requested_by_agent && <div><dt>{S.assistant}</dt><dd>{e.requested_by_agent}</dd></div>}
             <div><dt>{S.reason}</dt><dd>{e.reason || <span className="dim">{S.noReason}</span>}</dd></div>
             <div><dt>{S.hostCluster}</dt><dd>{e.host}</dd></div>
             <div><dt>{S.target}</dt><dd>{e.target}</dd></div>
@@ -152,7 +153,7 @@ function Decide({ e }: { e: Execution }) {
   return (
     <section className={waiting ? 'decide waiting' : 'decide'} aria-label={S.decision}>
       <div>
-        <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, what, e.host) : e.message || S.states[e.phase]}</strong>
+        <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, e.requested_by_agent, what, e.host) : e.message || S.states[e.phase]}</strong>
         {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.requestExpires : S.rollbackEnds} <Age at={e.expires} /> (<Moment at={e.expires} />)</span>}
         {replanned && <div role="alert"><Notice icon="warn" tone="warn" title={S.replanned}>{S.replannedHint}</Notice></div>}
         {refused.length > 0 && <p className="dim">{why ? S.notOffered(refused.map((v) => S.verbs[v]!).join(', '), why) : S.notAllowed}</p>}

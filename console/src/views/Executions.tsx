@@ -54,7 +54,7 @@ export function Executions() {
       ),
     },
     { id: 'impact', label: S.impact, track: 'minmax(120px, 1.4fr)', narrow: 'hide', cell: (e) => <span className="stacked"><span>{e.impact || <span className="dim">{S.none}</span>}</span>{e.environment && <span className="dim sub">{e.environment}</span>}</span> },
-    { id: 'who', label: S.requestedBy, track: 'minmax(110px, 1.4fr)', cell: (e) => <span className="stacked"><span>{e.requested_by ?? S.unknown}</span>{e.reason && <span className="dim sub" title={e.reason}>{e.reason}</span>}</span> },
+    { id: 'who', label: S.requestedBy, track: 'minmax(110px, 1.4fr)', cell: (e) => <span className="stacked"><span>{e.requested_by ?? S.unknown} {e.requested_by_agent && <Tag tone="warn">{e.requested_by_agent}</Tag>}</span>{e.reason && <span className="dim sub" title={e.reason}>{e.reason}</span>}</span> },
     { id: 'expires', label: S.expires, track: '100px', num: true, narrow: 'hide', cell: (e) => (e.expires && e.phase !== 'completed' && e.phase !== 'failed' ? <Due at={e.expires} over={S.expired} /> : <span className="dim">{S.none}</span>) },
     { id: 'age', label: S.age, track: '76px', num: true, cell: (e) => <Age at={e.created} bare /> },
   ]

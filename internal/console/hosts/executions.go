@@ -42,7 +42,9 @@ type Execution struct {
 	Outcome     v1alpha1.Outcome `json:"outcome,omitempty"`
 	Created     time.Time        `json:"created"`
 
-	RequestedBy   string                        `json:"requested_by,omitempty"`
+	RequestedBy      string `json:"requested_by,omitempty"`
+	RequestedByAgent string `json:"requested_by_agent,omitempty"` // the assistant that made the request for the user; empty is the user
+
 	RequestReason string                        `json:"request_reason,omitempty"`
 	RollbackOf    string                        `json:"rollback_of,omitempty"`
 	Approval      *v1alpha1.ApprovalStatus      `json:"approval,omitempty"`
@@ -74,7 +76,7 @@ func toExecutionSummary(host string, execution *v1alpha1.KubernetesExecution) Ex
 		Host: host, Namespace: execution.Namespace, Name: execution.Name, UID: string(execution.UID),
 		Action: execution.Spec.Action, Target: executions.FormatTarget(execution), Environment: execution.Spec.Environment,
 		Phase: phaseOrNew(execution), Reason: cmp.Or(string(s.ReasonDetail), string(s.Reason)), Message: s.Message, Outcome: s.Outcome,
-		Created: execution.CreationTimestamp.UTC(), RequestedBy: execution.Spec.RequestedBy, RequestReason: execution.Spec.Reason,
+		Created: execution.CreationTimestamp.UTC(), RequestedBy: execution.Spec.RequestedBy, RequestedByAgent: execution.Spec.RequestedByAgent, RequestReason: execution.Spec.Reason,
 		Approval: s.Approval, Rollback: s.RollbackInformation,
 		UndeliveredChangeEvents: len(s.PendingChangeEvents),
 	}
