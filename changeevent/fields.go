@@ -53,14 +53,14 @@ func redactedFieldChanges(e *ChangeEvent) (kept []FieldChange, omitted int) {
 			continue
 		}
 		secret := isSecretPath(c.Field) // check the full path, because truncation could remove the secret step
-		kept = append(kept, FieldChange{Field: field, Before: redactAndLimitValue(c.Before, secret), After: redactAndLimitValue(c.After, secret)})
+		kept = append(kept, FieldChange{Field: field, Before: sanitizeAndLimitValue(c.Before, secret), After: sanitizeAndLimitValue(c.After, secret)})
 	}
 	return kept, omitted
 }
 
-// redactAndLimitValue returns a JSON value without secrets and within maxFieldValue. Text that is
+// sanitizeAndLimitValue returns a JSON value without secrets and within maxFieldValue. Text that is
 // not JSON becomes a string.
-func redactAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
+func sanitizeAndLimitValue(raw json.RawMessage, secret bool) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
 	}

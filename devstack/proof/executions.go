@@ -27,6 +27,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/kube/executions"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -172,22 +173,48 @@ func (t *topology) createTarget(ctx context.Context, name string) error {
 	})
 }
 
-// approve approves the plan of an execution when it is ready.
-func (t *topology) approve(ctx context.Context, name string) error {
+// approve approves the plan of an execution when it is ready, and returns the plan.
+func (t *topology) approve(ctx context.Context, name string) (*v1alpha1.Plan, error) {
+	ke, err := t.awaitPhase(ctx, name, v1alpha1.PhaseWaitingApproval)
+	if err != nil {
+		return nil, err
+	}
+	plan := ke.Status.Plan
+	return plan, t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, plan.Hash))
+}
+
+// awaitPhase waits until an execution has reached a phase.
+func (t *topology) awaitPhase(ctx context.Context, name string, phase v1alpha1.Phase) (*v1alpha1.KubernetesExecution, error) {
 	for {
 		ke := &v1alpha1.KubernetesExecution{}
 		err := t.people.approver.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: name}, ke)
-		if err == nil && ke.Status.Phase == v1alpha1.PhaseWaitingApproval {
-			return t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, ke.Status.Plan.Hash))
+		if err == nil && ke.Status.Phase == phase {
+			return ke, nil
 		}
 		if !pauseFor(ctx, time.Second) {
-			return errors.Join(context.Cause(ctx), err)
+			return nil, errors.Join(context.Cause(ctx), err)
 		}
 	}
 }
 
-// runExecutions requests executions evenly over the duration. Every third is never approved. It returns
-// when the approvals have ended.
+// rollBack requests and approves the rollback of an execution when it has ended.
+func (t *topology) rollBack(ctx context.Context, name string) error {
+	ke, err := t.awaitPhase(ctx, name, v1alpha1.PhaseRollbackReady)
+	if err != nil {
+		return err
+	}
+	back := executions.NewRollback(ke, rollbackOf(name), "proof")
+	if err := t.people.requester.Create(ctx, back); err != nil {
+		return err
+	}
+	_, err = t.approve(ctx, back.Name)
+	return err
+}
+
+func rollbackOf(name string) string { return name + "-rollback" }
+
+// runExecutions requests executions evenly over the duration. Every third is never approved, and every
+// third is rolled back. It returns when the approvals have ended.
 func (t *topology) runExecutions(ctx context.Context, p plan) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -207,20 +234,28 @@ func (p plan) executions() int { return max(6, p.clusters/20) }
 const approvalBound = 2 * time.Minute
 
 func (t *topology) runExecution(ctx context.Context, i int) {
-	ctx, cancel := context.WithTimeout(ctx, approvalBound)
+	requesting, cancel := context.WithTimeout(ctx, approvalBound)
 	defer cancel()
 	e := &history.Execution{Name: fmt.Sprintf("scale-%d", i), Wanted: i%3 != 0}
-	err := t.createTarget(ctx, e.Name)
+	err := t.createTarget(requesting, e.Name)
 	if err == nil && !e.Wanted {
-		e.Forged = t.forgeApproval(ctx, e.Name+"-forged") == nil
+		e.Forged = t.forgeApproval(requesting, e.Name+"-forged") == nil
 	}
 	if err == nil {
-		err = t.requestExecution(ctx, e.Name)
+		err = t.requestExecution(requesting, e.Name)
 	}
 	e.Requested = err == nil
 	if err == nil && e.Wanted {
-		err = t.approve(ctx, e.Name)
+		var plan *v1alpha1.Plan
+		plan, err = t.approve(requesting, e.Name)
 		e.Approved = err == nil
+		e.RollbackPlanned = plan != nil && plan.Rollback != nil && plan.Rollback.Available && plan.Rollback.RollbackParameters != nil
+	}
+	if e.Approved && i%3 == 1 {
+		undoing, cancel := context.WithTimeout(ctx, approvalBound)
+		defer cancel()
+		err = t.rollBack(undoing, e.Name)
+		e.Rollback = &history.Rollback{Approved: err == nil}
 	}
 	if err != nil {
 		e.Error = err.Error()
@@ -231,8 +266,7 @@ func (t *topology) runExecution(ctx context.Context, i int) {
 }
 
 // readExecutions returns the executions of the workload with their state.
-func (t *topology) readExecutions(ctx context.Context) (finalState, error) {
-	var state finalState
+func (t *topology) readExecutions(ctx context.Context) (state finalState, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.executions {
@@ -248,6 +282,11 @@ func (t *topology) readExecutions(ctx context.Context) (finalState, error) {
 			return nil, err
 		}
 		now.TargetChanges = max(0, target.Generation-1)
+		if now.Rollback != nil {
+			if now.Rollback, err = t.readRollback(ctx, e, target); err != nil {
+				return nil, err
+			}
+		}
 		jobs := &batchv1.JobList{}
 		if err := t.people.admin.List(ctx, jobs, client.InNamespace(executorNamespace)); err != nil {
 			return nil, err
@@ -260,4 +299,14 @@ func (t *topology) readExecutions(ctx context.Context) (finalState, error) {
 		state = append(state, history.Record{Execution: &now})
 	}
 	return state, nil
+}
+
+// readRollback returns the rollback of an execution with its state.
+func (t *topology) readRollback(ctx context.Context, e *history.Execution, target *appsv1.Deployment) (*history.Rollback, error) {
+	now := *e.Rollback
+	ke := &v1alpha1.KubernetesExecution{}
+	err := t.people.admin.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: rollbackOf(e.Name)}, ke)
+	now.Phase, now.Outcome = string(ke.Status.Phase), string(ke.Status.Outcome)
+	now.Restored = target.Spec.Replicas != nil && *target.Spec.Replicas == replicasBefore
+	return &now, client.IgnoreNotFound(err)
 }

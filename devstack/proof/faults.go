@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,12 +20,18 @@ const (
 	faultRestart  = "restart"  // SIGTERM and a new start
 	faultCut      = "cut"      // connections break, and new ones are refused for some time
 	faultSlow     = "slow"     // each piece of data is delayed
+	faultNarrow   = "narrow"   // each connection has little bandwidth
+	faultHalfOpen = "halfopen" // connections stay open and transport nothing; new ones work
 	faultBroker   = "broker"   // one NATS server is down for some time
 	faultFailover = "failover" // the primary database dies, and the standby takes over
+	faultHost     = "host"     // the API server of the host cluster, and with it that of Gardener, is down
+	faultGarden   = "garden"   // the API server of Gardener is down
 )
 
 func faultKinds() []string {
-	return []string{faultKill, faultFreeze, faultRestart, faultCut, faultSlow, faultBroker, faultFailover}
+	return []string{
+		faultKill, faultFreeze, faultRestart, faultCut, faultSlow, faultNarrow, faultHalfOpen, faultBroker, faultFailover, faultHost, faultGarden,
+	}
 }
 
 // faultPace is the mean time between two faults.
@@ -53,6 +60,7 @@ type scheduledFault struct {
 	pick  int
 	lasts time.Duration
 	delay time.Duration // of data, for faultSlow
+	rate  int           // bytes per second, for faultNarrow
 }
 
 // newFaultSchedule returns the faults of a seed. Each kind occurs before one is repeated.
@@ -66,7 +74,10 @@ func newFaultSchedule(p plan) []scheduledFault {
 			kinds = slices.Clone(p.faults)
 			dice.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		}
-		f := scheduledFault{at: at, kind: kinds[0], pick: dice.IntN(1 << 20), lasts: between(dice, 3*time.Second, 15*time.Second), delay: between(dice, 20*time.Millisecond, 500*time.Millisecond)}
+		f := scheduledFault{
+			at: at, kind: kinds[0], pick: dice.IntN(1 << 20), lasts: between(dice, 3*time.Second, 15*time.Second),
+			delay: between(dice, 20*time.Millisecond, 500*time.Millisecond), rate: 4<<10 + dice.IntN(60<<10),
+		}
 		if f.kind == faultFreeze {
 			f.lasts = between(dice, 5*time.Second, 30*time.Second)
 		}
@@ -149,7 +160,7 @@ func (i *injector) inject(ctx, schedule context.Context, f scheduledFault) {
 func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx, schedule context.Context) error) {
 	t := i.topology
 	switch f.kind {
-	case faultCut, faultSlow:
+	case faultCut, faultSlow, faultNarrow, faultHalfOpen:
 		links := append(slices.Clone(t.proxies), t.database.proxies[:]...)
 		p := links[f.pick%len(links)]
 		return p.name, "link " + p.name, func(_, schedule context.Context) error {
@@ -169,10 +180,24 @@ func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx,
 		}
 	case faultFailover:
 		return "postgresql", "postgresql", func(ctx, _ context.Context) error { return t.database.failOver(ctx) }
+	case faultHost:
+		return "kube-apiserver", "kubernetes", func(ctx, schedule context.Context) error {
+			return errors.Join(t.kube.StopAPIServer(), waitThen(schedule, f.lasts, func() error { return t.kube.StartAPIServer(ctx) }))
+		}
+	case faultGarden:
+		return "gardener-apiserver", "kubernetes", func(ctx, schedule context.Context) error {
+			return errors.Join(t.garden.StopAPIServer(), waitThen(schedule, f.lasts, func() error { return t.garden.StartAPIServer(ctx) }))
+		}
 	}
 	list := t.processes("fleet-api", "sentinel", "adapter", "cluster-worker", "execution-controller", "node-fault-controller")
 	p := list[f.pick%len(list)]
 	return p.name, p.name, func(_, schedule context.Context) error { return p.disturb(schedule, f) }
+}
+
+// waitThen calls f after a time, or earlier if ctx ends.
+func waitThen(ctx context.Context, d time.Duration, f func() error) error {
+	pauseFor(ctx, d)
+	return f()
 }
 
 // disturb injects a fault into a process.
@@ -193,10 +218,17 @@ func (p *process) disturb(ctx context.Context, f scheduledFault) error {
 
 // disturb injects a fault into a link.
 func (p *proxy) disturb(ctx context.Context, f scheduledFault) {
-	if f.kind == faultSlow {
+	switch f.kind {
+	case faultSlow:
 		p.setDelay(f.delay)
 		defer p.setDelay(0)
-	} else {
+	case faultNarrow:
+		p.setRate(f.rate)
+		defer p.setRate(0)
+	case faultHalfOpen:
+		p.silence()
+		return
+	default:
 		p.setCut(true)
 		defer p.setCut(false)
 	}

@@ -147,7 +147,7 @@ func (t *topology) readAndCompare(ctx context.Context) (state finalState, open i
 	if open, err = t.database.countPendingChangeEvents(ctx); err != nil {
 		return nil, 0, err
 	}
-	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckShards} {
+	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShards} {
 		open += len(check(t.checkerConfig(), state).Violations)
 	}
 	nodes := &corev1.NodeList{}

@@ -34,6 +34,7 @@ type process struct {
 	args   []string
 	env    map[string]string
 	health string // host:port of /readyz; empty without a probe
+	metric string // host:port of /metrics; empty without metrics
 	dir    string // of the log
 	file   *history.File
 
@@ -115,6 +116,12 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 	p.mu.Unlock()
 	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.name, err)
+	}
+	began := time.Now()
+	if sig == syscall.SIGTERM {
+		defer func() {
+			p.file.Add(history.Record{Stop: &history.Stop{Process: p.name, State: cmd.ProcessState.String(), Took: time.Since(began)}})
+		}()
 	}
 	timer := time.NewTimer(stopBound)
 	defer timer.Stop()

@@ -16,7 +16,7 @@ const (
 )
 
 // A proxy forwards TCP connections to the first of its backends that accepts. It takes turns among
-// backends whose probes succeed, as a Service does. Faults cut or delay its connections.
+// backends whose probes succeed, as a Service does. Faults cut, delay, narrow or silence its connections.
 type proxy struct {
 	name     string
 	listener net.Listener
@@ -27,7 +27,8 @@ type proxy struct {
 	next     int
 	cut      bool
 	delay    time.Duration
-	open     map[net.Conn]bool
+	rate     int               // of each connection, in bytes per second; 0 means unlimited
+	open     map[net.Conn]bool // false if the connection drops all data
 }
 
 // A backend is one server. A nil probe always succeeds.
@@ -79,10 +80,32 @@ func (p *proxy) setDelay(d time.Duration) {
 	p.delay = d
 }
 
-func (p *proxy) currentDelay() time.Duration {
+// setRate limits the data of each connection, in bytes per second.
+func (p *proxy) setRate(rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.delay
+	p.rate = rate
+}
+
+// silence lets all connections drop their data and stay open, as after the loss of a route or of the
+// state of a firewall. New connections work. Only the end of one side closes the other.
+func (p *proxy) silence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		p.open[c] = false
+	}
+}
+
+// transit returns how long n bytes of a connection take, and whether they arrive.
+func (p *proxy) transit(from net.Conn, n int) (delay time.Duration, arrives bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delay = p.delay
+	if p.rate > 0 {
+		delay += time.Duration(n) * time.Second / time.Duration(p.rate)
+	}
+	return delay, p.open[from]
 }
 
 // close ends the listener and all connections. The context of newProxy must have ended.
@@ -166,8 +189,8 @@ func (p *proxy) forward(ctx context.Context, client net.Conn) {
 	p.register(client, server)
 	defer p.unregister(client, server)
 	var copying sync.WaitGroup
-	copying.Go(func() { p.copyWithDelay(ctx, server, client) })
-	copying.Go(func() { p.copyWithDelay(ctx, client, server) })
+	copying.Go(func() { p.copyData(ctx, server, client) })
+	copying.Go(func() { p.copyData(ctx, client, server) })
 	copying.Wait()
 }
 
@@ -191,15 +214,19 @@ func (p *proxy) unregister(conns ...net.Conn) {
 	}
 }
 
-// copyWithDelay copies one direction, and closes both when it ends.
-func (p *proxy) copyWithDelay(ctx context.Context, to, from net.Conn) {
+// copyData copies one direction as the faults allow, and closes both when it ends.
+func (p *proxy) copyData(ctx context.Context, to, from net.Conn) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if d := p.currentDelay(); d > 0 && !pauseFor(ctx, d) {
+			delay, arrives := p.transit(from, n)
+			if delay > 0 && !pauseFor(ctx, delay) {
 				return
+			}
+			if !arrives {
+				continue
 			}
 			if _, err := to.Write(buf[:n]); err != nil {
 				return

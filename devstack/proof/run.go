@@ -36,6 +36,8 @@ func (t *topology) checkerConfig() history.Config {
 	return history.Config{
 		Adapters: []string{adapterName, "gardener"}, Sentinels: sentinelReplicas, Interval: sentinelInterval,
 		Budget: max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+
+		Leaders: []string{"execution-controller", "node-fault-controller"}, MemoryLimits: memoryLimits(), StopTimeout: stopBound,
 	}
 }
 
@@ -70,6 +72,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	defer watching.Wait()
 	defer stop()
 	watching.Go(func() { machines <- t.watchMachines(recording) })
+	watching.Go(func() { t.recordUsage(recording) })
 	if err := t.createMachines(ctx, p.machines()); err != nil {
 		return err
 	}

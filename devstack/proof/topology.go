@@ -121,7 +121,7 @@ func (t *topology) addReplicas(ctx context.Context, name string, count int, set 
 			return err
 		}
 		p := t.newProcess(fmt.Sprintf("%s-%d", name, i), filepath.Join(t.binDir(), name))
-		p.health = health
+		p.health, p.metric = health, health
 		p.env["HEALTH_PROBE_BIND_ADDRESS"] = health
 		p.env["METRICS_BIND_ADDRESS"] = health
 		set(p, health)
@@ -166,7 +166,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		p := t.newProcess(fmt.Sprintf("fleet-api-%d", i), filepath.Join(t.binDir(), "fleet-api"),
 			"--listen-address="+listen, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health,
 			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--migrate=true")
-		p.health = health
+		p.health, p.metric = health, metrics
 		p.env["DATABASE_URL"] = t.database.urlFor()
 		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = adapterName + ",gardener"
 		if err := t.add(ctx, "fleet-api", p); err != nil {

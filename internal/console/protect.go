@@ -63,16 +63,16 @@ func isWriteMethod(method string) bool {
 // no cookie, and where the console has no public URL: it then listens on loopback, which has known
 // names. Otherwise a proxy may use another name.
 func (g *requestGuard) isConsoleHost(r *http.Request) bool {
-	if isLoopbackHostPort(r.Host) || g.public != nil && strings.EqualFold(r.Host, g.public.Host) {
+	if isLoopbackHost(r.Host) || g.public != nil && strings.EqualFold(r.Host, g.public.Host) {
 		return true
 	}
 	return g.public != nil && g.mode != ModeNone && g.mode != ModeDemo
 }
 
-func isLoopbackHostPort(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
+func isLoopbackHost(hostWithOptionalPort string) bool {
+	host, _, err := net.SplitHostPort(hostWithOptionalPort)
 	if err != nil {
-		host = strings.Trim(hostport, "[]")
+		host = strings.Trim(hostWithOptionalPort, "[]")
 	}
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
@@ -103,7 +103,7 @@ func (g *requestGuard) isConsoleOrigin(origin string, r *http.Request) bool {
 	if g.public != nil && strings.EqualFold(u.Host, g.public.Host) {
 		return u.Scheme == g.public.Scheme
 	}
-	return isLoopbackHostPort(u.Host) && u.Host == r.Host
+	return isLoopbackHost(u.Host) && u.Host == r.Host
 }
 
 // statusWriter remembers the status of an answer.

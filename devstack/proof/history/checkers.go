@@ -27,6 +27,10 @@ type Config struct {
 	Sentinels int           // number of replicas
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
+
+	Leaders      []string         // programs that end when they lose their Lease
+	MemoryLimits map[string]int64 // of the containers in the chart, in bytes, by name of the program
+	StopTimeout  time.Duration    // from SIGTERM to the end of a process
 }
 
 // A Checker checks one promise.
@@ -35,7 +39,8 @@ type Checker func(Config, []Record) Result
 // Checkers returns all checkers, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckBudget, CheckShards, CheckTenants, CheckExits,
+		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
+		CheckBudget, CheckStops, CheckUsage, CheckShards, CheckTenants, CheckExits,
 	}
 }
 

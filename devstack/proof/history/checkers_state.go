@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,7 +52,8 @@ func CheckApprovals(_ Config, records []Record) Result {
 	return res
 }
 
-// CheckAttempts checks R8: an execution has one Job and changes its target once.
+// CheckAttempts checks R8: an execution has one Job and changes its target once. Its rollback changes the
+// target again.
 func CheckAttempts(_ Config, records []Record) Result {
 	res := Result{Promise: "R8 one Job per attempt"}
 	for _, r := range records {
@@ -60,12 +62,94 @@ func CheckAttempts(_ Config, records []Record) Result {
 			continue
 		}
 		res.Checked++
-		if e.Jobs > 1 || e.TargetChanges > 1 {
+		allowed := int64(1)
+		if e.Rollback != nil {
+			allowed++
+		}
+		if e.Jobs > 1 || e.TargetChanges > allowed {
 			res.fail("execution %s has %d Jobs and changed its target %d times", e.Name, e.Jobs, e.TargetChanges)
 		}
 	}
 	return res
 }
+
+// CheckRollbacks checks R9: whoever approves a change sees how it is rolled back, and an approved rollback
+// restores the target.
+func CheckRollbacks(_ Config, records []Record) Result {
+	res := Result{Promise: "R9 rollback restores"}
+	for _, r := range records {
+		e := r.Execution
+		if e == nil || !e.Approved {
+			continue
+		}
+		res.Checked++
+		if !e.RollbackPlanned {
+			res.fail("the plan of execution %s was approved without saying how to roll it back", e.Name)
+		}
+		if b := e.Rollback; b != nil && b.Approved {
+			res.Checked++
+			if b.Outcome != "Succeeded" || !b.Restored {
+				res.fail("the rollback of execution %s was approved, and is %q with outcome %q, target restored: %t", e.Name, b.Phase, b.Outcome, b.Restored)
+			}
+		}
+	}
+	return res
+}
+
+// CheckStops checks R11: a process that gets SIGTERM ends in time and without an error. CheckWakeUps and
+// CheckChangeEvents prove that it loses nothing.
+func CheckStops(cfg Config, records []Record) Result {
+	res := Result{Promise: "R11 graceful stop"}
+	for _, r := range records {
+		s := r.Stop
+		if s == nil {
+			continue
+		}
+		res.Checked++
+		if s.Took > cfg.StopTimeout || s.State != cleanExit {
+			res.fail("%s got SIGTERM at %s and ended after %s: %s", s.Process, stamp(r.At.Add(-s.Took)), s.Took.Round(time.Millisecond), s.State)
+		}
+	}
+	return res
+}
+
+// cleanExit is the state of a process that ended without an error.
+const cleanExit = "exit status 0"
+
+// CheckUsage checks R12: no process exceeds its memory limit, and at the end it has at most twice the
+// goroutines and open files of its first minute, and some more.
+func CheckUsage(cfg Config, records []Record) Result {
+	const some = 100
+	res := Result{Promise: "R12 bounded resources"}
+	first, last := map[string]*Usage{}, map[string]*Usage{}
+	began := map[string]time.Time{}
+	for _, r := range records {
+		u := r.Usage
+		if u == nil {
+			continue
+		}
+		res.Checked++
+		if limit := cfg.MemoryLimits[programOf(u.Process)]; limit > 0 && u.Memory > limit {
+			res.fail("%s uses %d MiB at %s, the limit is %d MiB", u.Process, u.Memory>>20, stamp(r.At), limit>>20)
+		}
+		if first[u.Process] == nil {
+			first[u.Process], began[u.Process] = &Usage{}, r.At
+		}
+		if f := first[u.Process]; r.At.Sub(began[u.Process]) < time.Minute {
+			f.Goroutines, f.Files = max(f.Goroutines, u.Goroutines), max(f.Files, u.Files)
+		}
+		last[u.Process] = u
+	}
+	for name, u := range last {
+		if f := first[name]; u.Goroutines > 2*f.Goroutines+some || u.Files > 2*f.Files+some {
+			res.fail("%s has %d goroutines and %d open files at the end, at most %d and %d in the first minute", name, u.Goroutines, u.Files, f.Goroutines, f.Files)
+		}
+	}
+	return res
+}
+
+// programOf returns the name of a process without the number of its replica.
+func programOf(process string) string { return process[:max(0, strings.LastIndexByte(process, '-'))] }
 
 // CheckBudget checks R10: never are more nodes cordoned than the budget allows, every acknowledged recovery
 // ends in an uncordon, and the sink received each cordon and uncordon.
@@ -161,25 +245,31 @@ func CheckTenants(_ Config, records []Record) Result {
 	return res
 }
 
-// takeover is the longest time after a freeze in which a controller may end itself, because it has lost
-// the leadership meanwhile.
+// takeover is the longest time after a fault in which a leader may end itself, because it could not renew
+// its Lease meanwhile.
 const takeover = 30 * time.Second
 
 // CheckExits checks that no process ends unless a fault ends it.
-func CheckExits(_ Config, records []Record) Result {
+func CheckExits(cfg Config, records []Record) Result {
 	res := Result{Promise: "no process ends by itself"}
-	thawed := map[string]time.Time{}
+	var faults []*Fault
 	for _, r := range records {
-		if f := r.Fault; f != nil && f.Kind == "freeze" {
-			thawed[f.Target] = f.End
-		}
-		if r.Fault != nil {
+		if f := r.Fault; f != nil {
+			faults = append(faults, f)
 			res.Checked++
-			if r.Fault.Error != "" {
-				res.fail("%s of %s at %s: %s", r.Fault.Kind, r.Fault.Target, stamp(r.Fault.Start), r.Fault.Error)
+			if f.Error != "" {
+				res.fail("%s of %s at %s: %s", f.Kind, f.Target, stamp(f.Start), f.Error)
 			}
 		}
-		if r.Exit != nil && r.At.Sub(thawed[r.Exit.Process]) > takeover {
+	}
+	for _, r := range records {
+		if r.Exit == nil {
+			continue
+		}
+		lostLease := func(f *Fault) bool {
+			return (f.Kind == "freeze" && f.Target == r.Exit.Process || f.Kind == "host") && !r.At.Before(f.Start) && r.At.Sub(f.End) < takeover
+		}
+		if !slices.Contains(cfg.Leaders, programOf(r.Exit.Process)) || !slices.ContainsFunc(faults, lostLease) {
 			res.fail("%s ended at %s: %s", r.Exit.Process, stamp(r.At), r.Exit.State)
 		}
 	}

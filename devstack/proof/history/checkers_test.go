@@ -17,7 +17,10 @@ func at(seconds float64) time.Time {
 }
 
 func testConfig() Config {
-	return Config{Adapters: []string{"dns", "gardener"}, Sentinels: 2, Interval: 10 * time.Second, Budget: 1}
+	return Config{
+		Adapters: []string{"dns", "gardener"}, Sentinels: 2, Interval: 10 * time.Second, Budget: 1,
+		Leaders: []string{"controller"}, MemoryLimits: map[string]int64{"sentinel": 128 << 20}, StopTimeout: 30 * time.Second,
+	}
 }
 
 // newHistory returns a history without violations: cluster a was edited once, and cluster b was deleted.
@@ -46,7 +49,12 @@ func newHistory() []Record {
 		{At: at(20), Cluster: &Cluster{ID: "a", Name: "blue-1", Generation: 2, Phase: "Ready", Reported: map[string]int64{"dns": 2, "gardener": 2}}},
 		{At: at(20), Shoot: &Shoot{Name: "s-a", UID: "ua", ClusterID: "a", Generation: 2}},
 		{At: at(19), Change: &Change{Action: "execution-succeeded", Subject: "executions/scale-1"}},
-		{At: at(20), Execution: &Execution{Name: "scale-1", Wanted: true, Requested: true, Approved: true, Phase: "completed", Outcome: "Succeeded", Jobs: 1, TargetChanges: 1}},
+		{At: at(20), Execution: &Execution{Name: "scale-1", Wanted: true, Requested: true, Approved: true, Phase: "completed", Outcome: "Succeeded", Jobs: 1, TargetChanges: 2, RollbackPlanned: true,
+			Rollback: &Rollback{Approved: true, Phase: "completed", Outcome: "Succeeded", Restored: true},
+		}},
+		{At: at(12), Stop: &Stop{Process: "sentinel-0", State: "exit status 0", Took: time.Second}},
+		{At: at(12), Usage: &Usage{Process: "sentinel-0", Memory: 50 << 20, Goroutines: 60, Files: 20}},
+		{At: at(100), Usage: &Usage{Process: "sentinel-0", Memory: 60 << 20, Goroutines: 200, Files: 60}},
 		{At: at(20), Execution: &Execution{Name: "scale-2", Requested: true, Phase: "waiting_approval"}},
 		{At: at(12), NodeReport: &NodeReport{Node: "n1", Acknowledged: true}},
 		{At: at(13), Node: &Node{Name: "n1", Cordoned: true}},
@@ -241,6 +249,40 @@ func TestPlantedViolations(t *testing.T) {
 			"a process crashed", CheckExits,
 			add(Record{At: at(13), Exit: &Exit{Process: "sentinel-1", State: "exit status 2"}}), "sentinel-1 ended",
 		},
+		"ExitAfterAFreezeOfAnother": {
+			"the process was not frozen", CheckExits,
+			add(Record{Fault: &Fault{Kind: "freeze", Target: "controller-1", Start: at(10), End: at(40)}}, Record{At: at(41), Exit: &Exit{Process: "controller-0"}}),
+			"controller-0 ended",
+		},
+		"ApprovedWithoutRollback": {
+			"the approver did not know how to roll back", CheckRollbacks,
+			add(Record{Execution: &Execution{Name: "scale-3", Approved: true, Outcome: "Succeeded"}}), "execution scale-3 was approved without",
+		},
+		"RollbackFailed": {
+			"the change remains", CheckRollbacks,
+			add(Record{Execution: &Execution{Name: "scale-3", Approved: true, RollbackPlanned: true, Rollback: &Rollback{Approved: true, Outcome: "Succeeded"}}}),
+			"the rollback of execution scale-3",
+		},
+		"KilledAtStop": {
+			"the process did not end in time", CheckStops,
+			add(Record{At: at(60), Stop: &Stop{Process: "sentinel-1", State: "signal: killed", Took: 31 * time.Second}}), "sentinel-1 got SIGTERM at 12:00:29.000",
+		},
+		"ErrorAtStop": {
+			"a stop is not an error", CheckStops,
+			add(Record{At: at(60), Stop: &Stop{Process: "sentinel-1", State: "exit status 1", Took: time.Second}}), "exit status 1",
+		},
+		"Memory": {
+			"the kernel would kill the container", CheckUsage,
+			add(Record{At: at(13), Usage: &Usage{Process: "sentinel-0", Memory: 129 << 20}}), "sentinel-0 uses 129 MiB",
+		},
+		"Goroutines": {
+			"something waits for ever", CheckUsage,
+			add(Record{At: at(101), Usage: &Usage{Process: "sentinel-0", Goroutines: 221}}), "sentinel-0 has 221 goroutines",
+		},
+		"Files": {
+			"connections are not closed", CheckUsage,
+			add(Record{At: at(101), Usage: &Usage{Process: "sentinel-0", Files: 141}}), "141 open files",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,14 +294,16 @@ func TestPlantedViolations(t *testing.T) {
 	}
 }
 
-// TestExitAfterAFreeze holds that a controller may end itself when it has lost the leadership.
-func TestExitAfterAFreeze(t *testing.T) {
+// TestExitWithoutALease holds that a leader may end itself when it could not renew its Lease.
+func TestExitWithoutALease(t *testing.T) {
 	t.Parallel()
-	frozen := append(newHistory(), Record{Fault: &Fault{Kind: "freeze", Target: "c-0", Start: at(10), End: at(40)}})
-	for after, want := range map[float64]int{10: 0, 60: 1} {
-		r := CheckExits(testConfig(), append(frozen, Record{At: at(40 + after), Exit: &Exit{Process: "c-0"}}))
-		if len(r.Violations) != want {
-			t.Errorf("%g s after the freeze: %q", after, r.Violations)
+	for _, f := range []Fault{{Kind: "freeze", Target: "controller-0"}, {Kind: "host", Target: "kube-apiserver"}} {
+		f.Start, f.End = at(10), at(40)
+		for after, want := range map[float64]int{-31: 1, -10: 0, 10: 0, 60: 1} {
+			exit := Record{At: at(40 + after), Exit: &Exit{Process: "controller-0"}}
+			if r := CheckExits(testConfig(), append(newHistory(), exit, Record{Fault: &f})); len(r.Violations) != want {
+				t.Errorf("%g s after a %s: %q", after, f.Kind, r.Violations)
+			}
 		}
 	}
 }

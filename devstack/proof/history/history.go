@@ -25,6 +25,8 @@ type Record struct {
 	Change   *Change   `json:"change,omitempty"`
 	Fault    *Fault    `json:"fault,omitempty"`
 	Exit     *Exit     `json:"exit,omitempty"`
+	Stop     *Stop     `json:"stop,omitempty"`
+	Usage    *Usage    `json:"usage,omitempty"`
 	Cluster  *Cluster  `json:"cluster,omitempty"`
 	Shoot    *Shoot    `json:"shoot,omitempty"`
 	Sentinel *Sentinel `json:"sentinel,omitempty"`
@@ -131,6 +133,21 @@ type Exit struct {
 	Log     string `json:"log,omitempty"` // end of its output
 }
 
+// A Stop is the end of a process that got SIGTERM.
+type Stop struct {
+	Process string        `json:"process"`
+	State   string        `json:"state"`
+	Took    time.Duration `json:"took"`
+}
+
+// A Usage is what a process uses at one time.
+type Usage struct {
+	Process    string `json:"process"`
+	Memory     int64  `json:"memory"` // resident, in bytes
+	Goroutines int    `json:"goroutines"`
+	Files      int    `json:"files"` // open file descriptors
+}
+
 // A Cluster is the state of a cluster at the end, as the API lists it.
 type Cluster struct {
 	ID         string           `json:"id"`
@@ -169,6 +186,17 @@ type Execution struct {
 	Jobs          int    `json:"jobs"`
 	TargetChanges int64  `json:"targetChanges"` // changes of the target's spec
 	Undelivered   int    `json:"undelivered"`   // change events that its status keeps
+
+	RollbackPlanned bool      `json:"rollbackPlanned,omitempty"` // the approved plan says how to roll back
+	Rollback        *Rollback `json:"rollback,omitempty"`
+}
+
+// A Rollback is the execution that rolls back another one.
+type Rollback struct {
+	Approved bool   `json:"approved"` // the API server acknowledged the approval
+	Phase    string `json:"phase"`
+	Outcome  string `json:"outcome"`
+	Restored bool   `json:"restored"` // the target is as it was before
 }
 
 // A Node is a change of a node's spec.unschedulable.

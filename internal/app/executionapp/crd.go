@@ -99,7 +99,7 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 		case err != nil:
 			c.recordAndLogUnreadableCRD(ctx, err)
 		default:
-			c.recordAndLogMissingFields(ctx, missing)
+			c.updateReadinessFromMissingFields(ctx, missing)
 			if len(missing) == 0 {
 				wait = crdEvery
 			}
@@ -119,8 +119,8 @@ func (c *schemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err error) 
 	c.unreadable = true
 }
 
-// recordAndLogMissingFields records the fields that the schema lacks.
-func (c *schemaCheck) recordAndLogMissingFields(ctx context.Context, missing []string) {
+// updateReadinessFromMissingFields records the fields that the schema lacks.
+func (c *schemaCheck) updateReadinessFromMissingFields(ctx context.Context, missing []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unreadable, c.missing = false, map[string]bool{}

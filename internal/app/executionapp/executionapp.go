@@ -167,7 +167,7 @@ func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.I
 	if err != nil {
 		return nil, nil, err
 	}
-	follow, err := newPolicyFollower(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.enqueueConfigMap, p.Log)
+	follow, err := newPolicyFollower(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.replacePendingConfigMap, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}

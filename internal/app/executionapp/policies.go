@@ -44,8 +44,8 @@ func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *polic
 	}
 }
 
-// enqueueConfigMap passes a ConfigMap to Run. Only one goroutine may call it.
-func (p *policyConfigMaps) enqueueConfigMap(o client.Object, deleted bool) {
+// replacePendingConfigMap passes a ConfigMap to Run, in place of one that waits. Only one goroutine may call it.
+func (p *policyConfigMaps) replacePendingConfigMap(o client.Object, deleted bool) {
 	cm, ok := o.(*corev1.ConfigMap)
 	if deleted || !ok {
 		cm = nil

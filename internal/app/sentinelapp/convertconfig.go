@@ -87,7 +87,7 @@ func ConvertPublicConfig(fileName string, text []byte) ([]byte, error) {
 	if err := c.validateInput(report); err != nil {
 		return nil, err
 	}
-	c.writeConvertedConfig(fileName)
+	c.writeConversionOf(fileName)
 	return []byte(c.out.String()), nil
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// writeConvertedConfig writes the settings of the file one by one.
-func (c *configConverter) writeConvertedConfig(fileName string) {
-	c.writeLinef("# Converted from %s by `sentinel convert`.", replaceControlChars(fileName))
+// writeConversionOf writes the settings of the file one by one.
+func (c *configConverter) writeConversionOf(sourceFile string) {
+	c.writeLinef("# Converted from %s by `sentinel convert`.", replaceControlChars(sourceFile))
 	c.writeLinef("resource_type: %s", c.in.ResourceType)
 	c.writeDurationIfPositive("poll_interval", c.in.PollInterval)
 	c.writeAPISection()

@@ -92,7 +92,7 @@ func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error)
 		},
 	}
 	made.Spec.Provider.Workers = m.buildWorkers(p, claim.Pools, region)
-	if err := p.joinErrors(); err != nil {
+	if err := p.joinFirstErrors(); err != nil {
 		return shoot.Manifest{}, err
 	}
 	return made, nil

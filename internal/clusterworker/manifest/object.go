@@ -27,8 +27,8 @@ func (p *specProblems) addProblemf(format string, args ...any) {
 	p.list = append(p.list, p.where+fmt.Sprintf(format, args...))
 }
 
-// joinErrors returns all problems as one error, nil if there are none.
-func (p *specProblems) joinErrors() error {
+// joinFirstErrors returns all problems as one error, nil if there are none.
+func (p *specProblems) joinFirstErrors() error {
 	if len(p.list) == 0 {
 		return nil
 	}

@@ -199,7 +199,7 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 	r := &round{checker: c, ke: ke, dry: dry, now: now}
 	return runStepsUntilDecided(ctx, r, []step{
 		(*round).parseAndCheckRequest, (*round).refuseProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
-		(*round).compilePostAndCheckPreConditions, (*round).dryRunIfRequired, (*round).checkPlanPolicy,
+		(*round).compilePostAndCheckPreConditions, (*round).recordImpactAndDryRunIfRequired, (*round).checkPlanPolicy,
 	})
 }
 

@@ -145,9 +145,9 @@ func denialMessage(d execution.Decision) string {
 	return name + " denies the execution: " + strings.Join(d.Violations, "; ")
 }
 
-// dryRunIfRequired is the fifth step: it makes a dry run if the policy or the request requires one.
+// recordImpactAndDryRunIfRequired is the fifth step: it makes a dry run if the policy or the request requires one.
 // It runs after the sixth step, which is cheaper.
-func (r *round) dryRunIfRequired(ctx context.Context) error {
+func (r *round) recordImpactAndDryRunIfRequired(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}

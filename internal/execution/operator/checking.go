@@ -23,9 +23,9 @@ import (
 // checkRetryDelay is the delay before checks that could not run are retried.
 const checkRetryDelay = 2 * time.Second
 
-// acceptExecution moves a new execution to phase validating. The checks join its write unless they
+// startValidating moves a new execution to phase validating. The checks join its write unless they
 // have to wait.
-func acceptExecution(_ context.Context, t *reconcileState) (proceed bool, err error) {
+func startValidating(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	if request, err := action.Parse(&t.ke.Spec); err == nil {
 		t.ke.Status.Target = formatTarget(request.Target)
 	}

@@ -172,7 +172,7 @@ func (o *Outbox) SyncQueueFromStatus(ke *v1alpha1.KubernetesExecution) {
 		}
 	}
 	l.events = kept
-	if !slices.ContainsFunc(stored, func(p v1alpha1.PendingChangeEvent) bool { return l.isPartlyAcknowledged(&p) }) {
+	if !slices.ContainsFunc(stored, func(p v1alpha1.PendingChangeEvent) bool { return l.isAcknowledgedByAnySink(&p) }) {
 		l.acked = time.Time{}
 	}
 	if len(kept) == 0 {

@@ -48,8 +48,8 @@ func (l *eventQueue) hasPending() bool {
 	return slices.ContainsFunc(l.events, func(e *outboxEvent) bool { return len(e.waiting) > 0 })
 }
 
-// isPartlyAcknowledged reports whether a sink of a stored event has acknowledged it.
-func (l *eventQueue) isPartlyAcknowledged(p *v1alpha1.PendingChangeEvent) bool {
+// isAcknowledgedByAnySink reports whether a sink of a stored event has acknowledged it.
+func (l *eventQueue) isAcknowledgedByAnySink(p *v1alpha1.PendingChangeEvent) bool {
 	for _, e := range l.events {
 		if e.key == outboxKeyOf(p) {
 			return len(e.waiting) < len(p.Sinks)

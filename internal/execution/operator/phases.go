@@ -23,7 +23,7 @@ func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 	ended := []step{r.ending.leaveGateAndExpireJobs, r.ending.awaitAuditOrRemoveFinalizer, r.ending.awaitRetention, r.ending.deleteExecution}
 	return map[v1alpha1.Phase][]step{
 		// → validating
-		v1alpha1.PhaseNew: append([]step{acceptExecution}, validate...),
+		v1alpha1.PhaseNew: append([]step{startValidating}, validate...),
 		// → validated, failed
 		v1alpha1.PhaseValidating: validate,
 		// → waiting_approval, executing, completed, failed

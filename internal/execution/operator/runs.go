@@ -151,7 +151,7 @@ func (r *runs) forEachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution,
 func (r *runs) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
 	return r.forEachJob(ctx, ke, []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)}, func(ctx context.Context, j *batchv1.Job) error {
 		if isUnreadCancelledDryRun(ke, j) {
-			return r.deleteOrExpireDryRun(ctx, j, now)
+			return r.deleteRunningOrExpireEndedDryRun(ctx, j, now)
 		}
 		return r.setJobTTL(ctx, j)
 	})
@@ -164,9 +164,9 @@ func isUnreadCancelledDryRun(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) b
 		j.Spec.TTLSecondsAfterFinished == nil
 }
 
-// deleteOrExpireDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
+// deleteRunningOrExpireEndedDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
 // result is not needed.
-func (r *runs) deleteOrExpireDryRun(ctx context.Context, j *batchv1.Job, now time.Time) error {
+func (r *runs) deleteRunningOrExpireEndedDryRun(ctx context.Context, j *batchv1.Job, now time.Time) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err

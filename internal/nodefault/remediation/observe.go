@@ -78,7 +78,7 @@ func recordSentAndResult(node *corev1.Node, st *faults.NodeFaultStatus, a *actio
 	accepted := sent != nil && sent.Status == metav1.ConditionTrue
 	done, ok, why := a.endState()
 	if done || accepted {
-		recordMissingRequest(st, a)
+		addRequestRecordIfMissing(st, a)
 	}
 	if accepted && !hasActionRecord(st, a, w.executed) && !hasActionRecord(st, a, w.failed) { // earlier versions recorded only the result
 		recordActionOnce(st, a, w.sent, sent.LastTransitionTime.Time, "")
@@ -117,9 +117,9 @@ func (a *action) endedAt() time.Time {
 	return a.GetCreationTimestamp().Time
 }
 
-// recordMissingRequest records the request of an action of this session before its result. The
+// addRequestRecordIfMissing records the request of an action of this session before its result. The
 // write of the first record may have been lost.
-func recordMissingRequest(st *faults.NodeFaultStatus, a *action) {
+func addRequestRecordIfMissing(st *faults.NodeFaultStatus, a *action) {
 	labels, when := a.GetLabels(), a.GetCreationTimestamp().Time
 	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || mayBeTrimmedFromHistory(st, when) {
 		return

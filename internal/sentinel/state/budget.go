@@ -67,7 +67,7 @@ func (b *Budget) CopyWithConfig(cfg BudgetConfig, now time.Time) *Budget {
 	n := NewBudget(cfg, b.begin)
 	n.steady = b.steady
 	at := now.Sub(b.begin)
-	b.window.advanceAndDropOld(at)
+	b.window.advanceToAndDropOld(at)
 	b.window.addSpendingTo(&n.window, at)
 	excess := n.computeRecoveryTime(b.window.sum[spentOther], n.maxNonUrgentRateLocked())
 	if n.cfg.Max > 0 {
@@ -111,7 +111,7 @@ func (b *Budget) TryTakeUrgent(now time.Time) (taken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := now.Sub(b.begin)
-	b.window.advanceAndDropOld(at)
+	b.window.advanceToAndDropOld(at)
 	if b.countRemainingUnderMax() <= 0 || b.cfg.Max > 0 && at < b.paid {
 		return false
 	}
@@ -139,7 +139,7 @@ func (b *Budget) CountAvailableNonUrgent(now time.Time) (events int) {
 
 func (b *Budget) countAvailableNonUrgentLocked(now time.Time) (events int) {
 	at := now.Sub(b.begin)
-	b.window.advanceAndDropOld(at)
+	b.window.advanceToAndDropOld(at)
 	if at < b.paid {
 		return 0
 	}

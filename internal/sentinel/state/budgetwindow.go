@@ -20,9 +20,9 @@ type spendingWindow struct {
 	spent [windowSteps + 1][spentKinds]int32
 }
 
-// advanceAndDropOld moves to the step of a time, and drops older steps.
-func (w *spendingWindow) advanceAndDropOld(elapsed time.Duration) {
-	to := int64(elapsed / w.step)
+// advanceToAndDropOld moves to the step of a time, and drops older steps.
+func (w *spendingWindow) advanceToAndDropOld(sinceStart time.Duration) {
+	to := int64(sinceStart / w.step)
 	if to-w.at > int64(len(w.spent)) {
 		w.at = to - int64(len(w.spent))
 	}
@@ -40,7 +40,7 @@ func (w *spendingWindow) advanceAndDropOld(elapsed time.Duration) {
 // step or now, whichever is earlier.
 func (w *spendingWindow) addSpendingTo(target *spendingWindow, elapsed time.Duration) {
 	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
-		target.advanceAndDropOld(min(elapsed, time.Duration(at+1)*w.step-1))
+		target.advanceToAndDropOld(min(elapsed, time.Duration(at+1)*w.step-1))
 		for kind, n := range w.spent[at%int64(len(w.spent))] {
 			target.currentStepCounts()[kind] += n
 			target.sum[kind] += int(n)
