@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
@@ -206,7 +207,17 @@ func TestInAJobNeverBegins(t *testing.T) {
 	s.runNode(filepath.Join(built.dir, "action-runner"))
 	j := s.job(s.scale(), execute, 6*time.Second)
 	j.Spec.Template.Spec.Containers[0].Image = "fleetloop/other"
+	// The Job deletes its Pod at the deadline, and only the Pod shows that nothing began.
+	j.Spec.Template.Finalizers = []string{"fleetloop.io/observed"}
 	j = s.create(j)
+	t.Cleanup(func() {
+		pods, err := s.client.CoreV1().Pods(j.Namespace).List(context.WithoutCancel(t.Context()), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + j.Name})
+		s.must(err)
+		for _, pod := range pods.Items {
+			_, err := s.client.CoreV1().Pods(j.Namespace).Patch(context.WithoutCancel(t.Context()), pod.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			s.must(err)
+		}
+	})
 	o, _, _ := s.follow(j, job.Failed)
 	s.wantReplicas(3)
 	if o.Failure.Reason != v1alpha1.ReasonExecutionTimeout || o.Failure.Detail != v1alpha1.DetailExecutorUnavailable || o.Started != nil {
