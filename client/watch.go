@@ -16,9 +16,9 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// silence is how long a stream may be silent. A server sends a bookmark every ten seconds, so this
-// means three missing bookmarks.
-const silence = 30 * time.Second
+// silence is how long a stream may be silent. A server sends a bookmark every four seconds, so this
+// means three missing bookmarks. Earlier servers sent one every ten seconds.
+const silence = 12 * time.Second
 
 // An Event is one event of a watch.
 type Event[T any] struct {

@@ -112,13 +112,16 @@ func (w *watching) next() v1.WatchEvent {
 	return v1.WatchEvent{}
 }
 
-// want reads events and requires these, each a type and a name or id. It returns the cursor of the
-// last.
+// want reads events and requires these, each a type and a name or id. Bookmarks may come between them. It
+// returns the cursor of the last.
 func (w *watching) want(want ...string) (cursor string) {
 	w.Helper()
 	got := []string{}
-	for range want {
+	for len(got) < len(want) {
 		e := w.next()
+		if e.Type == v1.WatchBookmark && want[len(got)] != string(v1.WatchBookmark) {
+			continue // some time has passed
+		}
 		var about struct{ ID, Name string }
 		if len(e.Data) > 0 {
 			if err := json.Unmarshal(e.Data, &about); err != nil {

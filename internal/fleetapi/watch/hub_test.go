@@ -84,7 +84,7 @@ func TestBookmarks(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		w := f.watch(everything())
 		f.feed.put("other", func(r *row) { r.kind = "NodePool" })
-		pass(25 * time.Second)
+		pass(5 * watch.BookmarkEvery / 2)
 		wantTold(t, w.client, "bookmark", "bookmark", "bookmark")
 		first, last := position(t, w.all()[0].cursor), position(t, w.all()[2].cursor)
 		if first.Compare(last.Position) >= 0 {
@@ -120,7 +120,7 @@ func TestUnsettled(t *testing.T) {
 		f.feed.hold(true)
 		f.put("a", "b")
 		f.hub.TriggerRead()
-		pass(15 * time.Second)
+		pass(3 * watch.BookmarkEvery / 2)
 		wantTold(t, w.client, "bookmark", "bookmark")
 		f.feed.hold(false)
 		pass(30 * time.Millisecond)
@@ -279,7 +279,7 @@ func TestFeedAway(t *testing.T) {
 		w := f.watch(everything())
 		f.feed.fail(fmt.Errorf("read: %w", watch.ErrUnavailable))
 		f.put("a")
-		pass(25 * time.Second)
+		pass(5 * watch.BookmarkEvery / 2)
 		wantTold(t, w.client, "bookmark", ":", ":")
 		late := f.watch(after(watch.Cursor{}))
 		if err := late.wait(); !errors.Is(err, watch.ErrUnavailable) || late.opened {
@@ -287,7 +287,7 @@ func TestFeedAway(t *testing.T) {
 		}
 		f.feed.fail(nil)
 		pass(3 * time.Second)
-		wantTold(t, w.client, "bookmark", ":", ":", "changed a")
+		wantTold(t, w.client, "bookmark", ":", ":", "changed a", "bookmark")
 	})
 }
 
@@ -329,7 +329,7 @@ func TestAwayWhileBehind(t *testing.T) {
 		}
 		f.feed.fail(watch.ErrUnavailable)
 		pass(31 * time.Second)
-		if told := w.told(); told[len(told)-1] != ":" || len(told) > 6 {
+		if told := w.told(); told[len(told)-1] != ":" || len(told) > 3+int(31*time.Second/watch.BookmarkEvery) {
 			t.Errorf("told %q", told)
 		}
 		f.feed.fail(nil)

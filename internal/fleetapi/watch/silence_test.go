@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // TestFeedDoesNotAnswer checks that watchers get no bookmarks while a read hangs, and that the read
@@ -14,7 +16,7 @@ func TestFeedDoesNotAnswer(t *testing.T) {
 		pass(time.Second)
 		f.feed.hung.Store(true)
 		f.put("a")
-		pass(25 * time.Second)
+		pass(5 * watch.BookmarkEvery / 2)
 		wantTold(t, w.client, "bookmark", ":", ":")
 		f.feed.hung.Store(false)
 		pass(time.Minute)

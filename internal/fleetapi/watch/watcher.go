@@ -11,8 +11,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// BookmarkEvery is the interval at which a watcher receives its position.
-const BookmarkEvery = 10 * time.Second
+// BookmarkEvery is the interval at which a watcher receives its position. A client takes a connection as
+// broken after three intervals, and misses changes until then.
+const BookmarkEvery = 4 * time.Second
 
 // lookedAtOnce limits the changes that a watcher takes from the ring before it sends, and
 // lookedAtBytes their total size. While its client is slow, the watcher keeps them in memory, even
