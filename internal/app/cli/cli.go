@@ -52,6 +52,9 @@ type Env struct {
 	// OpenBrowser opens a URL in the browser of the user. Nil means that there is none.
 	OpenBrowser func(ctx context.Context, url string) error
 
+	// HostToken authenticates to the host cluster. It replaces all credentials of the kubeconfig. Empty means those.
+	HostToken string
+
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
 
@@ -149,6 +152,14 @@ func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
 		return nil, err
 	}
 	return a.client, nil
+}
+
+// NewFleetClient returns a client of the fleet API that the flags of cmd name, for commands of other packages.
+func NewFleetClient(cmd *cobra.Command, env Env) (*fleetclient.Client, error) {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	return (&session{env: env}).newClient(cmd)
 }
 
 func (s *session) useColour() bool { return terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) }

@@ -132,6 +132,15 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 	return inForce, report, err
 }
 
+// LoadConfig returns the configuration in force, for commands of other packages.
+func LoadConfig(cmd *cobra.Command, env Env) (Config, error) {
+	if env.LookupEnv == nil {
+		env.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	cfg, _, err := (&session{env: env}).loadConfig(cmd)
+	return cfg, err
+}
+
 // newContextError reports a context that does not exist.
 func newContextError(name string, contexts map[string]Context) error {
 	known := slices.Sorted(maps.Keys(contexts))

@@ -107,6 +107,10 @@ func (w *HostFlags) newRESTConfig(env Env) (*rest.Config, error) {
 	if err != nil {
 		return nil, NewUsageError(err, "select a cluster with --kubeconfig and --kube-context")
 	}
+	if env.HostToken != "" {
+		cfg = rest.AnonymousClientConfig(cfg)
+		cfg.BearerToken = env.HostToken
+	}
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	if w.Verbose {

@@ -32,7 +32,7 @@ func (f *fleetAPIClient) fetchAndCompareCoverage(
 	apis := map[string]bool{}
 	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
 	for _, s := range sentinels {
-		w, _, err := newWatchAndConfig(s.Name, s.Config, client.Raw())
+		w, err := inspect.NewWatchOfSpec(s.Name, &s.Config.Spec, client.Raw())
 		if err != nil {
 			return hosts.Coverage{}, fmt.Errorf("%w %s: %w", hosts.ErrInvalidSentinel, s.Name, err)
 		}

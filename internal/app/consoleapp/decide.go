@@ -10,12 +10,7 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
-	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
-	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
-	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
-	"github.com/fleetloop/fleetloop/internal/sentinel/source"
-	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // explainDecisions applies the rules of SentinelConfigs to a resource of the fleet API. It reads
@@ -64,15 +59,15 @@ func (r *cachingPageReader) ListPage(ctx context.Context, path string, q url.Val
 func explainDecisionOfConfig(
 	ctx context.Context, api *cachingPageReader, config *v1alpha1.SentinelConfig, resourceID string,
 ) (hosts.Decision, error) {
-	w, cfg, err := newWatchAndConfig(config.Namespace+"/"+config.Name, config, api)
+	w, err := inspect.NewWatchOfSpec(config.Namespace+"/"+config.Name, &config.Spec, api)
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	report, err := inspect.ExplainDecision(ctx, w, resourceID, noRecord{})
+	report, err := inspect.ExplainDecision(ctx, w, resourceID, inspect.NoRecord{})
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	d := hosts.Decision{Endpoint: cfg.HyperfleetAPI.Endpoint, State: string(report.State), Message: report.Rule, Next: nonZeroTimeOrNil(report.Next)}
+	d := hosts.Decision{Endpoint: w.ConfiguredEndpoint, State: string(report.State), Message: report.Rule, Next: nonZeroTimeOrNil(report.Next)}
 	if in := report.Inputs; in != nil {
 		d.Inputs = &hosts.DecisionInputs{
 			Generation: in.Generation, ObservedGeneration: in.ObservedGeneration, Phase: in.Phase, Ready: in.Ready,
@@ -82,42 +77,9 @@ func explainDecisionOfConfig(
 	return d, nil
 }
 
-// newWatchAndConfig returns what a SentinelConfig watches of the console's fleet API.
-func newWatchAndConfig(name string, config *v1alpha1.SentinelConfig, api watchedAPI) (*inspect.Watch, sentinel.Config, error) {
-	translated, err := sentinelconfig.TranslateSpec(&config.Spec)
-	if err != nil {
-		return nil, sentinel.Config{}, err
-	}
-	cfg := translated.Sentinel
-	w, err := inspect.NewWatch(name, cfg, api)
-	if err != nil {
-		return nil, sentinel.Config{}, err
-	}
-	if d := translated.Sharding; d.Mode == v1alpha1.ShardingStatic {
-		if w.Part, err = shard.NewStaticPart(d.Count, d.Index); err != nil {
-			return nil, sentinel.Config{}, err
-		}
-	}
-	return w, cfg, nil
-}
-
-type watchedAPI interface {
-	source.Lister
-	Endpoint() string
-}
-
 func nonZeroTimeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
 	return &t
-}
-
-// noRecord stands for the record of a running sentinel, which the console does not read.
-type noRecord struct{}
-
-func (noRecord) URL() string { return "" }
-
-func (noRecord) FetchDecisions(context.Context, string) (state.RecordResponse, error) {
-	return state.RecordResponse{}, nil
 }

@@ -6,6 +6,12 @@
 // names the assistant, so that another person has to approve it. No tool can approve, reject, stop or change
 // policies.
 //
+// Over HTTP, the server is an OAuth 2.1 protected resource. It is a front of the fleet API and the same resource:
+// both require the same issuer and audience. The token of a request is therefore meant for the fleet API, too,
+// and it is the only credential of the command that the request runs. The Kubernetes API gets it only if the
+// server is started with the kubeconfig of a cluster, whose API server checks issuer and audience itself.
+// The audit of executions has no rights per person, so that its tool is missing.
+//
 // Results may contain text that users of the fleet wrote. The server marks it as data, removes what looks like
 // a secret, and limits its size. A mark has a random part, so that the text cannot end it.
 //
@@ -47,30 +53,76 @@ const (
 
 // Command returns the command "mcp". newRoot returns the command line whose commands the tools run.
 func Command(env cli.Env, newRoot func(cli.Env) *cobra.Command) *cobra.Command {
-	var allowRequests bool
+	var o options
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Let an assistant look at the fleet, over the Model Context Protocol",
 		Long: "Serve tools for assistants over the Model Context Protocol, on standard input and output, until the input ends.\n\n" +
 			"The tools have the rights of this command's token and kubeconfig. They only read; give them those of a viewer.\n" +
 			"With --allow-requests, the assistant can also request executions and dry runs. Each execution then names the assistant,\n" +
-			"and a person other than its user must approve it. Give it a role such as kubernaut-requester-low.",
+			"and a person other than its user must approve it. Give it a role such as kubernaut-requester-low.\n\n" +
+			"With --listen-address, serve people over HTTP. With --oidc-issuer, each request has the rights of its own token, which\n" +
+			"must also be valid for the fleet API. The tools for Kubernetes then require --kubeconfig, and its API server must accept\n" +
+			"the token. Without --oidc-issuer, everyone on this machine has the rights of this command.",
 		Example: `  claude mcp add fleetloop -- fleetloop mcp
   fleetloop mcp --server https://fleet.example.com --token-file viewer-token
-  fleetloop mcp --allow-requests`,
+  fleetloop mcp --allow-requests
+  fleetloop mcp --listen-address=:8443 --tls-cert-file=tls.crt --tls-key-file=tls.key --public-url=https://mcp.example.com/mcp \
+    --oidc-issuer=https://login.example.com --oidc-audience=fleet-api`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := &server{env: env, newRoot: newRoot, connection: connectionFlags(cmd), allowRequests: allowRequests}
-			transport := &mcp.IOTransport{Reader: io.NopCloser(env.Stdin), Writer: nopCloser{env.Stdout}}
-			err := s.newMCPServer().Run(cmd.Context(), transport)
-			if errors.Is(err, io.EOF) {
-				return nil // the assistant has ended
-			}
-			return err
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, env, newRoot, &o) },
 	}
-	cmd.Flags().BoolVar(&allowRequests, "allow-requests", false, "also serve tools that request an execution or its dry run")
+	f := cmd.Flags()
+	f.BoolVar(&o.allowRequests, "allow-requests", false, "also serve tools that request an execution or its dry run")
+	f.StringVar(&o.kubeconfig, kubeconfigFlag, "", "kubeconfig `file` of the host cluster")
+	f.StringVar(&o.kubeContext, "kube-context", "", "`name` of the kubeconfig context")
+	o.http.addFlags(f)
 	return cmd
+}
+
+const kubeconfigFlag = "kubeconfig"
+
+// options are the flags of the command.
+type options struct {
+	allowRequests           bool
+	kubeconfig, kubeContext string
+	http                    httpOptions
+}
+
+// run serves over HTTP, or on standard input and output.
+func run(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Command, o *options) (err error) {
+	if err := o.http.validate(); err != nil {
+		return cli.NewUsageError(err, "fleetloop mcp --help")
+	}
+	s := &server{env: env, newRoot: newRoot, connection: connectionFlags(cmd), allowRequests: o.allowRequests}
+	if o.http.Issuer != "" {
+		if s.people, err = newPeople(cmd, env, o.kubeconfig, o.kubeContext); err != nil {
+			return err
+		}
+		if o.allowRequests && !s.people.canUseKubernetes() {
+			return cli.NewUsageError(errors.New("--allow-requests with --oidc-issuer requires --kubeconfig"), "")
+		}
+	} else {
+		s.env.LookupEnv = overlay(env.LookupEnv, map[string]string{"KUBECONFIG": o.kubeconfig, "FLEETLOOP_KUBE_CONTEXT": o.kubeContext})
+	}
+	if o.http.Addr != "" {
+		return s.serveHTTP(cmd.Context(), &o.http)
+	}
+	transport := &mcp.IOTransport{Reader: io.NopCloser(env.Stdin), Writer: nopCloser{env.Stdout}}
+	if err := s.newMCPServer().Run(cmd.Context(), transport); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil // the assistant has ended
+}
+
+// overlay returns an environment in which the given values override others.
+func overlay(lookupEnv func(string) (string, bool), values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		if value := values[name]; value != "" || lookupEnv == nil {
+			return value, value != ""
+		}
+		return lookupEnv(name)
+	}
 }
 
 // nopCloser keeps standard output open for errors of the command.
@@ -94,10 +146,15 @@ func connectionFlags(cmd *cobra.Command) []string {
 type server struct {
 	env        cli.Env
 	newRoot    func(cli.Env) *cobra.Command
-	connection []string // flags of every command
+	connection []string      // flags of every command
+	people     people        // nil: commands have the credentials of this process
+	calls      chan struct{} // running ones; nil: no limit
 
 	allowRequests bool
 }
+
+// hasHostTools reports whether there are tools that use the Kubernetes API.
+func (s *server) hasHostTools() bool { return s.people == nil || s.people.canUseKubernetes() }
 
 // newMCPServer returns the server of the protocol with all tools.
 func (s *server) newMCPServer() *mcp.Server {
@@ -109,28 +166,49 @@ func (s *server) newMCPServer() *mcp.Server {
 		&mcp.Implementation{Name: "fleetloop", Title: "Fleetloop", Version: version.Get().Version},
 		&mcp.ServerOptions{Instructions: instructions, Logger: slog.New(slog.DiscardHandler), Capabilities: &mcp.ServerCapabilities{}},
 	)
-	addTools(m, s)
+	addFleetTools(m, s)
+	if s.people == nil {
+		addAuditTool(m, s)
+	}
+	if s.hasHostTools() {
+		addHostTools(m, s)
+	}
 	if s.allowRequests {
 		addRequestTools(m, s)
 	}
 	return m
 }
 
-// runCommand runs a command with a standard input and returns its output as the result of a tool. A failed
-// command is a result with an error, so that the assistant can correct its input.
-func (s *server) runCommand(ctx context.Context, args []string, input string) *mcp.CallToolResult {
+// runCommand runs a command for a request, with a standard input, and returns its output as the result of a tool.
+// A failed command is a result with an error, so that the assistant can correct its input.
+func (s *server) runCommand(ctx context.Context, r mcp.Request, args []string, input string) *mcp.CallToolResult {
+	env, connection := s.env, s.connection
+	ctx, end, err := s.limitCalls(ctx)
+	if err != nil {
+		return newErrorResult(err.Error())
+	}
+	defer end()
+	if s.people != nil {
+		token := tokenOf(r)
+		if token == "" { // without one, a kubeconfig's own credentials would count
+			return newErrorResult("the request has no token")
+		}
+		env, connection = s.people.limit(env, token), nil
+	}
 	out, errOut := &limitedBuffer{}, &limitedBuffer{}
-	env := s.env
 	env.Stdin, env.Stdout, env.Stderr = strings.NewReader(input), out, errOut
 	env.Interactive, env.Terminal, env.Progress = false, false, false
-	code := cli.Run(ctx, env, s.newRoot(env), append(append([]string{}, s.connection...), args...))
+	code := cli.Run(ctx, env, s.newRoot(env), append(append([]string{}, connection...), args...))
 	if code == cli.CodeOK {
 		if out.text.Len() == 0 {
 			out = errOut // such as "no resources found"
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: markData(out)}}}
 	}
-	text := fmt.Sprintf("The command failed with exit code %d.\n", code) + markData(errOut)
+	return newErrorResult(fmt.Sprintf("The command failed with exit code %d.\n", code) + markData(errOut))
+}
+
+func newErrorResult(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }
 

@@ -64,10 +64,27 @@ type nameInput struct {
 	Name string `json:"name" jsonschema:"name"`
 }
 
+type whyInput struct {
+	kindInput
+
+	Sentinel  string `json:"sentinel,omitempty" jsonschema:"name of one SentinelConfig; all of the kind if omitted"`
+	Namespace string `json:"namespace,omitempty" jsonschema:"namespace of the SentinelConfigs; all if omitted"`
+}
+
+type planInput struct {
+	Sentinel  string `json:"sentinel" jsonschema:"name of the SentinelConfig"`
+	Namespace string `json:"namespace,omitempty" jsonschema:"namespace of the SentinelConfig, if several have one of this name"`
+	Limit     int    `json:"limit,omitempty" jsonschema:"maximum number of due resources to list; 50 if omitted"`
+}
+
+type coverageInput struct {
+	Namespace string `json:"namespace,omitempty" jsonschema:"namespace of the SentinelConfigs; all if omitted"`
+}
+
 type noInput struct{}
 
-// addTools adds the tools that only read to a server. Each is the command that it returns.
-func addTools(m *mcp.Server, s *server) {
+// addFleetTools adds the tools that read the fleet API to a server. Each runs the command that it returns.
+func addFleetTools(m *mcp.Server, s *server) {
 	addTool(m, s, "fleet_summary", "Count clusters and node pools by phase, sync state and label, with the most frequent reasons for which resources are not ready",
 		func(noInput) []string { return []string{"summary"} })
 	addTool(m, s, "list_stuck", "List what has not been ready or synced for long, oldest first, with the cause",
@@ -99,6 +116,21 @@ func addTools(m *mcp.Server, s *server) {
 		func(in namesInput) []string {
 			return newCommand("clusters", "sync").flag("output", "wide").names(in.Names...)
 		})
+	addTool(m, s, "show_own_rights", "Show as which user the tools read the fleet API, and what that user may do",
+		func(noInput) []string { return []string{"whoami"} })
+}
+
+// addAuditTool adds the tool that reads the database of the audit.
+func addAuditTool(m *mcp.Server, s *server) {
+	addTool(m, s, "list_audit", "List audit events of executions, newest first",
+		func(in auditInput) []string {
+			return newCommand("audit", "list").flag("output", "wide").flag("execution", in.Execution).flag("target", in.Target).
+				flag("actor", in.Actor).flag("since", in.Since).limit(in.Limit)
+		})
+}
+
+// addHostTools adds the tools that read the Kubernetes API of the host cluster.
+func addHostTools(m *mcp.Server, s *server) {
 	addTool(m, s, "list_node_faults", "List faulty nodes: the fault, the remedy, and what it waits for",
 		func(in namesInput) []string {
 			return newCommand("faults", "list").flag("output", "wide").names(in.Names...)
@@ -111,21 +143,26 @@ func addTools(m *mcp.Server, s *server) {
 		func(in nameInput) []string { return newCommand("exec", "describe").names(in.Name) })
 	addTool(m, s, "list_actions", "List the actions that an execution can run, or show the parameters of one",
 		func(in namesInput) []string { return newCommand("exec", "actions").names(in.Names...) })
-	addTool(m, s, "list_audit", "List audit events of executions, newest first",
-		func(in auditInput) []string {
-			return newCommand("audit", "list").flag("output", "wide").flag("execution", in.Execution).flag("target", in.Target).
-				flag("actor", in.Actor).flag("since", in.Since).limit(in.Limit)
+	addTool(m, s, "explain_sentinel_decision", "Explain why the sentinels publish, or do not publish, an event for a cluster or node pool: the rule, its inputs, and when the next event is due",
+		func(in whyInput) []string {
+			return newCommand("sentinel", "why").flag("sentinel-namespace", in.Namespace).flag("sentinel", in.Sentinel).names(in.Kind, in.Name)
 		})
-	addTool(m, s, "show_own_rights", "Show which user this server is to the fleet API, and what it may do",
-		func(noInput) []string { return []string{"whoami"} })
+	addTool(m, s, "plan_sentinel", "Show which events a SentinelConfig would publish now: the due resources, the expected rate, and an example of the data",
+		func(in planInput) []string {
+			return newCommand("sentinel", "plan").flag("sentinel-namespace", in.Namespace).limit(in.Limit).names(in.Sentinel)
+		})
+	addTool(m, s, "check_sentinel_coverage", "Find clusters and node pools that no SentinelConfig watches, or more than one, grouped by labels",
+		func(in coverageInput) []string {
+			return newCommand("sentinel", "coverage").flag("sentinel-namespace", in.Namespace)
+		})
 }
 
 // addTool adds a tool that runs the command which toArgs returns.
 func addTool[In any](m *mcp.Server, s *server, name, description string, toArgs func(In) []string) {
 	closed := false
 	tool := &mcp.Tool{Name: name, Description: description, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
-	mcp.AddTool(m, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		return s.runCommand(ctx, toArgs(in), ""), nil, nil
+	mcp.AddTool(m, tool, func(ctx context.Context, r *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+		return s.runCommand(ctx, r, toArgs(in), ""), nil, nil
 	})
 }
 

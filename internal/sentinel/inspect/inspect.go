@@ -20,11 +20,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/decision"
 	"github.com/fleetloop/fleetloop/internal/sentinel/payload"
+	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
+	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
@@ -37,6 +40,8 @@ type Watch struct {
 	// see the same fleet.
 	Source   source.Lister
 	Endpoint string
+	// ConfiguredEndpoint is the URL of the fleet API in the configuration. A caller may read another one.
+	ConfiguredEndpoint string
 
 	Collection string
 	Selector   selector.Selector
@@ -85,13 +90,15 @@ func (w *Watch) formatSelection() string {
 	return strings.TrimPrefix(w.Selector.String()+" "+w.Part.String(), " ")
 }
 
-// NewWatch returns the watch of a sentinel's configuration, which is valid. Source and Endpoint are
-// api's.
-func NewWatch(name string, cfg sentinel.Config, api interface {
+// An API is the fleet API of a Watch.
+type API interface {
 	source.Lister
 	Endpoint() string
-},
-) (*Watch, error) {
+}
+
+// NewWatch returns the watch of a sentinel's configuration, which is valid. Source and Endpoint are
+// api's.
+func NewWatch(name string, cfg sentinel.Config, api API) (*Watch, error) {
 	sel, errSelector := cfg.BuildLabelSelector()
 	decider, errDecider := cfg.NewDecider()
 	data, errPayload := payload.New(cfg.MessageData, payload.Keys(cfg.PayloadKeys))
@@ -99,7 +106,7 @@ func NewWatch(name string, cfg sentinel.Config, api interface {
 		return nil, err
 	}
 	w := &Watch{
-		Name: name, Source: api, Endpoint: api.Endpoint(),
+		Name: name, Source: api, Endpoint: api.Endpoint(), ConfiguredEndpoint: cfg.HyperfleetAPI.Endpoint,
 		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
 		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,
 		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.MaxAges(), Payload: data,
@@ -107,6 +114,25 @@ func NewWatch(name string, cfg sentinel.Config, api interface {
 	}
 	if cfg.Jitter > 0 {
 		w.Early = cfg.ComputeEarlyFraction
+	}
+	return w, nil
+}
+
+// NewWatchOfSpec returns the watch of a SentinelConfig. Source and Endpoint are api's. The members of a dynamic
+// shard group count as one sentinel.
+func NewWatchOfSpec(name string, spec *v1alpha1.SentinelConfigSpec, api API) (*Watch, error) {
+	translated, err := sentinelconfig.TranslateSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	w, err := NewWatch(name, translated.Sentinel, api)
+	if err != nil {
+		return nil, err
+	}
+	if d := translated.Sharding; d.Mode == v1alpha1.ShardingStatic {
+		if w.Part, err = shard.NewStaticPart(d.Count, d.Index); err != nil {
+			return nil, err
+		}
 	}
 	return w, nil
 }

@@ -134,6 +134,17 @@ type Recorder interface {
 	URL() string
 }
 
+// NoRecord is a Recorder for readers who do not ask the running sentinel. The record is empty.
+type NoRecord struct{}
+
+// URL implements Recorder.
+func (NoRecord) URL() string { return "" }
+
+// FetchDecisions implements Recorder.
+func (NoRecord) FetchDecisions(context.Context, string) (state.RecordResponse, error) {
+	return state.RecordResponse{}, nil
+}
+
 // ExplainDecision explains the decision of w about the resource with an id. If no resource has this
 // id, it takes the only resource of that name. A recorder that fails is not an error.
 func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*WhyReport, error) {

@@ -1,0 +1,211 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
+	"github.com/fleetloop/fleetloop/internal/httpserver"
+)
+
+const (
+	mcpPath      = "/mcp"
+	metadataPath = "/.well-known/oauth-protected-resource"
+
+	// maxRequestBody is the maximum size of a request, in bytes.
+	maxRequestBody = 1 << 20
+	// maxCalls is the maximum number of commands that run at once.
+	maxCalls = 32
+	// maxCallTime ends a call before the server gives up its response.
+	maxCallTime = httpserver.DefaultWriteTimeout - 10*time.Second
+)
+
+var errCallTimeout = errors.New("the call took too long")
+
+// httpOptions are the flags of the HTTP transport.
+type httpOptions struct {
+	httpserver.Config
+
+	PublicURL, Issuer, Audience string
+}
+
+func (o *httpOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Addr, "listen-address", "", "serve over HTTP at this `host:port` instead of standard input and output")
+	f.StringVar(&o.TLSCertFile, "tls-cert-file", "", "PEM `file` with the certificate chain of the HTTP server")
+	f.StringVar(&o.TLSKeyFile, "tls-key-file", "", "PEM `file` with the private key of the certificate")
+	f.StringVar(&o.PublicURL, "public-url", "", "`URL` under which assistants reach the server (default: "+mcpPath+" at the listen address)")
+	f.StringVar(&o.Issuer, "oidc-issuer", "", "`URL` of the OpenID Connect issuer of the people's tokens")
+	f.StringVar(&o.Audience, "oidc-audience", "", "`audience` of the tokens: that of the fleet API")
+}
+
+// validate refuses what would let strangers in, or tokens travel in the clear.
+func (o *httpOptions) validate() error {
+	local := httpserver.IsLoopback(o.Addr)
+	u, err := url.Parse(o.PublicURL)
+	switch {
+	case o.Addr == "" && (o.PublicURL != "" || o.Issuer != "" || o.Audience != "" || o.TLSCertFile != "" || o.TLSKeyFile != ""):
+		return errors.New("the flags of the HTTP server require --listen-address")
+	case (o.Issuer == "") != (o.Audience == ""):
+		return errors.New("--oidc-issuer and --oidc-audience are both required, but only one is set")
+	case err != nil || strings.ContainsAny(u.Path, "{}") || o.PublicURL != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https"):
+		return fmt.Errorf("--public-url %q is invalid: must be a URL such as https://mcp.example.com/mcp", o.PublicURL)
+	case o.Addr != "" && !local && o.Issuer == "":
+		return fmt.Errorf("without --oidc-issuer, everyone who can reach %q would have the rights of this command; listen on a loopback address, or set the issuer", o.Addr)
+	case o.Addr != "" && !local && u.Scheme != "https":
+		return errors.New("tokens would travel without TLS; set --public-url to the https:// address of the server")
+	}
+	return nil
+}
+
+// people holds the settings of commands that run for people. They contain no credentials, and commands get no
+// others: those of the person who runs the server are for nobody else.
+type people map[string]string
+
+// newPeople returns the settings of commands for people. Without an explicit kubeconfig, their token reaches no
+// Kubernetes API.
+func newPeople(cmd *cobra.Command, env cli.Env, kubeconfig, kubeContext string) (people, error) {
+	cfg, err := cli.LoadConfig(cmd, env)
+	if err != nil {
+		return nil, err
+	}
+	p := people{
+		"FLEETLOOP_SERVER": cfg.Server, "FLEETLOOP_CA_FILE": cfg.CAFile, "FLEETLOOP_REQUEST_TIMEOUT": cfg.RequestTimeout.String(),
+		"FLEETLOOP_INSECURE_SKIP_TLS_VERIFY": fmt.Sprint(cfg.InsecureTLS), "FLEETLOOP_NAMESPACE": cfg.Namespace,
+	}
+	if cmd.Flags().Changed(kubeconfigFlag) {
+		p["KUBECONFIG"], p["FLEETLOOP_KUBE_CONTEXT"] = kubeconfig, kubeContext
+	}
+	return p, nil
+}
+
+func (p people) canUseKubernetes() bool { return p["KUBECONFIG"] != "" }
+
+// limit returns the environment of commands for the person with a token.
+func (p people) limit(env cli.Env, token string) cli.Env {
+	env.HostToken = token
+	env.LookupEnv = overlay(overlay(nil, p), map[string]string{"FLEETLOOP_TOKEN": token})
+	return env
+}
+
+// tokenKey is the key of a person's token in the information about it.
+const tokenKey = "token"
+
+// tokenOf returns the verified token of a request.
+func tokenOf(r mcp.Request) string {
+	if extra := r.GetExtra(); extra != nil && extra.TokenInfo != nil {
+		token, _ := extra.TokenInfo.Extra[tokenKey].(string)
+		return token
+	}
+	return ""
+}
+
+// serveHTTP serves over HTTP until ctx ends, and then until running calls have ended.
+func (s *server) serveHTTP(ctx context.Context, o *httpOptions) error {
+	s.calls = make(chan struct{}, maxCalls)
+	log := slog.New(slog.NewTextHandler(s.env.Stderr, nil))
+	var handler http.Handler
+	h, err := httpserver.Listen(ctx, o.Config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }), log)
+	if err != nil {
+		return err
+	}
+	if o.PublicURL == "" {
+		o.PublicURL = "http://" + h.Addr() + mcpPath
+		if o.TLSCertFile != "" {
+			o.PublicURL = "https://" + h.Addr() + mcpPath
+		}
+	}
+	if handler, err = s.newHTTPHandler(o, log); err != nil {
+		return errors.Join(err, h.Close())
+	}
+	log.InfoContext(ctx, "serving", "url", o.PublicURL, "addr", h.Addr())
+	return h.Run(ctx)
+}
+
+// newHTTPHandler returns the handler of all requests. There are no sessions: each request has its own token, and
+// nothing of an earlier request can be reached by another person.
+func (s *server) newHTTPHandler(o *httpOptions, log *slog.Logger) (http.Handler, error) {
+	public, err := url.Parse(o.PublicURL)
+	if err != nil {
+		return nil, fmt.Errorf("parse --public-url: %w", err)
+	}
+	m := s.newMCPServer()
+	var endpoint http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxRequestBody,
+		DisableLocalhostProtection: true, // checkHost also protects other addresses
+	})
+	mux := http.NewServeMux()
+	if s.people != nil {
+		who, err := auth.New(auth.Config{Mode: auth.ModeBearer, Issuers: []auth.Issuer{{Issuer: o.Issuer, Audience: o.Audience}}}, auth.Deps{Log: log})
+		if err != nil {
+			return nil, err
+		}
+		metadataURL := *public
+		metadataURL.Path = metadataPath + strings.TrimSuffix(public.Path, "/") // as RFC 9728 inserts it
+		metadata := sdkauth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
+			Resource: o.PublicURL, AuthorizationServers: []string{o.Issuer}, BearerMethodsSupported: []string{"header"}, ResourceName: "Fleetloop",
+		})
+		mux.Handle(metadataPath, metadata)
+		if metadataURL.Path != metadataPath {
+			mux.Handle(metadataURL.Path, metadata)
+		}
+		endpoint = sdkauth.RequireBearerToken(newVerifier(who), &sdkauth.RequireBearerTokenOptions{ResourceMetadataURL: metadataURL.String()})(endpoint)
+	}
+	path := public.Path
+	if strings.HasSuffix(path, "/") || path == "" {
+		path = strings.TrimSuffix(path, "/") + "/{$}"
+	}
+	mux.Handle(path, endpoint)
+	return checkHost(public.Host, http.NewCrossOriginProtection().Handler(mux)), nil
+}
+
+// newVerifier returns the verification of tokens. It is that of the fleet API.
+func newVerifier(who *auth.Authenticator) sdkauth.TokenVerifier {
+	return func(ctx context.Context, token string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+		p, err := who.Authenticate(ctx, "Bearer "+token)
+		if errors.Is(err, auth.ErrInvalidToken) {
+			return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &sdkauth.TokenInfo{UserID: p.Subject, Expiration: p.Expires, Extra: map[string]any{tokenKey: token}}, nil
+	}
+}
+
+// checkHost refuses requests to other hosts. A web page whose host name resolves to this server sends such.
+func checkHost(public string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.EqualFold(r.Host, public) && !httpserver.IsLoopback(r.Host) {
+			http.Error(w, "this server is not "+r.Host+"; its address is in --public-url", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limitCalls limits the time of a call, whose request may have ended, and the number of calls at once.
+func (s *server) limitCalls(ctx context.Context) (limited context.Context, end func(), err error) {
+	if s.calls == nil {
+		return ctx, func() {}, nil
+	}
+	select {
+	case s.calls <- struct{}{}:
+	default:
+		return nil, nil, errors.New("too many calls at once; retry later")
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, maxCallTime, errCallTimeout)
+	return limited, func() { cancel(); <-s.calls }, nil
+}
