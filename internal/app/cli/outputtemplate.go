@@ -1,8 +1,4 @@
-// Package template prints JSON by templates, as kubectl does: jsonpath, custom-columns, go-template, and csv.
-//
-// It reads the JSON that a command writes with -o json, so that every such command has all formats and a
-// template sees every field.
-package template
+package cli
 
 import (
 	"encoding/json"
@@ -15,38 +11,36 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Formats lists the formats for the help of commands.
-func Formats() []string {
+// templateFormats lists the formats for the help of commands.
+func templateFormats() []string {
 	return []string{"jsonpath=…", "custom-columns=…", "go-template=…", "go-template-file=…", "csv"}
 }
 
-// A Template prints JSON values.
-type Template struct {
-	print func(w io.Writer, raw json.RawMessage, o Options) error
-}
+// An outputTemplate prints JSON by a template, as kubectl does: jsonpath, custom-columns, go-template, or csv.
+//
+// It reads the JSON that a command writes with -o json, so that every such command has all formats and a
+// template sees every field.
+type outputTemplate struct{ printValue templatePrinter }
 
-// Options configure the output.
-type Options struct {
-	// NoHeaders omits the column headers.
-	NoHeaders bool
-}
+// A templatePrinter prints one JSON value. noHeaders omits the column headers.
+type templatePrinter func(w io.Writer, raw json.RawMessage, noHeaders bool) error
 
-// Parse reads the value of an output flag. It returns nil if the value is not a template.
-func Parse(format string) (*Template, error) {
+// parseOutputTemplate reads the value of an output flag. It returns nil if the value is not a template.
+func parseOutputTemplate(format string) (*outputTemplate, error) {
 	kind, text, given := strings.Cut(format, "=")
-	var t Template
+	var t outputTemplate
 	var err error
 	switch kind {
 	case "jsonpath":
-		t.print, err = parseJSONPath(text)
+		t.printValue, err = parseJSONPath(text)
 	case "custom-columns":
-		t.print, err = parseColumns(text)
+		t.printValue, err = parseTemplateColumns(text)
 	case "go-template":
-		t.print, err = parseGoTemplate(text)
+		t.printValue, err = parseGoTemplate(text)
 	case "go-template-file":
-		t.print, err = parseGoTemplateFile(text)
+		t.printValue, err = parseGoTemplateFile(text)
 	case "csv":
-		if t.print = printCSV; given {
+		if t.printValue = printCSV; given {
 			err = errors.New("it takes no value")
 		}
 	default:
@@ -65,8 +59,8 @@ func Parse(format string) (*Template, error) {
 	return &t, nil
 }
 
-// Print prints each JSON value of r as soon as it is complete.
-func (t *Template) Print(w io.Writer, r io.Reader, o Options) error {
+// print prints each JSON value of r as soon as it is complete.
+func (t *outputTemplate) print(w io.Writer, r io.Reader, noHeaders bool) error {
 	d := json.NewDecoder(r)
 	for {
 		var raw json.RawMessage
@@ -75,22 +69,22 @@ func (t *Template) Print(w io.Writer, r io.Reader, o Options) error {
 			return nil
 		}
 		if err == nil {
-			err = t.print(w, raw, o)
+			err = t.printValue(w, raw, noHeaders)
 		}
 		if err != nil {
 			return fmt.Errorf("print with a template: %w", err)
 		}
-		o.NoHeaders = true // a watch prints them once
+		noHeaders = true // a watch prints them once
 	}
 }
 
-func parseJSONPath(text string) (func(io.Writer, json.RawMessage, Options) error, error) {
+func parseJSONPath(text string) (templatePrinter, error) {
 	path, err := newJSONPath(text)
 	if err != nil {
 		return nil, err
 	}
-	return func(w io.Writer, raw json.RawMessage, _ Options) error {
-		value, err := decode(raw)
+	return func(w io.Writer, raw json.RawMessage, _ bool) error {
+		value, err := decodeTemplateValue(raw)
 		if err != nil {
 			return err
 		}
@@ -107,8 +101,8 @@ func newJSONPath(text string) (*jsonpath.JSONPath, error) {
 	return path, path.Parse(text)
 }
 
-// decode decodes a value. Integers stay integers, so that templates can compare and print them.
-func decode(raw json.RawMessage) (value any, err error) {
+// decodeTemplateValue decodes a value. Integers stay integers, so that templates can compare and print them.
+func decodeTemplateValue(raw json.RawMessage) (value any, err error) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {

@@ -1,4 +1,4 @@
-package template
+package cli
 
 import (
 	"bytes"
@@ -28,14 +28,14 @@ func itemsOf(raw json.RawMessage) []json.RawMessage {
 	return []json.RawMessage{raw}
 }
 
-type column struct {
+type templateColumn struct {
 	head string
 	path *jsonpath.JSONPath
 }
 
-// parseColumns reads HEADER:path,HEADER:path.
-func parseColumns(text string) (func(io.Writer, json.RawMessage, Options) error, error) {
-	var columns []column
+// parseTemplateColumns reads HEADER:path,HEADER:path.
+func parseTemplateColumns(text string) (templatePrinter, error) {
+	var columns []templateColumn
 	for part := range strings.SplitSeq(text, ",") {
 		head, expression, ok := strings.Cut(part, ":")
 		if !ok || head == "" || expression == "" {
@@ -45,14 +45,16 @@ func parseColumns(text string) (func(io.Writer, json.RawMessage, Options) error,
 		if err != nil {
 			return nil, err
 		}
-		columns = append(columns, column{head, path})
+		columns = append(columns, templateColumn{head, path})
 	}
-	return func(w io.Writer, raw json.RawMessage, o Options) error { return printColumns(w, columns, raw, o) }, nil
+	return func(w io.Writer, raw json.RawMessage, noHeaders bool) error {
+		return printTemplateColumns(w, columns, raw, noHeaders)
+	}, nil
 }
 
-func printColumns(w io.Writer, columns []column, raw json.RawMessage, o Options) error {
+func printTemplateColumns(w io.Writer, columns []templateColumn, raw json.RawMessage, noHeaders bool) error {
 	var rows [][]terminal.Cell
-	if !o.NoHeaders {
+	if !noHeaders {
 		var heads []string
 		for _, c := range columns {
 			heads = append(heads, c.head)
@@ -60,7 +62,7 @@ func printColumns(w io.Writer, columns []column, raw json.RawMessage, o Options)
 		rows = append(rows, terminal.PlainRow(heads...))
 	}
 	for _, item := range itemsOf(raw) {
-		value, err := decode(item)
+		value, err := decodeTemplateValue(item)
 		if err != nil {
 			return err
 		}
@@ -79,7 +81,7 @@ func printColumns(w io.Writer, columns []column, raw json.RawMessage, o Options)
 }
 
 // cell returns the results of a path, separated by commas.
-func (c column) cell(value any) (string, error) {
+func (c templateColumn) cell(value any) (string, error) {
 	results, err := c.path.FindResults(value)
 	if err != nil {
 		return "", err
@@ -102,7 +104,7 @@ func (c column) cell(value any) (string, error) {
 
 // printCSV prints one row for each item and one column for each field of any item: its path, with dots. Lists
 // are one field, in JSON.
-func printCSV(w io.Writer, raw json.RawMessage, o Options) error {
+func printCSV(w io.Writer, raw json.RawMessage, noHeaders bool) error {
 	var heads []string
 	at := map[string]int{}
 	var rows []map[int]string
@@ -121,7 +123,7 @@ func printCSV(w io.Writer, raw json.RawMessage, o Options) error {
 		rows = append(rows, row)
 	}
 	out := csv.NewWriter(w)
-	if !o.NoHeaders && len(heads) > 0 {
+	if !noHeaders && len(heads) > 0 {
 		if err := out.Write(heads); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package credentials
+package cli
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	fileMode   fs.FileMode = 0o600
-	folderMode fs.FileMode = 0o700
+	privateFileMode   fs.FileMode = 0o600
+	privateFolderMode fs.FileMode = 0o700
 
-	// lockInterval is the interval at which a taken lock is tried again.
-	lockInterval = 20 * time.Millisecond
+	// fileLockInterval is the interval at which a taken lock is tried again.
+	fileLockInterval = 20 * time.Millisecond
 )
 
-// UpdatePrivateFile replaces the content of a file by the result of change, and gives it mode 0600.
+// updatePrivateFile replaces the content of a file by the result of change, and gives it mode 0600.
 //
 // change gets the current content, nil if there is no file. The file and its folder are created if they do
 // not exist. If change fails, nothing is written. The new file is created before change is called, so that a
@@ -27,14 +27,14 @@ const (
 //
 // Readers see the old content or the new one, also after a crash. Processes that change the same file wait for
 // each other, so that no change is lost. Their lock is a file beside it, with the suffix ".lock", which stays.
-func UpdatePrivateFile(ctx context.Context, path string, change func(old []byte) ([]byte, error)) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+func updatePrivateFile(ctx context.Context, path string, change func(old []byte) ([]byte, error)) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), privateFolderMode); err != nil {
 		return fmt.Errorf("create folder: %w", err)
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // the link stays
 	}
-	unlock, err := lock(ctx, path+".lock")
+	unlock, err := lockFile(ctx, path+".lock")
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -66,16 +66,16 @@ func UpdatePrivateFile(ctx context.Context, path string, change func(old []byte)
 	return os.Rename(next.Name(), path)
 }
 
-// IsPrivateFile reports whether only the owner may read a file.
-func IsPrivateFile(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 == 0 }
+// isPrivateFile reports whether only the owner may read a file.
+func isPrivateFile(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 == 0 }
 
 // lock takes the lock of a file. A process that ends gives its locks up.
-func lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, fileMode) //nolint:gosec // beside the file of the caller
+func lockFile(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, privateFileMode) //nolint:gosec // beside the file of the caller
 	if err != nil {
 		return nil, err
 	}
-	retry := time.NewTicker(lockInterval)
+	retry := time.NewTicker(fileLockInterval)
 	defer retry.Stop()
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -1,4 +1,4 @@
-package template
+package cli
 
 import (
 	"encoding/base64"
@@ -11,15 +11,15 @@ import (
 )
 
 // parseGoTemplate parses a Go template with the functions of kubectl.
-func parseGoTemplate(text string) (func(io.Writer, json.RawMessage, Options) error, error) {
+func parseGoTemplate(text string) (templatePrinter, error) {
 	t, err := jsontemplate.Parse(text, jsontemplate.Config{
-		Name: "output", Funcs: map[string]jsontemplate.Func{"exists": exists, "base64decode": decodeBase64},
+		Name: "output", Funcs: map[string]jsontemplate.Func{"exists": templateExists, "base64decode": templateDecodeBase64},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return func(w io.Writer, raw json.RawMessage, _ Options) error {
-		value, err := decode(raw)
+	return func(w io.Writer, raw json.RawMessage, _ bool) error {
+		value, err := decodeTemplateValue(raw)
 		if err != nil {
 			return err
 		}
@@ -27,8 +27,8 @@ func parseGoTemplate(text string) (func(io.Writer, json.RawMessage, Options) err
 	}, nil
 }
 
-// exists reports whether index has a value for the same arguments.
-func exists(args []any) (any, error) {
+// templateExists reports whether index has a value for the same arguments.
+func templateExists(args []any) (any, error) {
 	if err := jsontemplate.CheckArgs(args, 1, -1); err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func exists(args []any) (any, error) {
 	return err == nil && v != nil, nil
 }
 
-func decodeBase64(args []any) (any, error) {
+func templateDecodeBase64(args []any) (any, error) {
 	if err := jsontemplate.CheckArgs(args, 1, 1); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func decodeBase64(args []any) (any, error) {
 	return string(data), nil
 }
 
-func parseGoTemplateFile(name string) (func(io.Writer, json.RawMessage, Options) error, error) {
+func parseGoTemplateFile(name string) (templatePrinter, error) {
 	text, err := os.ReadFile(name) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, err
