@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
 // addRejected stores a rejected delivery of an event of the tenant red.
-func (d *database) addRejected(t *testing.T, event string, ago time.Duration) {
+func (d *timelineDatabase) addRejected(t *testing.T, event string, ago time.Duration) {
 	t.Helper()
 	d.exec(t, fmt.Sprintf(`insert into tenant.cluster_change_deliveries
 		(event_id, sink, tenant, sink_type, state, attempts, error, http_status, happened_at, cluster_id, change)
@@ -29,7 +29,7 @@ func (d *database) addRejected(t *testing.T, event string, ago time.Duration) {
 }
 
 // counts returns the number of queued events and of recorded requests.
-func (d *database) counts(t *testing.T) string {
+func (d *timelineDatabase) counts(t *testing.T) string {
 	t.Helper()
 	return d.texts(t, `select (select count(*) from tenant.cluster_change_events) || ' queued, ' ||
 		(select count(*) from timeline.change_event where action = 'change-resent') || ' recorded'`)[0]
@@ -38,18 +38,18 @@ func (d *database) counts(t *testing.T) string {
 // TestResendIsDoneOnce covers that of concurrent requests for one event, through several processes, one
 // queues the event and is recorded, and that the others find it pending.
 func TestResendIsDoneOnce(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	d.addRejected(t, "x", 0)
-	other := pgstore.New(pgtest.Open(t, d.url))
+	other := pgstore.NewTimelineStore(pgtest.Open(t, d.url))
 	var queued atomic.Int64
 	var g errgroup.Group
 	for i := range 16 {
-		store := d.Store
+		store := d.TimelineStore
 		if i%2 == 1 {
 			store = other
 		}
 		g.Go(func() error {
-			sinks, err := store.RequeueEvent(t.Context(), red(), timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: fmt.Sprint(i / 4)})
+			sinks, err := store.RequeueEvent(t.Context(), redEvents(), timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: fmt.Sprint(i / 4)})
 			queued.Add(int64(len(sinks)))
 			return err
 		})
@@ -69,17 +69,17 @@ func TestResendIsAllOrNothing(t *testing.T) {
 		"Connection": {"the server ends the session between the writes", "perform pg_terminate_backend(pg_backend_pid()); perform pg_sleep(1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDatabase(t)
+			d := newTimelineDatabase(t)
 			d.addRejected(t, "x", 0)
 			request := timeline.Resend{EventID: "x", Who: "rosa", IdempotencyKey: "k"}
 			d.exec(t, `create function public.fail() returns trigger language plpgsql security definer as $$ begin `+tc.fail+`; return new; end $$`)
 			d.exec(t, `create trigger fail before insert on timeline.change_event for each row execute function public.fail()`)
-			if sinks, err := d.RequeueEvent(t.Context(), red(), request); err == nil || len(sinks) > 0 {
+			if sinks, err := d.RequeueEvent(t.Context(), redEvents(), request); err == nil || len(sinks) > 0 {
 				t.Fatalf("%s: queued for %v, %v; want an error", tc.reason, sinks, err)
 			}
 			wantEqual(t, tc.reason, "0 queued, 0 recorded", d.counts(t))
 			d.exec(t, `drop trigger fail on timeline.change_event`)
-			if sinks, err := d.RequeueEvent(t.Context(), red(), request); err != nil || len(sinks) != 1 {
+			if sinks, err := d.RequeueEvent(t.Context(), redEvents(), request); err != nil || len(sinks) != 1 {
 				t.Errorf("afterwards: queued for %v, %v", sinks, err)
 			}
 			wantEqual(t, "afterwards", "1 queued, 1 recorded", d.counts(t))
@@ -89,17 +89,17 @@ func TestResendIsAllOrNothing(t *testing.T) {
 
 // TestRepeatedResend covers that a request which is repeated after its delivery queues nothing.
 func TestRepeatedResend(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	d.addRejected(t, "x", 0)
 	for i, want := range []int{1, 0, 0} {
-		sinks, err := d.RequeueEvent(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rosa", IdempotencyKey: "k"})
+		sinks, err := d.RequeueEvent(t.Context(), redEvents(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rosa", IdempotencyKey: "k"})
 		if err != nil || len(sinks) != want {
 			t.Errorf("request %d: queued for %v, %v; want %d", i, sinks, err, want)
 		}
 		d.exec(t, "delete from tenant.cluster_change_events") // delivered
 	}
 	wantEqual(t, "stored", "0 queued, 1 recorded", d.counts(t))
-	sinks, err := d.RequeueEvent(t.Context(), red(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rita", IdempotencyKey: "k"})
+	sinks, err := d.RequeueEvent(t.Context(), redEvents(), timeline.Resend{EventID: "x", Sink: "chat", Who: "rita", IdempotencyKey: "k"})
 	if err != nil || len(sinks) != 1 {
 		t.Errorf("the key of another author: queued for %v, %v", sinks, err)
 	}
@@ -108,13 +108,13 @@ func TestRepeatedResend(t *testing.T) {
 // TestDeliveriesOfTenants covers that a tenant neither sees nor repeats the deliveries of another, and
 // what the role of one tenant may write.
 func TestDeliveriesOfTenants(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	d.addRejected(t, "x", 0)
 	blue := timeline.Scope{Tenant: "blue"}
 	for name, tc := range map[string]struct {
 		scope timeline.Scope
 		want  int
-	}{"Own": {red(), 1}, "Other": {blue, 0}, "None": {timeline.Scope{}, 0}, "All": {all(), 1}} {
+	}{"Own": {redEvents(), 1}, "Other": {blue, 0}, "None": {timeline.Scope{}, 0}, "All": {allEvents(), 1}} {
 		list, err := d.ListDeliveries(t.Context(), tc.scope, "x")
 		if err != nil || len(list) != tc.want {
 			t.Errorf("%s: %v, %v; want %d", name, list, err, tc.want)
@@ -123,7 +123,7 @@ func TestDeliveriesOfTenants(t *testing.T) {
 	if _, err := d.RequeueEvent(t.Context(), blue, timeline.Resend{EventID: "x", Who: "bert"}); !errors.Is(err, timeline.ErrNoDelivery) {
 		t.Errorf("another tenant's request ends with %v", err)
 	}
-	if sinks, err := d.RequeueEvent(t.Context(), all(), timeline.Resend{EventID: "x", Who: "otto"}); err != nil || len(sinks) != 1 {
+	if sinks, err := d.RequeueEvent(t.Context(), allEvents(), timeline.Resend{EventID: "x", Who: "otto"}); err != nil || len(sinks) != 1 {
 		t.Errorf("an operator's request: %v, %v", sinks, err)
 	}
 	wantEqual(t, "the tenant of the request", []string{"red"}, d.texts(t, "select tenant from timeline.change_event where action = 'change-resent'"))
@@ -152,7 +152,7 @@ func TestDeliveriesOfTenants(t *testing.T) {
 
 // TestKeeperForgetsDeliveries covers that deliveries go with their events.
 func TestKeeperForgetsDeliveries(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	d.addRejected(t, "old", 91*day)
 	d.addRejected(t, "young", 89*day)
 	d.keep(t, 90*day)
@@ -162,7 +162,7 @@ func TestKeeperForgetsDeliveries(t *testing.T) {
 // TestUndeliveredIsFoundByIndexes checks that the list of failing deliveries reads neither all that fail nor
 // all that were ever given up.
 func TestUndeliveredIsFoundByIndexes(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	for _, sql := range []string{
 		`insert into tenant.cluster_change_deliveries (event_id, sink, tenant, sink_type, state, attempts, finished_at, error, http_status, happened_at, cluster_id, change)
 			select 'g-' || n, 'chat', case when n % 100 = 0 then 'red' else 'blue' end, 'slack', 'rejected', 1, now() - n * interval '5 minutes', '', 0, now(), gen_random_uuid(), repeat('x', 300)
@@ -189,7 +189,7 @@ func TestUndeliveredIsFoundByIndexes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			rows, err := tx.Query(t.Context(), "explain (costs off) "+db.Undelivered, 24*time.Hour, 101)
+			rows, err := tx.Query(t.Context(), "explain (costs off) "+db.ListUndelivered, 24*time.Hour, 101)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,15 +10,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
 const day = 24 * time.Hour
 
 // newKeeper returns a keeper with separate metrics.
-func (d *database) newKeeper(t *testing.T, retention time.Duration) (*pgstore.PartitionMaintainer, *prometheus.Registry) {
+func (d *timelineDatabase) newKeeper(t *testing.T, retention time.Duration) (*pgstore.PartitionMaintainer, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	k, err := pgstore.NewPartitionMaintainer(pgtest.Open(t, d.url), retention, slog.New(slog.DiscardHandler), reg)
@@ -29,7 +29,7 @@ func (d *database) newKeeper(t *testing.T, retention time.Duration) (*pgstore.Pa
 }
 
 // keep runs one round, and returns the number of overdue weeks.
-func (d *database) keep(t *testing.T, retention time.Duration) (overdue int) {
+func (d *timelineDatabase) keep(t *testing.T, retention time.Duration) (overdue int) {
 	t.Helper()
 	k, reg := d.newKeeper(t, retention)
 	before := time.Now().Add(-time.Second) // the metric has the precision of a float
@@ -58,7 +58,7 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
 }
 
 // partitions returns the weeks that have partitions.
-func (d *database) partitions(t *testing.T) []string {
+func (d *timelineDatabase) partitions(t *testing.T) []string {
 	t.Helper()
 	return d.texts(t, `select right(c.relname, 10) from pg_inherits i join pg_class c on c.oid = i.inhrelid
 		where i.inhparent = 'timeline.change_event'::regclass and c.relname <> 'change_event_default' order by 1`)
@@ -71,9 +71,9 @@ func week(at time.Time) string {
 }
 
 func TestKeeperMakesRoom(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	now := time.Now()
-	d.append(t, event("late", 30*day), event("early", -20*day), event("now", 0))
+	d.append(t, newEvent("late", 30*day), newEvent("early", -20*day), newEvent("now", 0))
 	wantEqual(t, "before", []string{"late", "early"}, d.texts(t, "select node from timeline.change_event_default order by at"))
 	d.keep(t, 90*day)
 	want := []string{week(now.Add(-30 * day))}
@@ -83,23 +83,23 @@ func TestKeeperMakesRoom(t *testing.T) {
 	slices.Sort(want)
 	wantEqual(t, "partitions", want, d.partitions(t))
 	wantEqual(t, "nothing is left over", 0, len(d.texts(t, "select node from timeline.change_event_default")))
-	wantEqual(t, "nothing is lost", []string{"early", "now", "late"}, d.list(t, all()))
+	wantEqual(t, "nothing is lost", []string{"early", "now", "late"}, d.list(t, allEvents()))
 	d.keep(t, 90*day)
 	wantEqual(t, "partitions, the second time", want, d.partitions(t))
 
-	again := event("late", 30*day)
+	again := newEvent("late", 30*day)
 	wantEqual(t, "it is known still", []timeline.Outcome{timeline.Known}, d.append(t, again))
 }
 
 func TestKeeperLetsGo(t *testing.T) {
-	d := newDatabase(t)
-	old, young := event("old", 60*day), event("young", 20*day)
+	d := newTimelineDatabase(t)
+	old, young := newEvent("old", 60*day), newEvent("young", 20*day)
 	old.Fields, young.Fields = []string{"spec", "spec.old"}, []string{"spec", "spec.young"}
 	d.append(t, old, young)
 	d.keep(t, 90*day)
-	d.append(t, event("told late", 45*day)) // there is no partition for it
+	d.append(t, newEvent("told late", 45*day)) // there is no partition for it
 	d.keep(t, 30*day)
-	wantEqual(t, "events", []string{"young"}, d.list(t, all()))
+	wantEqual(t, "events", []string{"young"}, d.list(t, allEvents()))
 	wantEqual(t, "fields", []string{"spec", "spec.young"}, d.texts(t, "select field from timeline.changed_field order by field"))
 	wantEqual(t, "keys", 1, len(d.texts(t, "select key::text from timeline.change_key")))
 	if slices.Contains(d.partitions(t), week(time.Now().Add(-60*day))) {
@@ -110,7 +110,7 @@ func TestKeeperLetsGo(t *testing.T) {
 // TestKeepersAtOnce checks that one keeper works, the others have nothing to do, and appends are
 // not refused meanwhile.
 func TestKeepersAtOnce(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 4)
 	for range cap(done) {
@@ -126,7 +126,7 @@ func TestKeepersAtOnce(t *testing.T) {
 		}()
 	}
 	for i := range 30 {
-		d.append(t, event(time.Duration(i).String(), time.Duration(i)*day*3))
+		d.append(t, newEvent(time.Duration(i).String(), time.Duration(i)*day*3))
 	}
 	cancel()
 	for range cap(done) {
@@ -134,19 +134,19 @@ func TestKeepersAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantEqual(t, "events", 30, len(d.list(t, all())))
+	wantEqual(t, "events", 30, len(d.list(t, allEvents())))
 }
 
 // TestKeeperAndReaders checks that a reader waits while partitions are created or dropped. It locks
 // the table and then the default partition.
 func TestKeeperAndReaders(t *testing.T) {
-	d := newDatabase(t)
-	d.append(t, event("old", 60*day))
+	d := newTimelineDatabase(t)
+	d.append(t, newEvent("old", 60*day))
 	d.keep(t, 90*day)
 	last := "timeline.change_event_" + week(time.Now().AddDate(0, 0, 28))
 	d.exec(t, "drop table "+last)
 	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '1min'") // for slow machines
-	other := connect(t, d.url)
+	other := connectTo(t, d.url)
 	if _, err := other.Exec(t.Context(), "begin; create table "+last+" ()"); err != nil { // the keeper waits for this transaction
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestKeeperAndReaders(t *testing.T) {
 	go func() { kept <- k.MaintainPartitionsOnce(t.Context()) }()
 	d.awaitLocks(t, 1)
 	go func() {
-		_, err := d.List(t.Context(), all(), timeline.Query{Limit: 1}, func(*timeline.Row) error { return nil })
+		_, err := d.List(t.Context(), allEvents(), timeline.Query{Limit: 1}, func(*timeline.Row) error { return nil })
 		read <- err
 	}()
 	d.awaitLocks(t, 2)
@@ -168,13 +168,13 @@ func TestKeeperAndReaders(t *testing.T) {
 
 // TestKeeperAndABackup checks that a reader of hours delays only the removal of old weeks.
 func TestKeeperAndABackup(t *testing.T) {
-	d := newDatabase(t)
-	d.append(t, event("old", 60*day))
+	d := newTimelineDatabase(t)
+	d.append(t, newEvent("old", 60*day))
 	d.keep(t, 90*day)
 	weeks := len(d.partitions(t))
 	d.exec(t, "drop table timeline.change_event_"+week(time.Now().AddDate(0, 0, 28))) // a week that must be created
 	d.exec(t, "alter function timeline.maintain_partitions(interval) set lock_timeout = '100ms'")
-	backup := connect(t, d.url)
+	backup := connectTo(t, d.url)
 	if _, err := backup.Exec(t.Context(), "begin; lock table only timeline.change_event in access share mode"); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestKeeperAndABackup(t *testing.T) {
 
 // TestKeeperThatFails checks that a failed round does not report success.
 func TestKeeperThatFails(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	k, reg := d.newKeeper(t, 30*day)
 	d.exec(t, "drop function timeline.maintain_partitions(interval)")
 	if err := k.MaintainPartitionsOnce(t.Context()); err == nil {
@@ -201,7 +201,7 @@ func TestKeeperThatFails(t *testing.T) {
 }
 
 // awaitLocks waits until n other transactions wait for a lock.
-func (d *database) awaitLocks(t *testing.T, n int) {
+func (d *timelineDatabase) awaitLocks(t *testing.T, n int) {
 	t.Helper()
 	for len(d.texts(t, "select pid::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")) < n {
 		if t.Context().Err() != nil {
@@ -212,7 +212,7 @@ func (d *database) awaitLocks(t *testing.T, n int) {
 
 // TestWeeksAreThoseOfUTC checks that weeks do not depend on the time zone of the session.
 func TestWeeksAreThoseOfUTC(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	for i, zone := range []string{"Asia/Kolkata", "America/Sao_Paulo", "Pacific/Apia"} {
 		d.exec(t, "set timezone = '"+zone+"'; set datestyle = 'SQL, DMY'")
 		d.exec(t, fmt.Sprintf("select timeline.ensure_week('2031-10-13'::date + %d)", 7*i))
@@ -226,8 +226,8 @@ func TestWeeksAreThoseOfUTC(t *testing.T) {
 		where i.inhparent = 'timeline.change_event'::regclass and c.relname ~ '_2031_' order by c.relname`))
 }
 
-func TestRunEnds(t *testing.T) {
-	d := newDatabase(t)
+func TestKeeperEnds(t *testing.T) {
+	d := newTimelineDatabase(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	k, _ := d.newKeeper(t, 0)
 	done := make(chan error, 1)

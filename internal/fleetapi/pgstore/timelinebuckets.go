@@ -26,7 +26,7 @@ func buildBucketsQuery(q *timeline.BucketQuery) *sqlBuilder {
 		" from timeline.change_event e")
 	if q.Field != "" {
 		of = "f."
-		c.writeSQL(byField)
+		c.writeSQL(joinChangedField)
 	}
 	c.writeSQL(" where ", of, "at >= ", since, " and ", of, "at < ", c.addArg(q.Until, "timestamptz"))
 	if q.By == timeline.LaneNode {
@@ -42,7 +42,7 @@ from cells c join lanes l using (name, cluster) where l.place <= `, c.addArg(q.L
 }
 
 // CountEventsInBuckets counts the events of a query by lane and time step.
-func (s *Store) CountEventsInBuckets(ctx context.Context, scope timeline.Scope, q timeline.BucketQuery) (timeline.Buckets, error) {
+func (s *TimelineStore) CountEventsInBuckets(ctx context.Context, scope timeline.Scope, q timeline.BucketQuery) (timeline.Buckets, error) {
 	statement := buildBucketsQuery(&q)
 	var counted timeline.Buckets
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
@@ -64,7 +64,7 @@ func (s *Store) CountEventsInBuckets(ctx context.Context, scope timeline.Scope, 
 		})
 	})
 	if err != nil {
-		return timeline.Buckets{}, wrapAndMarkUnavailable(err, "count change events")
+		return timeline.Buckets{}, wrapAndMarkTimelineUnavailable(err, "count change events")
 	}
 	return counted, nil
 }

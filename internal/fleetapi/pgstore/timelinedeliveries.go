@@ -8,51 +8,75 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
+// A deliveryRow is a row of ListDeliveries.
+type deliveryRow struct {
+	Sink, SinkType, State                                    string
+	Attempts                                                 int32
+	FirstAttemptAt, LastAttemptAt, NextAttemptAt, FinishedAt *time.Time
+	Error                                                    string
+	HTTPStatus                                               int32
+}
+
+func (r *deliveryRow) toDelivery() v1.ChangeDelivery {
+	return v1.ChangeDelivery{
+		Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
+		FirstAttemptAt: inUTC(r.FirstAttemptAt), LastAttemptAt: inUTC(r.LastAttemptAt), NextAttemptAt: inUTC(r.NextAttemptAt),
+		FinishedAt: inUTC(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HTTPStatus),
+	}
+}
+
+// inUTC returns a time in UTC, nil for nil.
+func inUTC(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return new(t.UTC())
+}
+
+// An undeliveredRow is a row of ListUndelivered.
+type undeliveredRow struct {
+	EventID string
+	deliveryRow
+	Change string
+}
+
 // ListDeliveries returns the deliveries of an event by the names of the sinks.
-func (s *Store) ListDeliveries(ctx context.Context, scope timeline.Scope, eventID string) ([]v1.ChangeDelivery, error) {
+func (s *TimelineStore) ListDeliveries(ctx context.Context, scope timeline.Scope, eventID string) ([]v1.ChangeDelivery, error) {
 	var list []v1.ChangeDelivery
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		list = nil
-		b.Queue(db.Deliveries, eventID).Query(func(rows pgx.Rows) error {
-			return visitEachRow(rows, pgx.RowToStructByPos[db.DeliveriesRow], func(r db.DeliveriesRow) {
-				list = append(list, v1.ChangeDelivery{
-					Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
-					FirstAttemptAt: timeOrNil(r.FirstAttemptAt), LastAttemptAt: timeOrNil(r.LastAttemptAt), NextAttemptAt: timeOrNil(r.NextAttemptAt),
-					FinishedAt: timeOrNil(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
-				})
-			})
+		b.Queue(db.ListDeliveries, eventID).Query(func(rows pgx.Rows) error {
+			return visitEachRow(rows, pgx.RowToStructByPos[deliveryRow], func(r deliveryRow) { list = append(list, r.toDelivery()) })
 		})
 	})
 	if err != nil {
-		return nil, wrapAndMarkUnavailable(err, "read the deliveries of change event %q", eventID)
+		return nil, wrapAndMarkTimelineUnavailable(err, "read the deliveries of change event %q", eventID)
 	}
 	return list, nil
 }
 
 // ListUndelivered returns deliveries that fail, and those that were given up.
-func (s *Store) ListUndelivered(
+func (s *TimelineStore) ListUndelivered(
 	ctx context.Context, scope timeline.Scope, givenUpWithin time.Duration, limitOfEach int,
 ) ([]v1.UndeliveredChange, error) {
-	var found []db.UndeliveredRow
+	var found []undeliveredRow
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		b.Queue(db.Undelivered, givenUpWithin, limitOfEach).Query(func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[db.UndeliveredRow])
-			return err
-		})
+		found = nil
+		queueCollectRows(b.Queue(db.ListUndelivered, givenUpWithin, limitOfEach), &found)
 	})
 	if err != nil {
-		return nil, wrapAndMarkUnavailable(err, "list the deliveries that fail")
+		return nil, wrapAndMarkTimelineUnavailable(err, "list the deliveries that fail")
 	}
 	list := make([]v1.UndeliveredChange, len(found))
-	for i, r := range found {
+	for i := range found {
+		r := &found[i]
 		var change struct {
 			Action, Cluster string
 			At              time.Time
@@ -60,28 +84,18 @@ func (s *Store) ListUndelivered(
 		if err := json.Unmarshal([]byte(r.Change), &change); err != nil {
 			return nil, fmt.Errorf("read the stored change %q: %w", r.EventID, err)
 		}
-		list[i] = v1.UndeliveredChange{EventID: r.EventID, Action: change.Action, Cluster: change.Cluster, Time: change.At.UTC(), Delivery: v1.ChangeDelivery{
-			Sink: r.Sink, Type: r.SinkType, State: v1.DeliveryState(r.State), Attempts: int(r.Attempts),
-			FirstAttemptAt: timeOrNil(r.FirstAttemptAt), LastAttemptAt: timeOrNil(r.LastAttemptAt), NextAttemptAt: timeOrNil(r.NextAttemptAt),
-			FinishedAt: timeOrNil(r.FinishedAt), Error: r.Error, HTTPStatus: int(r.HttpStatus),
-		}}
+		list[i] = v1.UndeliveredChange{
+			EventID: r.EventID, Action: change.Action, Cluster: change.Cluster, Time: change.At.UTC(), Delivery: r.toDelivery(),
+		}
 	}
 	return list, nil
-}
-
-// timeOrNil returns a time, nil for null.
-func timeOrNil(column pgtype.Timestamptz) *time.Time {
-	if !column.Valid {
-		return nil
-	}
-	return new(column.Time.UTC())
 }
 
 // errRepeated means that a request was already carried out.
 var errRepeated = errors.New("request repeated")
 
 // RequeueEvent queues an event again and records that, in one transaction.
-func (s *Store) RequeueEvent(ctx context.Context, scope timeline.Scope, r timeline.Resend) (queuedSinks []string, err error) {
+func (s *TimelineStore) RequeueEvent(ctx context.Context, scope timeline.Scope, r timeline.Resend) (queuedSinks []string, err error) {
 	err = s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, tx postgres.Tx) error {
 		var there bool
 		var again []db.RequeueChangeRow
@@ -113,7 +127,7 @@ func (s *Store) RequeueEvent(ctx context.Context, scope timeline.Scope, r timeli
 	case errors.Is(err, timeline.ErrNoDelivery):
 		return nil, err
 	case err != nil:
-		return nil, wrapAndMarkUnavailable(err, "queue change event %q again", r.EventID)
+		return nil, wrapAndMarkTimelineUnavailable(err, "queue change event %q again", r.EventID)
 	}
 	return queuedSinks, nil
 }
@@ -121,7 +135,7 @@ func (s *Store) RequeueEvent(ctx context.Context, scope timeline.Scope, r timeli
 // insertResendEvent records a request in the timeline. Its key is unique, so a repeated request fails with
 // errRepeated, which also undoes what it queued.
 func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Resend, requeued db.RequeueChangeRow, sinks []string) error {
-	c := timeline.ResentChange{Resend: resend, Tenant: requeued.Tenant.String, Sinks: sinks, At: tx.Now}
+	c := timeline.ResentChange{Resend: resend, Tenant: derefOrZero(requeued.Tenant), Sinks: sinks, At: tx.Now}
 	var change struct{ Action, Cluster string }
 	if err := json.Unmarshal([]byte(requeued.Change), &change); err != nil {
 		return fmt.Errorf("read the stored change: %w", err)
@@ -131,7 +145,7 @@ func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Rese
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, insert, buildInsertParams([]timeline.Event{event})...)
+	rows, err := tx.Query(ctx, insertKeyedEvents, buildInsertParams([]timeline.Event{event})...)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package pgstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,49 +14,37 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
-// A database is a store, and the owner's connection to its database.
-type database struct {
-	*pgstore.Store
+// A database is a store of change events, and the owner's connection to its database.
+type timelineDatabase struct {
+	*pgstore.TimelineStore
 
 	url  string
 	conn *pgx.Conn
 }
 
-func newDatabase(t *testing.T) *database {
+func newTimelineDatabase(t *testing.T) *timelineDatabase {
 	t.Helper()
 	url := pgtest.NewDatabaseURL(t)
-	d := &database{pgstore.New(pgtest.Open(t, url)), url, connect(t, url)}
+	d := &timelineDatabase{pgstore.NewTimelineStore(pgtest.Open(t, url)), url, connectTo(t, url)}
 	d.horizon(t) // the database is a copy, and begins a new feed
 	return d
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
-	return conn
-}
-
-func (d *database) exec(t *testing.T, sql string) {
+func (d *timelineDatabase) exec(t *testing.T, sql string) {
 	t.Helper()
 	if _, err := d.conn.Exec(t.Context(), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func (d *database) texts(t *testing.T, sql string) []string {
+func (d *timelineDatabase) texts(t *testing.T, sql string) []string {
 	t.Helper()
 	rows, err := d.conn.Query(t.Context(), sql)
 	if err != nil {
@@ -70,12 +57,12 @@ func (d *database) texts(t *testing.T, sql string) []string {
 	return got
 }
 
-func red() timeline.Scope { return timeline.Scope{Tenant: "red"} }
+func redEvents() timeline.Scope { return timeline.Scope{Tenant: "red"} }
 
-func all() timeline.Scope { return timeline.Scope{All: true} }
+func allEvents() timeline.Scope { return timeline.Scope{All: true} }
 
 // event returns an event of the tenant red with a name and an age.
-func event(name string, ago time.Duration) timeline.Event {
+func newEvent(name string, ago time.Duration) timeline.Event {
 	return timeline.Event{
 		Key: uuid.NewSHA1(uuid.Nil, []byte(name)), Digest: uuid.NewSHA1(uuid.Nil, []byte("what "+name+" says")),
 		At: time.Now().Add(-ago).UTC().Truncate(time.Microsecond), Tenant: "red", RecordedBy: "rosa",
@@ -84,13 +71,13 @@ func event(name string, ago time.Duration) timeline.Event {
 	}
 }
 
-func (d *database) append(t *testing.T, events ...timeline.Event) []timeline.Outcome {
+func (d *timelineDatabase) append(t *testing.T, events ...timeline.Event) []timeline.Outcome {
 	t.Helper()
-	return d.appendIn(t, all(), events...)
+	return d.appendIn(t, allEvents(), events...)
 }
 
 // appendIn appends events within a scope.
-func (d *database) appendIn(t *testing.T, scope timeline.Scope, events ...timeline.Event) []timeline.Outcome {
+func (d *timelineDatabase) appendIn(t *testing.T, scope timeline.Scope, events ...timeline.Event) []timeline.Outcome {
 	t.Helper()
 	got, err := d.AppendEvents(t.Context(), scope, events)
 	if err != nil {
@@ -100,13 +87,13 @@ func (d *database) appendIn(t *testing.T, scope timeline.Scope, events ...timeli
 }
 
 // list returns the nodes of all events.
-func (d *database) list(t *testing.T, scope timeline.Scope) []string {
+func (d *timelineDatabase) list(t *testing.T, scope timeline.Scope) []string {
 	t.Helper()
 	return d.listOf(t, scope, timeline.Filter{})
 }
 
 // listOf returns the nodes of the events that a filter selects.
-func (d *database) listOf(t *testing.T, scope timeline.Scope, f timeline.Filter) []string {
+func (d *timelineDatabase) listOf(t *testing.T, scope timeline.Scope, f timeline.Filter) []string {
 	t.Helper()
 	nodes := []string{}
 	if _, err := d.List(t.Context(), scope, timeline.Query{Filter: f, Limit: 1000}, func(r *timeline.Row) error {
@@ -125,17 +112,17 @@ func wantEqual(t *testing.T, what string, want, got any) {
 	}
 }
 
-func TestAppend(t *testing.T) {
-	d := newDatabase(t)
-	a, b, c := event("a", time.Minute), event("b", 2*time.Minute), event("c", 3*time.Minute)
+func TestTimelineAppend(t *testing.T) {
+	d := newTimelineDatabase(t)
+	a, b, c := newEvent("a", time.Minute), newEvent("b", 2*time.Minute), newEvent("c", 3*time.Minute)
 	wantEqual(t, "new", []timeline.Outcome{timeline.Stored, timeline.Stored}, d.append(t, a, b))
 	other, later := a, b
 	other.Digest = uuid.New()
 	later.At = later.At.Add(-30 * 24 * time.Hour) // of another partition
 	wantEqual(t, "again", []timeline.Outcome{timeline.Different, timeline.Stored, timeline.Known}, d.append(t, other, c, later))
-	wantEqual(t, "list", []string{"a", "b", "c"}, d.list(t, all()))
+	wantEqual(t, "list", []string{"a", "b", "c"}, d.list(t, allEvents()))
 
-	if _, err := d.List(t.Context(), all(), timeline.Query{Limit: 1}, func(r *timeline.Row) error {
+	if _, err := d.List(t.Context(), allEvents(), timeline.Query{Limit: 1}, func(r *timeline.Row) error {
 		if r.Arrival.Xact == 0 || r.Seq == 0 || r.RecordedAt.Before(a.At) {
 			t.Errorf("got %+v", r)
 		}
@@ -147,10 +134,10 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestAppendAtOnce checks that concurrent appends of the same events store each once, and report so
+// TestTimelineAppendAtOnce checks that concurrent appends of the same events store each once, and report so
 // to one caller.
-func TestAppendAtOnce(t *testing.T) {
-	d := newDatabase(t)
+func TestTimelineAppendAtOnce(t *testing.T) {
+	d := newTimelineDatabase(t)
 	const events, tellers = 200, 6
 	counts := make([][events]int, tellers)
 	var g errgroup.Group
@@ -163,9 +150,9 @@ func TestAppendAtOnce(t *testing.T) {
 					if teller%2 == 1 {
 						n = at + 9 - i // in another order
 					}
-					batch = append(batch, event(fmt.Sprint(n), time.Minute))
+					batch = append(batch, newEvent(fmt.Sprint(n), time.Minute))
 				}
-				got, err := d.AppendEvents(t.Context(), all(), batch)
+				got, err := d.AppendEvents(t.Context(), allEvents(), batch)
 				if err != nil {
 					return err
 				}
@@ -193,12 +180,12 @@ func TestAppendAtOnce(t *testing.T) {
 			t.Errorf("event %d was stored %d times", n, sum)
 		}
 	}
-	wantEqual(t, "events", events, len(d.list(t, all())))
+	wantEqual(t, "events", events, len(d.list(t, allEvents())))
 }
 
-func TestTenants(t *testing.T) {
-	d := newDatabase(t)
-	mine, theirs, nobodys := event("mine", time.Minute), event("theirs", 2*time.Minute), event("nobody's", 3*time.Minute)
+func TestTimelineTenants(t *testing.T) {
+	d := newTimelineDatabase(t)
+	mine, theirs, nobodys := newEvent("mine", time.Minute), newEvent("theirs", 2*time.Minute), newEvent("nobody's", 3*time.Minute)
 	mine.Fields, theirs.Fields, nobodys.Fields = []string{"spec"}, []string{"spec"}, []string{"spec"}
 	theirs.Tenant, nobodys.Tenant = "blue", ""
 	d.append(t, mine, theirs, nobodys)
@@ -207,9 +194,9 @@ func TestTenants(t *testing.T) {
 		scope  timeline.Scope
 		want   []string
 	}{
-		"Tenant": {"its own", red(), []string{"mine"}},
+		"Tenant": {"its own", redEvents(), []string{"mine"}},
 		"Other":  {"its own", timeline.Scope{Tenant: "blue"}, []string{"theirs"}},
-		"All":    {"those of nobody, too", all(), []string{"mine", "theirs", "nobody's"}},
+		"All":    {"those of nobody, too", allEvents(), []string{"mine", "theirs", "nobody's"}},
 		"None":   {"a forgotten scope is no leak", timeline.Scope{}, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,20 +213,20 @@ func TestTenants(t *testing.T) {
 			wantEqual(t, c.reason, c.want, got)
 		})
 	}
-	if _, err := d.AppendEvents(t.Context(), red(), []timeline.Event{event("x", 0), {Key: uuid.New(), Tenant: "blue", Payload: []byte("{}")}}); err == nil {
+	if _, err := d.AppendEvents(t.Context(), redEvents(), []timeline.Event{newEvent("x", 0), {Key: uuid.New(), Tenant: "blue", Payload: []byte("{}")}}); err == nil {
 		t.Error("a tenant has told an event of another's")
 	}
-	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, all())))
+	wantEqual(t, "nothing of it is kept", 3, len(d.list(t, allEvents())))
 }
 
-// TestKeysOfAnotherTenant checks that a tenant cannot prevent another tenant's event by using its
+// TestTimelineKeysOfAnotherTenant checks that a tenant cannot prevent another tenant's event by using its
 // key.
-func TestKeysOfAnotherTenant(t *testing.T) {
-	d := newDatabase(t)
-	victims, same := event("victims", time.Minute), event("same key", time.Minute)
+func TestTimelineKeysOfAnotherTenant(t *testing.T) {
+	d := newTimelineDatabase(t)
+	victims, same := newEvent("victims", time.Minute), newEvent("same key", time.Minute)
 	victims.Tenant, same.Tenant, same.Key = "blue", "red", victims.Key
 	insert := func(tenant string) error {
-		_, err := connect(t, d.url).Exec(t.Context(), "select set_config('fleetloop.tenant', 'red', false); set role fleet_api; "+
+		_, err := connectTo(t, d.url).Exec(t.Context(), "select set_config('fleetloop.tenant', 'red', false); set role fleet_api; "+
 			"insert into timeline.change_key (key, tenant, digest, at) values ('"+uuid.NewString()+"', '"+tenant+"', gen_random_uuid(), now())")
 		return err
 	}
@@ -249,16 +236,16 @@ func TestKeysOfAnotherTenant(t *testing.T) {
 	if err := insert("red"); err != nil {
 		t.Errorf("a key of one's own: %v", err)
 	}
-	wantEqual(t, "red's event", []timeline.Outcome{timeline.Stored}, d.appendIn(t, red(), same))
+	wantEqual(t, "red's event", []timeline.Outcome{timeline.Stored}, d.appendIn(t, redEvents(), same))
 	wantEqual(t, "blue's event", []timeline.Outcome{timeline.Stored}, d.appendIn(t, timeline.Scope{Tenant: "blue"}, victims))
-	wantEqual(t, "blue's again", []timeline.Outcome{timeline.Known}, d.appendIn(t, all(), victims))
-	wantEqual(t, "stored", []string{"same key", "victims"}, slices.Sorted(slices.Values(d.list(t, all()))))
+	wantEqual(t, "blue's again", []timeline.Outcome{timeline.Known}, d.appendIn(t, allEvents(), victims))
+	wantEqual(t, "stored", []string{"same key", "victims"}, slices.Sorted(slices.Values(d.list(t, allEvents()))))
 }
 
 // TestNobodyChangesAnEvent checks that the roles of the API can only insert.
 func TestNobodyChangesAnEvent(t *testing.T) {
-	d := newDatabase(t)
-	d.append(t, event("a", time.Minute))
+	d := newTimelineDatabase(t)
+	d.append(t, newEvent("a", time.Minute))
 	for name, sql := range map[string]string{
 		"Update":    "update timeline.change_event set action = 'uncordon'",
 		"Delete":    "delete from timeline.change_event",
@@ -269,7 +256,7 @@ func TestNobodyChangesAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, role := range []string{"fleet_api", "fleet_api_all_tenants"} {
-				_, err := connect(t, d.url).Exec(t.Context(), "set role "+role+"; "+sql)
+				_, err := connectTo(t, d.url).Exec(t.Context(), "set role "+role+"; "+sql)
 				if postgres.SQLState(err) != "42501" {
 					t.Errorf("%s: %v", role, err)
 				}
@@ -278,14 +265,14 @@ func TestNobodyChangesAnEvent(t *testing.T) {
 	}
 }
 
-// TestListIsTheModel compares pages with a model.
-func TestListIsTheModel(t *testing.T) {
-	d := newDatabase(t)
+// TestTimelineListIsTheModel compares pages with a model.
+func TestTimelineListIsTheModel(t *testing.T) {
+	d := newTimelineDatabase(t)
 	var events []timeline.Event
 	words := []string{"a", "b", "c"}
 	now := time.Now().UTC().Truncate(time.Second)
 	for i := range 120 {
-		e := event(fmt.Sprint(i), 0)
+		e := newEvent(fmt.Sprint(i), 0)
 		e.At = now.Add(-time.Duration(i/3) * time.Hour) // several at a time
 		e.Cluster, e.Node, e.Subject, e.Session = words[i%3], words[i/2%3], "", words[i%2]
 		e.Actor, e.Source, e.Action = words[i/5%3], words[i/7%3], words[i/11%3]
@@ -340,7 +327,7 @@ func TestListIsTheModel(t *testing.T) {
 		got := []string{}
 		for page := -1; page != 0; {
 			page = 0
-			if _, err := d.List(t.Context(), red(), q, func(row *timeline.Row) error {
+			if _, err := d.List(t.Context(), redEvents(), q, func(row *timeline.Row) error {
 				got, page = append(got, string(row.Payload)), page+1
 				q.After = timeline.Place{At: row.At, Seq: row.Seq}
 				return nil
@@ -360,10 +347,10 @@ func TestListIsTheModel(t *testing.T) {
 // TestFieldsAreFoundByAnIndex checks the plan of a page of a rare field among many events, for a
 // tenant and for all tenants.
 func TestFieldsAreFoundByAnIndex(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	var events []timeline.Event
 	for i := range 3000 {
-		e := event(fmt.Sprint(i), time.Duration(i)*time.Minute)
+		e := newEvent(fmt.Sprint(i), time.Duration(i)*time.Minute)
 		e.Fields = []string{"spec", "spec.replicas"}
 		if i%1000 == 999 {
 			e.Fields = []string{"spec", "spec.version"}
@@ -372,9 +359,9 @@ func TestFieldsAreFoundByAnIndex(t *testing.T) {
 	}
 	d.append(t, events...)
 	d.exec(t, "analyze timeline.change_event; analyze timeline.changed_field")
-	for role, scope := range map[string]timeline.Scope{"fleet_api": red(), "fleet_api_all_tenants": all()} {
+	for role, scope := range map[string]timeline.Scope{"fleet_api": redEvents(), "fleet_api_all_tenants": allEvents()} {
 		wantEqual(t, "events of "+role, []string{"999", "1999", "2999"}, d.listOf(t, scope, timeline.Filter{Field: "spec.version"}))
-		statement, args := pgstore.PageOf(timeline.Query{Filter: timeline.Filter{Field: "spec.version"}, Limit: 50})
+		statement, args := pgstore.TimelinePageStatement(timeline.Query{Filter: timeline.Filter{Field: "spec.version"}, Limit: 50})
 		text := d.plan(t, role, "set local enable_bitmapscan = off", statement, args)
 		if !strings.Contains(text, "Index Only Scan Backward using changed_field_pkey") && !strings.Contains(text, "Index Scan Backward using changed_field_pkey") || strings.Contains(text, "Sort") {
 			t.Errorf("%s reads events of a field by\n%s", role, text)
@@ -383,7 +370,7 @@ func TestFieldsAreFoundByAnIndex(t *testing.T) {
 }
 
 // plan returns the plan of a statement for a role, after a setting.
-func (d *database) plan(t *testing.T, role, setting, statement string, args []any) string {
+func (d *timelineDatabase) plan(t *testing.T, role, setting, statement string, args []any) string {
 	t.Helper()
 	tx, err := d.conn.Begin(t.Context())
 	if err != nil {
@@ -405,11 +392,11 @@ func (d *database) plan(t *testing.T, role, setting, statement string, args []an
 	return strings.Join(plan, "\n")
 }
 
-func TestUnknownClusters(t *testing.T) {
-	d := newDatabase(t)
+func TestTimelineUnknownClusters(t *testing.T) {
+	d := newTimelineDatabase(t)
 	d.exec(t, `insert into tenant.resources (id, kind, tenant, name, spec, generation, created_time, updated_time, phase, last_updated_time, last_transition_time)
 		values (gen_random_uuid(), 'Cluster', 'red', 'eu-1', '{}', 1, now(), now(), 'NotReady', now(), now())`)
-	for _, scope := range []timeline.Scope{red(), all()} {
+	for _, scope := range []timeline.Scope{redEvents(), allEvents()} {
 		got, err := d.FindUnknownClusters(t.Context(), scope, []string{"eu-1", "eu-2"})
 		if err != nil {
 			t.Fatal(err)
@@ -423,11 +410,11 @@ func TestUnknownClusters(t *testing.T) {
 	wantEqual(t, "another's", []string{"eu-1"}, got)
 }
 
-func TestUnavailable(t *testing.T) {
+func TestTimelineUnavailable(t *testing.T) {
 	pool := pgtest.Open(t, pgtest.NewDatabaseURL(t))
-	ctx, s := t.Context(), pgstore.New(pool)
+	ctx, s := t.Context(), pgstore.NewTimelineStore(pool)
 	pool.Close()
-	_, err := s.AppendEvents(ctx, all(), []timeline.Event{event("a", 0)})
+	_, err := s.AppendEvents(ctx, allEvents(), []timeline.Event{newEvent("a", 0)})
 	if err == nil || errors.Is(err, timeline.ErrCursorExpired) {
 		t.Errorf("got %v", err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -91,17 +91,17 @@ func (k *PartitionMaintainer) Run(ctx context.Context) error {
 func (k *PartitionMaintainer) MaintainPartitionsOnce(ctx context.Context) error {
 	// A restored database starts a new feed, the sooner the better: events stored before that do
 	// not reach streams.
-	if _, err := New(k.pool).ReadLatestCursor(ctx); err != nil {
+	if _, err := NewTimelineStore(k.pool).ReadLatestCursor(ctx); err != nil {
 		return err
 	}
 	var dropped []string
 	var overdue int32
 	err := k.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{All: true}), func(b *pgx.Batch) {
 		dropped = nil
-		b.Queue(db.Keep, k.retention).Query(func(rows pgx.Rows) error {
+		b.Queue(db.MaintainPartitions, k.retention).Query(func(rows pgx.Rows) error {
 			return visitEachRow(rows, pgx.RowTo[string], func(name string) { dropped = append(dropped, name) })
 		})
-		b.Queue(db.OverdueWeeks, k.retention).QueryRow(func(row pgx.Row) error { return row.Scan(&overdue) })
+		b.Queue(db.CountExpiredPartitions, k.retention).QueryRow(func(row pgx.Row) error { return row.Scan(&overdue) })
 	})
 	if err != nil {
 		return fmt.Errorf("maintain the partitions of the timeline: %w", err)
@@ -110,7 +110,7 @@ func (k *PartitionMaintainer) MaintainPartitionsOnce(ctx context.Context) error 
 	if len(dropped) > 0 {
 		k.log.InfoContext(ctx, "expired partitions dropped", "partitions", dropped)
 	}
-	for what, statement := range map[string]string{"keys": db.ForgetKeys, "changed fields": db.ForgetFields, "deliveries": db.ForgetDeliveries} {
+	for what, statement := range map[string]string{"keys": db.DeleteExpiredKeys, "changed fields": db.DeleteExpiredFields, "deliveries": db.DeleteExpiredDeliveries} {
 		if err := k.deleteExpiredInBatches(ctx, statement); err != nil {
 			return fmt.Errorf("delete the %s of expired change events: %w", what, err)
 		}

@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 )
 
 // countLanes is the model of CountEventsInBuckets for the tenant red.
@@ -63,11 +63,11 @@ func countLanes(events []timeline.Event, q *timeline.BucketQuery) timeline.Bucke
 
 // TestBucketsAreTheModel compares counts with a model.
 func TestBucketsAreTheModel(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	var events []timeline.Event
 	for i := range 200 {
-		e := event(fmt.Sprint(i), 0)
+		e := newEvent(fmt.Sprint(i), 0)
 		e.At = now.Add(-time.Duration(i) * 7 * time.Minute)
 		e.Cluster, e.Node, e.Actor = fmt.Sprint("c", i%7), fmt.Sprint("n", i%5), fmt.Sprint("a", i*i%11)
 		e.Failed, e.DryRun = i%3 == 0, i%4 == 0
@@ -96,7 +96,7 @@ func TestBucketsAreTheModel(t *testing.T) {
 			Step:  time.Duration(rapid.IntRange(1, 100_000).Draw(r, "step")) * time.Second,
 			Lanes: rapid.IntRange(1, 40).Draw(r, "lanes"),
 		}
-		got, err := d.CountEventsInBuckets(t.Context(), red(), q)
+		got, err := d.CountEventsInBuckets(t.Context(), redEvents(), q)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -111,10 +111,10 @@ func TestBucketsAreTheModel(t *testing.T) {
 // TestPlansOfBoundedRanges checks that a page of several clusters and the counts of a range read
 // only their part of many events.
 func TestPlansOfBoundedRanges(t *testing.T) {
-	d := newDatabase(t)
+	d := newTimelineDatabase(t)
 	var events []timeline.Event
 	for i := range 6000 {
-		e := event(fmt.Sprint(i), time.Duration(i)*time.Minute)
+		e := newEvent(fmt.Sprint(i), time.Duration(i)*time.Minute)
 		e.Cluster = fmt.Sprint("c", i%200)
 		events = append(events, e)
 	}
@@ -123,12 +123,12 @@ func TestPlansOfBoundedRanges(t *testing.T) {
 	now := time.Now()
 	most := d.texts(t, "select c.relname::text from timeline.change_event e join pg_class c on c.oid = e.tableoid group by 1 order by count(*) desc limit 1")[0]
 	for _, role := range []string{"fleet_api", "fleet_api_all_tenants"} {
-		statement, args := pgstore.PageOf(timeline.Query{Filter: timeline.Filter{Clusters: []string{"c7", "c8"}}, Limit: 50})
+		statement, args := pgstore.TimelinePageStatement(timeline.Query{Filter: timeline.Filter{Clusters: []string{"c7", "c8"}}, Limit: 50})
 		plan := d.plan(t, role, "set local enable_bitmapscan = off", statement, args)
 		if !strings.Contains(plan, most+"_cluster_at_seq_idx") {
 			t.Errorf("%s reads events of two clusters by\n%s", role, plan)
 		}
-		statement, args = pgstore.BucketsOf(timeline.BucketQuery{
+		statement, args = pgstore.TimelineBucketsStatement(timeline.BucketQuery{
 			Filter: timeline.Filter{Since: now.Add(-time.Hour), Until: now}, By: timeline.LaneCluster, Step: time.Minute, Lanes: 50,
 		})
 		plan = d.plan(t, role, "set local jit = off", statement, args)

@@ -1,38 +1,38 @@
--- name: Bounds :one
+-- name: TimelineBounds :one
 select epoch::uuid, current::boolean, settled::xid8, known::xid8, more::boolean
 from timeline.bounds(@xact::xid8, @seq::bigint);
 
--- name: Horizon :one
+-- name: TimelineHorizon :one
 select epoch::uuid, current::boolean, xact::xid8, seq::bigint from timeline.horizon();
 
--- name: Renew :exec
+-- name: RenewTimeline :exec
 select timeline.renew_feed();
 
--- name: Keep :many
+-- name: MaintainPartitions :many
 select keep::text from timeline.maintain_partitions(@retention::interval) as keep;
 
--- name: OverdueWeeks :one
+-- name: CountExpiredPartitions :one
 select count(*)::integer
 from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
 where i.inhparent = 'timeline.change_event'::regclass
     and case when c.relname ~ '^change_event_\d{4}_\d\d_\d\d$' then
         (to_date(right(c.relname, 10), 'YYYY_MM_DD') + 7)::timestamp at time zone 'UTC' <= clock_timestamp() - @retention::interval end;
 
--- name: ForgetKeys :one
+-- name: DeleteExpiredKeys :one
 select timeline.delete_expired_keys(@retention, @most);
 
--- name: UnknownClusters :many
+-- name: ListUnknownClusters :many
 select n.name::text from unnest(@names::text[]) as n (name)
 where not exists (select from tenant.resources r where r.kind = 'Cluster' and r.name = n.name)
 order by n.name;
 
--- name: ForgetFields :one
+-- name: DeleteExpiredFields :one
 select timeline.delete_expired_fields(@retention, @most);
 
--- name: ForgetDeliveries :one
+-- name: DeleteExpiredDeliveries :one
 select tenant.delete_expired_deliveries(@retention, @most);
 
--- name: Deliveries :many
+-- name: ListDeliveries :many
 -- A pending row stands before what was recorded of the same event and sink: it was
 -- queued again. Until a failed one is due, due_at is as the failure set it.
 with pending as (
@@ -57,7 +57,7 @@ select coalesce(p.sink, f.sink)::text as sink, coalesce(p.sink_type, f.sink_type
 from pending p full join finished f on f.sink = p.sink
 order by 1;
 
--- name: Undelivered :many
+-- name: ListUndelivered :many
 -- The deliveries that were given up since a time, the newest first, and then those that
 -- failed and are tried again, the longest first. A delivery that was given up and is
 -- queued again is among the latter, if at all.

@@ -3,53 +3,28 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
 // selected selects the columns of a row.
-const selected = `select e.xact, e.seq, e.at, e.recorded_at, e.recorded_by, coalesce(e.tenant, ''),
+const selectTimelineRow = `select e.xact, e.seq, e.at, e.recorded_at, e.recorded_by, coalesce(e.tenant, ''),
 	e.cluster, e.node, e.source, e.actor, e.action, e.subject, e.session, e.failed, e.dry_run, e.payload, e.fields from timeline.change_event e`
 
-// byField joins the events to a field that they changed. It is a join and not an exists, so that
+// joinChangedField joins the events to a field that they changed. It is a join and not an exists, so that
 // the index of the fields gives the order.
-const byField = ` join timeline.changed_field f on f.at = e.at and f.seq = e.seq`
+const joinChangedField = ` join timeline.changed_field f on f.at = e.at and f.seq = e.seq`
 
-// inOrder makes a page use the index with its order until the page is full. The planner would
-// otherwise collect and sort all events of a node.
-const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
-
-// A sqlBuilder is a piece of SQL under construction, with its parameters.
-type sqlBuilder struct {
-	sql  strings.Builder
-	args []any
-}
-
-// writeSQL appends trusted SQL.
-func (c *sqlBuilder) writeSQL(parts ...string) {
-	for _, p := range parts {
-		c.sql.WriteString(p)
-	}
-}
-
-// addArg adds a parameter and returns its placeholder.
-func (c *sqlBuilder) addArg(value any, sqlType string) (placeholder string) {
-	c.args = append(c.args, value)
-	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
-}
-
-// buildPageQuery returns the statement that reads a page. The pages of several clusters are merged,
+// buildTimelinePageQuery returns the statement that reads a page. The pages of several clusters are merged,
 // each read in the order of its index; otherwise a page would read the events of all clusters.
-func buildPageQuery(q *timeline.Query) *sqlBuilder {
+func buildTimelinePageQuery(q *timeline.Query) *sqlBuilder {
 	c := new(sqlBuilder)
 	from := q.NotBefore
 	if q.Since.After(from) {
@@ -59,10 +34,10 @@ func buildPageQuery(q *timeline.Query) *sqlBuilder {
 	if merged {
 		c.writeSQL("select e.* from (select distinct unnest(", c.addArg(q.Clusters, "text[]"), ") as name) of_cluster cross join lateral (")
 	}
-	c.writeSQL(selected)
+	c.writeSQL(selectTimelineRow)
 	if q.Field != "" {
 		of = "f." // the table whose index gives the order
-		c.writeSQL(byField)
+		c.writeSQL(joinChangedField)
 	}
 	c.writeSQL(" where ", of, "at >= ", c.addArg(from, "timestamptz"))
 	if !q.Until.IsZero() {
@@ -119,15 +94,15 @@ func (c *sqlBuilder) writeFilterConditions(filter *timeline.Filter) {
 }
 
 // List calls visit for the events of a page.
-func (s *Store) List(
+func (s *TimelineStore) List(
 	ctx context.Context, scope timeline.Scope, q timeline.Query, visit func(*timeline.Row) error,
 ) (live watch.Cursor, err error) {
-	v := visitor{visit: visit}
-	statement := buildPageQuery(&q)
+	v := timelineVisitor{visit: visit}
+	statement := buildTimelinePageQuery(&q)
 	err = s.retryReadAfterEpochRenewal(ctx, func() error {
 		return s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-			queueReadLatestCursor(b, &live)
-			b.Queue(inOrder)
+			queueReadTimelineCursor(b, &live)
+			b.Queue(inOrder) // the planner would collect and sort all events of a node
 			b.Queue(statement.sql.String(), statement.args...).Query(v.visitRows)
 		})
 	})
@@ -135,20 +110,20 @@ func (s *Store) List(
 	case v.err != nil:
 		return watch.Cursor{}, v.err
 	case err != nil:
-		return watch.Cursor{}, wrapAndMarkUnavailable(err, "list change events")
+		return watch.Cursor{}, wrapAndMarkTimelineUnavailable(err, "list change events")
 	}
 	return live, nil
 }
 
 // changes selects the settled events after a position.
-const changes = selected + ` where e.feed = (select f.no from timeline.feed f) and (e.xact, e.seq) > ($1, $2)
+const selectSettledEvents = selectTimelineRow + ` where e.feed = (select f.no from timeline.feed f) and (e.xact, e.seq) > ($1, $2)
 	and e.xact < pg_snapshot_xmin(pg_current_snapshot()) order by e.feed, e.xact, e.seq limit $3`
 
 // VisitEventsAfter calls visit for the settled events after a cursor, in the order of arrival.
-func (s *Store) VisitEventsAfter(
+func (s *TimelineStore) VisitEventsAfter(
 	ctx context.Context, scope timeline.Scope, cursor watch.Cursor, limit int, visit func(*timeline.Row) error,
 ) (next watch.Cursor, hasMore bool, err error) {
-	v := visitor{visit: visit}
+	v := timelineVisitor{visit: visit}
 	next = cursor
 	// Most polls find nothing, and checking costs less than reading.
 	err = s.retryReadAfterEpochRenewal(ctx, func() error {
@@ -159,8 +134,8 @@ func (s *Store) VisitEventsAfter(
 			var there bool
 			var horizon watch.Cursor
 			queueCheckForNewEvents(b, cursor, &there)
-			queueReadLatestCursor(b, &horizon)
-			b.Queue(changes, cursor.Xact, cursor.Seq, limit).Query(func(rows pgx.Rows) error {
+			queueReadTimelineCursor(b, &horizon)
+			b.Queue(selectSettledEvents, cursor.Xact, cursor.Seq, limit).Query(func(rows pgx.Rows) error {
 				if err := v.visitRows(rows); err != nil {
 					return err
 				}
@@ -179,26 +154,26 @@ func (s *Store) VisitEventsAfter(
 	case errors.Is(err, timeline.ErrCursorExpired), errors.Is(err, errOtherHistory):
 		return watch.Cursor{}, false, timeline.ErrCursorExpired
 	case err != nil:
-		return watch.Cursor{}, false, wrapAndMarkUnavailable(err, "read new change events")
+		return watch.Cursor{}, false, wrapAndMarkTimelineUnavailable(err, "read new change events")
 	}
 	return next, hasMore, nil
 }
 
 // ReadLatestCursor returns the cursor after all events that are settled now.
-func (s *Store) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err error) {
+func (s *TimelineStore) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err error) {
 	err = s.retryReadAfterEpochRenewal(ctx, func() error {
-		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueReadLatestCursor(b, &latest) })
+		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueReadTimelineCursor(b, &latest) })
 	})
 	if err != nil {
-		return watch.Cursor{}, wrapAndMarkUnavailable(err, "read the bounds of the change events")
+		return watch.Cursor{}, wrapAndMarkTimelineUnavailable(err, "read the bounds of the change events")
 	}
 	return latest, nil
 }
 
-// queueReadLatestCursor adds the read of the horizon to a batch.
-func queueReadLatestCursor(b *pgx.Batch, into *watch.Cursor) {
-	b.Queue(db.Horizon).QueryRow(func(row pgx.Row) error {
-		var r db.HorizonRow
+// queueReadTimelineCursor adds the read of the horizon to a batch.
+func queueReadTimelineCursor(b *pgx.Batch, into *watch.Cursor) {
+	b.Queue(db.TimelineHorizon).QueryRow(func(row pgx.Row) error {
+		var r db.TimelineHorizonRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq); err != nil {
 			return err
 		}
@@ -211,8 +186,8 @@ func queueReadLatestCursor(b *pgx.Batch, into *watch.Cursor) {
 // queueCheckForNewEvents adds a check to a batch: whether there are events after a cursor. It fails for a
 // cursor that cannot have been issued by now.
 func queueCheckForNewEvents(b *pgx.Batch, cursor watch.Cursor, hasNewEvents *bool) {
-	b.Queue(db.Bounds, cursor.Xact, cursor.Seq).QueryRow(func(row pgx.Row) error {
-		var r db.BoundsRow
+	b.Queue(db.TimelineBounds, cursor.Xact, cursor.Seq).QueryRow(func(row pgx.Row) error {
+		var r db.TimelineBoundsRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Settled, &r.Known, &r.More); err != nil {
 			return err
 		}
@@ -226,7 +201,7 @@ func queueCheckForNewEvents(b *pgx.Batch, cursor watch.Cursor, hasNewEvents *boo
 }
 
 // A visitor distinguishes the error of a visit from those of the database.
-type visitor struct {
+type timelineVisitor struct {
 	visit func(*timeline.Row) error
 	err   error
 	rows  int
@@ -234,7 +209,7 @@ type visitor struct {
 }
 
 // visitRows calls visit for every row. The row is reused for the next one.
-func (v *visitor) visitRows(rows pgx.Rows) error {
+func (v *timelineVisitor) visitRows(rows pgx.Rows) error {
 	var row timeline.Row
 	var payload pgtype.DriverBytes
 	into := []any{

@@ -1,8 +1,3 @@
-// Package pgstore stores change events in PostgreSQL.
-//
-// Every call runs as a role that row-level security binds, with the caller's scope set for its
-// transaction only. A call fails with timeline.ErrUnavailable while the database is unavailable,
-// and may be retried.
 package pgstore
 
 import (
@@ -12,39 +7,39 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// A Store stores change events in PostgreSQL.
-type Store struct {
+// A TimelineStore stores change events. A call fails with timeline.ErrUnavailable while the database is
+// unavailable, and may be retried.
+type TimelineStore struct {
 	pool *postgres.Pool
 }
 
-var _ timeline.Store = (*Store)(nil)
+var _ timeline.Store = (*TimelineStore)(nil)
 
-// New returns a store on a pool whose schema is migrated.
-func New(pool *postgres.Pool) *Store { return &Store{pool: pool} }
+// NewTimelineStore returns a store on a pool whose schema is migrated.
+func NewTimelineStore(pool *postgres.Pool) *TimelineStore { return &TimelineStore{pool: pool} }
 
 // given is a table of events from parameters, and stored inserts them into the table, numbered in
 // their order.
 const (
-	given = `with given as (
+	givenEvents = `with given as (
 	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
 		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[]) with ordinality
 		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run, place)
 )`
-	stored = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run)
+	storedEvents = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run)
 	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
 		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json, string_to_array(g.fields, E'\n'), g.failed, g.dry_run
 	from given g`
 	// changed indexes events by the fields that they name. It reads the rows that stored returns.
-	changed  = `insert into timeline.changed_field (field, at, seq, tenant) select unnest(s.fields), s.at, s.seq, s.tenant from stored s`
-	returned = ` order by g.place returning at, seq, tenant, fields`
+	changedFields  = `insert into timeline.changed_field (field, at, seq, tenant) select unnest(s.fields), s.at, s.seq, s.tenant from stored s`
+	returnedEvents = ` order by g.place returning at, seq, tenant, fields`
 )
 
 // fieldSeparator joins the fields of an event into one parameter. No field name contains it,
@@ -53,23 +48,23 @@ const fieldSeparator = "\n"
 
 // insert inserts the events whose keys are new, and returns these keys. Keys are inserted in order,
 // so that transactions with the same keys wait for each other without deadlock.
-const insert = given + `, fresh as (
+const insertKeyedEvents = givenEvents + `, fresh as (
 	insert into timeline.change_key (key, tenant, digest, at)
 	select g.key, g.tenant, g.digest, g.at from given g order by g.key
 	on conflict (key, tenant) do nothing
 	returning key
 ), stored as (
-	` + stored + ` join fresh using (key)` + returned + `
+	` + storedEvents + ` join fresh using (key)` + returnedEvents + `
 ), changed as (
-	` + changed + `
+	` + changedFields + `
 )
 select key::text from fresh`
 
-// insertOwn inserts events that are never repeated.
-const insertOwn = given + `, stored as (` + stored + returned + `) ` + changed
+// insertOwnEvents inserts events that are never repeated.
+const insertOwnEvents = givenEvents + `, stored as (` + storedEvents + returnedEvents + `) ` + changedFields
 
 // digests selects the stored digests of known events.
-const digests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
+const selectStoredDigests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
 // buildInsertParams returns the parameters of insert.
 func buildInsertParams(events []timeline.Event) []any {
@@ -99,19 +94,19 @@ func buildInsertParams(events []timeline.Event) []any {
 }
 
 // AppendEvents stores events, whose keys differ, and returns the outcome of each.
-func (s *Store) AppendEvents(
+func (s *TimelineStore) AppendEvents(
 	ctx context.Context, scope timeline.Scope, events []timeline.Event,
 ) (eventOutcomes []timeline.Outcome, err error) {
 	fresh := make(map[string]bool, len(events))
 	err = s.insertNewEvents(ctx, scope, events, fresh)
-	for range maxRouted {
+	for range maxRoutingRetries {
 		if !isPartitionRoutingConflict(err) {
 			break
 		}
 		err = s.insertNewEvents(ctx, scope, events, fresh)
 	}
 	if err != nil {
-		return nil, wrapAndMarkUnavailable(err, "append %d change events", len(events))
+		return nil, wrapAndMarkTimelineUnavailable(err, "append %d change events", len(events))
 	}
 	outcomes := make([]timeline.Outcome, len(events))
 	if len(fresh) == len(events) {
@@ -135,18 +130,18 @@ func (s *Store) AppendEvents(
 
 // insertNewEvents inserts events and records the inserted keys. It takes one round trip and is one
 // transaction. It may be sent twice after a dead connection, which is safe because of the keys.
-func (s *Store) insertNewEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, insertedKeys map[string]bool) error {
+func (s *TimelineStore) insertNewEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, insertedKeys map[string]bool) error {
 	args := buildInsertParams(events)
 	return s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		clear(insertedKeys)
-		b.Queue(insert, args...).Query(func(rows pgx.Rows) error {
+		b.Queue(insertKeyedEvents, args...).Query(func(rows pgx.Rows) error {
 			return visitEachRow(rows, pgx.RowTo[string], func(key string) { insertedKeys[key] = true })
 		})
 	})
 }
 
-// maxRouted is the maximum number of retries of an insert whose partition changed.
-const maxRouted = 5
+// maxRoutingRetries is the maximum number of retries of an insert whose partition changed.
+const maxRoutingRetries = 5
 
 // isPartitionRoutingConflict reports whether an event was routed to the default partition while its own partition
 // was created. The constraint in this error has no name.
@@ -156,7 +151,7 @@ func isPartitionRoutingConflict(err error) bool {
 }
 
 // readStoredDigests returns the stored digests of the events whose keys are not excluded.
-func (s *Store) readStoredDigests(
+func (s *TimelineStore) readStoredDigests(
 	ctx context.Context, scope timeline.Scope, events []timeline.Event, excludedKeys map[string]bool,
 ) (digestByKey map[string]string, err error) {
 	var keys, tenants []string
@@ -168,49 +163,41 @@ func (s *Store) readStoredDigests(
 	type known struct{ Key, Digest string }
 	kept := make(map[string]string, len(keys))
 	err = s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		b.Queue(digests, keys, tenants).Query(func(rows pgx.Rows) error {
+		b.Queue(selectStoredDigests, keys, tenants).Query(func(rows pgx.Rows) error {
 			return visitEachRow(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
 		})
 	})
 	if err != nil {
-		return nil, wrapAndMarkUnavailable(err, "find duplicates of %d change events", len(keys))
+		return nil, wrapAndMarkTimelineUnavailable(err, "find duplicates of %d change events", len(keys))
 	}
 	return kept, nil
 }
 
-// InsertEventsInTx inserts events in a transaction of the caller, whose scope must include them. Their keys
+// insertTimelineEvents inserts events in a transaction of the caller, whose scope must include them. Their keys
 // are not stored, because these events are never repeated.
-func InsertEventsInTx(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
+func insertTimelineEvents(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, insertOwn, buildInsertParams(events)...); err != nil {
+	if _, err := tx.Exec(ctx, insertOwnEvents, buildInsertParams(events)...); err != nil {
 		return fmt.Errorf("store %d change events: %w", len(events), err)
 	}
 	return nil
 }
 
 // FindUnknownClusters returns the names that no cluster in the scope has.
-func (s *Store) FindUnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
+func (s *TimelineStore) FindUnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
 	var unknown []string
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		unknown = nil
-		b.Queue(db.UnknownClusters, names).Query(func(rows pgx.Rows) error {
+		b.Queue(db.ListUnknownClusters, names).Query(func(rows pgx.Rows) error {
 			return visitEachRow(rows, pgx.RowTo[string], func(name string) { unknown = append(unknown, name) })
 		})
 	})
 	if err != nil {
-		return nil, wrapAndMarkUnavailable(err, "find %d clusters", len(names))
+		return nil, wrapAndMarkTimelineUnavailable(err, "find %d clusters", len(names))
 	}
 	return unknown, nil
-}
-
-// toPostgresScope converts a scope into that of package postgres.
-func toPostgresScope(scope timeline.Scope) postgres.Scope {
-	if scope.All {
-		return postgres.Scope{Role: postgres.RoleAllTenants}
-	}
-	return postgres.Scope{Tenant: scope.Tenant}
 }
 
 // visitEachRow calls visit for every row.
@@ -222,34 +209,14 @@ func visitEachRow[T any](rows pgx.Rows, scan pgx.RowToFunc[T], visit func(T)) er
 	return err
 }
 
-// wrapAndMarkUnavailable adds the attempted operation to an error. It also marks connection errors, so that
-// callers need not know PostgreSQL.
-func wrapAndMarkUnavailable(err error, operationFormat string, args ...any) error {
-	err = fmt.Errorf(operationFormat+": %w", append(args, err)...)
-	if errors.Is(err, postgres.ErrUnavailable) {
-		return fmt.Errorf("%w: %w", timeline.ErrUnavailable, err)
-	}
-	return err
-}
-
-// errOtherHistory means that the feed belongs to another history of the database.
-var errOtherHistory = errors.New("the timeline belongs to another database")
-
-func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err error) {
-	if !isCurrent {
-		return uuid.UUID{}, errOtherHistory
-	}
-	return uuid.Parse(epochText)
-}
-
 // retryReadAfterEpochRenewal runs a read of the feed. If the database has been restored since, it starts a new feed and
 // runs the read again.
-func (s *Store) retryReadAfterEpochRenewal(ctx context.Context, read func() error) error {
+func (s *TimelineStore) retryReadAfterEpochRenewal(ctx context.Context, read func() error) error {
 	err := read()
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
-	if err := s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.Renew) }); err != nil {
+	if err := s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.RenewTimeline) }); err != nil {
 		return fmt.Errorf("start a new feed of change events: %w", err)
 	}
 	return read()
