@@ -166,7 +166,6 @@ type ActionTemplate struct {
 const (
 	defaultAddr       = ":8099"
 	defaultIntakeAddr = ":8080"
-	defaultNamespace  = "fleetloop-system"
 )
 
 // OverriddenDefaults returns the defaults that differ from those of the parts.

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
@@ -35,9 +36,6 @@ const (
 	userAgent = "fleetloop-node-fault-controller"
 	// source is the default source of change events.
 	source = changeevent.SourceFaultQuarantine
-
-	controllerLease = "fleetloop-node-fault-controller"
-	janitorLease    = "fleetloop-node-janitor"
 )
 
 // Overrides replaces configured dependencies of the controller. The zero value replaces none.
@@ -139,7 +137,7 @@ func (a *app) getOrCreateFaultStore() (*intake.FaultStore, error) {
 
 // newControllerParts builds the parts that manage nodes.
 func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) {
-	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(controllerLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(nodefault.ControllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +227,7 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
 		return nil, nil
 	}
-	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(janitorLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(nodefault.JanitorLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,4 @@
-// Package roles defines the permissions of the node fault controller in a cluster. It has
-// a minimal grant for each feature, and roles for people who report faults, view them and
-// operate the controller. The manifests, the chart and the tests use it.
-//
-// The janitor reboots and terminates nodes. If it has a separate account, no other
-// account has these permissions.
-package roles
+package nodefault
 
 import (
 	"cmp"
@@ -15,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Default names.
+// Default names of an installation.
 const (
-	Namespace = "fleetloop-system"
-	Account   = "fleetloop-node-fault-controller"
-	// JanitorAccount is the account of a separate janitor process.
-	JanitorAccount = "fleetloop-node-janitor"
-	// ExecutionNamespace is the namespace of executions.
-	ExecutionNamespace = "kubernaut-executor"
+	DefaultNamespace = "fleetloop-system"
+	DefaultAccount   = "fleetloop-node-fault-controller"
+	// DefaultJanitorAccount is the account of a separate janitor process.
+	DefaultJanitorAccount = "fleetloop-node-janitor"
+	// DefaultExecutionNamespace is the namespace of executions.
+	DefaultExecutionNamespace = "kubernaut-executor"
 )
 
 // The Leases for leader election.
@@ -31,59 +25,65 @@ const (
 	JanitorLease    = "fleetloop-node-janitor"
 )
 
-// BudgetLease stores an exhausted budget.
+// BudgetLease is the Lease that stores exhausted budgets.
 const BudgetLease = "fleetloop-node-fault-budget"
 
-// A Feature is an optional function of a process.
+// A Feature is an optional function of a process, with a minimal grant of permissions.
+//
+// The janitor reboots and terminates nodes. If it has a separate account, no other account has
+// these permissions.
 type Feature string
 
 // The features.
 const (
-	// Controller takes nodes out of service, drains them and releases them.
-	Controller Feature = "nodes"
-	// ManualReset keeps an exhausted budget closed until a person resets it.
-	ManualReset Feature = "manual-reset"
-	// Deletion deletes pods that a disruption budget blocks for too long.
-	Deletion Feature = "deletion"
-	// Verification tests nodes with a Job after a reboot.
-	Verification Feature = "verification"
+	// FeatureController takes nodes out of service, drains them and releases them.
+	FeatureController Feature = "nodes"
+	// FeatureManualReset keeps an exhausted budget closed until a person resets it.
+	FeatureManualReset Feature = "manual-reset"
+	// FeatureDeletion deletes pods that a disruption budget blocks for too long.
+	FeatureDeletion Feature = "deletion"
+	// FeatureVerification tests nodes with a Job after a reboot.
+	FeatureVerification Feature = "verification"
 
-	// Intake receives reports.
-	Intake Feature = "intake"
-	// Reviews checks the Kubernetes tokens of reports.
-	Reviews Feature = "reviews"
+	// FeatureIntake receives reports.
+	FeatureIntake Feature = "intake"
+	// FeatureReviews checks the Kubernetes tokens of reports.
+	FeatureReviews Feature = "reviews"
 
-	// Janitor executes RebootNodes and TerminateNodes.
-	Janitor Feature = "janitor"
-	// Termination deletes the Nodes of deleted machines.
-	Termination Feature = "termination"
-	// Job reboots nodes with a Job on the node.
-	Job Feature = "job"
-	// MachineReboot requests remediations of machines from Cluster API.
-	MachineReboot Feature = "machine-reboot"
-	// MachineTermination deletes machines through Cluster API.
-	MachineTermination Feature = "machine-termination"
-	// Execution creates KubernetesExecutions.
-	Execution Feature = "execution"
+	// FeatureJanitor executes RebootNodes and TerminateNodes.
+	FeatureJanitor Feature = "janitor"
+	// FeatureTermination deletes the Nodes of deleted machines.
+	FeatureTermination Feature = "termination"
+	// FeatureJob reboots nodes with a Job on the node.
+	FeatureJob Feature = "job"
+	// FeatureMachineReboot requests remediations of machines from Cluster API.
+	FeatureMachineReboot Feature = "machine-reboot"
+	// FeatureMachineTermination deletes machines through Cluster API.
+	FeatureMachineTermination Feature = "machine-termination"
+	// FeatureExecution creates KubernetesExecutions.
+	FeatureExecution Feature = "execution"
 )
 
 // Features returns all features.
 func Features() []Feature {
-	return []Feature{Controller, ManualReset, Deletion, Verification, Intake, Reviews, Janitor, Termination, Job, MachineReboot, MachineTermination, Execution}
+	return []Feature{
+		FeatureController, FeatureManualReset, FeatureDeletion, FeatureVerification, FeatureIntake, FeatureReviews,
+		FeatureJanitor, FeatureTermination, FeatureJob, FeatureMachineReboot, FeatureMachineTermination, FeatureExecution,
+	}
 }
 
 const (
-	faultGroup      = "fleetloop.io"
-	janitorGroup    = "janitor.dgxc.nvidia.com"
-	machineGroup    = "cluster.x-k8s.io"
-	executionGroup  = "kubernetesexecution.kubernaut.io"
-	executions      = "kubernetesexecutions"
-	verbExecute     = "execute"
-	faults          = "nodefaults"
-	nodes           = "nodes"
-	coordination    = "coordination.k8s.io"
-	resourceReboots = "rebootnodes"
-	resourceEnds    = "terminatenodes"
+	faultGroup         = "fleetloop.io"
+	janitorGroup       = "janitor.dgxc.nvidia.com"
+	machineGroup       = "cluster.x-k8s.io"
+	executionGroup     = "kubernetesexecution.kubernaut.io"
+	resourceExecutions = "kubernetesexecutions"
+	verbExecute        = "execute"
+	resourceFaults     = "nodefaults"
+	resourceNodes      = "nodes"
+	coordination       = "coordination.k8s.io"
+	resourceReboots    = "rebootnodes"
+	resourceEnds       = "terminatenodes"
 )
 
 // A Place is a namespace that an installation chooses.
@@ -104,31 +104,31 @@ type Grant struct {
 	Inside  []rbacv1.PolicyRule `json:"inside,omitempty"`
 }
 
-// GrantOf returns the permissions of a feature. For executions, actions are the allowed
+// GrantOfFeature returns the permissions of a feature. For executions, actions are the allowed
 // actions; none means no action.
-func GrantOf(f Feature, actions ...string) Grant {
+func GrantOfFeature(f Feature, actions ...string) Grant {
 	switch f {
-	case Controller:
+	case FeatureController:
 		return controllerGrant()
-	case ManualReset:
+	case FeatureManualReset:
 		return Grant{Place: PlaceOwn, Inside: leaseAccessRules(BudgetLease)}
-	case Deletion:
+	case FeatureDeletion:
 		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, "pods", "delete"))}
-	case Verification:
+	case FeatureVerification:
 		return Grant{Place: PlaceOwn, Inside: policyRules(policyRule("batch", "jobs", "get", "create"))}
-	case Intake:
+	case FeatureIntake:
 		return Grant{Cluster: policyRules(
-			policyRule(corev1.GroupName, nodes, "get"), // to reject reports about unknown nodes
+			policyRule(corev1.GroupName, resourceNodes, "get"), // to reject reports about unknown nodes
 			// Server-side apply of a missing object also requires create. Update is for a
 			// fault that other managers also own.
-			policyRule(faultGroup, faults, "get", "create", "patch", "update"),
+			policyRule(faultGroup, resourceFaults, "get", "create", "patch", "update"),
 		)}
-	case Reviews:
+	case FeatureReviews:
 		return Grant{Cluster: policyRules(
 			policyRule("authentication.k8s.io", "tokenreviews", "create"),
 			policyRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 		)}
-	case Janitor, Termination, Job, MachineReboot, MachineTermination, Execution:
+	case FeatureJanitor, FeatureTermination, FeatureJob, FeatureMachineReboot, FeatureMachineTermination, FeatureExecution:
 		return repairGrant(f, actions)
 	}
 	return Grant{}
@@ -138,9 +138,9 @@ func controllerGrant() Grant {
 	return Grant{
 		Cluster: policyRules(
 			// A node that is not in the cache is read before a report is rejected.
-			policyRule(corev1.GroupName, nodes, "get", "list", "watch", "patch"),
-			policyRule(faultGroup, faults, "get", "list", "watch", "create", "patch", "update", "delete"),
-			policyRule(faultGroup, faults+"/status", "patch"),
+			policyRule(corev1.GroupName, resourceNodes, "get", "list", "watch", "patch"),
+			policyRule(faultGroup, resourceFaults, "get", "list", "watch", "create", "patch", "update", "delete"),
+			policyRule(faultGroup, resourceFaults+"/status", "patch"),
 			// Delete is for objects that have timed out or were cancelled.
 			policyRule(janitorGroup, resourceReboots, "list", "watch", "create", "delete"),
 			policyRule(janitorGroup, resourceEnds, "list", "watch", "create", "delete"),
@@ -156,27 +156,27 @@ func controllerGrant() Grant {
 // repairGrant returns the permissions of the features that reboot and terminate nodes.
 func repairGrant(f Feature, actions []string) Grant {
 	switch f {
-	case Termination:
-		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, nodes, "delete"))}
-	case Job:
+	case FeatureTermination:
+		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, resourceNodes, "delete"))}
+	case FeatureJob:
 		return Grant{Place: PlaceJobs, Inside: policyRules(policyRule("batch", "jobs", "get", "create", "delete"))}
-	case MachineReboot:
+	case FeatureMachineReboot:
 		return Grant{Cluster: policyRules(policyRule(machineGroup, "machines", "get", "patch"))}
-	case MachineTermination:
+	case FeatureMachineTermination:
 		return Grant{Cluster: policyRules(policyRule(machineGroup, "machines", "get", "delete"))}
-	case Execution:
-		g := Grant{Place: PlaceExecutions, Inside: policyRules(policyRule(executionGroup, executions, "get", "create", "patch"))} // patch is for cancellation
-		if len(actions) > 0 {                                                                                                     // without names the rule would allow all actions
-			ask := policyRule(executionGroup, executions, verbExecute)
+	case FeatureExecution:
+		g := Grant{Place: PlaceExecutions, Inside: policyRules(policyRule(executionGroup, resourceExecutions, "get", "create", "patch"))} // patch is for cancellation
+		if len(actions) > 0 {                                                                                                             // without names the rule would allow all actions
+			ask := policyRule(executionGroup, resourceExecutions, verbExecute)
 			ask.ResourceNames = actions
 			g.Inside = append(g.Inside, ask)
 		}
 		return g
-	case Janitor, Controller, ManualReset, Deletion, Verification, Intake, Reviews:
+	case FeatureJanitor, FeatureController, FeatureManualReset, FeatureDeletion, FeatureVerification, FeatureIntake, FeatureReviews:
 	}
 	return Grant{
 		Cluster: policyRules(
-			policyRule(corev1.GroupName, nodes, "get", "list", "watch"),
+			policyRule(corev1.GroupName, resourceNodes, "get", "list", "watch"),
 			policyRule(janitorGroup, resourceReboots, "list", "watch", "delete"),
 			policyRule(janitorGroup, resourceEnds, "list", "watch", "delete"),
 			policyRule(janitorGroup, resourceReboots+"/status", "update"),
@@ -195,9 +195,9 @@ func leaseAccessRules(leaseName string) []rbacv1.PolicyRule {
 	return policyRules(policyRule(coordination, "leases", "create"), keep)
 }
 
-// A Process is one account with its features. The zero value of each field but Features
-// means its default.
-type Process struct {
+// ProcessRoles are the account and the permissions of one process with its features. The zero value
+// of each field but Features means its default.
+type ProcessRoles struct {
 	Namespace, Account string
 	Features           []Feature
 
@@ -207,13 +207,13 @@ type Process struct {
 	Actions []string
 }
 
-// DefaultProcess returns a process with all features that need no choice by an installation.
-func DefaultProcess() Process {
-	return Process{Features: []Feature{Controller, Intake, Reviews, Janitor}}
+// DefaultProcessRoles returns the roles of a process with all features that need no choice by an installation.
+func DefaultProcessRoles() ProcessRoles {
+	return ProcessRoles{Features: []Feature{FeatureController, FeatureIntake, FeatureReviews, FeatureJanitor}}
 }
 
 // Objects returns the account, the roles and their bindings.
-func (p Process) Objects() []runtime.Object {
+func (p ProcessRoles) Objects() []runtime.Object {
 	p = p.withDefaults()
 	list := []runtime.Object{&corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
@@ -223,13 +223,13 @@ func (p Process) Objects() []runtime.Object {
 }
 
 // RolesAndBindings returns the roles and their bindings for each feature.
-func (p Process) RolesAndBindings() []runtime.Object {
+func (p ProcessRoles) RolesAndBindings() []runtime.Object {
 	p = p.withDefaults()
 	var list []runtime.Object
 	for _, f := range p.Features {
-		name, g := p.Account+"-"+string(f), GrantOf(f, p.Actions...)
+		name, g := p.Account+"-"+string(f), GrantOfFeature(f, p.Actions...)
 		if len(g.Cluster) > 0 {
-			list = append(list, ClusterRole(name, g.Cluster), &rbacv1.ClusterRoleBinding{
+			list = append(list, newClusterRole(name, g.Cluster), &rbacv1.ClusterRoleBinding{
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
@@ -253,15 +253,15 @@ func (p Process) RolesAndBindings() []runtime.Object {
 	return list
 }
 
-func (p Process) withDefaults() Process {
-	p.Namespace = cmp.Or(p.Namespace, Namespace)
-	p.Account = cmp.Or(p.Account, Account)
+func (p ProcessRoles) withDefaults() ProcessRoles {
+	p.Namespace = cmp.Or(p.Namespace, DefaultNamespace)
+	p.Account = cmp.Or(p.Account, DefaultAccount)
 	p.JobNamespace = cmp.Or(p.JobNamespace, p.Namespace)
-	p.ExecutionNamespace = cmp.Or(p.ExecutionNamespace, ExecutionNamespace)
+	p.ExecutionNamespace = cmp.Or(p.ExecutionNamespace, DefaultExecutionNamespace)
 	return p
 }
 
-func (p Process) namespaceOf(place Place) string {
+func (p ProcessRoles) namespaceOf(place Place) string {
 	switch place {
 	case PlaceJobs:
 		return p.JobNamespace
@@ -272,12 +272,12 @@ func (p Process) namespaceOf(place Place) string {
 	return p.Namespace
 }
 
-func (p Process) roleSubjects() []rbacv1.Subject {
+func (p ProcessRoles) roleSubjects() []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: p.Account, Namespace: p.Namespace}}
 }
 
-// ClusterRole returns a ClusterRole with a name and rules.
-func ClusterRole(name string, list []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+// newClusterRole returns a ClusterRole with a name and rules.
+func newClusterRole(name string, list []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -1,4 +1,4 @@
-package roles
+package nodefault
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -21,18 +21,18 @@ const (
 func PeopleRoles() []*rbacv1.ClusterRole {
 	look := []string{"get", "list", "watch"}
 	return []*rbacv1.ClusterRole{
-		ClusterRole(ReporterRole, policyRules(policyRule(faultGroup, faults, "create"))),
-		ClusterRole(ViewerRole, policyRules(
-			policyRule(faultGroup, faults, look...),
+		newClusterRole(ReporterRole, policyRules(policyRule(faultGroup, resourceFaults, "create"))),
+		newClusterRole(ViewerRole, policyRules(
+			policyRule(faultGroup, resourceFaults, look...),
 			policyRule(janitorGroup, resourceReboots, look...),
 			policyRule(janitorGroup, resourceEnds, look...),
 		)),
-		ClusterRole(OperatorRole, policyRules(
+		newClusterRole(OperatorRole, policyRules(
 			// An annotation requests that change events are sent again.
-			policyRule(faultGroup, faults, "get", "list", "watch", "patch"),
+			policyRule(faultGroup, resourceFaults, "get", "list", "watch", "patch"),
 			policyRule(janitorGroup, resourceReboots, "get", "list", "watch", "create", "patch", "delete"),
 			policyRule(janitorGroup, resourceEnds, "get", "list", "watch", "create", "patch", "delete"),
-			policyRule(corev1.GroupName, nodes, "get", "list", "patch", "update"),
+			policyRule(corev1.GroupName, resourceNodes, "get", "list", "patch", "update"),
 			// Deleting the Lease resets the budget.
 			rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{BudgetLease}, Verbs: []string{"get", "delete"}},
 		)),
