@@ -1,4 +1,5 @@
-package pgstore_test
+// Package onserver tests the store of sessions of package console with a real database.
+package onserver
 
 import (
 	"log/slog"
@@ -7,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/consoletest"
-	"github.com/fleetloop/fleetloop/internal/console/pgstore"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -28,15 +29,15 @@ func open(t *testing.T, url string) *postgres.Pool {
 	return pool
 }
 
-func TestStore(t *testing.T) {
+func TestSessionStore(t *testing.T) {
 	consoletest.RunSessionStoreTests(t, func(t *testing.T) session.Store {
 		t.Helper()
-		return pgstore.New(open(t, pgtest.NewDatabaseURL(t)))
+		return console.NewSessionStore(open(t, pgtest.NewDatabaseURL(t)))
 	})
 }
 
 // TestRights covers that the role of the console reaches its sessions and nothing else.
-func TestRights(t *testing.T) {
+func TestSessionStoreRights(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), pgtest.NewDatabaseURL(t))
 	if err != nil {
 		t.Fatal(err)
