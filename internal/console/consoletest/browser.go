@@ -1,5 +1,4 @@
-// Package browsertest runs Chromium without a window, for tests and benchmarks.
-package browsertest
+package consoletest
 
 import (
 	"context"
@@ -15,15 +14,18 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 var errNoChromium = errors.New("no Chromium found: run tools/setup chromium, or set CHROMIUM")
 
-// StartBrowser starts the browser that CHROMIUM names, or that of the distribution, with more flags. The
-// context is that of the browser.
+// StartBrowser starts Chromium without a window, with more flags: the one that CHROMIUM names, or that of the
+// distribution. The context is that of the browser.
 func StartBrowser(ctx context.Context, logf func(string, ...any), flags ...string) (browser context.Context, stop func(), err error) {
 	var path string
-	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+	named, _ := settings.OSEnv("CHROMIUM")
+	for _, name := range []string{named, "chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
 			break
