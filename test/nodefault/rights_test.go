@@ -29,11 +29,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	janitorv1alpha1 "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -267,7 +267,7 @@ func (s *fixture) reboots() {
 		if err != nil {
 			return err
 		}
-		var o janitor.RebootNode
+		var o janitorv1alpha1.RebootNode
 		if err := s.c.Client.Get(ctx, client.ObjectKey{Name: got.Status.Remediation.ObjectName}, &o); err != nil {
 			return err
 		}
@@ -302,14 +302,14 @@ func (s *fixture) terminates() {
 	r := faulttest.NewXidReport(node)
 	r.RecommendedAction = "REPLACE_VM"
 	s.report(r)
-	var all janitor.TerminateNodeList
+	var all janitorv1alpha1.TerminateNodeList
 	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		if err := s.c.Client.List(ctx, &all); err != nil || len(all.Items) != 1 {
 			return fmt.Errorf("there are %d TerminateNodes: %w", len(all.Items), err)
 		}
 		o := &all.Items[0]
 		before := o.DeepCopy()
-		o.Annotations = map[string]string{provider.AnnotationDone: "by me"}
+		o.Annotations = map[string]string{janitor.AnnotationDone: "by me"}
 		return s.c.Client.Patch(ctx, o, client.MergeFrom(before))
 	})
 	s.gone(n)
@@ -322,13 +322,13 @@ func (s *fixture) terminates() {
 func (s *fixture) failsToReboot(node string) {
 	s.Helper()
 	for _, name := range []string{node, "nowhere"} {
-		s.create(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: janitor.NodeActionSpec{NodeName: name, Force: true}})
+		s.create(&janitorv1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: janitorv1alpha1.NodeActionSpec{NodeName: name, Force: true}})
 	}
 	j := s.job(node, "janitor.fleetloop.io/node")
 	s.started(node, j, &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", FinishedAt: metav1.Now(), StartedAt: metav1.Now()})
 	s.gone(j)
 	for _, name := range []string{node, "nowhere"} {
-		s.gone(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		s.gone(&janitorv1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
@@ -246,8 +245,8 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 	return []lifecycle.Part{kube.NewManagerPart("janitor", m, nil)}, nil
 }
 
-func (a *app) newProvider(host *rest.Config, kind string) (provider.Provider, error) {
-	var deps provider.Deps
+func (a *app) newProvider(host *rest.Config, kind string) (janitor.Provider, error) {
+	var deps janitor.ProviderDeps
 	var err error
 	if deps.Kubernetes, err = kubernetes.NewForConfig(host); err != nil {
 		return nil, fmt.Errorf("create client: %w", err)
@@ -264,7 +263,7 @@ func (a *app) newProvider(host *rest.Config, kind string) (provider.Provider, er
 			return nil, fmt.Errorf("create client: %w", err)
 		}
 	}
-	return provider.New(a.cfg.toProviderConfig(kind), deps)
+	return janitor.NewProvider(a.cfg.toProviderConfig(kind), deps)
 }
 
 // listenForFaultReports builds the parts that accept reports.

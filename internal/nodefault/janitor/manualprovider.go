@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"context"
@@ -14,23 +14,23 @@ const (
 	AnnotationFailed = "janitor.fleetloop.io/failed"
 )
 
-// Manual is a provider that waits for a person.
-type Manual struct{}
+// ManualProvider is a provider that waits for a person.
+type ManualProvider struct{}
 
 // Name returns "manual".
-func (Manual) Name() string { return string(KindManual) }
+func (ManualProvider) Name() string { return string(ProviderManual) }
 
 // Reboot waits until a person confirms that the machine was rebooted.
-func (m Manual) Reboot(_ context.Context, r Request) (reference string, err error) {
+func (m ManualProvider) Reboot(_ context.Context, r Request) (reference string, err error) {
 	return m.requireConfirmedByPerson(r)
 }
 
 // Terminate waits until a person confirms that the machine was terminated.
-func (m Manual) Terminate(_ context.Context, r Request) (reference string, err error) {
+func (m ManualProvider) Terminate(_ context.Context, r Request) (reference string, err error) {
 	return m.requireConfirmedByPerson(r)
 }
 
-func (Manual) requireConfirmedByPerson(r Request) (reference string, err error) {
+func (ManualProvider) requireConfirmedByPerson(r Request) (reference string, err error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return "", permanentf("marked as failed by a person: %s", why)
 	}
@@ -42,7 +42,7 @@ func (Manual) requireConfirmedByPerson(r Request) (reference string, err error) 
 
 // CheckProgress returns StateDone, because a request is accepted only when it is done, unless a
 // person has marked it as failed since.
-func (Manual) CheckProgress(_ context.Context, r Request, reference string) (Progress, error) {
+func (ManualProvider) CheckProgress(_ context.Context, r Request, reference string) (Progress, error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return Progress{State: StateFailed, Message: "marked as failed by a person: " + why}, nil
 	}

@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"context"
@@ -43,8 +43,8 @@ func newCluster(t *testing.T) *cluster {
 	if err := kubebedtest.Bed(t).InstallCRDText(t.Context(), []byte(machines)); err != nil {
 		t.Fatal(err)
 	}
-	deps := clients(t)
-	p, err := New(Config{Kind: KindMachine}, deps)
+	deps := newProviderDeps(t)
+	p, err := NewProvider(ProviderConfig{Kind: ProviderMachine}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (c *cluster) add(name, node string, finalizers ...string) *unstructured.Uns
 
 // of returns a request for the node of a Machine.
 func (c *cluster) of(a Action, machine string) Request {
-	r := request(a, "n")
+	r := newRequest(a, "n")
 	r.Node.Annotations = map[string]string{"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": c.ns}
 	return r
 }
@@ -87,7 +87,7 @@ func TestMachineReboot(t *testing.T) {
 	c.add("m", "n")
 	r := c.of(ActionReboot, "m")
 	reference, err := c.p.Reboot(t.Context(), r)
-	want(t, reference, err, "accepted", c.ns+"/m/")
+	wantAnswer(t, reference, err, "accepted", c.ns+"/m/")
 	m, err := c.machines.Get(t.Context(), "m", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -102,14 +102,14 @@ func TestMachineReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := c.p.Reboot(t.Context(), r)
-	want(t, again, err, "accepted", reference)
+	wantAnswer(t, again, err, "accepted", reference)
 	m, err = c.machines.Get(t.Context(), "m", metav1.GetOptions{})
 	if _, asked := m.GetAnnotations()["cluster.x-k8s.io/remediate-machine"]; err != nil || asked {
 		t.Errorf("it was asked for twice: %v", err)
 	}
 	r.Key = "another"
 	again, err = c.p.Reboot(t.Context(), r)
-	want(t, again, err, "accepted", reference)
+	wantAnswer(t, again, err, "accepted", reference)
 	m, err = c.machines.Get(t.Context(), "m", metav1.GetOptions{})
 	if _, asked := m.GetAnnotations()["cluster.x-k8s.io/remediate-machine"]; err != nil || !asked {
 		t.Errorf("another request was taken for the same: %v", err)
@@ -129,9 +129,9 @@ func TestMachineTerminate(t *testing.T) {
 	c.add("m", "n", "test.fleetloop.io/keep")
 	r := c.of(ActionTerminate, "m")
 	reference, err := c.p.Terminate(t.Context(), r)
-	want(t, reference, err, "accepted", c.ns+"/m/")
+	wantAnswer(t, reference, err, "accepted", c.ns+"/m/")
 	again, err := c.p.Terminate(t.Context(), r)
-	want(t, again, err, "accepted", reference)
+	wantAnswer(t, again, err, "accepted", reference)
 	c.wantState(r, reference, StateRunning)
 	if _, err := c.machines.Patch(t.Context(), "m", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestMachineNotFound(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.add("other", "m2")
-	bare := request(ActionTerminate, "n")
+	bare := newRequest(ActionTerminate, "n")
 	cases := map[string]struct {
 		reason     string
 		request    Request
@@ -176,9 +176,9 @@ func TestMachineNotFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reference, err := c.p.Terminate(t.Context(), tc.request)
-			want(t, reference, err, tc.want, tc.text)
+			wantAnswer(t, reference, err, tc.want, tc.text)
 			reference, err = c.p.Reboot(t.Context(), tc.request)
-			want(t, reference, err, tc.want, tc.text)
+			wantAnswer(t, reference, err, tc.want, tc.text)
 		})
 	}
 	t.Cleanup(func() { // when all requests are made

@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"encoding/json"
@@ -16,9 +16,9 @@ import (
 
 func newExecutions(t *testing.T) (p Provider, executions dynamic.ResourceInterface, r Request) {
 	t.Helper()
-	deps := clients(t)
+	deps := newProviderDeps(t)
 	ns := kubebedtest.Namespace(t)
-	p, err := New(Config{Kind: KindExecution, Execution: ExecutionConfig{Namespace: ns, Reboot: ExecutionTemplate{
+	p, err := NewProvider(ProviderConfig{Kind: ProviderExecution, Execution: ExecutionConfig{Namespace: ns, Reboot: ExecutionTemplate{
 		Action: "notify_only", Timeout: time.Minute,
 		Parameters: map[string]any{
 			"message": "reboot {node} ({provider_id})", "deep": map[string]any{"list": []any{"{idempotency_key}", 3, true}}, "force": "{force}",
@@ -27,7 +27,7 @@ func newExecutions(t *testing.T) (p Provider, executions dynamic.ResourceInterfa
 	if err != nil {
 		t.Fatal(err)
 	}
-	r = asked(t, deps, ActionReboot, "n")
+	r = newRequestedAction(t, deps, ActionReboot, "n")
 	return p, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(ns), r
 }
 
@@ -38,7 +38,7 @@ func TestExecution(t *testing.T) {
 	p, executions, r := newExecutions(t)
 	for range 2 {
 		reference, err := p.Reboot(t.Context(), r)
-		want(t, reference, err, "waiting", "is new")
+		wantAnswer(t, reference, err, "waiting", "is new")
 	}
 	all, err := executions.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(all.Items) != 1 {
@@ -57,8 +57,8 @@ func TestExecution(t *testing.T) {
 	if o := ke.GetOwnerReferences(); len(o) != 1 || o[0].UID != r.Key || o[0].Kind != "RebootNode" || o[0].Name != name {
 		t.Errorf("it belongs to %+v", o)
 	}
-	reference, err := p.Terminate(t.Context(), request(ActionTerminate, "n"))
-	want(t, reference, err, "permanent", "no execution configured to terminate")
+	reference, err := p.Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+	wantAnswer(t, reference, err, "permanent", "no execution configured to terminate")
 }
 
 // TestExecutionPhases verifies the result of each phase of an execution.
@@ -82,7 +82,7 @@ func TestExecutionPhases(t *testing.T) {
 			t.Parallel()
 			p, executions, r := newExecutions(t)
 			_, err := p.Reboot(t.Context(), r)
-			want(t, "", err, "waiting", "")
+			wantAnswer(t, "", err, "waiting", "")
 			patch, err := json.Marshal(map[string]any{"status": tc.status})
 			if err != nil {
 				t.Fatal(err)
@@ -91,7 +91,7 @@ func TestExecutionPhases(t *testing.T) {
 				t.Fatal(err)
 			}
 			reference, err := p.Reboot(t.Context(), r)
-			want(t, reference, err, tc.want, tc.text)
+			wantAnswer(t, reference, err, tc.want, tc.text)
 			if got, err := p.CheckProgress(t.Context(), r, reference); err != nil || got.State != tc.look {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
 			}
@@ -117,7 +117,7 @@ func TestExecutionIsWithdrawn(t *testing.T) {
 		t.Errorf("there is nothing to withdraw: %v", err)
 	}
 	_, err := p.Reboot(t.Context(), r)
-	want(t, "", err, "waiting", "")
+	wantAnswer(t, "", err, "waiting", "")
 	if err := w.Withdraw(t.Context(), r); err != nil {
 		t.Error(err)
 	}

@@ -1,13 +1,4 @@
-// Package provider reboots and terminates machines. It uses a Job on the node, a webhook,
-// the Machine of Cluster API, a KubernetesExecution, or a person.
-//
-// Each request has a key. Requests with the same key are the same request, so a caller
-// can repeat its request after a crash, and nothing is done twice. No provider blocks. It
-// returns a WaitingError if the request has not started yet, and the caller asks again.
-// It returns a PermanentError if the request can never start.
-//
-// No provider verifies a reboot. The caller must check the boot ID of the node.
-package provider
+package janitor
 
 import (
 	"context"
@@ -27,6 +18,13 @@ import (
 )
 
 // A Provider reboots and terminates machines.
+//
+// Each request has a key. Requests with the same key are the same request, so a caller
+// can repeat its request after a crash, and nothing is done twice. No provider blocks. It
+// returns a WaitingError if the request has not started yet, and the caller asks again.
+// It returns a PermanentError if the request can never start.
+//
+// No provider verifies a reboot. The caller must check the boot ID of the node.
 type Provider interface {
 	// Name returns the name of the provider as in the status of actions.
 	Name() string
@@ -77,11 +75,11 @@ type Request struct {
 	Deadline time.Time
 
 	// By is the object that requests the action.
-	By Object
+	By RequestingObject
 }
 
-// An Object is a RebootNode or TerminateNode that requests an action.
-type Object struct {
+// An RequestingObject is a RebootNode or TerminateNode that requests an action.
+type RequestingObject struct {
 	APIVersion, Kind, Name string
 	Labels, Annotations    map[string]string
 }
@@ -130,60 +128,60 @@ func waitingf(format string, args ...any) error {
 	return &WaitingError{fmt.Sprintf(format, args...)}
 }
 
-// Kind is the kind of a provider.
-type Kind string
+// ProviderKind is the kind of a provider.
+type ProviderKind string
 
 // The kinds of providers.
 const (
-	KindNone      Kind = "none" // rejects all requests
-	KindJob       Kind = "job"
-	KindWebhook   Kind = "webhook"
-	KindMachine   Kind = "machine"
-	KindExecution Kind = "execution"
-	KindManual    Kind = "manual"
+	ProviderNone      ProviderKind = "none" // rejects all requests
+	ProviderJob       ProviderKind = "job"
+	ProviderWebhook   ProviderKind = "webhook"
+	ProviderMachine   ProviderKind = "machine"
+	ProviderExecution ProviderKind = "execution"
+	ProviderManual    ProviderKind = "manual"
 )
 
-// Kinds returns all kinds.
-func Kinds() []Kind {
-	return []Kind{KindNone, KindJob, KindWebhook, KindMachine, KindExecution, KindManual}
+// ProviderKinds returns all kinds.
+func ProviderKinds() []ProviderKind {
+	return []ProviderKind{ProviderNone, ProviderJob, ProviderWebhook, ProviderMachine, ProviderExecution, ProviderManual}
 }
 
-// Config selects and configures a provider. The settings of other kinds may be empty.
-type Config struct {
-	Kind      Kind
+// ProviderConfig selects and configures a provider. The settings of other kinds may be empty.
+type ProviderConfig struct {
+	Kind      ProviderKind
 	Job       JobConfig
 	Webhook   WebhookConfig
 	Machine   MachineConfig
 	Execution ExecutionConfig
 }
 
-// Deps are the dependencies of the providers. Each is required only for the named kinds.
-type Deps struct {
+// ProviderDeps are the dependencies of the providers. Each is required only for the named kinds.
+type ProviderDeps struct {
 	Kubernetes kubernetes.Interface // job
 	Dynamic    dynamic.Interface    // execution, and machine without Machines
 	Machines   dynamic.Interface    // the cluster of Cluster API, if it is another one
 	Transport  http.RoundTripper    // webhook; nil means the transport of net/http
 }
 
-// New creates a provider. It sends no request.
-func New(cfg Config, deps Deps) (Provider, error) {
+// NewProvider creates a provider. It sends no request.
+func NewProvider(cfg ProviderConfig, deps ProviderDeps) (Provider, error) {
 	var p Provider
 	var err error
 	switch cfg.Kind {
-	case KindNone, "":
+	case ProviderNone, "":
 		return rejectingProvider{}, nil
-	case KindManual:
-		return Manual{}, nil
-	case KindJob:
+	case ProviderManual:
+		return ManualProvider{}, nil
+	case ProviderJob:
 		p, err = newJobProvider(cfg.Job, deps)
-	case KindWebhook:
+	case ProviderWebhook:
 		p, err = newWebhookProvider(cfg.Webhook, deps)
-	case KindMachine:
+	case ProviderMachine:
 		p, err = newMachineProvider(cfg.Machine, deps)
-	case KindExecution:
+	case ProviderExecution:
 		p, err = newExecutionProvider(cfg.Execution, deps)
 	default:
-		return nil, fmt.Errorf("unknown provider %q: use one of %v", cfg.Kind, Kinds())
+		return nil, fmt.Errorf("unknown provider %q: use one of %v", cfg.Kind, ProviderKinds())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create provider %q: %w", cfg.Kind, err)
@@ -197,7 +195,7 @@ type rejectingProvider struct{}
 var errNone = errors.New("no provider configured")
 
 // Name returns "none".
-func (rejectingProvider) Name() string { return string(KindNone) }
+func (rejectingProvider) Name() string { return string(ProviderNone) }
 
 // Reboot fails.
 func (rejectingProvider) Reboot(context.Context, Request) (string, error) {

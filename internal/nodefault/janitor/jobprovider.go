@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"cmp"
@@ -72,7 +72,7 @@ type jobProvider struct {
 	client kubernetes.Interface
 }
 
-func newJobProvider(cfg JobConfig, deps Deps) (*jobProvider, error) {
+func newJobProvider(cfg JobConfig, deps ProviderDeps) (*jobProvider, error) {
 	switch {
 	case deps.Kubernetes == nil:
 		return nil, errors.New("no Kubernetes client")
@@ -90,7 +90,7 @@ func newJobProvider(cfg JobConfig, deps Deps) (*jobProvider, error) {
 }
 
 // Name returns "job".
-func (*jobProvider) Name() string { return string(KindJob) }
+func (*jobProvider) Name() string { return string(ProviderJob) }
 
 // Terminate fails, because a machine cannot terminate itself.
 func (*jobProvider) Terminate(context.Context, Request) (string, error) {

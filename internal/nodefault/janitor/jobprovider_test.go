@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func runNode(t *testing.T, name string) (boot string) {
 // machine.
 func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 	boot := runNode(t, "reboots")
-	deps := clients(t)
+	deps := newProviderDeps(t)
 	cordon := []byte(`{"spec":{"unschedulable":true,"taints":[{"key":"gpu","effect":"NoSchedule"}]}}`)
 	if _, err := deps.Kubernetes.CoreV1().Nodes().Patch(t.Context(), "reboots", types.MergePatchType, cordon, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -74,20 +74,20 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 			said := filepath.Join(t.TempDir(), "said")
 			script := fmt.Sprintf("echo rebooted >> %s; %s", said, tc.command)
 			ns := kubebedtest.Namespace(t)
-			p, err := New(Config{Kind: KindJob, Job: JobConfig{
+			p, err := NewProvider(ProviderConfig{Kind: ProviderJob, Job: JobConfig{
 				Namespace: ns, Image: "busybox", Command: []string{"/bin/sh", "-c", script}, Delay: 10 * time.Millisecond,
 			}}, deps)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := asked(t, deps, ActionReboot, "reboots")
+			r := newRequestedAction(t, deps, ActionReboot, "reboots")
 			r.BootID = tc.boot
 			if tc.late {
 				r.Deadline = time.Now().Add(-time.Minute)
 			}
 			var reference string
 			kubebedtest.Eventually(t, func(ctx context.Context) (err error) { reference, err = p.Reboot(ctx, r); return err })
-			kubebedtest.Eventually(t, func(ctx context.Context) error { return settled(ctx, ns, deps) })
+			kubebedtest.Eventually(t, func(ctx context.Context) error { return settledProgress(ctx, ns, deps) })
 			got, err := p.CheckProgress(t.Context(), r, reference)
 			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
@@ -108,7 +108,7 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 }
 
 // settled waits until the only pod has ended.
-func settled(ctx context.Context, ns string, deps Deps) error {
+func settledProgress(ctx context.Context, ns string, deps ProviderDeps) error {
 	pods, err := deps.Kubernetes.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -125,19 +125,19 @@ func settled(ctx context.Context, ns string, deps Deps) error {
 // reboot, and does not become one after Withdraw.
 func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	t.Parallel()
-	deps := clients(t)
+	deps := newProviderDeps(t)
 	dead, err := deps.Kubernetes.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "dead-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ns := kubebedtest.Namespace(t)
-	p, err := New(Config{Kind: KindJob, Job: JobConfig{Namespace: ns, Image: "busybox", Command: []string{"true"}}}, deps)
+	p, err := NewProvider(ProviderConfig{Kind: ProviderJob, Job: JobConfig{Namespace: ns, Image: "busybox", Command: []string{"true"}}}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := asked(t, deps, ActionReboot, dead.Name)
+	r := newRequestedAction(t, deps, ActionReboot, dead.Name)
 	reference, err := p.Reboot(t.Context(), r)
-	want(t, reference, err, "waiting", `waiting for node "`+dead.Name+`"`)
+	wantAnswer(t, reference, err, "waiting", `waiting for node "`+dead.Name+`"`)
 	var pod corev1.Pod
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		pods, err := deps.Kubernetes.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
@@ -152,7 +152,7 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 		t.Errorf("the pod is %+v", pod.Spec)
 	}
 	reference, err = p.Reboot(t.Context(), r)
-	want(t, reference, err, "waiting", "")
+	wantAnswer(t, reference, err, "waiting", "")
 	w, can := p.(Withdrawer)
 	if !can {
 		t.Fatal("it cannot be withdrawn")
@@ -174,23 +174,23 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 // TestJobDoesNotTerminate verifies that a Job rejects a termination permanently.
 func TestJobDoesNotTerminate(t *testing.T) {
 	t.Parallel()
-	p, err := New(Config{Kind: KindJob, Job: JobConfig{Namespace: "n", Image: "i", Command: []string{"true"}}}, clients(t))
+	p, err := NewProvider(ProviderConfig{Kind: ProviderJob, Job: JobConfig{Namespace: "n", Image: "i", Command: []string{"true"}}}, newProviderDeps(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference, err := p.Terminate(t.Context(), request(ActionTerminate, "n"))
-	want(t, reference, err, "permanent", "another provider")
+	reference, err := p.Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+	wantAnswer(t, reference, err, "permanent", "another provider")
 }
 
 // TestJobByDefault verifies that the default command reboots with the kernel, after
 // memory is written to disk.
 func TestJobByDefault(t *testing.T) {
 	t.Parallel()
-	p, err := newJobProvider(JobConfig{Namespace: "n", Image: "i"}, clients(t))
+	p, err := newJobProvider(JobConfig{Namespace: "n", Image: "i"}, newProviderDeps(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := p.newRebootJob(request(ActionReboot, "n")).Spec.Template.Spec.Containers[0]
+	c := p.newRebootJob(newRequest(ActionReboot, "n")).Spec.Template.Spec.Containers[0]
 	script := c.Command[len(c.Command)-1]
 	if s, b := strings.Index(script, "echo s >"), strings.Index(script, "echo b > /proc/sysrq-trigger"); s < 0 || b < s {
 		t.Errorf("the script is %q", script)

@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"bytes"
@@ -77,7 +77,6 @@ type WebhookStatus struct {
 const (
 	webhookTimeout = 10 * time.Second
 	maxAnswer      = 64 << 10
-	maxReference   = 512
 	maxSaid        = 256
 	accepted       = "accepted"
 )
@@ -90,7 +89,7 @@ type webhookProvider struct {
 	client *http.Client
 }
 
-func newWebhookProvider(cfg WebhookConfig, deps Deps) (*webhookProvider, error) {
+func newWebhookProvider(cfg WebhookConfig, deps ProviderDeps) (*webhookProvider, error) {
 	for name, text := range map[string]string{"url": cfg.URL, "status url": cfg.StatusURL} {
 		u, err := url.Parse(text)
 		if name == "status url" && text == "" {
@@ -110,7 +109,7 @@ func newWebhookProvider(cfg WebhookConfig, deps Deps) (*webhookProvider, error) 
 }
 
 // Name returns "webhook".
-func (*webhookProvider) Name() string { return string(KindWebhook) }
+func (*webhookProvider) Name() string { return string(ProviderWebhook) }
 
 // Reboot requests a reboot.
 func (w *webhookProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
@@ -243,13 +242,4 @@ func newWebhookNode(r Request) *WebhookNode {
 		Name: n.Name, UID: n.UID, ProviderID: n.Spec.ProviderID, BootID: r.BootID,
 		SystemUUID: n.Status.NodeInfo.SystemUUID, Addresses: n.Status.Addresses, Labels: n.Labels,
 	}
-}
-
-func isReady(n *corev1.Node) bool {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type executionProvider struct {
 	client dynamic.ResourceInterface
 }
 
-func newExecutionProvider(cfg ExecutionConfig, deps Deps) (*executionProvider, error) {
+func newExecutionProvider(cfg ExecutionConfig, deps ProviderDeps) (*executionProvider, error) {
 	switch {
 	case deps.Dynamic == nil:
 		return nil, errors.New("no Kubernetes client")
@@ -53,7 +53,7 @@ func newExecutionProvider(cfg ExecutionConfig, deps Deps) (*executionProvider, e
 }
 
 // Name returns "execution".
-func (*executionProvider) Name() string { return string(KindExecution) }
+func (*executionProvider) Name() string { return string(ProviderExecution) }
 
 // Reboot creates the execution, and waits until it is executing.
 func (e *executionProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {

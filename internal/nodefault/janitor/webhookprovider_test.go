@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func newHook(t *testing.T, cfg WebhookConfig) Provider {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	p, err := New(Config{Kind: KindWebhook, Webhook: cfg}, Deps{Transport: transport})
+	p, err := NewProvider(ProviderConfig{Kind: ProviderWebhook, Webhook: cfg}, ProviderDeps{Transport: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +50,16 @@ func TestWebhookRequest(t *testing.T) {
 	})
 	file := filepath.Join(t.TempDir(), "token")
 	p := newHook(t, WebhookConfig{URL: url, TokenFile: file})
-	r := request(ActionReboot, "gpu-1")
+	r := newRequest(ActionReboot, "gpu-1")
 	r.Deadline = time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC)
 	_, err := p.Reboot(t.Context(), r)
-	want(t, "", err, "error", "token")
+	wantAnswer(t, "", err, "error", "token")
 	for _, token := range []string{"one\n", "two"} {
 		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		reference, err := p.Reboot(t.Context(), r)
-		want(t, reference, err, "accepted", "bmc-17")
+		wantAnswer(t, reference, err, "accepted", "bmc-17")
 	}
 	body := `{"idempotencyKey":"reboot-gpu-1","action":"reboot","object":"RebootNode/gpu-1-1","force":false,"deadline":"2026-05-01T03:00:00Z",` +
 		`"node":{"name":"gpu-1","uid":"node-uid","providerID":"aws:///eu/i-1","bootID":"boot-1","addresses":[{"type":"InternalIP","address":"10.0.0.1"}],"labels":{"pool":"gpu"}}}`
@@ -109,8 +109,8 @@ func TestWebhookAnswers(t *testing.T) {
 				w.WriteHeader(tc.status)
 				_, _ = io.WriteString(w, tc.body)
 			})
-			reference, err := newHook(t, WebhookConfig{URL: url}).Terminate(t.Context(), request(ActionTerminate, "n"))
-			want(t, reference, err, tc.want, tc.text)
+			reference, err := newHook(t, WebhookConfig{URL: url}).Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+			wantAnswer(t, reference, err, tc.want, tc.text)
 			if err != nil && strings.Contains(err.Error(), "<h1>") {
 				t.Errorf("%s: a page is no message: %v", tc.reason, err)
 			}
@@ -130,14 +130,14 @@ func TestWebhookHangs(t *testing.T) {
 		}
 	})
 	defer close(let)
-	_, err := newHook(t, WebhookConfig{URL: url, Timeout: 50 * time.Millisecond}).Reboot(t.Context(), request(ActionReboot, "n"))
-	want(t, "", err, "error", "webhook timeout")
-	_, err = newHook(t, WebhookConfig{URL: "http://127.0.0.1:1/"}).Reboot(t.Context(), request(ActionReboot, "n"))
-	want(t, "", err, "error", "refused")
+	_, err := newHook(t, WebhookConfig{URL: url, Timeout: 50 * time.Millisecond}).Reboot(t.Context(), newRequest(ActionReboot, "n"))
+	wantAnswer(t, "", err, "error", "webhook timeout")
+	_, err = newHook(t, WebhookConfig{URL: "http://127.0.0.1:1/"}).Reboot(t.Context(), newRequest(ActionReboot, "n"))
+	wantAnswer(t, "", err, "error", "refused")
 }
 
-// TestWebhookLook verifies the progress, from the status URL or from the node.
-func TestWebhookLook(t *testing.T) {
+// TestWebhookProgress verifies the progress, from the status URL or from the node.
+func TestWebhookProgress(t *testing.T) {
 	t.Parallel()
 	says := func(body string) WebhookConfig {
 		return WebhookConfig{URL: "http://127.0.0.1:1/", StatusURL: endpoint(t, func(w http.ResponseWriter, r *http.Request) {
@@ -174,7 +174,7 @@ func TestWebhookLook(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := request(tc.action, "n")
+			r := newRequest(tc.action, "n")
 			r.Node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: tc.ready}}
 			if tc.gone {
 				r.Node = nil

@@ -1,4 +1,4 @@
-package provider
+package janitor
 
 import (
 	"cmp"
@@ -46,7 +46,7 @@ type machineProvider struct {
 	client dynamic.NamespaceableResourceInterface
 }
 
-func newMachineProvider(cfg MachineConfig, deps Deps) (*machineProvider, error) {
+func newMachineProvider(cfg MachineConfig, deps ProviderDeps) (*machineProvider, error) {
 	client := deps.Machines
 	if client == nil {
 		client = deps.Dynamic
@@ -60,7 +60,7 @@ func newMachineProvider(cfg MachineConfig, deps Deps) (*machineProvider, error) 
 }
 
 // Name returns "machine".
-func (*machineProvider) Name() string { return string(KindMachine) }
+func (*machineProvider) Name() string { return string(ProviderMachine) }
 
 // Reboot annotates the Machine. The key of the request is written in the same patch,
 // because Cluster API removes its annotation when it is done.
