@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// RabbitMQQueueType is the queue type of RunRabbitMQ.
-const RabbitMQQueueType = amqp091.QueueTypeQuorum
+// rabbitMQQueueType is the queue type of runRabbitMQ.
+const rabbitMQQueueType = amqp091.QueueTypeQuorum
 
 const (
 	exchange = "bench"
@@ -26,8 +26,8 @@ const (
 	oneAtATime = 1000
 )
 
-// A RabbitMQBed is a server with an exchange and a queue, an adapter, and a separate client.
-type RabbitMQBed struct {
+// A rabbitMQBed is a server with an exchange and a queue, an adapter, and a separate client.
+type rabbitMQBed struct {
 	server *rabbitmq.Server
 	broker *amqp.Broker
 	stop   func()
@@ -35,15 +35,15 @@ type RabbitMQBed struct {
 	admin  *amqp091.Channel
 }
 
-// OpenRabbitMQ starts the server, declares a queue of the type and connects.
-func OpenRabbitMQ(ctx context.Context, queueType string) (*RabbitMQBed, error) {
+// openRabbitMQ starts the server, declares a queue of the type and connects.
+func openRabbitMQ(ctx context.Context, queueType string) (*rabbitMQBed, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startup)
 	defer cancel()
 	server, err := rabbitmq.Start(ctx, rabbitmq.Options{})
 	if err != nil {
 		return nil, err
 	}
-	b := &RabbitMQBed{server: server, stop: func() {}}
+	b := &rabbitMQBed{server: server, stop: func() {}}
 	if err := b.connectBroker(ctx, queueType); err != nil {
 		b.Close()
 		return nil, err
@@ -51,7 +51,7 @@ func OpenRabbitMQ(ctx context.Context, queueType string) (*RabbitMQBed, error) {
 	return b, nil
 }
 
-func (b *RabbitMQBed) connectBroker(ctx context.Context, queueType string) error {
+func (b *rabbitMQBed) connectBroker(ctx context.Context, queueType string) error {
 	var err error
 	if b.conn, err = amqp091.Dial(b.server.URL()); err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -68,7 +68,7 @@ func (b *RabbitMQBed) connectBroker(ctx context.Context, queueType string) error
 	if b.broker, err = amqp.New(amqp.Config{URL: settings.Secret(b.server.URL()), Topic: exchange}, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
-	stop, err := StartRunner(ctx, b.broker)
+	stop, err := startRunner(ctx, b.broker)
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func (b *RabbitMQBed) connectBroker(ctx context.Context, queueType string) error
 	return nil
 }
 
-// Close stops everything that OpenRabbitMQ started.
-func (b *RabbitMQBed) Close() {
+// Close stops everything that openRabbitMQ started.
+func (b *rabbitMQBed) Close() {
 	b.stop()
 	if b.conn != nil {
 		_ = b.conn.Close() // the server stops as well
@@ -86,17 +86,17 @@ func (b *RabbitMQBed) Close() {
 }
 
 // URL returns the URL of the server.
-func (b *RabbitMQBed) URL() string { return b.server.URL() }
+func (b *rabbitMQBed) URL() string { return b.server.URL() }
 
 // Topic returns the exchange of the queue.
-func (b *RabbitMQBed) Topic() string { return exchange }
+func (b *rabbitMQBed) Topic() string { return exchange }
 
 // NewAdapterSide returns the side that publishes through the adapter.
-func (b *RabbitMQBed) NewAdapterSide() PublishSide { return NewPublishSide(b.broker) }
+func (b *rabbitMQBed) NewAdapterSide() publishSide { return newPublishSide(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
 // and continues as confirms arrive.
-func (b *RabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
+func (b *rabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
 	ch, err := b.conn.Channel()
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (b *RabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
 func newAMQPMessages(n int) []amqp091.Publishing {
 	out := make([]amqp091.Publishing, n)
 	for i := range out {
-		e := NewEvent(i)
+		e := newCloudEvent(i)
 		out[i] = amqp091.Publishing{
 			ContentType:  cloudevent.ContentType,
 			DeliveryMode: amqp091.Persistent,
@@ -150,20 +150,20 @@ func newAMQPMessages(n int) []amqp091.Publishing {
 }
 
 // PurgeMessages purges the queue.
-func (b *RabbitMQBed) PurgeMessages(context.Context) error {
+func (b *rabbitMQBed) PurgeMessages(context.Context) error {
 	_, err := b.admin.QueuePurge(exchange, false)
 	return err
 }
 
-// RunRabbitMQ runs the benchmarks and writes one line for each result.
-func RunRabbitMQ(ctx context.Context, w io.Writer) ([]PublishResult, error) {
-	b, err := OpenRabbitMQ(ctx, RabbitMQQueueType)
+// runRabbitMQ runs the benchmarks and writes one line for each result.
+func runRabbitMQ(ctx context.Context, w io.Writer) ([]publishResult, error) {
+	b, err := openRabbitMQ(ctx, rabbitMQQueueType)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
-	var results []PublishResult
-	for _, m := range []PublishMatch{
+	var results []publishResult
+	for _, m := range []publishMatch{
 		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages},
 		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.PurgeMessages},
 	} {

@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"bufio"
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ChildUsage holds the usage of a process so far.
-type ChildUsage struct {
+// childUsage holds the usage of a process so far.
+type childUsage struct {
 	CPU  time.Duration
 	Peak int // of the memory in use, in bytes, including the program
 }
@@ -24,15 +24,15 @@ func sumCPUTime(u syscall.Rusage) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// A ChildEvent is an event that the broker has confirmed.
-type ChildEvent struct {
+// A childEvent is an event that the broker has confirmed.
+type childEvent struct {
 	ResourceID string
 	Generation int64
 	At         time.Time
 }
 
-// ChildOptions changes the settings of a child. The zero value discards events.
-type ChildOptions struct {
+// childOptions changes the settings of a child. The zero value discards events.
+type childOptions struct {
 	// Broker is the URL of a RabbitMQ with the exchange Topic.
 	Broker, Topic string
 
@@ -43,15 +43,15 @@ type ChildOptions struct {
 	Memory int
 
 	// OnEvent is called for each confirmed event, one at a time.
-	OnEvent func(ChildEvent)
+	OnEvent func(childEvent)
 }
 
-// A Child is a running child.
-type Child struct {
+// A childProcess is a running child.
+type childProcess struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
-	onEvent func(ChildEvent)
-	used    chan ChildUsage
+	onEvent func(childEvent)
+	used    chan childUsage
 	done    chan error
 }
 
@@ -64,16 +64,16 @@ const (
 
 func formatMemoryLimit(pod int) string { return fmt.Sprintf("GOMEMLIMIT=%dMiB", pod*9/10) }
 
-// StartChild starts a child with the text of a configuration file.
-func StartChild(ctx context.Context, config string, o ChildOptions) (*Child, error) {
+// startChild starts a child with the text of a configuration file.
+func startChild(ctx context.Context, config string, o childOptions) (*childProcess, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	if o.OnEvent == nil {
-		o.OnEvent = func(ChildEvent) {}
+		o.OnEvent = func(childEvent) {}
 	}
-	p := &Child{onEvent: o.OnEvent, used: make(chan ChildUsage), done: make(chan error, 1)}
+	p := &childProcess{onEvent: o.OnEvent, used: make(chan childUsage), done: make(chan error, 1)}
 	// The process is first asked to end, so ctx ends it only if it does not.
 	p.cmd = exec.CommandContext(ctx, program, childSpec{file: config, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
 	p.cmd.Env = append(os.Environ(), formatMemoryLimit(cmp.Or(o.Memory, podMemory)), processors)
@@ -93,7 +93,7 @@ func StartChild(ctx context.Context, config string, o ChildOptions) (*Child, err
 }
 
 // readOutput reads the child's output until it ends.
-func (p *Child) readOutput(out io.Reader) {
+func (p *childProcess) readOutput(out io.Reader) {
 	var err error
 	for lines := bufio.NewScanner(out); err == nil && lines.Scan(); {
 		err = p.handleLine(lines.Text())
@@ -102,18 +102,18 @@ func (p *Child) readOutput(out io.Reader) {
 	close(p.used)
 }
 
-func (p *Child) handleLine(line string) error {
+func (p *childProcess) handleLine(line string) error {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch kind {
 	case lineUsed:
-		var u ChildUsage
+		var u childUsage
 		if _, err := fmt.Sscan(rest, (*int64)(&u.CPU), &u.Peak); err != nil {
 			return err
 		}
 		p.used <- u
 		return nil
 	case lineEvent:
-		var e ChildEvent
+		var e childEvent
 		var at int64
 		if _, err := fmt.Sscan(rest, &e.ResourceID, &e.Generation, &at); err != nil {
 			return err
@@ -126,19 +126,19 @@ func (p *Child) handleLine(line string) error {
 }
 
 // RequestUsage requests the usage of the child.
-func (p *Child) RequestUsage() (ChildUsage, error) {
+func (p *childProcess) RequestUsage() (childUsage, error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
-		return ChildUsage{}, fmt.Errorf("ask the child: %w", err)
+		return childUsage{}, fmt.Errorf("ask the child: %w", err)
 	}
 	u, ok := <-p.used
 	if !ok {
-		return ChildUsage{}, errors.New("ask the child: it has ended")
+		return childUsage{}, errors.New("ask the child: it has ended")
 	}
 	return u, nil
 }
 
 // Stop stops the child and waits for it.
-func (p *Child) Stop() error {
+func (p *childProcess) Stop() error {
 	_ = p.in.Close()
 	return <-p.done
 }

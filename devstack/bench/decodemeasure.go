@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"fmt"
@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// A DecodingResult is the result of MeasurePageDecoding, in CPU time per resource.
-type DecodingResult struct {
+// A decodingResult is the result of measurePageDecoding, in CPU time per resource.
+type decodingResult struct {
 	Round, TokenWalk, Plain time.Duration
 	BytesPerResource        int
 }
 
 // VsTokenWalk returns the cost of a round relative to walking the tokens of its bytes.
-func (r DecodingResult) VsTokenWalk() float64 { return float64(r.Round) / float64(r.TokenWalk) }
+func (r decodingResult) VsTokenWalk() float64 { return float64(r.Round) / float64(r.TokenWalk) }
 
 // VsPlain returns the cost of encoding/json into full structs relative to a round.
-func (r DecodingResult) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
+func (r decodingResult) VsPlain() float64 { return float64(r.Plain) / float64(r.Round) }
 
-// MeasurePageDecoding reads a page of the given number of resources in all three ways, alternately. It returns
+// measurePageDecoding reads a page of the given number of resources in all three ways, alternately. It returns
 // the best time of each, because a disturbance can only lengthen a measurement. It takes about four
 // times budget.
-func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, error) {
+func measurePageDecoding(resources int, budget time.Duration) (decodingResult, error) {
 	now := time.Now()
-	page := NewPage(resources, now)
-	rounder := NewRounder()
+	page := newCollectionPage(resources, now)
+	rounder := newRounder()
 	ways := []struct {
 		name string
 		work func() (int, error)
@@ -32,8 +32,8 @@ func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, e
 		best time.Duration
 	}{
 		{name: "round", work: func() (int, error) { return rounder.ScanAndDecide(page, now) }, want: resources},
-		{name: "token walk", work: func() (int, error) { return CountTokens(page) }},
-		{name: "encoding/json", work: func() (int, error) { return UnmarshalAndDecide(page, now) }, want: resources},
+		{name: "token walk", work: func() (int, error) { return countTokens(page) }},
+		{name: "encoding/json", work: func() (int, error) { return unmarshalAndDecide(page, now) }, want: resources},
 	}
 	const turns = 20
 	for range turns {
@@ -47,7 +47,7 @@ func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, e
 				return err
 			})
 			if err != nil {
-				return DecodingResult{}, fmt.Errorf("measure %s: %w", w.name, err)
+				return decodingResult{}, fmt.Errorf("measure %s: %w", w.name, err)
 			}
 			if w.best == 0 || took < w.best {
 				w.best = took
@@ -55,7 +55,7 @@ func MeasurePageDecoding(resources int, budget time.Duration) (DecodingResult, e
 		}
 	}
 	per := time.Duration(resources)
-	return DecodingResult{
+	return decodingResult{
 		Round: ways[0].best / per, TokenWalk: ways[1].best / per, Plain: ways[2].best / per,
 		BytesPerResource: len(page) / resources,
 	}, nil

@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"context"
@@ -18,17 +18,17 @@ const (
 	poll     = 5 * time.Millisecond
 )
 
-// A ShardMember is a running replica of a group.
-type ShardMember struct {
+// A shardMember is a running replica of a group.
+type shardMember struct {
 	*shard.Group
 	link   *memberLink
 	cancel context.CancelFunc
 	done   chan error
 }
 
-// JoinShard starts a member. End it with Kill or Leave.
-func JoinShard(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*ShardMember, error) {
-	m := &ShardMember{link: &memberLink{to: deps.Leases}, done: make(chan error, 1)}
+// joinShard starts a member. End it with Kill or Leave.
+func joinShard(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*shardMember, error) {
+	m := &shardMember{link: &memberLink{to: deps.Leases}, done: make(chan error, 1)}
 	deps.Leases = m.link
 	var err error
 	if m.Group, err = shard.NewGroup(cfg, deps); err != nil {
@@ -40,23 +40,23 @@ func JoinShard(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*Sh
 }
 
 // Leave stops the member as an orderly shutdown of its process would, and waits for its end.
-func (m *ShardMember) Leave() error {
+func (m *shardMember) Leave() error {
 	m.cancel()
 	return <-m.done
 }
 
 // Kill simulates a kill of the member's process: from now on the member has no effect. Await waits
 // for its remaining goroutines.
-func (m *ShardMember) Kill() {
+func (m *shardMember) Kill() {
 	m.link.dead.Store(true)
 	m.cancel()
 }
 
 // WaitUntilEnded waits until a killed member has ended.
-func (m *ShardMember) WaitUntilEnded() error { return <-m.done }
+func (m *shardMember) WaitUntilEnded() error { return <-m.done }
 
 // Owns returns false for a killed member.
-func (m *ShardMember) Owns(id []byte) bool { return !m.link.dead.Load() && m.Group.Owns(id) }
+func (m *shardMember) Owns(id []byte) bool { return !m.link.dead.Load() && m.Group.Owns(id) }
 
 // A memberLink is the connection to the store until the process is dead.
 type memberLink struct {
@@ -90,16 +90,16 @@ func (l *memberLink) Delete(ctx context.Context, r shard.Record) error {
 	return l.to.Delete(ctx, r)
 }
 
-// ShardIDs returns ids for members to divide.
-func ShardIDs() (ids [][]byte) {
+// listShardIDs returns ids for members to divide.
+func listShardIDs() (ids [][]byte) {
 	for i := range keys {
 		ids = append(ids, fmt.Appendf(nil, "01a1fa4c-b84e-72b4-8a15-%012x", i))
 	}
 	return ids
 }
 
-// CheckOwnedOnce checks that each of ids has one owner among members. An id with two owners is an ErrOwnedTwice.
-func CheckOwnedOnce(members []*ShardMember, ids [][]byte) error {
+// checkOwnedOnce checks that each of ids has one owner among members. An id with two owners is an errOwnedTwice.
+func checkOwnedOnce(members []*shardMember, ids [][]byte) error {
 	var missing error
 	for _, id := range ids {
 		owners := 0
@@ -110,7 +110,7 @@ func CheckOwnedOnce(members []*ShardMember, ids [][]byte) error {
 		}
 		switch {
 		case owners > 1:
-			return fmt.Errorf("%q: %w", id, ErrOwnedTwice)
+			return fmt.Errorf("%q: %w", id, errOwnedTwice)
 		case owners == 0:
 			missing = fmt.Errorf("%q is owned by nobody", id)
 		}
@@ -118,16 +118,16 @@ func CheckOwnedOnce(members []*ShardMember, ids [][]byte) error {
 	return missing
 }
 
-// ErrOwnedTwice means that two members own the same resource.
-var ErrOwnedTwice = errors.New("owned by two members at a time")
+// errOwnedTwice means that two members own the same resource.
+var errOwnedTwice = errors.New("owned by two members at a time")
 
-// AwaitOwnedOnce waits until ids are divided among members, and fails if one of them ever has two owners.
-func AwaitOwnedOnce(ctx context.Context, members []*ShardMember, ids [][]byte) error {
+// awaitOwnedOnce waits until ids are divided among members, and fails if one of them ever has two owners.
+func awaitOwnedOnce(ctx context.Context, members []*shardMember, ids [][]byte) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for {
-		err := CheckOwnedOnce(members, ids)
-		if err == nil || errors.Is(err, ErrOwnedTwice) {
+		err := checkOwnedOnce(members, ids)
+		if err == nil || errors.Is(err, errOwnedTwice) {
 			return err
 		}
 		select {
@@ -138,12 +138,12 @@ func AwaitOwnedOnce(ctx context.Context, members []*ShardMember, ids [][]byte) e
 	}
 }
 
-// MeasureFailover returns the longest time, in a few rounds, from the kill of a replica until others own
+// measureFailovers returns the longest time, in a few rounds, from the kill of a replica until others own
 // its whole share. open returns a client of a group's records for each replica, and a function that
 // releases it.
-func MeasureFailover(ctx context.Context, progress io.Writer, open func(group string) (l shard.LeaseStore, done func(), err error)) (longest time.Duration, err error) {
+func measureFailovers(ctx context.Context, progress io.Writer, open func(group string) (l shard.LeaseStore, done func(), err error)) (longest time.Duration, err error) {
 	for round := range rounds {
-		took, err := measureFailover(ctx, round, open)
+		took, err := measureFailoverRound(ctx, round, open)
 		if err != nil {
 			return 0, err
 		}
@@ -153,11 +153,11 @@ func MeasureFailover(ctx context.Context, progress io.Writer, open func(group st
 	return longest, nil
 }
 
-func measureFailover(ctx context.Context, round int, open func(group string) (shard.LeaseStore, func(), error)) (took time.Duration, err error) {
+func measureFailoverRound(ctx context.Context, round int, open func(group string) (shard.LeaseStore, func(), error)) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	var members []*ShardMember
-	var killed *ShardMember
+	var members []*shardMember
+	var killed *shardMember
 	defer func() {
 		for _, m := range members {
 			err = errors.Join(err, m.Leave())
@@ -174,7 +174,7 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 		}
 		defer done()
 		cfg := shard.GroupConfig{Name: group, Identity: fmt.Sprint("replica-", i)}
-		m, err := JoinShard(ctx, cfg, shard.Deps{Leases: l})
+		m, err := joinShard(ctx, cfg, shard.Deps{Leases: l})
 		if err != nil {
 			return 0, err
 		}
@@ -194,12 +194,12 @@ func measureFailover(ctx context.Context, round int, open func(group string) (sh
 	killed, members = members[0], members[1:]
 	begin := time.Now()
 	killed.Kill()
-	err = AwaitOwnedOnce(ctx, members, ShardIDs())
+	err = awaitOwnedOnce(ctx, members, listShardIDs())
 	return time.Since(begin), err
 }
 
 // awaitMembers waits until members have divided all ids, and each knows all members.
-func awaitMembers(ctx context.Context, members []*ShardMember) error {
+func awaitMembers(ctx context.Context, members []*shardMember) error {
 	for _, m := range members {
 		for len(m.Members()) != len(members) || m.Ready() != nil {
 			pause := time.NewTimer(poll)
@@ -210,5 +210,5 @@ func awaitMembers(ctx context.Context, members []*ShardMember) error {
 			}
 		}
 	}
-	return AwaitOwnedOnce(ctx, members, ShardIDs())
+	return awaitOwnedOnce(ctx, members, listShardIDs())
 }

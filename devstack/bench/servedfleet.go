@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"bytes"
@@ -16,12 +16,12 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A Fleet serves a collection of resources as the fleet API does: pages by keyset, changes (always
-// none), and resources by id. The resources are those of NewPage. They are generated on demand and not
+// A servedFleet serves a collection of resources as the fleet API does: pages by keyset, changes (always
+// none), and resources by id. The resources are those of newCollectionPage. They are generated on demand and not
 // stored, so that a million costs no more than one.
 //
 // It counts the requests, which show the benchmarks the progress of a sentinel.
-type Fleet struct {
+type servedFleet struct {
 	n        int
 	template []byte
 	ids      []int // positions of the resource number in the template: in its ids,
@@ -31,12 +31,12 @@ type Fleet struct {
 	reported [spread]string // by number, modulo spread
 
 	mu     sync.Mutex
-	counts Counts
+	counts fleetCounts
 	moved  chan struct{} // closed and replaced when the counts change
 }
 
-// Counts holds the number of requests to a fleet so far.
-type Counts struct {
+// fleetCounts holds the number of requests to a fleet so far.
+type fleetCounts struct {
 	Sweeps int // requests for first pages
 	Swept  int // requests for last pages
 	Polls  int // requests for changes
@@ -47,14 +47,14 @@ type Counts struct {
 // the resource would be due.
 const spread = 1500
 
-// NewFleet returns a fleet of n resources, none of which is due within five minutes of now.
-func NewFleet(n int, now time.Time) *Fleet {
+// newServedFleet returns a fleet of n resources, none of which is due within five minutes of now.
+func newServedFleet(n int, now time.Time) *servedFleet {
 	now = now.UTC().Truncate(time.Second).Add(123456 * time.Microsecond) // so that all times have the same length
-	template, err := json.Marshal(newResource(0, now))
+	template, err := json.Marshal(newFleetResource(0, now))
 	if err != nil {
 		panic(err) // every value here can be marshalled
 	}
-	f := &Fleet{n: n, template: append(template, ','), moved: make(chan struct{})}
+	f := &servedFleet{n: n, template: append(template, ','), moved: make(chan struct{})}
 	for i := range f.reported {
 		f.reported[i] = now.Add(-time.Duration(i) * time.Second).Format(time.RFC3339Nano)
 	}
@@ -77,7 +77,7 @@ func findAllOffsets(in []byte, text string, offset int) (at []int) {
 }
 
 // Await waits until the request counts satisfy done.
-func (f *Fleet) Await(ctx context.Context, done func(Counts) bool) error {
+func (f *servedFleet) Await(ctx context.Context, done func(fleetCounts) bool) error {
 	for {
 		f.mu.Lock()
 		counts, moved := f.counts, f.moved
@@ -93,14 +93,14 @@ func (f *Fleet) Await(ctx context.Context, done func(Counts) bool) error {
 	}
 }
 
-// Counts returns the request counts so far.
-func (f *Fleet) Counts() Counts {
+// fleetCounts returns the request counts so far.
+func (f *servedFleet) Counts() fleetCounts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.counts
 }
 
-func (f *Fleet) updateCounts(change func(*Counts)) {
+func (f *servedFleet) updateCounts(change func(*fleetCounts)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.counts)
@@ -109,7 +109,7 @@ func (f *Fleet) updateCounts(change func(*Counts)) {
 }
 
 // ServeHTTP serves the collection of clusters.
-func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *servedFleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != v1.BasePath+"/"+v1.CollectionClusters {
 		http.NotFound(w, r)
 		return
@@ -119,7 +119,7 @@ func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case q.Has("changed_since"):
 		body = []byte(`{"items":[],"removed":[],"size":0,"cursor":"Y3Vyc29y","more":false}`)
-		f.updateCounts(func(c *Counts) { c.Polls++ })
+		f.updateCounts(func(c *fleetCounts) { c.Polls++ })
 	case q.Has("ids"):
 		body = f.lookUpIDs(strings.Split(q.Get("ids"), ","))
 	default:
@@ -136,7 +136,7 @@ func (f *Fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) //nolint:gosec // JSON; whoever has gone asks again
 }
 
-func (f *Fleet) listPage(from, limit int) []byte {
+func (f *servedFleet) listPage(from, limit int) []byte {
 	to := min(from+limit, f.n)
 	body := make([]byte, 0, (to-from)*len(f.template)+100)
 	body = append(body, `{"items":[`...)
@@ -147,7 +147,7 @@ func (f *Fleet) listPage(from, limit int) []byte {
 	if to < f.n {
 		body = fmt.Appendf(body, `,"continue":"%d"`, to)
 	}
-	f.updateCounts(func(c *Counts) {
+	f.updateCounts(func(c *fleetCounts) {
 		if from == 0 {
 			c.Sweeps++
 		}
@@ -158,7 +158,7 @@ func (f *Fleet) listPage(from, limit int) []byte {
 	return append(body, '}')
 }
 
-func (f *Fleet) lookUpIDs(ids []string) []byte {
+func (f *servedFleet) lookUpIDs(ids []string) []byte {
 	body := []byte(`{"items":[`)
 	n := 0
 	for _, id := range ids {
@@ -168,12 +168,12 @@ func (f *Fleet) lookUpIDs(ids []string) []byte {
 			n++
 		}
 	}
-	f.updateCounts(func(c *Counts) { c.IDs += n })
+	f.updateCounts(func(c *fleetCounts) { c.IDs += n })
 	return fmt.Appendf(bytes.TrimSuffix(body, []byte(",")), `],"size":%d}`, n)
 }
 
 // appendResource appends resource i and a comma.
-func (f *Fleet) appendResource(body []byte, i int) []byte {
+func (f *servedFleet) appendResource(body []byte, i int) []byte {
 	start := len(body)
 	body = append(slices.Grow(body, len(f.template)), f.template...)
 	item := body[start:]

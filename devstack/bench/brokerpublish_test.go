@@ -1,4 +1,4 @@
-package sentinelbench_test
+package main
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 )
 
@@ -33,7 +32,7 @@ func TestMatchComparesRates(t *testing.T) {
 			time.Sleep(time.Duration(n) * time.Millisecond / time.Duration(window) / 2)
 			return nil
 		}
-		m := sentinelbench.PublishMatch{Name: "broker.x", Want: 0.25, Ours: sentinelbench.NewPublishSide(ours), Theirs: theirs, Events: 2560}
+		m := publishMatch{Name: "broker.x", Want: 0.25, Ours: newPublishSide(ours), Theirs: theirs, Events: 2560}
 		r, err := m.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -41,24 +40,24 @@ func TestMatchComparesRates(t *testing.T) {
 		if want := "ratio broker.x 0.50 want >= 0.25"; r.String() != want {
 			t.Errorf("result %q, want %q", r, want)
 		}
-		if want := int64((sentinelbench.PublishTurns + 1) * 2560); published.Load() != want || most.Load() != sentinelbench.PublishWindow {
-			t.Errorf("%d published, %d at once, want %d and %d", published.Load(), most.Load(), want, sentinelbench.PublishWindow)
+		if want := int64((publishTurns + 1) * 2560); published.Load() != want || most.Load() != publishWindow {
+			t.Errorf("%d published, %d at once, want %d and %d", published.Load(), most.Load(), want, publishWindow)
 		}
 	})
 }
 
 func TestMatchStopsAtAFailure(t *testing.T) {
 	broken := publisherFunc(func(context.Context, *cloudevent.Event) error { return errors.New("down") })
-	m := sentinelbench.PublishMatch{Name: "broker.x", Ours: sentinelbench.NewPublishSide(broken), Theirs: sentinelbench.NewPublishSide(broken), Events: 10}
+	m := publishMatch{Name: "broker.x", Ours: newPublishSide(broken), Theirs: newPublishSide(broken), Events: 10}
 	if _, err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ours") {
 		t.Errorf("Run() = %v, want an error that says whose", err)
 	}
 }
 
 func TestBodiesAreEvents(t *testing.T) {
-	for i, body := range sentinelbench.NewEventBodies(40, 3) {
+	for i, body := range newPublishBodies(40, 3) {
 		e, err := cloudevent.Parse(body)
-		if err != nil || e.ID != sentinelbench.NewEvent(40+i).ID {
+		if err != nil || e.ID != newCloudEvent(40+i).ID {
 			t.Errorf("body %d is %s, %v", i, body, err)
 		}
 	}
@@ -67,16 +66,16 @@ func TestBodiesAreEvents(t *testing.T) {
 // BenchmarkPublish compares the adapter of each broker with its client library.
 func BenchmarkPublish(b *testing.B) {
 	type bed interface {
-		NewAdapterSide() sentinelbench.PublishSide
+		NewAdapterSide() publishSide
 		PublishRaw(ctx context.Context, n, window int) error
 		PurgeMessages(ctx context.Context) error
 		Close()
 	}
 	for broker, open := range map[string]func(ctx context.Context, dir string) (bed, error){
 		"RabbitMQ": func(ctx context.Context, _ string) (bed, error) {
-			return sentinelbench.OpenRabbitMQ(ctx, sentinelbench.RabbitMQQueueType)
+			return openRabbitMQ(ctx, rabbitMQQueueType)
 		},
-		"NATS": func(ctx context.Context, dir string) (bed, error) { return sentinelbench.OpenNATS(ctx, dir) },
+		"NATS": func(ctx context.Context, dir string) (bed, error) { return openNATS(ctx, dir) },
 	} {
 		b.Run(broker, func(b *testing.B) {
 			bed, err := open(b.Context(), b.TempDir())
@@ -84,10 +83,10 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer bed.Close()
-			for name, side := range map[string]sentinelbench.PublishSide{"Ours": bed.NewAdapterSide(), "Raw": bed.PublishRaw} {
+			for name, side := range map[string]publishSide{"Ours": bed.NewAdapterSide(), "Raw": bed.PublishRaw} {
 				b.Run(name, func(b *testing.B) {
 					b.ReportAllocs()
-					if err := side(b.Context(), b.N, sentinelbench.PublishWindow); err != nil {
+					if err := side(b.Context(), b.N, publishWindow); err != nil {
 						b.Fatal(err)
 					}
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")

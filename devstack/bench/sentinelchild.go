@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"bufio"
@@ -22,8 +22,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// ChildArgument is the first argument of a child process.
-const ChildArgument = "sentinel-child"
+// childArgument is the first argument of a child process.
+const childArgument = "sentinel-child"
 
 // A childSpec holds the arguments of a child.
 type childSpec struct {
@@ -34,17 +34,17 @@ type childSpec struct {
 }
 
 func (s childSpec) commandArgs() []string {
-	return []string{ChildArgument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
+	return []string{childArgument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
 }
 
-// RunChild runs sentinels in this process, which StartChild started so that a benchmark can measure
-// only their usage. The arguments are those after ChildArgument.
+// runChild runs sentinels in this process, which startChild started so that a benchmark can measure
+// only their usage. The arguments are those after childArgument.
 //
 // The process is this program, started again. It runs the sentinel and the client as the binary
 // does, from the text of a configuration file, and publishes to RabbitMQ or discards events. It
 // answers each line on its standard input with its usage so far, and prints each confirmed event.
 // It ends with its input, so that no process is left over.
-func RunChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 4 {
 		return fmt.Errorf("run a child: want a configuration, a broker, a topic and how many sentinels, got %d arguments", len(args))
 	}
@@ -127,13 +127,13 @@ const (
 )
 
 // publisher is the interface that Deps of the sentinel requires.
-type publisher interface {
+type eventPublisher interface {
 	Publish(ctx context.Context, e *cloudevent.Event) error
 	InFlight() int
 	Ready() error
 }
 
-func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to publisher, stop func(), err error) {
+func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to eventPublisher, stop func(), err error) {
 	if s.broker == "" {
 		return discardPublisher{}, func() {}, nil
 	}
@@ -141,7 +141,7 @@ func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to publ
 	if err != nil {
 		return nil, nil, err
 	}
-	stop, err = StartRunner(ctx, broker)
+	stop, err = startRunner(ctx, broker)
 	return broker, stop, err
 }
 
@@ -158,19 +158,19 @@ func (discardPublisher) InFlight() int { return 0 }
 func (discardPublisher) Ready() error { return nil }
 
 // measureUsage returns the resources that this process has used, from the operating system.
-func measureUsage() (ChildUsage, error) {
+func measureUsage() (childUsage, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return ChildUsage{}, err
+		return childUsage{}, err
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return ChildUsage{}, err
+		return childUsage{}, err
 	}
 	_, after, found := strings.Cut(string(status), "VmHWM:")
 	var kilobytes int
 	if _, err := fmt.Sscan(after, &kilobytes); !found || err != nil {
-		return ChildUsage{}, errors.New("read the peak of the memory: no line VmHWM")
+		return childUsage{}, errors.New("read the peak of the memory: no line VmHWM")
 	}
-	return ChildUsage{CPU: sumCPUTime(u), Peak: kilobytes << 10}, nil
+	return childUsage{CPU: sumCPUTime(u), Peak: kilobytes << 10}, nil
 }

@@ -1,4 +1,4 @@
-package sentinelbench_test
+package main
 
 import (
 	"encoding/json"
@@ -9,11 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // ask reads a response of a fleet.
-func ask[T any](t *testing.T, f *sentinelbench.Fleet, query string) (answer T, size int) {
+func ask[T any](t *testing.T, f *servedFleet, query string) (answer T, size int) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	f.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", v1.BasePath+"/clusters?"+query, nil))
@@ -24,11 +23,11 @@ func ask[T any](t *testing.T, f *sentinelbench.Fleet, query string) (answer T, s
 	return answer, size
 }
 
-// TestFleet: a fleet that is made page by page is that of Page.
-func TestFleet(t *testing.T) {
+// TestServedFleet: a fleet that is made page by page is that of Page.
+func TestServedFleet(t *testing.T) {
 	const n = 1234
 	now := time.Now()
-	f := sentinelbench.NewFleet(n, now)
+	f := newServedFleet(n, now)
 	seen := map[string]bool{}
 	query := "limit=500"
 	for pages := 1; ; pages++ {
@@ -60,11 +59,11 @@ func TestFleet(t *testing.T) {
 	if changes, _ := ask[v1.Changes](t, f, "changed_since=x"); changes.Cursor == "" || changes.More || len(changes.Items) > 0 {
 		t.Errorf("changes: %+v", changes)
 	}
-	want := sentinelbench.Counts{Sweeps: 1, Swept: 1, Polls: 1, IDs: 1}
+	want := fleetCounts{Sweeps: 1, Swept: 1, Polls: 1, IDs: 1}
 	if diff := cmp.Diff(want, f.Counts()); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	if err := f.Await(t.Context(), func(c sentinelbench.Counts) bool { return c == want }); err != nil {
+	if err := f.Await(t.Context(), func(c fleetCounts) bool { return c == want }); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"cmp"
@@ -15,16 +15,16 @@ import (
 
 // Parameters of the benchmarks.
 const (
-	// PublishWindow is the maximum number of unconfirmed events.
-	PublishWindow = 256
-	// PublishEvents is the number of events in one turn.
-	PublishEvents = 10_000
-	// PublishTurns is the number of pairs of turns; the median counts.
-	PublishTurns = 9
+	// publishWindow is the maximum number of unconfirmed events.
+	publishWindow = 256
+	// publishEvents is the number of events in one turn.
+	publishEvents = 10_000
+	// publishTurns is the number of pairs of turns; the median counts.
+	publishTurns = 9
 )
 
-// A PublishResult is one line of make bench.
-type PublishResult struct {
+// A publishResult is one line of make bench.
+type publishResult struct {
 	Name  string
 	Value float64
 	Want  float64 // minimum
@@ -33,17 +33,17 @@ type PublishResult struct {
 }
 
 // String returns the output line of the result.
-func (r PublishResult) String() string {
+func (r publishResult) String() string {
 	return fmt.Sprintf("ratio %s %.2f want >= %g", r.Name, r.Value, r.Want)
 }
 
-// A Publisher is the subject of a benchmark.
-type Publisher interface {
+// A brokerAdapter is the subject of a benchmark.
+type brokerAdapter interface {
 	Publish(ctx context.Context, e *cloudevent.Event) error
 }
 
-// NewEvent returns the n-th event, as a sentinel would build it.
-func NewEvent(number int) *cloudevent.Event {
+// newCloudEvent returns the n-th event, as a sentinel would build it.
+func newCloudEvent(number int) *cloudevent.Event {
 	return &cloudevent.Event{
 		ID:      fmt.Sprintf("%032x", number),
 		Source:  "hyperfleet-sentinel",
@@ -54,22 +54,22 @@ func NewEvent(number int) *cloudevent.Event {
 	}
 }
 
-// NewEventBodies returns count encoded events. Their ids begin at first.
-func NewEventBodies(first, count int) [][]byte {
+// newPublishBodies returns count encoded events. Their ids begin at first.
+func newPublishBodies(first, count int) [][]byte {
 	out := make([][]byte, count)
 	for i := range out {
-		out[i] = NewEvent(first + i).AppendJSON(nil)
+		out[i] = newCloudEvent(first + i).AppendJSON(nil)
 	}
 	return out
 }
 
-// A PublishSide is one way to publish n events with at most window unconfirmed. It returns when the last
+// A publishSide is one way to publish n events with at most window unconfirmed. It returns when the last
 // one is confirmed.
-type PublishSide func(ctx context.Context, n, window int) error
+type publishSide func(ctx context.Context, n, window int) error
 
-// NewPublishSide returns the side of an adapter. It has window callers, each of which builds an event,
+// newPublishSide returns the side of an adapter. It has window callers, each of which builds an event,
 // publishes it and waits.
-func NewPublishSide(p Publisher) PublishSide {
+func newPublishSide(p brokerAdapter) publishSide {
 	var from atomic.Int64
 	return func(ctx context.Context, n, window int) error {
 		base := int(from.Add(int64(n))) - n
@@ -79,7 +79,7 @@ func NewPublishSide(p Publisher) PublishSide {
 		for w := range window {
 			work.Go(func() {
 				for i := int(next.Add(1)) - 1; i < n && errs[w] == nil; i = int(next.Add(1)) - 1 {
-					errs[w] = p.Publish(ctx, NewEvent(base+i))
+					errs[w] = p.Publish(ctx, newCloudEvent(base+i))
 				}
 			})
 		}
@@ -88,12 +88,12 @@ func NewPublishSide(p Publisher) PublishSide {
 	}
 }
 
-// A PublishMatch compares two sides.
-type PublishMatch struct {
+// A publishMatch compares two sides.
+type publishMatch struct {
 	Name         string
 	Want         float64
-	Ours, Theirs PublishSide
-	// Events is the number of events in a turn. Zero means PublishEvents.
+	Ours, Theirs publishSide
+	// Events is the number of events in a turn. Zero means publishEvents.
 	Events int
 	// TheirEvents and TheirWindow apply to their side, if they differ.
 	TheirEvents, TheirWindow int
@@ -102,32 +102,32 @@ type PublishMatch struct {
 }
 
 // Run runs the match and returns its result.
-func (m PublishMatch) Run(ctx context.Context) (PublishResult, error) {
-	events := cmp.Or(m.Events, PublishEvents)
-	theirEvents, theirWindow := cmp.Or(m.TheirEvents, events), cmp.Or(m.TheirWindow, PublishWindow)
+func (m publishMatch) Run(ctx context.Context) (publishResult, error) {
+	events := cmp.Or(m.Events, publishEvents)
+	theirEvents, theirWindow := cmp.Or(m.TheirEvents, events), cmp.Or(m.TheirWindow, publishWindow)
 	var ratios, ours, theirs []float64
-	for turn := -1; turn < PublishTurns; turn++ { // the first warms up
-		a, err := m.measureRate(ctx, m.Ours, events, PublishWindow)
+	for turn := -1; turn < publishTurns; turn++ { // the first warms up
+		a, err := m.measureRate(ctx, m.Ours, events, publishWindow)
 		if err != nil {
-			return PublishResult{}, fmt.Errorf("%s, ours: %w", m.Name, err)
+			return publishResult{}, fmt.Errorf("%s, ours: %w", m.Name, err)
 		}
 		b, err := m.measureRate(ctx, m.Theirs, theirEvents, theirWindow)
 		if err != nil {
-			return PublishResult{}, fmt.Errorf("%s, theirs: %w", m.Name, err)
+			return publishResult{}, fmt.Errorf("%s, theirs: %w", m.Name, err)
 		}
 		if turn >= 0 {
 			ratios, ours, theirs = append(ratios, a/b), append(ours, a), append(theirs, b)
 		}
 	}
 	slices.Sort(ratios)
-	return PublishResult{
+	return publishResult{
 		Name: m.Name, Want: m.Want, Value: computeMedian(ratios),
-		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", computeMedian(ours), computeMedian(theirs), ratios[0], ratios[PublishTurns-1], PublishTurns),
+		Detail: fmt.Sprintf("%.0f against %.0f events/s, ratios %.2f to %.2f in %d turns", computeMedian(ours), computeMedian(theirs), ratios[0], ratios[publishTurns-1], publishTurns),
 	}, nil
 }
 
 // measureRate returns events per second.
-func (m PublishMatch) measureRate(ctx context.Context, side PublishSide, n, window int) (perSecond float64, err error) {
+func (m publishMatch) measureRate(ctx context.Context, side publishSide, n, window int) (perSecond float64, err error) {
 	begin := time.Now()
 	if err := side(ctx, n, window); err != nil {
 		return 0, err
@@ -141,19 +141,14 @@ func (m PublishMatch) measureRate(ctx context.Context, side PublishSide, n, wind
 	return float64(n) / took.Seconds(), nil
 }
 
-func computeMedian(of []float64) float64 {
-	sorted := slices.Sorted(slices.Values(of))
-	return sorted[len(sorted)/2]
-}
-
-// A Runner is a component that runs during a benchmark.
-type Runner interface {
+// A brokerRunner is a component that runs during a benchmark.
+type brokerRunner interface {
 	Run(ctx context.Context) error
 	Ready() error
 }
 
-// StartRunner runs r until stop is called, and waits until it is ready.
-func StartRunner(ctx context.Context, r Runner) (stop func(), err error) {
+// startRunner runs r until stop is called, and waits until it is ready.
+func startRunner(ctx context.Context, r brokerRunner) (stop func(), err error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {

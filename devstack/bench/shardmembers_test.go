@@ -1,17 +1,15 @@
-package sentinelbench_test
+package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,23 +18,10 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
-// TestMain lets this program be a child as well.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == sentinelbench.ChildArgument {
-		if err := sentinelbench.RunChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			_, _ = fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	kubebedtest.Main(m, kubebed.Options{}, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
-
-const patience = 120 * time.Second
+const crowdPatience = 120 * time.Second
 
 // A crowd is the set of members of a group, on the API server, with a check: no resource may ever
 // have two owners.
@@ -46,13 +31,13 @@ type crowd struct {
 	namespace string
 
 	mu      sync.Mutex
-	members []*sentinelbench.ShardMember
+	members []*shardMember
 	made    int
 }
 
 func newCrowd(t *testing.T, bed *kubebed.Bed, namespace string, size int) *crowd {
 	t.Helper()
-	c := &crowd{t: t, cfg: account(t, bed, namespace), namespace: namespace}
+	c := &crowd{t: t, cfg: newShardAccount(t, bed, namespace), namespace: namespace}
 	t.Cleanup(func() {
 		for _, m := range c.list() {
 			if err := m.Leave(); err != nil {
@@ -68,8 +53,8 @@ func newCrowd(t *testing.T, bed *kubebed.Bed, namespace string, size int) *crowd
 	return c
 }
 
-// account returns an account with exactly the permissions that package leases documents.
-func account(t *testing.T, bed *kubebed.Bed, namespace string) *rest.Config {
+// newShardAccount returns an account with exactly the permissions that package leases documents.
+func newShardAccount(t *testing.T, bed *kubebed.Bed, namespace string) *rest.Config {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(bed.Config())
 	if err != nil {
@@ -113,20 +98,20 @@ func (c *crowd) join() {
 	identity := fmt.Sprint("sentinel-", c.made)
 	c.made++
 	log := slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("member", identity)
-	m, err := sentinelbench.JoinShard(c.t.Context(), shard.GroupConfig{Name: "fleet", Identity: identity}, shard.Deps{Leases: l, Log: log})
+	m, err := joinShard(c.t.Context(), shard.GroupConfig{Name: "fleet", Identity: identity}, shard.Deps{Leases: l, Log: log})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.members = append(c.members, m)
 }
 
-func (c *crowd) list() []*sentinelbench.ShardMember {
+func (c *crowd) list() []*shardMember {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]*sentinelbench.ShardMember(nil), c.members...)
+	return append([]*shardMember(nil), c.members...)
 }
 
-func (c *crowd) kill(m *sentinelbench.ShardMember) {
+func (c *crowd) kill(m *shardMember) {
 	c.t.Helper()
 	m.Kill()
 	c.remove(m)
@@ -138,7 +123,7 @@ func (c *crowd) kill(m *sentinelbench.ShardMember) {
 }
 
 // remove removes a member that has left, or was killed.
-func (c *crowd) remove(m *sentinelbench.ShardMember) {
+func (c *crowd) remove(m *shardMember) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, other := range c.members {
@@ -158,7 +143,7 @@ func (c *crowd) watch() {
 		defer close(ended)
 		ticker := time.NewTicker(time.Millisecond)
 		defer ticker.Stop()
-		ids := sentinelbench.ShardIDs()
+		ids := listShardIDs()
 		for i := 0; ctx.Err() == nil; i++ {
 			<-ticker.C
 			if id := ids[i%len(ids)]; c.twice(id) {
@@ -175,7 +160,7 @@ func (c *crowd) watch() {
 
 // twice reports whether two members acquire an id, and the first one still owns it then.
 func (c *crowd) twice(id []byte) bool {
-	var first *sentinelbench.ShardMember
+	var first *shardMember
 	for _, m := range c.list() {
 		release, ok := m.Acquire(id)
 		defer release()
@@ -193,10 +178,10 @@ func (c *crowd) twice(id []byte) bool {
 // await waits until all ids have owners, and every member knows every other.
 func (c *crowd) await() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), crowdPatience)
 	defer cancel()
 	members := c.list()
-	eventually(c.t, func() error {
+	eventuallyOwned(c.t, func() error {
 		for _, m := range members {
 			if known := m.Members(); len(known) != len(members) {
 				return errors.Join(fmt.Errorf("a member knows of %v, want %d", known, len(members)), m.Ready())
@@ -204,14 +189,14 @@ func (c *crowd) await() {
 		}
 		return nil
 	})
-	if err := sentinelbench.AwaitOwnedOnce(ctx, members, sentinelbench.ShardIDs()); err != nil {
+	if err := awaitOwnedOnce(ctx, members, listShardIDs()); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func eventually(t *testing.T, cond func() error) {
+func eventuallyOwned(t *testing.T, cond func() error) {
 	t.Helper()
-	bound := time.NewTimer(patience)
+	bound := time.NewTimer(crowdPatience)
 	defer bound.Stop()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -228,14 +213,14 @@ func eventually(t *testing.T, cond func() error) {
 	}
 }
 
-func TestKilled(t *testing.T) {
+func TestShardMemberIsKilled(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, kubebedtest.Bed(t), kubebedtest.Namespace(t), 3)
 	c.kill(c.list()[1])
 	c.await()
 }
 
-func TestLeavesAndJoins(t *testing.T) {
+func TestShardMembersLeaveAndJoin(t *testing.T) {
 	t.Parallel()
 	bed := kubebedtest.Bed(t)
 	c := newCrowd(t, bed, kubebedtest.Namespace(t), 2)
@@ -256,7 +241,7 @@ func TestLeavesAndJoins(t *testing.T) {
 	}
 	c.remove(leaver)
 	c.await()
-	eventually(t, func() error {
+	eventuallyOwned(t, func() error {
 		table, err := bed.Kubectl(t.Context(), "get", "leases", "-n", c.namespace, "-o", "name")
 		if err == nil && len(strings.Fields(table)) != 2 {
 			err = fmt.Errorf("there are the leases %s, want two", table)
@@ -265,8 +250,8 @@ func TestLeavesAndJoins(t *testing.T) {
 	})
 }
 
-// TestAPIServerAway has a separate control plane, because it stops the API server.
-func TestAPIServerAway(t *testing.T) {
+// TestShardMembersWithoutTheAPIServer has a separate control plane, because it stops the API server.
+func TestShardMembersWithoutTheAPIServer(t *testing.T) {
 	t.Parallel()
 	bed, err := kubebed.Start(t.Context(), kubebed.Options{})
 	if err != nil {
@@ -281,9 +266,9 @@ func TestAPIServerAway(t *testing.T) {
 	if err := bed.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	eventuallyOwned(t, func() error {
 		for _, m := range c.list() {
-			for _, id := range sentinelbench.ShardIDs() {
+			for _, id := range listShardIDs() {
 				if m.Owns(id) {
 					return fmt.Errorf("%q is owned, and there is no API server", id)
 				}

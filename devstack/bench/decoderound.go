@@ -1,13 +1,4 @@
-// Package sentinelbench measures the cost of a list round of the sentinel, compared with the
-// minimum cost and with the cost of a plain implementation.
-//
-// It also measures the failover of members that divide a fleet by Leases (ShardMember), and the
-// adapters of brokers against their client libraries (PublishMatch).
-//
-// All variants read or publish the same bytes in one run, alternately, so that other load on the
-// machine affects all and the ratios are valid on any machine. It is linked only into the bench
-// program and into tests.
-package sentinelbench
+package main
 
 import (
 	"bytes"
@@ -24,12 +15,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
 )
 
-// NewPage returns a list page of n resources as the fleet API serves them. Each has about a
+// newCollectionPage returns a list page of n resources as the fleet API serves them. Each has about a
 // kilobyte, and none is due at now.
-func NewPage(n int, now time.Time) []byte {
+func newCollectionPage(n int, now time.Time) []byte {
 	list := v1.List{Size: n, Continue: "bmV4dA"}
 	for i := range n {
-		list.Items = append(list.Items, newResource(i, now))
+		list.Items = append(list.Items, newFleetResource(i, now))
 	}
 	page, err := json.Marshal(list)
 	if err != nil {
@@ -38,7 +29,7 @@ func NewPage(n int, now time.Time) []byte {
 	return page
 }
 
-func newResource(i int, now time.Time) v1.Resource {
+func newFleetResource(i int, now time.Time) v1.Resource {
 	id := fmt.Sprintf("019a8e30-7c40-7b21-9d0e-%012x", i)
 	name := fmt.Sprintf("cluster-%06d", i)
 	labels := map[string]string{"region": []string{"us-east", "us-west", "eu-west"}[i%3], "environment": "production"}
@@ -65,19 +56,19 @@ func newResource(i int, now time.Time) v1.Resource {
 	return r
 }
 
-// A Rounder does the sentinel's work on a page: decode, decide, skip.
-type Rounder struct {
+// A rounder does the sentinel's work on a page: decode, decide, skip.
+type rounder struct {
 	scanner *source.Scanner
 	profile *decision.Profile
 }
 
-// NewRounder returns a Rounder with the profile of the configuration file.
-func NewRounder() *Rounder {
-	return &Rounder{scanner: source.NewScanner(false), profile: decision.NewGenerationThenAgeProfile(decision.DefaultAges())}
+// newRounder returns a rounder with the profile of the configuration file.
+func newRounder() *rounder {
+	return &rounder{scanner: source.NewScanner(false), profile: decision.NewGenerationThenAgeProfile(decision.DefaultAges())}
 }
 
 // ScanAndDecide returns how many of the resources on page were skipped at now.
-func (r *Rounder) ScanAndDecide(page []byte, now time.Time) (skipped int, err error) {
+func (r *rounder) ScanAndDecide(page []byte, now time.Time) (skipped int, err error) {
 	_, err = r.scanner.ScanPage(page, func(it *source.Item) error {
 		if !it.Fault.Skips() && !r.profile.Decide(&it.Resource, now).ShouldPublish {
 			skipped++
@@ -87,8 +78,8 @@ func (r *Rounder) ScanAndDecide(page []byte, now time.Time) (skipped int, err er
 	return skipped, err
 }
 
-// CountTokens visits every JSON token of page and ignores it: the minimum cost of a streaming reader.
-func CountTokens(page []byte) (tokens int, err error) {
+// countTokens visits every JSON token of page and ignores it: the minimum cost of a streaming reader.
+func countTokens(page []byte) (tokens int, err error) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(page), jsontext.AllowDuplicateNames(true))
 	for {
 		if _, err := dec.ReadToken(); err != nil {
@@ -101,9 +92,9 @@ func CountTokens(page []byte) (tokens int, err error) {
 	}
 }
 
-// UnmarshalAndDecide does the work of Round the usual way: encoding/json into the structs of
+// unmarshalAndDecide does the work of Round the usual way: encoding/json into the structs of
 // the wire contract, then a loop over them.
-func UnmarshalAndDecide(page []byte, now time.Time) (skipped int, err error) {
+func unmarshalAndDecide(page []byte, now time.Time) (skipped int, err error) {
 	var list v1.List
 	if err := json.Unmarshal(page, &list); err != nil {
 		return 0, err

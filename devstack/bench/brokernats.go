@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"context"
@@ -23,9 +23,9 @@ const natsRawBase = 1 << 40
 // natsEvents is the number of events in a turn: each one is a sync of the disk.
 const natsEvents = 2000
 
-// A NATSBed is an embedded server, an adapter, and a separate client. Both connect over the loopback
+// A natsBed is an embedded server, an adapter, and a separate client. Both connect over the loopback
 // address.
-type NATSBed struct {
+type natsBed struct {
 	owner, broker *nats.Broker
 	stops         []func()
 	conn          *natsgo.Conn
@@ -33,9 +33,9 @@ type NATSBed struct {
 	from          atomic.Int64
 }
 
-// OpenNATS starts the server in a folder, which is not removed, and connects.
-func OpenNATS(ctx context.Context, dir string) (*NATSBed, error) {
-	b := &NATSBed{}
+// openNATS starts the server in a folder, which is not removed, and connects.
+func openNATS(ctx context.Context, dir string) (*natsBed, error) {
+	b := &natsBed{}
 	if err := b.startAndConnect(ctx, dir); err != nil {
 		b.Close()
 		return nil, err
@@ -43,7 +43,7 @@ func OpenNATS(ctx context.Context, dir string) (*NATSBed, error) {
 	return b, nil
 }
 
-func (b *NATSBed) startAndConnect(ctx context.Context, dir string) error {
+func (b *natsBed) startAndConnect(ctx context.Context, dir string) error {
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	if b.owner, err = natsserver.NewEmbeddedBroker(natsserver.Config{Dir: dir}, nats.Config{}, log); err != nil {
@@ -61,12 +61,12 @@ func (b *NATSBed) startAndConnect(ctx context.Context, dir string) error {
 	if b.conn, err = natsgo.Connect(b.owner.URL()); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	b.js, err = jetstream.New(b.conn, jetstream.WithPublishAsyncMaxPending(PublishWindow))
+	b.js, err = jetstream.New(b.conn, jetstream.WithPublishAsyncMaxPending(publishWindow))
 	return err
 }
 
-func (b *NATSBed) startBroker(ctx context.Context, broker *nats.Broker) error {
-	stop, err := StartRunner(ctx, broker)
+func (b *natsBed) startBroker(ctx context.Context, broker *nats.Broker) error {
+	stop, err := startRunner(ctx, broker)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func (b *NATSBed) startBroker(ctx context.Context, broker *nats.Broker) error {
 	return nil
 }
 
-// Close stops everything that OpenNATS started.
-func (b *NATSBed) Close() {
+// Close stops everything that openNATS started.
+func (b *natsBed) Close() {
 	if b.conn != nil {
 		b.conn.Close()
 	}
@@ -85,13 +85,13 @@ func (b *NATSBed) Close() {
 }
 
 // NewAdapterSide returns the side that publishes through the adapter.
-func (b *NATSBed) NewAdapterSide() PublishSide { return NewPublishSide(b.broker) }
+func (b *natsBed) NewAdapterSide() publishSide { return newPublishSide(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
 // call, and continues as acknowledgements arrive.
-func (b *NATSBed) PublishRaw(_ context.Context, n, window int) error {
+func (b *natsBed) PublishRaw(_ context.Context, n, window int) error {
 	base := natsRawBase + int(b.from.Add(int64(n))) - n
-	bodies := NewEventBodies(base, n)
+	bodies := newPublishBodies(base, n)
 	futures := make([]jetstream.PubAckFuture, 0, n)
 	take := func(f jetstream.PubAckFuture) error {
 		select {
@@ -107,7 +107,7 @@ func (b *NATSBed) PublishRaw(_ context.Context, n, window int) error {
 				return err
 			}
 		}
-		f, err := b.js.PublishAsync(nats.DefaultTopic+".raw", body, jetstream.WithMsgID(NewEvent(base+i).ID))
+		f, err := b.js.PublishAsync(nats.DefaultTopic+".raw", body, jetstream.WithMsgID(newCloudEvent(base+i).ID))
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (b *NATSBed) PublishRaw(_ context.Context, n, window int) error {
 }
 
 // PurgeMessages purges the stream.
-func (b *NATSBed) PurgeMessages(ctx context.Context) error {
+func (b *natsBed) PurgeMessages(ctx context.Context) error {
 	stream, err := b.js.Stream(ctx, nats.DefaultTopic)
 	if err != nil {
 		return err
@@ -130,18 +130,18 @@ func (b *NATSBed) PurgeMessages(ctx context.Context) error {
 	return stream.Purge(ctx)
 }
 
-// RunNATS runs the benchmark in a folder and writes one line for each result.
-func RunNATS(ctx context.Context, dir string, w io.Writer) ([]PublishResult, error) {
-	b, err := OpenNATS(ctx, dir)
+// runNATS runs the benchmark in a folder and writes one line for each result.
+func runNATS(ctx context.Context, dir string, w io.Writer) ([]publishResult, error) {
+	b, err := openNATS(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
-	m := PublishMatch{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages}
+	m := publishMatch{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages}
 	r, err := m.Run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	_, err = fmt.Fprintf(w, "%s\n", r)
-	return []PublishResult{r}, err
+	return []publishResult{r}, err
 }

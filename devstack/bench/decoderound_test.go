@@ -1,35 +1,33 @@
-package sentinelbench_test
+package main
 
 import (
 	"testing"
 	"time"
-
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 func TestAllWaysAgree(t *testing.T) {
 	const n = 100
 	now := time.Now()
-	page := sentinelbench.NewPage(n, now)
-	if got, err := sentinelbench.NewRounder().ScanAndDecide(page, now); err != nil || got != n {
+	page := newCollectionPage(n, now)
+	if got, err := newRounder().ScanAndDecide(page, now); err != nil || got != n {
 		t.Errorf("round: skipped %d, err %v", got, err)
 	}
-	if got, err := sentinelbench.UnmarshalAndDecide(page, now); err != nil || got != n {
+	if got, err := unmarshalAndDecide(page, now); err != nil || got != n {
 		t.Errorf("encoding/json: skipped %d, err %v", got, err)
 	}
-	if got, err := sentinelbench.CountTokens(page); err != nil || got < 50*n {
+	if got, err := countTokens(page); err != nil || got < 50*n {
 		t.Errorf("token walk: %d tokens, err %v", got, err)
 	}
 	// A day later all of it is due: the work that is measured is real.
-	if got, err := sentinelbench.NewRounder().ScanAndDecide(page, now.Add(24*time.Hour)); err != nil || got != 0 {
+	if got, err := newRounder().ScanAndDecide(page, now.Add(24*time.Hour)); err != nil || got != 0 {
 		t.Errorf("round a day later: skipped %d, err %v", got, err)
 	}
 }
 
 func TestRoundAllocatesNothing(t *testing.T) {
 	now := time.Now()
-	page := sentinelbench.NewPage(200, now)
-	r := sentinelbench.NewRounder()
+	page := newCollectionPage(200, now)
+	r := newRounder()
 	got := testing.AllocsPerRun(20, func() {
 		if _, err := r.ScanAndDecide(page, now); err != nil {
 			t.Fatal(err)
@@ -40,8 +38,8 @@ func TestRoundAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestMeasure(t *testing.T) {
-	res, err := sentinelbench.MeasurePageDecoding(50, 20*time.Millisecond)
+func TestMeasurePageDecoding(t *testing.T) {
+	res, err := measurePageDecoding(50, 20*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +52,8 @@ func TestMeasure(t *testing.T) {
 
 func BenchmarkRound(b *testing.B) {
 	now := time.Now()
-	page := sentinelbench.NewPage(500, now)
-	r := sentinelbench.NewRounder()
+	page := newCollectionPage(500, now)
+	r := newRounder()
 	b.SetBytes(int64(len(page)))
 	b.ReportAllocs()
 	for b.Loop() {

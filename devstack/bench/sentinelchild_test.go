@@ -1,4 +1,4 @@
-package sentinelbench
+package main
 
 import (
 	"bufio"
@@ -11,17 +11,17 @@ import (
 )
 
 // file returns a sentinel's configuration for a fleet.
-func file(url, mode string) string {
+func sentinelFile(url, mode string) string {
 	return fmt.Sprintf("resource_type: clusters\nhyperfleet_api: {endpoint: %q}\nsource: {mode: %s}\npoll_interval: 50ms\n", url, mode)
 }
 
 // TestChild checks that a child reads a fleet, reports its usage and events, and ends on request.
 func TestChild(t *testing.T) {
-	fleet := NewFleet(2000, time.Now().Add(-30*time.Minute)) // all are due
+	fleet := newServedFleet(2000, time.Now().Add(-30*time.Minute)) // all are due
 	web := httptest.NewServer(fleet)
 	defer web.Close()
-	events := make(chan ChildEvent, 10_000)
-	p, err := StartChild(t.Context(), file(web.URL, "sweep"), ChildOptions{OnEvent: func(e ChildEvent) { events <- e }})
+	events := make(chan childEvent, 10_000)
+	p, err := startChild(t.Context(), sentinelFile(web.URL, "sweep"), childOptions{OnEvent: func(e childEvent) { events <- e }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fleet.Await(t.Context(), func(c Counts) bool { return c.Swept >= 3 }); err != nil {
+	if err := fleet.Await(t.Context(), func(c fleetCounts) bool { return c.Swept >= 3 }); err != nil {
 		t.Fatal(err)
 	}
 	after, err := p.RequestUsage()
@@ -53,14 +53,14 @@ func TestChild(t *testing.T) {
 
 // TestChildEndsWithItsInput: a parent that is killed leaves no child behind.
 func TestChildEndsWithItsInput(t *testing.T) {
-	fleet := NewFleet(10, time.Now())
+	fleet := newServedFleet(10, time.Now())
 	web := httptest.NewServer(fleet)
 	defer web.Close()
 	in, parent := io.Pipe()
 	out, child := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := runSentinels(t.Context(), childSpec{file: file(web.URL, "cursor"), count: 2}, in, child)
+		err := runSentinels(t.Context(), childSpec{file: sentinelFile(web.URL, "cursor"), count: 2}, in, child)
 		_, _ = in.Close(), child.Close() // whoever writes or reads here fails now
 		done <- err
 	}()
@@ -78,11 +78,11 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	}
 }
 
-func TestBadConfiguration(t *testing.T) {
-	if err := RunChild(t.Context(), []string{"resource_type: moons", "", "", "1"}, strings.NewReader(""), io.Discard); err == nil {
+func TestChildWithABadConfiguration(t *testing.T) {
+	if err := runChild(t.Context(), []string{"resource_type: moons", "", "", "1"}, strings.NewReader(""), io.Discard); err == nil {
 		t.Error("a bad configuration is taken")
 	}
-	if err := RunChild(t.Context(), nil, strings.NewReader(""), io.Discard); err == nil {
+	if err := runChild(t.Context(), nil, strings.NewReader(""), io.Discard); err == nil {
 		t.Error("no arguments are taken")
 	}
 }
