@@ -1,4 +1,4 @@
-package bridge
+package clusterworker
 
 import (
 	"encoding/json"
@@ -6,15 +6,14 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// Adapter is the name of the cluster-worker in its reports.
-const Adapter = "gardener"
+// ReportAdapter is the name of the cluster-worker in its reports.
+const ReportAdapter = "gardener"
 
-// maxMessage is the longest message of a report, in bytes. It is enough for Gardener's
+// maxReportMessage is the longest message of a report, in bytes. It is enough for Gardener's
 // messages, and far below the limit of the fleet API.
-const maxMessage = 4096
+const maxReportMessage = 4096
 
 // BuildClusterReport returns the report on a cluster, given its row. hasReport is false while nothing was
 // tried for the cluster, as there is no generation yet to report on. It is a pure
@@ -28,13 +27,13 @@ const maxMessage = 4096
 //   - Finalized, for a cluster in deletion, is whether its Shoot is confirmed gone.
 //
 // Availability is never reported as unknown: the fleet API would not store that.
-func BuildClusterReport(row clusterworker.Row, now time.Time) (report v1.Report, hasReport bool) {
+func BuildClusterReport(row Row, now time.Time) (report v1.Report, hasReport bool) {
 	if row.ClusterGeneration < 1 {
 		return v1.Report{}, false
 	}
 	now = now.UTC()
 	r := v1.Report{
-		Adapter: Adapter, ObservedGeneration: row.ClusterGeneration, ObservedTime: &now,
+		Adapter: ReportAdapter, ObservedGeneration: row.ClusterGeneration, ObservedTime: &now,
 		Conditions: []v1.ReportCondition{buildAvailableCondition(&row), buildAppliedCondition(&row), buildHealthCondition(&row)},
 		Data:       encodeShootDetails(&row),
 	}
@@ -44,17 +43,17 @@ func BuildClusterReport(row clusterworker.Row, now time.Time) (report v1.Report,
 	return r, true
 }
 
-func isShootDeleted(row *clusterworker.Row) bool {
+func isShootDeleted(row *Row) bool {
 	return row.Deleting && row.Status == v1.ShootDeleted
 }
 
 // isSpecApplied reports whether Gardener accepted the last tried spec. A spec that was
 // accepted before counts even if sending it again, to repair a drift, failed.
-func isSpecApplied(row *clusterworker.Row) bool {
+func isSpecApplied(row *Row) bool {
 	return row.SyncedGeneration > 0 && (row.SyncError == "" || row.SyncedGeneration == row.Generation)
 }
 
-func isShootReady(row *clusterworker.Row) bool {
+func isShootReady(row *Row) bool {
 	return row.Status == v1.ShootReady && isSpecApplied(row) && !row.Deleting
 }
 
@@ -66,7 +65,7 @@ func newReportCondition(conditionType string, isTrue bool, reason, message strin
 	return c
 }
 
-func buildAvailableCondition(row *clusterworker.Row) v1.ReportCondition {
+func buildAvailableCondition(row *Row) v1.ReportCondition {
 	if !isSpecApplied(row) && !row.Deleting {
 		return newReportCondition(v1.ConditionAvailable, false, "SyncFailed", "Gardener does not have the current cluster spec: "+row.SyncError)
 	}
@@ -96,7 +95,7 @@ func describeStatusCondition(status v1.ShootStatus) (reason, message string) {
 	return "ShootUnknown", "The status of the Shoot is not known yet"
 }
 
-func buildAppliedCondition(row *clusterworker.Row) v1.ReportCondition {
+func buildAppliedCondition(row *Row) v1.ReportCondition {
 	switch {
 	case isShootDeleted(row):
 		return newReportCondition(v1.ConditionApplied, false, "ShootDeleted", "The cluster is deleted")
@@ -108,7 +107,7 @@ func buildAppliedCondition(row *clusterworker.Row) v1.ReportCondition {
 	return newReportCondition(v1.ConditionApplied, false, "Syncing", "The cluster is being synced to Gardener")
 }
 
-func buildHealthCondition(row *clusterworker.Row) v1.ReportCondition {
+func buildHealthCondition(row *Row) v1.ReportCondition {
 	switch {
 	case row.SyncError != "" && row.Attempts > 0:
 		return newReportCondition(v1.ConditionHealth, false, toConditionReason(row.ErrorClass), row.SyncError)
@@ -118,7 +117,7 @@ func buildHealthCondition(row *clusterworker.Row) v1.ReportCondition {
 	return newReportCondition(v1.ConditionHealth, true, "NoErrors", "No errors")
 }
 
-func buildFinalizedCondition(row *clusterworker.Row) v1.ReportCondition {
+func buildFinalizedCondition(row *Row) v1.ReportCondition {
 	if isShootDeleted(row) {
 		return newReportCondition(v1.ConditionFinalized, true, "ShootDeleted", "The deletion of the Shoot is confirmed")
 	}
@@ -126,7 +125,7 @@ func buildFinalizedCondition(row *clusterworker.Row) v1.ReportCondition {
 }
 
 // toConditionReason returns the condition reason for an error class, such as WaitingForApproval.
-func toConditionReason(errorClass clusterworker.ErrorClass) string {
+func toConditionReason(errorClass ErrorClass) string {
 	if errorClass == "" {
 		return "SyncFailed"
 	}
@@ -140,7 +139,7 @@ func toConditionReason(errorClass clusterworker.ErrorClass) string {
 }
 
 // encodeShootDetails returns the details that the conditions lack.
-func encodeShootDetails(row *clusterworker.Row) json.RawMessage {
+func encodeShootDetails(row *Row) json.RawMessage {
 	if row.ShootName == "" {
 		return nil
 	}
@@ -158,8 +157,8 @@ func encodeShootDetails(row *clusterworker.Row) json.RawMessage {
 // sanitizeAndTruncateMessage shortens a message that the fleet API would reject.
 func sanitizeAndTruncateMessage(message string) string {
 	message = strings.ReplaceAll(strings.ToValidUTF8(message, "?"), "\x00", "")
-	if len(message) <= maxMessage {
+	if len(message) <= maxReportMessage {
 		return message
 	}
-	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	return strings.ToValidUTF8(message[:maxReportMessage], "") + "…"
 }

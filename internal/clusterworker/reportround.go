@@ -1,4 +1,4 @@
-package bridge
+package clusterworker
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
 // A reportOutcome is the result of one report with its consequences.
@@ -49,10 +48,10 @@ func (b *Reporter) sendAndRecordDueReports(ctx context.Context) (mayHaveMore, ap
 	wg.Wait()
 
 	var away error
-	var notes []clusterworker.Reported
+	var notes []Reported
 	for i, o := range outcomes {
 		if o.next > 0 {
-			notes = append(notes, clusterworker.Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: o.next})
+			notes = append(notes, Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: o.next})
 		}
 		apiAnswered = apiAnswered || o.result.isFleetAPIAnswer()
 		if o.away != nil {
@@ -65,13 +64,13 @@ func (b *Reporter) sendAndRecordDueReports(ctx context.Context) (mayHaveMore, ap
 	if away != nil && !apiAnswered {
 		return false, false, away
 	}
-	return len(rows) == batch, apiAnswered, nil
+	return len(rows) == reportBatch, apiAnswered, nil
 }
 
-func (b *Reporter) listRowsDueForReport(ctx context.Context) ([]clusterworker.Row, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, queryTimeout, errors.New("database request timed out"))
+func (b *Reporter) listRowsDueForReport(ctx context.Context) ([]Row, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, reportQueryTimeout, errors.New("database request timed out"))
 	defer cancel()
-	rows, err := b.deps.Store.ListDueReports(ctx, batch)
+	rows, err := b.deps.Store.ListDueReports(ctx, reportBatch)
 	if err != nil {
 		return nil, fmt.Errorf("read due reports: %w", err)
 	}
@@ -80,11 +79,11 @@ func (b *Reporter) listRowsDueForReport(ctx context.Context) ([]clusterworker.Ro
 
 // recordSentReports records reports even during shutdown, as they would be repeated
 // otherwise.
-func (b *Reporter) recordSentReports(ctx context.Context, sent []clusterworker.Reported) error {
+func (b *Reporter) recordSentReports(ctx context.Context, sent []Reported) error {
 	if len(sent) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), queryTimeout, errors.New("database request timed out"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reportQueryTimeout, errors.New("database request timed out"))
 	defer cancel()
 	if err := b.deps.Store.RecordReports(ctx, sent); err != nil {
 		return fmt.Errorf("record %d reports: %w", len(sent), err)
@@ -93,20 +92,20 @@ func (b *Reporter) recordSentReports(ctx context.Context, sent []clusterworker.R
 }
 
 // sendClusterAndPoolReports reports on one row that was read at the given time.
-func (b *Reporter) sendClusterAndPoolReports(ctx context.Context, row clusterworker.Row, readAt time.Time) reportOutcome {
-	next, ready := nextOthers, isShootReady(&row)
+func (b *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readAt time.Time) reportOutcome {
+	next, ready := otherReportDelay, isShootReady(&row)
 	if ready {
-		next = nextReady
+		next = readyReportDelay
 	}
 	current, known := b.deps.Observer.IsStatusCurrent(&row)
 	switch {
 	case !ready && row.Status != v1.ShootError:
 		// A change of the Shoot does not invalidate such a status.
-	case ready && !known && time.Since(b.leadsSince) < patience:
-		return reportOutcome{result: resultUnseen, next: nextUnseen}
+	case ready && !known && time.Since(b.leadsSince) < observationPatience:
+		return reportOutcome{result: resultUnseen, next: unseenReportDelay}
 	case known && !current:
 		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
-		next = nextUnseen
+		next = unseenReportDelay
 	}
 	report, ok := BuildClusterReport(row, readAt)
 	if !ok {
@@ -114,7 +113,7 @@ func (b *Reporter) sendClusterAndPoolReports(ctx context.Context, row clusterwor
 	}
 	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("fleet API request timed out"))
 	defer cancel()
-	stored, err := b.deps.Fleet.Report(tctx, collection, row.ClusterID, report)
+	stored, err := b.deps.Fleet.Report(tctx, clustersCollection, row.ClusterID, report)
 	if err == nil {
 		err = b.sendPoolReports(tctx, row, known && current, readAt)
 	}
@@ -124,27 +123,27 @@ func (b *Reporter) sendClusterAndPoolReports(ctx context.Context, row clusterwor
 	case err != nil:
 		return b.logAndClassifyReportError(ctx, &row, err)
 	case !stored:
-		return reportOutcome{result: resultIgnored, next: nextOthers}
-	case next == nextReady:
+		return reportOutcome{result: resultIgnored, next: otherReportDelay}
+	case next == readyReportDelay:
 		// The jitter spreads out clusters that were created together.
-		next -= time.Duration(rand.Int64N(int64(nextReady / 10))) //nolint:gosec // when a report is repeated is no secret
+		next -= time.Duration(rand.Int64N(int64(readyReportDelay / 10))) //nolint:gosec // when a report is repeated is no secret
 	}
 	return reportOutcome{result: resultStored, next: next}
 }
 
 // logAndClassifyReportError returns the outcome of a report that failed.
-func (b *Reporter) logAndClassifyReportError(ctx context.Context, row *clusterworker.Row, err error) reportOutcome {
+func (b *Reporter) logAndClassifyReportError(ctx context.Context, row *Row, err error) reportOutcome {
 	switch code := httpStatusOrZero(err); {
 	case code == http.StatusNotFound:
 		b.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)
-		return reportOutcome{result: resultGone, next: nextReady}
+		return reportOutcome{result: resultGone, next: readyReportDelay}
 	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
 	case code >= 400 && code < 500:
 		b.log.WarnContext(ctx, "fleet API rejected report", "cluster_id", row.ClusterID, "err", err)
-		return reportOutcome{result: resultRefused, next: nextReady}
+		return reportOutcome{result: resultRefused, next: readyReportDelay}
 	}
 	// Other reports go first, so that one that always fails does not block them.
-	return reportOutcome{result: resultFailed, next: nextFailed, away: err}
+	return reportOutcome{result: resultFailed, next: failedReportDelay, away: err}
 }
 
 // httpStatusOrZero returns the HTTP status of an error, 0 if it has none.

@@ -1,4 +1,4 @@
-package bridge
+package clusterworker
 
 import (
 	"fmt"
@@ -24,10 +24,10 @@ func (r reportResult) isFleetAPIAnswer() bool {
 	return r == resultStored || r == resultIgnored || r == resultRefused || r == resultGone
 }
 
-type metrics struct{ reports *prometheus.CounterVec }
+type reporterMetrics struct{ reports *prometheus.CounterVec }
 
-func registerMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
+func registerReporterMetrics(reg prometheus.Registerer) (*reporterMetrics, error) {
+	m := &reporterMetrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fleetloop", Subsystem: "clusterworker", Name: "reports_total",
 		Help: "Total number of times that a status report about a cluster was due, by result. Sent to the fleet API: stored, ignored (for example, the API has a newer report), not_found (the API has no such cluster), rejected (the API refused the report, for example as invalid) or failed (a temporary error; retried). Not sent: awaiting_status (a new leader has not read the Shoot yet) or never_synced (no sync of the cluster was tried yet).",
 	}, []string{"result"})}
@@ -45,7 +45,7 @@ func registerMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // countReport counts a result. It is empty for a report that was not made because of
 // the shutdown.
-func (m *metrics) countReport(r reportResult) {
+func (m *reporterMetrics) countReport(r reportResult) {
 	if r != "" {
 		m.reports.WithLabelValues(string(r)).Inc()
 	}

@@ -1,4 +1,4 @@
-package bridge
+package clusterworker
 
 import (
 	"context"
@@ -7,17 +7,16 @@ import (
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
 // BuildPoolReport returns the report on a node pool whose current state Gardener has
 // received, given the row of its cluster. A pool is as ready as its cluster's Shoot. A
 // pool in deletion is finalized when the Shoot is ready without it, or gone itself. It
 // is a pure function.
-func BuildPoolReport(row *clusterworker.Row, pool clusterworker.PoolSent, now time.Time) v1.Report {
+func BuildPoolReport(row *Row, pool PoolSent, now time.Time) v1.Report {
 	now = now.UTC()
 	r := v1.Report{
-		Adapter: Adapter, ObservedGeneration: pool.Generation, ObservedTime: &now,
+		Adapter: ReportAdapter, ObservedGeneration: pool.Generation, ObservedTime: &now,
 		Conditions: []v1.ReportCondition{buildAvailableCondition(row), buildAppliedCondition(row), buildHealthCondition(row)},
 		Data:       encodeShootDetails(row),
 	}
@@ -43,7 +42,7 @@ func appendFinalizedCondition(report v1.Report, isTrue bool, reason, message str
 // the row's status is known to be about the Shoot as it was last sent. Otherwise the
 // Shoot may be ready with a pool that is being deleted, or without one that is being
 // added.
-func (b *Reporter) sendPoolReports(ctx context.Context, row clusterworker.Row, statusIsCurrent bool, now time.Time) error {
+func (b *Reporter) sendPoolReports(ctx context.Context, row Row, statusIsCurrent bool, now time.Time) error {
 	if b.deps.Pools == nil || !row.Synced {
 		return nil
 	}

@@ -1,15 +1,4 @@
-// Package bridge reports the status of each cluster in Gardener to the fleet API, as
-// the adapter "gardener".
-//
-// It reports every change of a row at once, and everything again from time to time, so
-// that a cluster without recent reports is one whose worker is gone. A report states no
-// more than is known. A cluster whose last change Gardener has not been seen to pick up
-// is not ready, whatever its earlier status.
-//
-// Only the leading worker reports. Reports are the only effect, so a repeated report
-// does no harm, and the fleet API recognises a late one by its time. The bridge retries
-// while the fleet API is unavailable. A rejected report does not block the others.
-package bridge
+package clusterworker
 
 import (
 	"context"
@@ -22,17 +11,16 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
-	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
-// Config is the operator's configuration of the reports. Zero fields mean their
+// ReporterConfig is the operator's configuration of the reports. Zero fields mean their
 // default.
-type Config struct {
+type ReporterConfig struct {
 	Timeout  time.Duration `key:"report_timeout" env:"CLUSTER_WORKER_REPORT_TIMEOUT" default:"10s" validate:"gt=0" doc:"Timeout of one report to the fleet API."`
 	InFlight int           `key:"max_concurrent_reports" env:"CLUSTER_WORKER_MAX_CONCURRENT_REPORTS" default:"8" validate:"gte=1,lte=100" doc:"Maximum number of reports sent to the fleet API concurrently."`
 }
 
-func (c Config) withDefaultsValidated() (Config, error) {
+func (c ReporterConfig) withDefaultsValidated() (ReporterConfig, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
@@ -45,32 +33,32 @@ func (c Config) withDefaultsValidated() (Config, error) {
 	return c, nil
 }
 
-// A Fleet receives reports. An answer that is not a success is an error with the method
+// A ReportReceiver receives reports. An answer that is not a success is an error with the method
 // StatusCode.
-type Fleet interface {
+type ReportReceiver interface {
 	// Report sends a report. stored is false if the report came too late, or too early,
 	// to count.
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
-// An Observer observes the Shoots in this process.
-type Observer interface {
+// An ShootObserver observes the Shoots in this process.
+type ShootObserver interface {
 	// IsLeader reports whether this process is the leader.
 	IsLeader() bool
 	// IsStatusCurrent reports whether a row's status is about the Shoot as it was last sent.
 	// known is false if this process has not observed the Shoot yet.
-	IsStatusCurrent(row *clusterworker.Row) (current, known bool)
+	IsStatusCurrent(row *Row) (current, known bool)
 }
 
-// Deps are the dependencies of a bridge.
-type Deps struct {
-	Store    clusterworker.ReportStore
-	Fleet    Fleet
-	Observer Observer
+// ReporterDeps are the dependencies of a reporter.
+type ReporterDeps struct {
+	Store    ReportStore
+	Fleet    ReportReceiver
+	Observer ShootObserver
 
 	// Pools returns the node pools that Gardener has received. It may be nil; then only
 	// clusters are reported.
-	Pools clusterworker.PoolStore
+	Pools PoolStore
 
 	// Log may be nil, for no logs.
 	Log *slog.Logger
@@ -80,47 +68,57 @@ type Deps struct {
 }
 
 const (
-	collection      = "clusters"
-	poolsCollection = "nodepools"
+	clustersCollection = "clusters"
+	poolsCollection    = "nodepools"
 	// batch is the number of reports in one query.
-	batch = 100
+	reportBatch = 100
 
-	// nextReady is the delay of the next report on a ready cluster, and nextOthers on
+	// readyReportDelay is the delay of the next report on a ready cluster, and otherReportDelay on
 	// any other.
-	nextReady  = 10 * time.Minute
-	nextOthers = 30 * time.Second
-	// nextUnseen is the delay of the next check of a row that has not been observed
+	readyReportDelay = 10 * time.Minute
+	otherReportDelay = 30 * time.Second
+	// unseenReportDelay is the delay of the next check of a row that has not been observed
 	// yet.
-	nextUnseen = 2 * time.Second
-	// nextFailed is the delay after an error of the fleet API. It is longer than the
+	unseenReportDelay = 2 * time.Second
+	// failedReportDelay is the delay after an error of the fleet API. It is longer than the
 	// longest backoff, so that other reports go first.
-	nextFailed = 15 * time.Second
+	failedReportDelay = 15 * time.Second
 
 	// idle is the interval of checks for due reports without a nudge.
-	idle = 5 * time.Second
+	reportIdleInterval = 5 * time.Second
 	// gather is how long a nudge waits for others.
-	gather = 50 * time.Millisecond
+	nudgeGatherDelay = 50 * time.Millisecond
 	// patience is how long a ready cluster waits to be observed after this process
 	// became the leader. A longer outage of Gardener leaves the row as the best
 	// information.
-	patience = time.Minute
-	// queryTimeout limits a query.
-	queryTimeout = 10 * time.Second
+	observationPatience = time.Minute
+	// reportQueryTimeout limits a query.
+	reportQueryTimeout = 10 * time.Second
 )
 
-// A Reporter reports to the fleet API. Its methods are safe for concurrent use.
+// A Reporter reports the status of each cluster in Gardener to the fleet API, as the adapter "gardener". Its
+// methods are safe for concurrent use.
+//
+// It reports every change of a row at once, and everything again from time to time, so
+// that a cluster without recent reports is one whose worker is gone. A report states no
+// more than is known. A cluster whose last change Gardener has not been seen to pick up
+// is not ready, whatever its earlier status.
+//
+// Only the leading worker reports. Reports are the only effect, so a repeated report
+// does no harm, and the fleet API recognises a late one by its time. The reporter retries
+// while the fleet API is unavailable. A rejected report does not block the others.
 type Reporter struct {
-	cfg     Config
-	deps    Deps
+	cfg     ReporterConfig
+	deps    ReporterDeps
 	log     *slog.Logger
-	metrics *metrics
+	metrics *reporterMetrics
 	nudged  chan struct{} // capacity 1
 
 	leadsSince time.Time // zero while this process is not the leader
 }
 
-// New returns a reporter. It starts nothing.
-func New(cfg Config, deps Deps) (*Reporter, error) {
+// NewReporter returns a reporter. It starts nothing.
+func NewReporter(cfg ReporterConfig, deps ReporterDeps) (*Reporter, error) {
 	cfg, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, err
@@ -131,7 +129,7 @@ func New(cfg Config, deps Deps) (*Reporter, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	m, err := registerMetrics(deps.Registerer)
+	m, err := registerReporterMetrics(deps.Registerer)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +150,7 @@ func (b *Reporter) Run(ctx context.Context) error {
 	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
 	for failures := 0; ctx.Err() == nil; {
 		if !b.updateLeadership() {
-			b.waitForWakeOrTimeout(ctx, idle)
+			b.waitForWakeOrTimeout(ctx, reportIdleInterval)
 			continue
 		}
 		more, answered, err := b.sendAndRecordDueReports(ctx)
@@ -169,7 +167,7 @@ func (b *Reporter) Run(ctx context.Context) error {
 			b.log.InfoContext(ctx, "fleet API accepts reports again", "failures", failures)
 			failures = 0
 		case !more:
-			b.waitForWakeOrTimeout(ctx, idle)
+			b.waitForWakeOrTimeout(ctx, reportIdleInterval)
 		}
 	}
 	return nil
@@ -194,7 +192,7 @@ func (b *Reporter) waitForWakeOrTimeout(ctx context.Context, timeout time.Durati
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-b.nudged:
-		_ = backoff.Sleep(ctx, gather)
+		_ = backoff.Sleep(ctx, nudgeGatherDelay)
 		select {
 		case <-b.nudged: // a nudge that came meanwhile
 		default:

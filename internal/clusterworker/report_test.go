@@ -1,4 +1,4 @@
-package bridge_test
+package clusterworker_test
 
 import (
 	"strings"
@@ -10,7 +10,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
@@ -123,7 +122,7 @@ func TestReport(t *testing.T) {
 	now := time.Now()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r, ok := bridge.BuildClusterReport(tc.row, now)
+			r, ok := clusterworker.BuildClusterReport(tc.row, now)
 			if ok != (tc.want != "") {
 				t.Fatalf("%s: there is a report: %t", tc.reason, ok)
 			}
@@ -137,7 +136,7 @@ func TestReport(t *testing.T) {
 // TestReportTells: a report has the time of the read and the content of the row.
 func TestReportTells(t *testing.T) {
 	now := time.Now()
-	r, _ := bridge.BuildClusterReport(synced(is(v1.ShootError, "no quota")), now)
+	r, _ := clusterworker.BuildClusterReport(synced(is(v1.ShootError, "no quota")), now)
 	if r.Adapter != "gardener" || r.ObservedGeneration != 3 || !r.ObservedTime.Equal(now) {
 		t.Errorf("got %+v", r)
 	}
@@ -157,7 +156,7 @@ func TestReportsAreAccepted(t *testing.T) {
 		var last *v1.AdapterStatus
 		for range 2 {
 			now = now.Add(time.Second)
-			r, ok := bridge.BuildClusterReport(anyRow(t), now)
+			r, ok := clusterworker.BuildClusterReport(anyRow(t), now)
 			if !ok {
 				continue
 			}
@@ -188,8 +187,8 @@ func anyRow(t *rapid.T) clusterworker.Row {
 	}
 }
 
-// TestPhases: the phase that owners see follows from the reports.
-func TestPhases(t *testing.T) {
+// TestReportPhases: the phase that owners see follows from the reports.
+func TestReportPhases(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
 		row       clusterworker.Row
@@ -210,10 +209,10 @@ func TestPhases(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			r, _ := bridge.BuildClusterReport(tc.row, now)
+			r, _ := clusterworker.BuildClusterReport(tc.row, now)
 			status, verdict := fleetapi.DecideReport(r, nil, 3, now)
 			facts := fleetapi.StatusFacts{
-				Generation: 3, Deleting: tc.row.Deleting, Required: []string{bridge.Adapter},
+				Generation: 3, Deleting: tc.row.Deleting, Required: []string{clusterworker.ReportAdapter},
 				Reports: []v1.AdapterStatus{status}, Now: now,
 			}
 			if got := fleetapi.AggregateStatus(facts).Phase; verdict != fleetapi.ReportStored || got != tc.want {

@@ -1,4 +1,4 @@
-package bridge_test
+package clusterworker_test
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 )
 
 // pools are the node pools of every cluster.
@@ -51,7 +50,7 @@ func TestPoolReport(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := bridge.BuildPoolReport(&tc.row, clusterworker.PoolSent{ID: "p", Generation: 7, Deleting: tc.deleting}, time.Now())
+			r := clusterworker.BuildPoolReport(&tc.row, clusterworker.PoolSent{ID: "p", Generation: 7, Deleting: tc.deleting}, time.Now())
 			got := map[string]v1.ConditionStatus{}
 			for _, c := range r.Conditions {
 				got[c.Type] = c.Status
@@ -70,23 +69,23 @@ func TestPoolsAreReported(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		row    func(*clusterworker.Row)
-		side   func(*side)
+		side   func(*reporterSide)
 		want   []string
 	}{
-		"Synced":    {"the cluster first", func(*clusterworker.Row) {}, func(*side) {}, []string{"c", "stays True", "goes True"}},
-		"NotSynced": {"what Gardener has may be older", func(r *clusterworker.Row) { r.Synced = false }, func(*side) {}, []string{"c"}},
-		"OutOfDate": {"the status is of the Shoot with the pool", func(*clusterworker.Row) {}, func(s *side) { s.outOfDate = true }, []string{"c", "stays False", "goes False"}},
+		"Synced":    {"the cluster first", func(*clusterworker.Row) {}, func(*reporterSide) {}, []string{"c", "stays True", "goes True"}},
+		"NotSynced": {"what Gardener has may be older", func(r *clusterworker.Row) { r.Synced = false }, func(*reporterSide) {}, []string{"c"}},
+		"OutOfDate": {"the status is of the Shoot with the pool", func(*clusterworker.Row) {}, func(s *reporterSide) { s.outOfDate = true }, []string{"c", "stays False", "goes False"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newSide()
+				s := newReporterSide()
 				s.set(tc.side)
 				row := clusterworker.Row{ClusterGeneration: 1, Generation: 1, SyncedGeneration: 1, Synced: true, Status: v1.ShootReady}
 				tc.row(&row)
 				s.change("c", row)
-				b, err := bridge.New(bridge.Config{}, bridge.Deps{Store: s, Fleet: s, Observer: s, Pools: pools{{ID: "stays", Generation: 1}, {ID: "goes", Generation: 2, Deleting: true}}})
+				b, err := clusterworker.NewReporter(clusterworker.ReporterConfig{}, clusterworker.ReporterDeps{Store: s, Fleet: s, Observer: s, Pools: pools{{ID: "stays", Generation: 1}, {ID: "goes", Generation: 2, Deleting: true}}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -105,7 +104,7 @@ func TestPoolsAreReported(t *testing.T) {
 
 // said returns the reported resources, and for node pools the status of the main
 // condition.
-func (s *side) said() []string {
+func (s *reporterSide) said() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []string

@@ -1,4 +1,4 @@
-package bridge_test
+package clusterworker_test
 
 import (
 	"cmp"
@@ -17,23 +17,22 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 // answer is an error answer of the fleet API.
-type answer struct {
+type reportAnswer struct {
 	code  int
 	after time.Duration
 }
 
-func (a answer) Error() string             { return fmt.Sprint("the fleet API answered ", a.code) }
-func (a answer) StatusCode() int           { return a.code }
-func (a answer) RetryAfter() time.Duration { return a.after }
+func (a reportAnswer) Error() string             { return fmt.Sprint("the fleet API answered ", a.code) }
+func (a reportAnswer) StatusCode() int           { return a.code }
+func (a reportAnswer) RetryAfter() time.Duration { return a.after }
 
-// A side is the environment of a bridge: rows and when they are due, the fleet API and
+// A reporterSide is the environment of a reporter: rows and when they are due, the fleet API and
 // the observer.
-type side struct {
+type reporterSide struct {
 	mu      sync.Mutex
 	rows    map[string]clusterworker.Row
 	due     map[string]time.Time
@@ -54,25 +53,25 @@ type side struct {
 	outOfDate bool
 }
 
-func newSide() *side {
-	return &side{rows: map[string]clusterworker.Row{}, due: map[string]time.Time{}}
+func newReporterSide() *reporterSide {
+	return &reporterSide{rows: map[string]clusterworker.Row{}, due: map[string]time.Time{}}
 }
 
-func (s *side) set(how func(*side)) {
+func (s *reporterSide) set(how func(*reporterSide)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	how(s)
 }
 
 // change changes a row, which makes its report due.
-func (s *side) change(id string, row clusterworker.Row) {
+func (s *reporterSide) change(id string, row clusterworker.Row) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	row.ClusterID, row.ReportVersion = id, s.rows[id].ReportVersion+1
 	s.rows[id], s.due[id] = row, time.Now()
 }
 
-func (s *side) ListDueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
+func (s *reporterSide) ListDueReports(ctx context.Context, limit int) ([]clusterworker.Row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries++
@@ -91,7 +90,7 @@ func (s *side) ListDueReports(ctx context.Context, limit int) ([]clusterworker.R
 	return list[:min(limit, len(list))], nil
 }
 
-func (s *side) RecordReports(ctx context.Context, reports []clusterworker.Reported) error {
+func (s *reporterSide) RecordReports(ctx context.Context, reports []clusterworker.Reported) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queries++
@@ -106,13 +105,13 @@ func (s *side) RecordReports(ctx context.Context, reports []clusterworker.Report
 	return nil
 }
 
-func (s *side) Report(ctx context.Context, collection, id string, r v1.Report) (bool, error) {
+func (s *reporterSide) Report(ctx context.Context, collection, id string, r v1.Report) (bool, error) {
 	s.mu.Lock()
 	s.inFlight++
 	s.most = max(s.most, s.inFlight)
 	slow := s.slow
 	s.mu.Unlock()
-	defer s.set(func(s *side) { s.inFlight-- })
+	defer s.set(func(s *reporterSide) { s.inFlight-- })
 	if slow > 0 {
 		select {
 		case <-ctx.Done():
@@ -138,31 +137,31 @@ func (s *side) Report(ctx context.Context, collection, id string, r v1.Report) (
 	return true, nil
 }
 
-func (s *side) IsLeader() bool {
+func (s *reporterSide) IsLeader() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.follower
 }
 
-func (s *side) IsStatusCurrent(*clusterworker.Row) (current, known bool) {
+func (s *reporterSide) IsStatusCurrent(*clusterworker.Row) (current, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.outOfDate && !s.unseen, !s.unseen
 }
 
 // asked returns the number of queries, and stored the number of reports.
-func (s *side) asked() (n int) {
-	s.set(func(s *side) { n = s.queries })
+func (s *reporterSide) asked() (n int) {
+	s.set(func(s *reporterSide) { n = s.queries })
 	return n
 }
 
-func (s *side) stored() (n int) {
-	s.set(func(s *side) { n = len(s.reports) })
+func (s *reporterSide) stored() (n int) {
+	s.set(func(s *reporterSide) { n = len(s.reports) })
 	return n
 }
 
 // tries returns how many times a cluster was reported, successfully or not.
-func (s *side) tries(id string) (n int) {
+func (s *reporterSide) tries(id string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.told {
@@ -174,7 +173,7 @@ func (s *side) tries(id string) (n int) {
 }
 
 // last returns the last report.
-func (s *side) last() string {
+func (s *reporterSide) last() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.reports) == 0 {
@@ -183,17 +182,17 @@ func (s *side) last() string {
 	return said(s.reports[len(s.reports)-1])
 }
 
-// start starts a bridge. It is stopped at the end of the test.
-func (s *side) start(t *testing.T) (*bridge.Reporter, *logtest.Buffer) {
+// start starts a reporter. It is stopped at the end of the test.
+func (s *reporterSide) start(t *testing.T) (*clusterworker.Reporter, *logtest.Buffer) {
 	t.Helper()
 	b, logs, _ := s.startUntil(t)
 	return b, logs
 }
 
-func (s *side) startUntil(t *testing.T) (b *bridge.Reporter, logs *logtest.Buffer, stop func()) {
+func (s *reporterSide) startUntil(t *testing.T) (b *clusterworker.Reporter, logs *logtest.Buffer, stop func()) {
 	t.Helper()
 	logs = &logtest.Buffer{}
-	b, err := bridge.New(bridge.Config{}, bridge.Deps{
+	b, err := clusterworker.NewReporter(clusterworker.ReporterConfig{}, clusterworker.ReporterDeps{
 		Store: s, Fleet: s, Observer: s, Registerer: prometheus.NewPedanticRegistry(), Log: slog.New(slog.NewTextHandler(logs, nil)),
 	})
 	if err != nil {
@@ -217,7 +216,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-func want[T any](t *testing.T, reason string, got, want T) {
+func wantReport[T any](t *testing.T, reason string, got, want T) {
 	t.Helper()
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", reason, diff)
