@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
+	"github.com/fleetloop/fleetloop/internal/app/process"
 	consolesession "github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/version"
@@ -79,12 +79,12 @@ func isGiven(source settings.OriginSource) bool {
 
 // newClientOf returns the client of a configuration, whatever the logins.
 func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.Client, error) {
-	client, err := apiclient.New(apiclient.Config{
+	client, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
-		TLS:       apiclient.TLSConfig{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
+		TLS:       process.FleetClientTLS{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
 		Timeout:   cfg.RequestTimeout,
 		UserAgent: "fleetloop/" + version.Get().Version,
 		Wrap: func(next http.RoundTripper) http.RoundTripper {

@@ -1,4 +1,4 @@
-package apiclient
+package process
 
 import (
 	"net/http"
@@ -9,15 +9,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-func TestNewRefusesTwoTokens(t *testing.T) {
+func TestFleetClientRefusesTwoTokens(t *testing.T) {
 	t.Parallel()
-	if _, err := New(Config{Endpoint: "http://h", Token: "a", TokenFile: "b"}); err == nil || !strings.Contains(err.Error(), "set only one") {
+	if _, err := NewFleetClient(FleetClientConfig{Endpoint: "http://h", Token: "a", TokenFile: "b"}); err == nil || !strings.Contains(err.Error(), "set only one") {
 		t.Errorf("got %v, want a refusal: which one counts is not clear", err)
 	}
 }
 
-// TestTrace checks that the caller's trace contains the request, and that a failure is not retried.
-func TestTrace(t *testing.T) {
+// TestFleetClientTraces checks that the caller's trace contains the request, and that a failure is not retried.
+func TestFleetClientTraces(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 3)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func TestTrace(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	c, err := New(Config{Endpoint: server.URL, Token: "s3cret"})
+	c, err := NewFleetClient(FleetClientConfig{Endpoint: server.URL, Token: "s3cret"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,4 @@
-// Package apiclient builds the client of the fleet API from settings.
-package apiclient
+package process
 
 import (
 	"errors"
@@ -11,14 +10,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
-// Config holds the settings of a client. At most one of Token and TokenFile is set; neither means
+// FleetClientConfig holds the settings of a client of the fleet API. At most one of Token and TokenFile is set; neither means
 // that requests are anonymous.
-type Config struct {
+type FleetClientConfig struct {
 	Endpoint  string
 	Token     settings.Secret
 	TokenFile string // read again when it changes
 	CAFile    string
-	TLS       TLSConfig
+	TLS       FleetClientTLS
 	Header    http.Header
 	Timeout   time.Duration
 	UserAgent string
@@ -27,15 +26,15 @@ type Config struct {
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
-// TLSConfig is what people, not components, set for TLS.
-type TLSConfig struct {
+// FleetClientTLS is what people, not components, set for TLS.
+type FleetClientTLS struct {
 	ClientCertFile, ClientKeyFile string
 	InsecureSkipVerify            bool
 }
 
-// New returns a client that continues traces. It does not retry: the components have their own
+// NewFleetClient returns a client of the fleet API that continues traces. It does not retry: the components have their own
 // backoff, and a person sees an error at once.
-func New(cfg Config) (*client.Client, error) {
+func NewFleetClient(cfg FleetClientConfig) (*client.Client, error) {
 	var token client.TokenSource
 	switch {
 	case cfg.Token != "" && cfg.TokenFile != "":
