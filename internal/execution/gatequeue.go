@@ -1,4 +1,4 @@
-package gate
+package execution
 
 import (
 	"slices"
@@ -7,31 +7,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// state is the progress of a member towards admission.
-type state int
+// memberState is the progress of a member towards admission.
+type memberState int
 
 const (
-	stateQueued   state = iota // behind another member in the queue of its target
-	stateHead                  // next for its target, in cooldown
-	stateReady                 // blocked only by a budget
-	stateReserved              // a place is reserved and its wake was sent
+	stateQueued   memberState = iota // behind another member in the queue of its target
+	stateHead                        // next for its target, in cooldown
+	stateReady                       // blocked only by a budget
+	stateReserved                    // a place is reserved and its wake was sent
 	stateInside
 )
 
-// A member is a claim that waits at the gate or is inside.
-type member struct {
+// A gateMember is a claim that waits at the gate or is inside.
+type gateMember struct {
 	Claim
 	since   time.Time
 	arrival uint64
-	state   state
-	target  *target
-	stream  *stream // set while it is ready
-	at      int     // index in its heap
+	state   memberState
+	target  *gateTarget
+	stream  *memberStream // set while it is ready
+	at      int           // index in its heap
 }
 
 // isBefore reports whether m is admitted before o. Rollbacks precede others, because they revert
 // the present state of the target, not the result of another change.
-func (m *member) isBefore(o *member) bool {
+func (m *gateMember) isBefore(o *gateMember) bool {
 	switch {
 	case m.Rollback != o.Rollback:
 		return m.Rollback
@@ -43,24 +43,24 @@ func (m *member) isBefore(o *member) bool {
 	return m.arrival < o.arrival
 }
 
-func (m *member) setHeapIndex(i int) { m.at = i }
+func (m *gateMember) setHeapIndex(i int) { m.at = i }
 
-// A target is an object on which one execution acts at a time.
-type target struct {
+// A gateTarget is an object on which one execution acts at a time.
+type gateTarget struct {
 	name   string
-	inside []*member // one member, or more after Restore
-	head   *member   // next member, removed from the queue
-	queue  heap[*member]
+	inside []*gateMember // one member, or more after Restore
+	head   *gateMember   // next member, removed from the queue
+	queue  memberHeap[*gateMember]
 }
 
-func (t *target) removeInside(m *member) {
-	t.inside = slices.DeleteFunc(t.inside, func(o *member) bool { return o == m })
+func (t *gateTarget) removeInside(m *gateMember) {
+	t.inside = slices.DeleteFunc(t.inside, func(o *gateMember) bool { return o == m })
 }
 
-func (t *target) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
+func (t *gateTarget) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
 
 // selectNextHead selects the next member for a target.
-func (g *Gate) selectNextHead(t *target, now time.Time) {
+func (g *Gate) selectNextHead(t *gateTarget, now time.Time) {
 	if len(t.inside) > 0 {
 		return
 	}
@@ -107,30 +107,30 @@ func (g *Gate) reservePlaces() {
 // wakeList holds the executions to wake.
 type wakeList []types.NamespacedName
 
-func (w *wakeList) addMember(m *member) {
+func (w *wakeList) addMember(m *gateMember) {
 	if !slices.Contains(*w, m.Key) {
 		*w = append(*w, m.Key)
 	}
 }
 
-// A heapItem is an element of a heap that knows its index.
-type heapItem[T any] interface {
+// A memberHeapItem is an element of a heap that knows its index.
+type memberHeapItem[T any] interface {
 	isBefore(other T) bool
 	setHeapIndex(i int)
 }
 
-// A heap is a binary heap with its first element at 0. Unlike container/heap it does not box its
+// A memberHeap is a binary heap with its first element at 0. Unlike container/heap it does not box its
 // elements.
-type heap[T heapItem[T]] []T
+type memberHeap[T memberHeapItem[T]] []T
 
-func (h *heap[T]) pushItem(x T) {
+func (h *memberHeap[T]) pushItem(x T) {
 	*h = append(*h, x)
 	x.setHeapIndex(len(*h) - 1)
 	h.siftUp(len(*h) - 1)
 }
 
 // removeAt removes and returns the element at i.
-func (h *heap[T]) removeAt(i int) T {
+func (h *memberHeap[T]) removeAt(i int) T {
 	s := *h
 	x, last := s[i], len(s)-1
 	s.swapItems(i, last)
@@ -144,19 +144,19 @@ func (h *heap[T]) removeAt(i int) T {
 }
 
 // restoreOrderAt restores the heap order for the element at i.
-func (h *heap[T]) restoreOrderAt(i int) {
+func (h *memberHeap[T]) restoreOrderAt(i int) {
 	if !h.siftDown(i) {
 		h.siftUp(i)
 	}
 }
 
-func (h heap[T]) swapItems(i, j int) {
+func (h memberHeap[T]) swapItems(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].setHeapIndex(i)
 	h[j].setHeapIndex(j)
 }
 
-func (h heap[T]) siftUp(i int) {
+func (h memberHeap[T]) siftUp(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !h[i].isBefore(h[parent]) {
@@ -167,7 +167,7 @@ func (h heap[T]) siftUp(i int) {
 	}
 }
 
-func (h heap[T]) siftDown(i int) (moved bool) {
+func (h memberHeap[T]) siftDown(i int) (moved bool) {
 	for {
 		first := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {

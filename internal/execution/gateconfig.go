@@ -1,4 +1,4 @@
-package gate
+package execution
 
 import (
 	"cmp"
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Config holds the limits of a gate. Zero fields mean their defaults unless stated otherwise.
-type Config struct {
+// GateConfig holds the limits of a gate. Zero fields mean their defaults unless stated otherwise.
+type GateConfig struct {
 	MaxConcurrent   int            // inside at once, and as many again that only read; 10
 	MaxPerNamespace int            // inside at once with targets in one namespace; zero is any number
 	MaxPerRequester int            // inside at once of one requester, and half of it of all without one; zero is any number
@@ -31,7 +31,7 @@ type Config struct {
 	QueueTimeout time.Duration // how long one waits at most; 10 min
 }
 
-func (c Config) withDefaults() (Config, error) {
+func (c GateConfig) withDefaults() (GateConfig, error) {
 	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 10)
 	c.MaxNodePercent = cmp.Or(c.MaxNodePercent, 10)
 	c.Window = cmp.Or(c.Window, time.Hour)

@@ -1,4 +1,4 @@
-package gate
+package execution
 
 import (
 	"fmt"
@@ -7,18 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
 // refusalFor returns the reason why a member is not admitted now, and for how long it applies.
-func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
+func (g *Gate) refusalFor(m *gateMember, now time.Time) GateVerdict {
 	if closes, broken := g.past.circuitState(m, g.cfg, now); broken {
-		return Verdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
+		return GateVerdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
 			"circuit breaker open: %s failed %d times in a row on %s and is blocked until %s: find the cause of the failures first",
 			m.Action, g.cfg.MaxFailures, m.Target, closes.UTC().Format(time.RFC3339))}
 	}
 	left := m.since.Add(g.cfg.QueueTimeout).Sub(now)
-	v := Verdict{After: left}
+	v := GateVerdict{After: left}
 	switch {
 	case g.stopped:
 		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start until ConfigMap emergency-stop is deleted: "+g.reason
@@ -42,7 +41,7 @@ func (g *Gate) refusalFor(m *member, now time.Time) Verdict {
 
 // InFlight returns the executions inside, except the one with exceptUID. SameTarget lists the others on
 // its target, if it has entered the gate.
-func (g *Gate) InFlight(exceptUID types.UID) execution.InputInFlight {
+func (g *Gate) InFlight(exceptUID types.UID) InputInFlight {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.members[exceptUID]
@@ -54,7 +53,7 @@ func (g *Gate) InFlight(exceptUID types.UID) execution.InputInFlight {
 }
 
 // namesInsideExcept returns the names of the executions inside, except one. It is never nil.
-func (t *target) namesInsideExcept(exceptUID types.UID) []string {
+func (t *gateTarget) namesInsideExcept(exceptUID types.UID) []string {
 	names := make([]string, 0, len(t.inside))
 	for _, m := range t.inside {
 		if m.UID != exceptUID {
@@ -65,10 +64,10 @@ func (t *target) namesInsideExcept(exceptUID types.UID) []string {
 }
 
 // History summarizes the executions of an action on a target in the hour before now.
-func (g *Gate) History(action, target string, now time.Time) execution.InputPast {
+func (g *Gate) History(action, target string, now time.Time) InputPast {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var in execution.InputPast
+	var in InputPast
 	for _, e := range g.past.listEndedWithin(action, target, historyWindow, now) {
 		in.Count1h++
 		if isFailed(e) {

@@ -1,4 +1,4 @@
-package gate_test
+package execution_test
 
 import (
 	"fmt"
@@ -7,27 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// BenchmarkTurn measures one execution leaving, the next entering and a new one queueing. Many
+// BenchmarkGateTurn measures one execution leaving, the next entering and a new one queueing. Many
 // others wait, either for one target or each for its target in a separate namespace.
-func BenchmarkTurn(b *testing.B) {
+func BenchmarkGateTurn(b *testing.B) {
 	for name, spread := range map[string]bool{"OneTarget": false, "ManyTargets": true} {
 		for _, waiting := range []int{50, 5_000, 50_000} {
 			b.Run(fmt.Sprintf("%s/%d", name, waiting), func(b *testing.B) {
-				g := newGate(b, gate.Config{MaxConcurrent: 1, MaxPerNamespace: 3})
-				now := start()
+				g := newGate(b, execution.GateConfig{MaxConcurrent: 1, MaxPerNamespace: 3})
+				now := startGate()
 				var next types.NamespacedName
 				g.OnWake(func(k types.NamespacedName) { next = k })
-				arrive := func(i int) gate.Claim {
-					c := claim(fmt.Sprint("e", i), "web")
+				arrive := func(i int) execution.Claim {
+					c := newClaim(fmt.Sprint("e", i), "web")
 					if spread {
 						c.Target, c.TargetNamespace = fmt.Sprint("web", i), fmt.Sprint("ns", i)
 					}
 					return c
 				}
-				claims := make(map[types.NamespacedName]gate.Claim, waiting)
+				claims := make(map[types.NamespacedName]execution.Claim, waiting)
 				for i := range waiting + 1 {
 					c := arrive(i)
 					claims[c.Key] = c

@@ -1,13 +1,11 @@
-package gate
+package execution
 
 import (
 	"fmt"
 	"maps"
-
-	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// A budget tracks the members that are inside or ready, and selects the next one with room.
+// A gateBudget tracks the members that are inside or ready, and selects the next one with room.
 //
 // Ready members are grouped into streams by action, namespace and requester, because the same
 // limits block all members of a stream. The streams of an action form its lane, except those whose
@@ -15,14 +13,14 @@ import (
 // the lanes, of which a few dozen exist.
 //
 // Read-only executions have a separate budget, so that neither kind blocks the other.
-type budget struct {
-	cfg Config
+type gateBudget struct {
+	cfg GateConfig
 
 	held     [2]int // by pool
 	byAction map[string]int
-	shares   map[shareKey]*share
-	streams  map[streamKey]*stream
-	lanes    map[laneKey]*lane
+	shares   map[shareKey]*budgetShare
+	streams  map[streamKey]*memberStream
+	lanes    map[laneKey]*streamLane
 
 	nodes    int
 	acted    map[string]bool // nodes with an execution inside
@@ -30,16 +28,16 @@ type budget struct {
 	cordons  bool            // whether SetCordonedNodes was called
 }
 
-// A pool is a number of places: one pool for executions that change something, one for read-only
+// A budgetPool is a number of places: one pool for executions that change something, one for read-only
 // ones.
-type pool int
+type budgetPool int
 
 const (
-	poolChanges pool = iota
+	poolChanges budgetPool = iota
 	poolReads
 )
 
-func poolOf(c Claim) pool {
+func budgetPoolOf(c Claim) budgetPool {
 	if c.ReadOnly {
 		return poolReads
 	}
@@ -48,18 +46,18 @@ func poolOf(c Claim) pool {
 
 type laneKey struct {
 	action string
-	pool   pool
+	pool   budgetPool
 	node   bool // whether it uses the node budget
 }
 
-type lane struct {
-	streams heap[*stream]
+type streamLane struct {
+	streams memberHeap[*memberStream]
 }
 
 type shareKey struct {
 	of   shareOf
 	name string
-	pool pool
+	pool budgetPool
 }
 
 type shareOf int
@@ -69,66 +67,66 @@ const (
 	ofRequester
 )
 
-// A share counts the places of a pool that a namespace or a requester uses.
-type share struct {
+// A budgetShare counts the places of a pool that a namespace or a requester uses.
+type budgetShare struct {
 	key     shareKey
 	most    int // zero means no limit
 	held    int
-	streams map[*stream]bool
+	streams map[*memberStream]bool
 }
 
-func (s *share) isFull() bool { return s.most > 0 && s.held >= s.most }
+func (s *budgetShare) isFull() bool { return s.most > 0 && s.held >= s.most }
 
 type streamKey struct {
 	lane                 laneKey
 	namespace, requester string
 }
 
-type stream struct {
+type memberStream struct {
 	key    streamKey
-	shares [2]*share
-	ready  heap[*member]
+	shares [2]*budgetShare
+	ready  memberHeap[*gateMember]
 	at     int // index in its lane; -1 outside the lane
 }
 
-func (s *stream) isBefore(o *stream) bool { return s.ready[0].isBefore(o.ready[0]) }
+func (s *memberStream) isBefore(o *memberStream) bool { return s.ready[0].isBefore(o.ready[0]) }
 
-func (s *stream) setHeapIndex(i int) { s.at = i }
+func (s *memberStream) setHeapIndex(i int) { s.at = i }
 
-func newBudget(cfg Config) budget {
-	return budget{
-		cfg: cfg, byAction: make(map[string]int), shares: make(map[shareKey]*share),
-		streams: make(map[streamKey]*stream), lanes: make(map[laneKey]*lane),
+func newGateBudget(cfg GateConfig) gateBudget {
+	return gateBudget{
+		cfg: cfg, byAction: make(map[string]int), shares: make(map[shareKey]*budgetShare),
+		streams: make(map[streamKey]*memberStream), lanes: make(map[laneKey]*streamLane),
 		acted: make(map[string]bool), cordoned: make(map[string]bool),
 	}
 }
 
 // ensureShares returns the two shares that a claim counts towards. Targets outside namespaces use a
 // share without a limit.
-func (b *budget) ensureShares(c Claim) [2]*share {
-	space := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, poolOf(c)})
+func (b *gateBudget) ensureShares(c Claim) [2]*budgetShare {
+	space := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, budgetPoolOf(c)})
 	if c.TargetNamespace != "" {
 		space.most = b.cfg.MaxPerNamespace
 	}
-	asks := b.ensureShare(shareKey{ofRequester, c.Requester, poolOf(c)})
+	asks := b.ensureShare(shareKey{ofRequester, c.Requester, budgetPoolOf(c)})
 	asks.most = b.cfg.MaxPerRequester
 	if c.Requester == "" && asks.most > 0 { // an empty requester must not gain a full second share
 		asks.most = max(1, asks.most/2)
 	}
-	return [2]*share{space, asks}
+	return [2]*budgetShare{space, asks}
 }
 
-func (b *budget) ensureShare(k shareKey) *share {
+func (b *gateBudget) ensureShare(k shareKey) *budgetShare {
 	s := b.shares[k]
 	if s == nil {
-		s = &share{key: k, streams: make(map[*stream]bool)}
+		s = &budgetShare{key: k, streams: make(map[*memberStream]bool)}
 		b.shares[k] = s
 	}
 	return s
 }
 
 // dropUnusedShares deletes shares that have neither places nor streams.
-func (b *budget) dropUnusedShares(shares [2]*share) {
+func (b *gateBudget) dropUnusedShares(shares [2]*budgetShare) {
 	for _, s := range shares {
 		if s.held == 0 && len(s.streams) == 0 {
 			delete(b.shares, s.key)
@@ -137,12 +135,12 @@ func (b *budget) dropUnusedShares(shares [2]*share) {
 }
 
 // queueReady adds a ready member to its stream.
-func (b *budget) queueReady(m *member) {
-	lane := laneKey{action: m.Action, pool: poolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
+func (b *gateBudget) queueReady(m *gateMember) {
+	lane := laneKey{action: m.Action, pool: budgetPoolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
 	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
 	s := b.streams[key]
 	if s == nil {
-		s = &stream{key: key, shares: b.ensureShares(m.Claim), at: -1}
+		s = &memberStream{key: key, shares: b.ensureShares(m.Claim), at: -1}
 		b.streams[key] = s
 		for _, of := range s.shares {
 			of.streams[s] = true
@@ -154,7 +152,7 @@ func (b *budget) queueReady(m *member) {
 }
 
 // removeReady removes a ready member from its stream.
-func (b *budget) removeReady(m *member) {
+func (b *gateBudget) removeReady(m *gateMember) {
 	s := m.stream
 	s.ready.removeAt(m.at)
 	m.stream = nil
@@ -170,12 +168,12 @@ func (b *budget) removeReady(m *member) {
 }
 
 // placeStreamInLane moves a stream to its position in its lane, or out of the lane.
-func (b *budget) placeStreamInLane(s *stream) {
+func (b *gateBudget) placeStreamInLane(s *memberStream) {
 	key := s.key.lane
 	l := b.lanes[key]
 	switch out := len(s.ready) == 0 || s.shares[0].isFull() || s.shares[1].isFull(); {
 	case !out && l == nil:
-		l = &lane{}
+		l = &streamLane{}
 		b.lanes[key] = l
 		l.streams.pushItem(s)
 	case !out && s.at < 0:
@@ -194,8 +192,8 @@ func (b *budget) placeStreamInLane(s *stream) {
 }
 
 // firstReadyWithRoom returns the first ready member with room in all budgets, or nil.
-func (b *budget) firstReadyWithRoom() *member {
-	var first *member
+func (b *gateBudget) firstReadyWithRoom() *gateMember {
+	var first *gateMember
 	for key, l := range b.lanes {
 		if !b.laneHasRoom(key) {
 			continue
@@ -207,7 +205,7 @@ func (b *budget) firstReadyWithRoom() *member {
 	return first
 }
 
-func (b *budget) laneHasRoom(key laneKey) bool {
+func (b *gateBudget) laneHasRoom(key laneKey) bool {
 	most, bound := b.cfg.MaxPerAction[key.action]
 	if b.held[key.pool] >= b.cfg.MaxConcurrent || bound && b.byAction[key.action] >= most {
 		return false
@@ -215,9 +213,9 @@ func (b *budget) laneHasRoom(key laneKey) bool {
 	return !key.node || b.countNodesInUse() < b.maxNodesInUse()
 }
 
-func (b *budget) maxNodesInUse() int { return max(1, b.nodes*b.cfg.MaxNodePercent/100) }
+func (b *gateBudget) maxNodesInUse() int { return max(1, b.nodes*b.cfg.MaxNodePercent/100) }
 
-func (b *budget) countNodesInUse() int {
+func (b *gateBudget) countNodesInUse() int {
 	n := len(b.cordoned)
 	for t := range b.acted {
 		if !b.cordoned[t] {
@@ -228,8 +226,8 @@ func (b *budget) countNodesInUse() int {
 }
 
 // addInsideCounts counts a member as inside.
-func (b *budget) addInsideCounts(m *member) {
-	b.held[poolOf(m.Claim)]++
+func (b *gateBudget) addInsideCounts(m *gateMember) {
+	b.held[budgetPoolOf(m.Claim)]++
 	b.byAction[m.Action]++
 	if m.Node {
 		b.acted[m.Target] = true
@@ -241,8 +239,8 @@ func (b *budget) addInsideCounts(m *member) {
 }
 
 // subtractInsideCounts stops counting a member as inside.
-func (b *budget) subtractInsideCounts(m *member) {
-	b.held[poolOf(m.Claim)]--
+func (b *gateBudget) subtractInsideCounts(m *gateMember) {
+	b.held[budgetPoolOf(m.Claim)]--
 	if b.byAction[m.Action]--; b.byAction[m.Action] == 0 {
 		delete(b.byAction, m.Action)
 	}
@@ -259,14 +257,14 @@ func (b *budget) subtractInsideCounts(m *member) {
 
 // markNodeCordoned counts the node of a member as cordoned until SetCordonedNodes reports the actual state.
 // Another execution must not start in between.
-func (b *budget) markNodeCordoned(m *member) {
+func (b *gateBudget) markNodeCordoned(m *gateMember) {
 	if m.Node && b.cordons {
 		b.cordoned[m.Target] = true
 	}
 }
 
 // updateLanesOfShare updates the streams of a share that may have reached or left its limit.
-func (b *budget) updateLanesOfShare(s *share) {
+func (b *gateBudget) updateLanesOfShare(s *budgetShare) {
 	if s.most == 0 {
 		return
 	}
@@ -276,14 +274,14 @@ func (b *budget) updateLanesOfShare(s *share) {
 }
 
 // describeExceededLimit describes the limit that blocks a ready member.
-func (b *budget) describeExceededLimit(m *member) string {
+func (b *gateBudget) describeExceededLimit(m *gateMember) string {
 	what := "executions"
 	if m.ReadOnly {
 		what = "read-only executions"
 	}
 	most, bound := b.cfg.MaxPerAction[m.Action]
 	space, asks := m.stream.shares[ofNamespace], m.stream.shares[ofRequester]
-	switch held := b.held[poolOf(m.Claim)]; {
+	switch held := b.held[budgetPoolOf(m.Claim)]; {
 	case held >= b.cfg.MaxConcurrent:
 		return fmt.Sprintf("limit reached: %d %s are running (limits.max_concurrent)", held, what)
 	case space.isFull():
@@ -299,11 +297,11 @@ func (b *budget) describeExceededLimit(m *member) string {
 }
 
 // insideCount returns the number of members inside.
-func (b *budget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
+func (b *gateBudget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
 
 // inFlightExcept returns the executions inside, except one.
-func (b *budget) inFlightExcept(except *member) execution.InputInFlight {
-	in := execution.InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
+func (b *gateBudget) inFlightExcept(except *gateMember) InputInFlight {
+	in := InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
 	for key, s := range b.shares {
 		if key.of == ofNamespace && s.held > 0 {
 			in.ByNamespace[key.name] += s.held

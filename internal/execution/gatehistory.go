@@ -1,4 +1,4 @@
-package gate
+package execution
 
 import (
 	"maps"
@@ -12,21 +12,21 @@ import (
 // historyWindow is the period of past executions that policies see.
 const historyWindow = time.Hour
 
-// A history holds ended executions while they are relevant, ordered by end.
-type history struct {
+// A gateHistory holds ended executions while they are relevant, ordered by end.
+type gateHistory struct {
 	keep time.Duration
-	all  []Past
-	of   map[pastKey][]Past
+	all  []PastExecution
+	of   map[pastKey][]PastExecution
 }
 
 type pastKey struct{ action, target string }
 
-func newHistory(keep time.Duration) history {
-	return history{keep: keep, of: make(map[pastKey][]Past)}
+func newGateHistory(keep time.Duration) gateHistory {
+	return gateHistory{keep: keep, of: make(map[pastKey][]PastExecution)}
 }
 
 // addPast adds an ended execution. It ignores those without a target, which no lookup asks for.
-func (h *history) addPast(e Past) {
+func (h *gateHistory) addPast(e PastExecution) {
 	if e.Target == "" {
 		return
 	}
@@ -37,7 +37,7 @@ func (h *history) addPast(e Past) {
 
 // clampFutureEnds limits all ends to now. A later end comes from a clock that runs ahead, and must not
 // block its target until then.
-func (h *history) clampFutureEnds(now time.Time) {
+func (h *gateHistory) clampFutureEnds(now time.Time) {
 	for _, list := range append(slices.Collect(maps.Values(h.of)), h.all) {
 		for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
 			list[i].Ended = now
@@ -46,7 +46,7 @@ func (h *history) clampFutureEnds(now time.Time) {
 }
 
 // dropExpired removes executions older than the retention.
-func (h *history) dropExpired(now time.Time) {
+func (h *gateHistory) dropExpired(now time.Time) {
 	for len(h.all) > 0 && now.Sub(h.all[0].Ended) >= h.keep {
 		key := pastKey{h.all[0].Action, h.all[0].Target}
 		h.all = h.all[1:]
@@ -57,7 +57,7 @@ func (h *history) dropExpired(now time.Time) {
 }
 
 // insertByEnd inserts an execution by its end. Without clock skew that is the end of the list.
-func insertByEnd(list []Past, e Past) []Past {
+func insertByEnd(list []PastExecution, e PastExecution) []PastExecution {
 	i := len(list)
 	for i > 0 && e.Ended.Before(list[i-1].Ended) {
 		i--
@@ -67,16 +67,16 @@ func insertByEnd(list []Past, e Past) []Past {
 
 // listEndedWithin returns the executions of an action on a target that ended within a period before
 // now.
-func (h *history) listEndedWithin(action, target string, within time.Duration, now time.Time) []Past {
+func (h *gateHistory) listEndedWithin(action, target string, within time.Duration, now time.Time) []PastExecution {
 	of := h.of[pastKey{action, target}]
 	first := sort.Search(len(of), func(i int) bool { return now.Sub(of[i].Ended) < within })
 	return of[first:]
 }
 
-func isFailed(e Past) bool { return e.Outcome == v1alpha1.OutcomeFailed }
+func isFailed(e PastExecution) bool { return e.Outcome == v1alpha1.OutcomeFailed }
 
 // cooldownLeft returns the rest of the cooldown on the target of a member.
-func (h *history) cooldownLeft(m *member, cooldown time.Duration, now time.Time) time.Duration {
+func (h *gateHistory) cooldownLeft(m *gateMember, cooldown time.Duration, now time.Time) time.Duration {
 	if m.Rollback || m.ReadOnly || m.Target == "" {
 		return 0
 	}
@@ -88,7 +88,7 @@ func (h *history) cooldownLeft(m *member, cooldown time.Duration, now time.Time)
 }
 
 // circuitState reports whether too many failures block an action on a target, and until when.
-func (h *history) circuitState(m *member, cfg Config, now time.Time) (openUntil time.Time, open bool) {
+func (h *gateHistory) circuitState(m *gateMember, cfg GateConfig, now time.Time) (openUntil time.Time, open bool) {
 	if m.Rollback || m.ReadOnly || cfg.MaxFailures == 0 {
 		return openUntil, false
 	}

@@ -1,4 +1,4 @@
-package gate_test
+package execution_test
 
 import (
 	"fmt"
@@ -12,13 +12,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
 // A world is a gate and the state expected from outside.
 type world struct {
-	cfg      gate.Config
-	gate     *gate.Gate
+	cfg      execution.GateConfig
+	gate     *execution.Gate
 	now      time.Time
 	stopped  bool
 	nodes    int
@@ -27,20 +27,20 @@ type world struct {
 	inside, waiting map[types.UID]*visitor
 	after           map[types.UID]time.Time // when a visitor was told to come again
 	woken           []types.UID
-	past            []gate.Past
+	past            []execution.PastExecution
 	tick            int // counts what happens
 	made            int
 }
 
 type visitor struct {
-	gate.Claim
+	execution.Claim
 	arrived int // tick
 	woken   int // tick; 0 is never
 }
 
 func newWorld(t *rapid.T, patience time.Duration) *world {
 	w := &world{
-		cfg: gate.Config{
+		cfg: execution.GateConfig{
 			MaxConcurrent:   rapid.IntRange(1, 4).Draw(t, "concurrent"),
 			MaxPerNamespace: rapid.IntRange(0, 2).Draw(t, "perNamespace"),
 			MaxPerRequester: rapid.IntRange(0, 2).Draw(t, "perRequester"),
@@ -51,7 +51,7 @@ func newWorld(t *rapid.T, patience time.Duration) *world {
 			Window:          10 * time.Minute,
 			QueueTimeout:    patience,
 		},
-		now:    start(),
+		now:    startGate(),
 		inside: map[types.UID]*visitor{}, waiting: map[types.UID]*visitor{},
 		after: map[types.UID]time.Time{},
 	}
@@ -60,7 +60,7 @@ func newWorld(t *rapid.T, patience time.Duration) *world {
 }
 
 func (w *world) open(t *rapid.T) {
-	g, err := gate.New(w.cfg)
+	g, err := execution.NewGate(w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (w *world) draw(t *rapid.T) *visitor {
 	w.made++
 	name := fmt.Sprint("e", w.made)
 	w.tick++
-	v := &visitor{arrived: w.tick, Claim: gate.Claim{
+	v := &visitor{arrived: w.tick, Claim: execution.Claim{
 		UID: types.UID(name), Key: types.NamespacedName{Namespace: "executor", Name: name},
 		Created: w.now.Add(-time.Duration(rapid.IntRange(0, 100).Draw(t, "age")) * time.Second), Rollback: rapid.IntRange(0, 5).Draw(t, "rollback") == 0,
 	}}
@@ -129,7 +129,7 @@ func (w *world) enter(t *rapid.T, v *visitor) {
 	}
 }
 
-func (w *world) judgeFailure(t *rapid.T, v *visitor, verdict gate.Verdict) {
+func (w *world) judgeFailure(t *rapid.T, v *visitor, verdict execution.GateVerdict) {
 	late := !w.now.Before(v.Since.Add(w.cfg.QueueTimeout))
 	if broken := w.broken(v); broken != (verdict.Detail == v1alpha1.DetailCircuitOpen) || !broken && !late {
 		t.Fatalf("%s failed at %s, broken=%v late=%v: %+v", v.UID, w.now, broken, late, verdict)
@@ -212,7 +212,7 @@ func (w *world) broken(v *visitor) bool {
 }
 
 func (w *world) cooling(v *visitor) bool {
-	return !v.Rollback && !v.ReadOnly && slices.ContainsFunc(w.past, func(p gate.Past) bool {
+	return !v.Rollback && !v.ReadOnly && slices.ContainsFunc(w.past, func(p execution.PastExecution) bool {
 		return p.Action == v.Action && p.Target == v.Target && w.now.Sub(p.Ended) < w.cfg.Cooldown
 	})
 }
@@ -220,7 +220,7 @@ func (w *world) cooling(v *visitor) bool {
 func (w *world) leave(v *visitor, outcome v1alpha1.Outcome) {
 	w.now = w.now.Add(1)
 	delete(w.inside, v.UID)
-	w.past = append(w.past, gate.Past{Action: v.Action, Target: v.Target, Outcome: outcome, Ended: w.now})
+	w.past = append(w.past, execution.PastExecution{Action: v.Action, Target: v.Target, Outcome: outcome, Ended: w.now})
 	w.gate.Leave(v.UID, outcome, w.now)
 	w.gate.SetCordonedNodes(w.cordoned) // until then the node counts as cordoned
 }
@@ -309,7 +309,7 @@ func inTurn(waiting []*visitor) []*visitor {
 func (w *world) restart(t *rapid.T, order func([]*visitor) []*visitor) {
 	old := w.gate
 	w.open(t)
-	var inside []gate.Claim
+	var inside []execution.Claim
 	for _, uid := range sorted(w.inside) {
 		inside = append(inside, w.inside[uid].Claim)
 	}
@@ -384,15 +384,15 @@ func TestNobodyWaitsForEver(t *testing.T) {
 				t.Fatalf("%d still wait", len(w.waiting))
 			}
 		}
-		if s := w.gate.Stats(); s != (gate.Stats{}) {
+		if s := w.gate.Stats(); s != (execution.GateStats{}) {
 			t.Fatalf("left behind: %+v", s)
 		}
 	})
 }
 
-// TestRestoreIsTheStateBefore has an old and a new gate let the same in, in the
+// TestRestoreGateIsTheStateBefore has an old and a new gate let the same in, in the
 // same order.
-func TestRestoreIsTheStateBefore(t *testing.T) {
+func TestRestoreGateIsTheStateBefore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1000*time.Hour)
 		t.Repeat(w.actions())
@@ -413,7 +413,7 @@ func TestRestoreIsTheStateBefore(t *testing.T) {
 			}
 			uid := sorted(w.inside)[0]
 			entered := map[bool][]types.UID{}
-			for first, g := range map[bool]*gate.Gate{true: old, false: w.gate} {
+			for first, g := range map[bool]*execution.Gate{true: old, false: w.gate} {
 				g.Leave(uid, v1alpha1.OutcomeSucceeded, now)
 				g.SetCordonedNodes(w.cordoned)
 				for _, id := range sorted(w.waiting) {

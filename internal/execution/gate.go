@@ -1,16 +1,4 @@
-// Package gate limits concurrent executions: one per target, and at most the configured budgets in
-// total and per requester. Read-only executions do not occupy their target, and have a separate
-// budget.
-//
-// Waiting executions queue per target: rollbacks first, the others in order of arrival. The head
-// of each queue becomes ready once only a budget blocks it, and is given the next free place. The
-// place is reserved for it, and the callback of OnWake asks it to retry. This order prevents
-// overtaking, polling and starvation, as long as running executions leave.
-//
-// A gate holds only the state that its caller reports. It lives in the memory of the leader;
-// Restore loads a new gate with the running and past executions of the previous one. Waiting
-// executions enter the new gate again.
-package gate
+package execution
 
 import (
 	"fmt"
@@ -58,8 +46,8 @@ func TargetKey(t v1alpha1.PlanTarget) string {
 	return t.Kind + "." + group + "/" + t.Namespace + "/" + t.Name
 }
 
-// A Verdict is the answer of the gate to a claim.
-type Verdict struct {
+// A GateVerdict is the answer of the gate to a claim.
+type GateVerdict struct {
 	In bool
 
 	// Detail is the reason for a refusal: target_busy, cooldown, budget_exceeded, circuit_open or
@@ -74,24 +62,36 @@ type Verdict struct {
 	Failed bool
 }
 
-// Past is an execution that has ended.
-type Past struct {
+// PastExecution is an execution that has ended.
+type PastExecution struct {
 	Action, Target string
 	Outcome        v1alpha1.Outcome // empty says nothing of the action
 	Ended          time.Time
 }
 
-// Stats counts the executions at the gate.
-type Stats struct {
+// GateStats counts the executions at the gate.
+type GateStats struct {
 	Inside  int // including reserved places
 	Waiting int
 	Stopped bool
 }
 
-// A Gate limits concurrent executions. It is created with New and safe for concurrent use. Callers
-// pass the time, which should not run backwards by much.
+// A Gate limits concurrent executions: one per target, and at most the configured budgets in total and per
+// requester. Read-only executions do not occupy their target, and have a separate budget.
+//
+// Waiting executions queue per target: rollbacks first, the others in order of arrival. The head
+// of each queue becomes ready once only a budget blocks it, and is given the next free place. The
+// place is reserved for it, and the callback of OnWake asks it to retry. This order prevents
+// overtaking, polling and starvation, as long as running executions leave.
+//
+// A gate holds only the state that its caller reports. It lives in the memory of the leader;
+// Restore loads a new gate with the running and past executions of the previous one. Waiting
+// executions enter the new gate again.
+//
+// It is created with NewGate and safe for concurrent use. Callers pass the time, which should not run
+// backwards by much.
 type Gate struct {
-	cfg Config
+	cfg GateConfig
 
 	mu       sync.Mutex
 	onWake   func(types.NamespacedName)
@@ -99,27 +99,27 @@ type Gate struct {
 	stopped  bool
 	reason   string // of the stop
 	arrivals uint64
-	members  map[types.UID]*member
-	reserved map[types.UID]*member // members with a reserved place
-	targets  map[string]*target
-	budget   budget
-	past     history
+	members  map[types.UID]*gateMember
+	reserved map[types.UID]*gateMember // members with a reserved place
+	targets  map[string]*gateTarget
+	budget   gateBudget
+	past     gateHistory
 	untimed  bool // whether restored history is not yet clamped to the present
 }
 
-// New creates an empty gate.
-func New(cfg Config) (*Gate, error) {
+// NewGate creates an empty gate.
+func NewGate(cfg GateConfig) (*Gate, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("create limiter: %w", err)
 	}
 	return &Gate{
 		cfg:      cfg,
-		members:  make(map[types.UID]*member),
-		reserved: make(map[types.UID]*member),
-		targets:  make(map[string]*target),
-		budget:   newBudget(cfg),
-		past:     newHistory(max(historyWindow, cfg.Window, cfg.Cooldown)),
+		members:  make(map[types.UID]*gateMember),
+		reserved: make(map[types.UID]*gateMember),
+		targets:  make(map[string]*gateTarget),
+		budget:   newGateBudget(cfg),
+		past:     newGateHistory(max(historyWindow, cfg.Window, cfg.Cooldown)),
 	}, nil
 }
 
@@ -150,7 +150,7 @@ func (g *Gate) updateThenWake(except types.NamespacedName, change func()) {
 }
 
 // Restore loads the running and past executions into a new gate. Call it before the first Enter.
-func (g *Gate) Restore(inside []Claim, past []Past) {
+func (g *Gate) Restore(inside []Claim, past []PastExecution) {
 	g.updateThenWake(types.NamespacedName{}, func() {
 		for _, c := range inside {
 			if g.members[c.UID] != nil {
@@ -171,7 +171,7 @@ func (g *Gate) Restore(inside []Claim, past []Past) {
 // Enter requests a place. A refused execution stays in the queue, and an admitted one stays inside,
 // however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
 // Forget when it no longer wants a place.
-func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
+func (g *Gate) Enter(c Claim, now time.Time) (v GateVerdict) {
 	g.updateThenWake(c.Key, func() {
 		if g.untimed {
 			g.untimed = false
@@ -193,7 +193,7 @@ func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
 			m.state = stateInside
 		}
 		if m.state == stateInside {
-			v = Verdict{In: true}
+			v = GateVerdict{In: true}
 			return
 		}
 		if v = g.refusalFor(m, now); v.Failed {
@@ -204,18 +204,18 @@ func (g *Gate) Enter(c Claim, now time.Time) (v Verdict) {
 }
 
 // addMember creates the member of a claim, outside any queue.
-func (g *Gate) addMember(c Claim, since time.Time) *member {
+func (g *Gate) addMember(c Claim, since time.Time) *gateMember {
 	name := c.Target
 	if name == "" || c.ReadOnly {
 		name = "execution " + string(c.UID) // unique to this execution
 	}
 	t := g.targets[name]
 	if t == nil {
-		t = &target{name: name}
+		t = &gateTarget{name: name}
 		g.targets[name] = t
 	}
 	g.arrivals++
-	m := &member{Claim: c, since: since, arrival: g.arrivals, target: t, state: stateQueued}
+	m := &gateMember{Claim: c, since: since, arrival: g.arrivals, target: t, state: stateQueued}
 	g.members[c.UID] = m
 	return m
 }
@@ -233,7 +233,7 @@ func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
 			return
 		}
 		if m.state == stateInside {
-			g.past.addPast(Past{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
+			g.past.addPast(PastExecution{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
 			g.past.dropExpired(now)
 			g.budget.markNodeCordoned(m)
 		}
@@ -252,7 +252,7 @@ func (g *Gate) Forget(uid types.UID) {
 
 // removeMember removes a member and gives its place to others. With a zero time, the next member
 // checks its cooldown on its own next Enter.
-func (g *Gate) removeMember(m *member, now time.Time) {
+func (g *Gate) removeMember(m *gateMember, now time.Time) {
 	delete(g.members, m.UID)
 	delete(g.reserved, m.UID)
 	t := m.target
@@ -337,7 +337,7 @@ func (g *Gate) SetCordonedNodes(nodeTargets []string) {
 			return
 		}
 		g.revokeReserved()
-		var moved []*member
+		var moved []*gateMember
 		for _, t := range g.targets { // only members that act on nodes can change lanes
 			if m := t.head; m != nil && m.Node && m.state == stateReady {
 				g.budget.removeReady(m)
@@ -352,9 +352,9 @@ func (g *Gate) SetCordonedNodes(nodeTargets []string) {
 	})
 }
 
-// Stats returns the current number of executions at the gate.
-func (g *Gate) Stats() Stats {
+// GateStats returns the current number of executions at the gate.
+func (g *Gate) Stats() GateStats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Stats{Inside: g.budget.insideCount(), Waiting: len(g.members) - g.budget.insideCount(), Stopped: g.stopped}
+	return GateStats{Inside: g.budget.insideCount(), Waiting: len(g.members) - g.budget.insideCount(), Stopped: g.stopped}
 }
