@@ -137,7 +137,10 @@ func runNATS(ctx context.Context, dir string, w io.Writer) ([]publishResult, err
 		return nil, err
 	}
 	defer b.Close()
-	m := publishMatch{Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages}
+	m := publishMatch{
+		Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents,
+		Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages,
+	}
 	r, err := m.Run(ctx)
 	if err != nil {
 		return nil, err

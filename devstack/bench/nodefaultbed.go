@@ -141,7 +141,8 @@ func (b *faultBed) installRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	objects := append([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: nodefault.DefaultNamespace}}}, nodefault.DefaultProcessRoles().Objects()...)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: nodefault.DefaultNamespace}}
+	objects := append([]runtime.Object{namespace}, nodefault.DefaultProcessRoles().Objects()...)
 	for _, o := range objects {
 		object, is := o.(client.Object)
 		if !is {

@@ -93,7 +93,7 @@ func (f *servedFleet) Await(ctx context.Context, done func(fleetCounts) bool) er
 	}
 }
 
-// fleetCounts returns the request counts so far.
+// Counts returns the request counts so far.
 func (f *servedFleet) Counts() fleetCounts {
 	f.mu.Lock()
 	defer f.mu.Unlock()

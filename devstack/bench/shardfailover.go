@@ -141,7 +141,9 @@ func awaitOwnedOnce(ctx context.Context, members []*shardMember, ids [][]byte) e
 // measureFailovers returns the longest time, in a few rounds, from the kill of a replica until others own
 // its whole share. open returns a client of a group's records for each replica, and a function that
 // releases it.
-func measureFailovers(ctx context.Context, progress io.Writer, open func(group string) (l shard.LeaseStore, done func(), err error)) (longest time.Duration, err error) {
+func measureFailovers(
+	ctx context.Context, progress io.Writer, open func(group string) (l shard.LeaseStore, done func(), err error),
+) (longest time.Duration, err error) {
 	for round := range rounds {
 		took, err := measureFailoverRound(ctx, round, open)
 		if err != nil {
@@ -153,7 +155,9 @@ func measureFailovers(ctx context.Context, progress io.Writer, open func(group s
 	return longest, nil
 }
 
-func measureFailoverRound(ctx context.Context, round int, open func(group string) (shard.LeaseStore, func(), error)) (took time.Duration, err error) {
+func measureFailoverRound(
+	ctx context.Context, round int, open func(group string) (shard.LeaseStore, func(), error),
+) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	var members []*shardMember

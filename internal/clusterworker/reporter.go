@@ -41,7 +41,7 @@ type ReportReceiver interface {
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
-// An ShootObserver observes the Shoots in this process.
+// A ShootObserver observes the Shoots in this process.
 type ShootObserver interface {
 	// IsLeader reports whether this process is the leader.
 	IsLeader() bool

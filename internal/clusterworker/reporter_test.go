@@ -110,13 +110,13 @@ func TestReporterAnswers(t *testing.T) {
 		min, max int // tries in ten minutes
 		log      string
 	}{
-		"Gone":        {"the cluster is gone", reportAnswer{code: http.StatusNotFound}, false, synced(is(v1.ShootProgressing, "")), 1, 1, ""},
-		"Refused":     {"it makes no sense to the fleet API", reportAnswer{code: http.StatusBadRequest}, false, synced(is(v1.ShootProgressing, "")), 1, 1, "fleet API rejected report"},
+		"Gone":        {"the cluster is gone", reportAnswerError{code: http.StatusNotFound}, false, synced(is(v1.ShootProgressing, "")), 1, 1, ""},
+		"Refused":     {"it makes no sense to the fleet API", reportAnswerError{code: http.StatusBadRequest}, false, synced(is(v1.ShootProgressing, "")), 1, 1, "fleet API rejected report"},
 		"Ignored":     {"it came too late, or too early", nil, true, synced(), 18, 21, ""},
-		"Failed":      {"the fleet API fails", reportAnswer{code: http.StatusInternalServerError}, false, synced(), 30, 60, "report to fleet API failed"},
+		"Failed":      {"the fleet API fails", reportAnswerError{code: http.StatusInternalServerError}, false, synced(), 30, 60, "report to fleet API failed"},
 		"Unreachable": {"it can not be reached", errors.New("refused"), false, synced(), 30, 60, "report to fleet API failed"},
-		"Unknown":     {"it does not know us", reportAnswer{code: http.StatusUnauthorized}, false, synced(), 30, 60, "report to fleet API failed"},
-		"Throttled":   {"it asks to wait", reportAnswer{code: http.StatusTooManyRequests, after: time.Minute}, false, synced(), 9, 11, "report to fleet API failed"},
+		"Unknown":     {"it does not know us", reportAnswerError{code: http.StatusUnauthorized}, false, synced(), 30, 60, "report to fleet API failed"},
+		"Throttled":   {"it asks to wait", reportAnswerError{code: http.StatusTooManyRequests, after: time.Minute}, false, synced(), 9, 11, "report to fleet API failed"},
 		"Untried":     {"there is nothing to report yet", nil, false, clusterworker.Row{}, 0, 0, ""},
 	}
 	for name, tc := range cases {
@@ -149,7 +149,7 @@ func TestOneReportFails(t *testing.T) {
 		s := newReporterSide()
 		s.refuse = func(id string) error {
 			if strings.HasPrefix(id, "bad") {
-				return reportAnswer{code: http.StatusInternalServerError}
+				return reportAnswerError{code: http.StatusInternalServerError}
 			}
 			return nil
 		}

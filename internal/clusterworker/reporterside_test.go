@@ -21,14 +21,14 @@ import (
 )
 
 // answer is an error answer of the fleet API.
-type reportAnswer struct {
+type reportAnswerError struct {
 	code  int
 	after time.Duration
 }
 
-func (a reportAnswer) Error() string             { return fmt.Sprint("the fleet API answered ", a.code) }
-func (a reportAnswer) StatusCode() int           { return a.code }
-func (a reportAnswer) RetryAfter() time.Duration { return a.after }
+func (a reportAnswerError) Error() string             { return fmt.Sprint("the fleet API answered ", a.code) }
+func (a reportAnswerError) StatusCode() int           { return a.code }
+func (a reportAnswerError) RetryAfter() time.Duration { return a.after }
 
 // A reporterSide is the environment of a reporter: rows and when they are due, the fleet API and
 // the observer.

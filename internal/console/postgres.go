@@ -30,12 +30,12 @@ const (
 	deleteOldSessions = "delete from console.sessions where expires_at <= $1 or seen_at < $2"
 )
 
-// CreateSession implements session.SessionStore.
+// CreateSession implements session.Store.
 func (s *SessionStore) CreateSession(ctx context.Context, record session.Record) error {
 	return s.execStatement(ctx, insertSession, record.Hash[:], record.Sealed, record.Seen, record.Expires)
 }
 
-// Get implements session.SessionStore.
+// Get implements session.Store.
 func (s *SessionStore) Get(ctx context.Context, idHash session.Hash) (session.Record, error) {
 	r := session.Record{Hash: idHash}
 	err := s.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) {
@@ -44,7 +44,7 @@ func (s *SessionStore) Get(ctx context.Context, idHash session.Hash) (session.Re
 	return r, translateNoRows(err)
 }
 
-// UpdateLocked implements session.SessionStore. The row is locked while change runs, which may call the issuer.
+// UpdateLocked implements session.Store. The row is locked while change runs, which may call the issuer.
 func (s *SessionStore) UpdateLocked(
 	ctx context.Context, idHash session.Hash, change func(context.Context, session.Record) (session.Record, error),
 ) error {
@@ -65,12 +65,12 @@ func (s *SessionStore) UpdateLocked(
 	return translateNoRows(err)
 }
 
-// DeleteSession implements session.SessionStore.
+// DeleteSession implements session.Store.
 func (s *SessionStore) DeleteSession(ctx context.Context, idHash session.Hash) error {
 	return s.execStatement(ctx, deleteSession, idHash[:])
 }
 
-// DeleteExpiredAndIdle implements session.SessionStore.
+// DeleteExpiredAndIdle implements session.Store.
 func (s *SessionStore) DeleteExpiredAndIdle(ctx context.Context, now, idleBefore time.Time) error {
 	return s.execStatement(ctx, deleteOldSessions, now, idleBefore)
 }

@@ -352,7 +352,7 @@ func (g *Gate) SetCordonedNodes(nodeTargets []string) {
 	})
 }
 
-// GateStats returns the current number of executions at the gate.
+// Stats returns the current number of executions at the gate.
 func (g *Gate) Stats() GateStats {
 	g.mu.Lock()
 	defer g.mu.Unlock()

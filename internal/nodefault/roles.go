@@ -165,8 +165,9 @@ func repairGrant(f Feature, actions []string) Grant {
 	case FeatureMachineTermination:
 		return Grant{Cluster: policyRules(policyRule(machineGroup, "machines", "get", "delete"))}
 	case FeatureExecution:
-		g := Grant{Place: PlaceExecutions, Inside: policyRules(policyRule(executionGroup, resourceExecutions, "get", "create", "patch"))} // patch is for cancellation
-		if len(actions) > 0 {                                                                                                             // without names the rule would allow all actions
+		create := policyRule(executionGroup, resourceExecutions, "get", "create", "patch") // patch is for cancellation
+		g := Grant{Place: PlaceExecutions, Inside: policyRules(create)}
+		if len(actions) > 0 { // without names the rule would allow all actions
 			ask := policyRule(executionGroup, resourceExecutions, verbExecute)
 			ask.ResourceNames = actions
 			g.Inside = append(g.Inside, ask)

@@ -101,7 +101,7 @@ func (o *Output) begin(cmd *cobra.Command) {
 	r, w := io.Pipe()
 	o.pipe, o.done = w, make(chan error, 1)
 	go func() {
-		err := value.template.print(o.w, r, noHeaders != nil && noHeaders.Value.String() == "true")
+		err := value.template.printValues(o.w, r, noHeaders != nil && noHeaders.Value.String() == "true")
 		_ = r.CloseWithError(err) // which fails the next write of the command
 		o.done <- err
 	}()

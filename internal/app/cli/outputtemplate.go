@@ -59,8 +59,8 @@ func parseOutputTemplate(format string) (*outputTemplate, error) {
 	return &t, nil
 }
 
-// print prints each JSON value of r as soon as it is complete.
-func (t *outputTemplate) print(w io.Writer, r io.Reader, noHeaders bool) error {
+// printValues prints each JSON value of r as soon as it is complete.
+func (t *outputTemplate) printValues(w io.Writer, r io.Reader, noHeaders bool) error {
 	d := json.NewDecoder(r)
 	for {
 		var raw json.RawMessage

@@ -45,7 +45,7 @@ func TestPrintWithTemplate(t *testing.T) {
 				t.Fatalf("%v, %v", tmpl, err)
 			}
 			var out strings.Builder
-			if err := tmpl.print(&out, strings.NewReader(c.in), c.noHeaders); err != nil {
+			if err := tmpl.printValues(&out, strings.NewReader(c.in), c.noHeaders); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, out.String()); diff != "" {
@@ -98,7 +98,7 @@ func TestTemplateExecutionFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := tmpl.print(&out, strings.NewReader(`{"items":[{"x":1}]}`), false); err == nil || !strings.Contains(err.Error(), want) {
+		if err := tmpl.printValues(&out, strings.NewReader(`{"items":[{"x":1}]}`), false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v, want %q", format, out.String(), err, want)
 		}
 	}

@@ -40,7 +40,8 @@ func (c Part) buildAndDiscardTrialWorker(reg prometheus.Registerer) error {
 	if _, err := newChangeOutbox(&store.Outbox, nil, slog.New(slog.DiscardHandler), reg); err != nil {
 		return err
 	}
-	_, err := clusterworker.NewReporter(c.Reports, clusterworker.ReporterDeps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg})
+	deps := clusterworker.ReporterDeps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg}
+	_, err := clusterworker.NewReporter(c.Reports, deps)
 	return err
 }
 

@@ -191,7 +191,9 @@ func (c Part) newManifestMaker(installationID, project string) (*manifest.Maker,
 }
 
 // buildWorker builds the sync.
-func (e *engine) buildWorker(garden Garden, maker *manifest.Maker, owner string, reporter *clusterworker.Reporter) (*clusterworker.Worker, error) {
+func (e *engine) buildWorker(
+	garden Garden, maker *manifest.Maker, owner string, reporter *clusterworker.Reporter,
+) (*clusterworker.Worker, error) {
 	cfg := e.cfg.Worker
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for the parts that stop before and after
 	deps := clusterworker.Deps{
@@ -236,7 +238,9 @@ func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Po
 	if err != nil || e.fleet == nil {
 		return observer, nil, err
 	}
-	reports, err = clusterworker.NewReporter(e.cfg.Reports, clusterworker.ReporterDeps{Store: e.store, Fleet: e.fleet, Observer: observer, Pools: e.store, Log: e.log, Registerer: e.metrics})
+	reports, err = clusterworker.NewReporter(e.cfg.Reports, clusterworker.ReporterDeps{
+		Store: e.store, Fleet: e.fleet, Observer: observer, Pools: e.store, Log: e.log, Registerer: e.metrics,
+	})
 	return observer, reports, err
 }
 

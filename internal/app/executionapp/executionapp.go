@@ -146,7 +146,9 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 }
 
 // newCheckParts builds the checks, and the parts that supply them with policies and cluster state.
-func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.Identities, g *execution.Gate) ([]lifecycle.Part, *check.Checker, error) {
+func newCheckParts(
+	host *rest.Config, cfg Part, p *process.Process, ids *roles.Identities, g *execution.Gate,
+) ([]lifecycle.Part, *check.Checker, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
 	if err != nil {
 		return nil, nil, err

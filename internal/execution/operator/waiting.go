@@ -176,7 +176,10 @@ func newGatePast(ke *v1alpha1.KubernetesExecution) (past execution.PastExecution
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
 		return execution.PastExecution{}, false
 	}
-	p := execution.PastExecution{Action: s.Plan.Action, Target: execution.TargetKey(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
+	p := execution.PastExecution{
+		Action: s.Plan.Action, Target: execution.TargetKey(s.Plan.Target),
+		Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time,
+	}
 	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
 		p.Outcome = ""
 	}

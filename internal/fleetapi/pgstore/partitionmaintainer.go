@@ -110,7 +110,9 @@ func (k *PartitionMaintainer) MaintainPartitionsOnce(ctx context.Context) error 
 	if len(dropped) > 0 {
 		k.log.InfoContext(ctx, "expired partitions dropped", "partitions", dropped)
 	}
-	for what, statement := range map[string]string{"keys": db.DeleteExpiredKeys, "changed fields": db.DeleteExpiredFields, "deliveries": db.DeleteExpiredDeliveries} {
+	for what, statement := range map[string]string{
+		"keys": db.DeleteExpiredKeys, "changed fields": db.DeleteExpiredFields, "deliveries": db.DeleteExpiredDeliveries,
+	} {
 		if err := k.deleteExpiredInBatches(ctx, statement); err != nil {
 			return fmt.Errorf("delete the %s of expired change events: %w", what, err)
 		}

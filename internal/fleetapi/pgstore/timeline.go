@@ -64,7 +64,8 @@ select key::text from fresh`
 const insertOwnEvents = givenEvents + `, stored as (` + storedEvents + returnedEvents + `) ` + changedFields
 
 // digests selects the stored digests of known events.
-const selectStoredDigests = `select key::text, k.digest::text from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
+const selectStoredDigests = `select key::text, k.digest::text
+from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
 // buildInsertParams returns the parameters of insert.
 func buildInsertParams(events []timeline.Event) []any {
@@ -130,7 +131,9 @@ func (s *TimelineStore) AppendEvents(
 
 // insertNewEvents inserts events and records the inserted keys. It takes one round trip and is one
 // transaction. It may be sent twice after a dead connection, which is safe because of the keys.
-func (s *TimelineStore) insertNewEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event, insertedKeys map[string]bool) error {
+func (s *TimelineStore) insertNewEvents(
+	ctx context.Context, scope timeline.Scope, events []timeline.Event, insertedKeys map[string]bool,
+) error {
 	args := buildInsertParams(events)
 	return s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		clear(insertedKeys)

@@ -172,7 +172,9 @@ func (k *ManualResetBudget) createOrUpdateLease(ctx context.Context, lease *coor
 		return fmt.Errorf("write Lease %q: %w", nodefault.BudgetLease, err)
 	}
 	if lease == nil {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: nodefault.BudgetLease, Annotations: map[string]string{LeaseAnnotation: string(text)}}}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name: nodefault.BudgetLease, Annotations: map[string]string{LeaseAnnotation: string(text)},
+		}}
 		_, err = k.leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	} else {
 		lease = lease.DeepCopy()

@@ -78,7 +78,7 @@ type Request struct {
 	By RequestingObject
 }
 
-// An RequestingObject is a RebootNode or TerminateNode that requests an action.
+// A RequestingObject is a RebootNode or TerminateNode that requests an action.
 type RequestingObject struct {
 	APIVersion, Kind, Name string
 	Labels, Annotations    map[string]string
