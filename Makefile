@@ -158,7 +158,6 @@ unit: $(GOLANGCI_LINT)
 .PHONY: generate
 generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference docs and dependency lists
 	@cd internal/fleetapi/pgstore && $(SQLC) generate
-	@cd internal/fleetapi/timeline/pgstore && $(SQLC) generate
 	@cd internal/clusterworker/pgstore && $(SQLC) generate
 	@cd internal/execution/audit && $(SQLC) generate
 	@go run ./tools/dev protos internal/nodefault/intake/datamodels/health_event.proto
@@ -170,7 +169,7 @@ generate: $(SQLC) $(CONTROLLER_GEN) ## regenerate code, CRDs, roles, reference d
 .PHONY: generated
 generated: generate
 	@echo "check: generated code up to date" >&2
-	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/fleetapi/timeline/pgstore internal/clusterworker/pgstore internal/execution/audit/db internal/nodefault/intake/datamodels api deploy docs/adr/README.md docs/reference docs/schema tools/deps); \
+	@out=$$(git status --porcelain -- internal/fleetapi/pgstore internal/clusterworker/pgstore internal/execution/audit/db internal/nodefault/intake/datamodels api deploy docs/adr/README.md docs/reference docs/schema tools/deps); \
 	  [ -z "$$out" ] || { echo "$$out"; echo "generated files are out of date: run 'make generate' and commit the result" >&2; exit 1; }
 
 .PHONY: tidy

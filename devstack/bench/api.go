@@ -10,7 +10,6 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -25,7 +24,7 @@ func serveAPI(ctx context.Context, cfg postgres.Config) (client *fleetclient.Cli
 	}
 	var api fleetapi.Config
 	_, loadErr := settings.Load(&api, settings.Source{})
-	handler, newErr := fleetapi.New(api, fleetapi.Deps{Store: pgstore.New(pool), Timeline: timelinestore.New(pool), Log: log, Metrics: prometheus.NewRegistry(), ListenAddr: "127.0.0.1:0"})
+	handler, newErr := fleetapi.New(api, fleetapi.Deps{Store: pgstore.New(pool), Timeline: pgstore.NewTimelineStore(pool), Log: log, Metrics: prometheus.NewRegistry(), ListenAddr: "127.0.0.1:0"})
 	if err := errors.Join(loadErr, newErr); err != nil {
 		pool.Close()
 		return nil, nil, err

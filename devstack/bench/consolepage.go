@@ -13,10 +13,10 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/devstack/browsertest"
 	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/backoff"
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -82,7 +82,7 @@ func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageF
 		return f, err
 	}
 	defer func() { err = errors.Join(err, endConsole()) }()
-	browser, endBrowser, err := browsertest.StartBrowser(ctx, func(string, ...any) {}, "disable-frame-rate-limit", "disable-gpu-vsync")
+	browser, endBrowser, err := consoletest.StartBrowser(ctx, func(string, ...any) {}, "disable-frame-rate-limit", "disable-gpu-vsync")
 	if err != nil {
 		return f, err
 	}
@@ -162,15 +162,15 @@ const awaitRow = `const awaitRow = (text) => new Promise((resolve) => {
 });`
 
 // open opens the list in a tab without a cache.
-func (l listPage) open() (p *browsertest.Page, paintedMS float64, err error) {
-	if p, err = browsertest.NewPage(l.browser, screenWidth, screenHeight); err != nil {
+func (l listPage) open() (p *consoletest.Page, paintedMS float64, err error) {
+	if p, err = consoletest.NewPage(l.browser, screenWidth, screenHeight); err != nil {
 		return nil, 0, err
 	}
 	if err = p.RunScriptBeforeLoad(awaitRow + `self.painted = awaitRow('cluster-')`); err == nil {
 		err = p.Open(l.url + "clusters")
 	}
 	if err == nil {
-		paintedMS, err = browsertest.Evaluate[float64](p, `self.painted`)
+		paintedMS, err = consoletest.Evaluate[float64](p, `self.painted`)
 	}
 	if err != nil {
 		p.Close()
@@ -225,21 +225,21 @@ func (l listPage) measureScroll() (ratio, heapMB float64, err error) {
 	script := fmt.Sprintf(scrollList, scrollFrames, scrollRows)
 	var ratios []float64
 	for range scrollRounds {
-		of, err := browsertest.Evaluate[float64](list, script)
+		of, err := consoletest.Evaluate[float64](list, script)
 		if err != nil {
 			return 0, 0, fmt.Errorf("scroll the list: %w", err)
 		}
-		bare, err := browsertest.Evaluate[float64](static, script)
+		bare, err := consoletest.Evaluate[float64](static, script)
 		if err != nil {
 			return 0, 0, fmt.Errorf("scroll the bare list: %w", err)
 		}
 		_, _ = fmt.Fprintf(l.progress, "frames take %.2f ms, %.2f ms bare\n", of, bare)
 		ratios = append(ratios, of/bare)
 	}
-	if _, err := browsertest.Evaluate[float64](list, fmt.Sprintf(scrollList, consolePageRows/scrollRowsToEnd, scrollRowsToEnd)); err != nil {
+	if _, err := consoletest.Evaluate[float64](list, fmt.Sprintf(scrollList, consolePageRows/scrollRowsToEnd, scrollRowsToEnd)); err != nil {
 		return 0, 0, fmt.Errorf("scroll to the last row: %w", err)
 	}
-	if _, err := browsertest.Evaluate[float64](list, `(() => {`+awaitRow+`return awaitRow('cluster-0000000')})()`); err != nil {
+	if _, err := consoletest.Evaluate[float64](list, `(() => {`+awaitRow+`return awaitRow('cluster-0000000')})()`); err != nil {
 		return 0, 0, fmt.Errorf("await the last row: %w", err)
 	}
 	heap, err := list.HeapBytes()
@@ -267,8 +267,8 @@ scroller.addEventListener('scroll', place)
 place()`
 
 // openStatic opens a bare list with the document and the styles of the list.
-func (l listPage) openStatic(list *browsertest.Page) (p *browsertest.Page, closeAll func(), err error) {
-	document, err := browsertest.Evaluate[string](list, `(() => {
+func (l listPage) openStatic(list *consoletest.Page) (p *consoletest.Page, closeAll func(), err error) {
+	document, err := consoletest.Evaluate[string](list, `(() => {
   const copy = document.documentElement.cloneNode(true)
   for (const e of copy.querySelectorAll('script, link')) e.remove()
   const style = document.createElement('style')
@@ -280,7 +280,7 @@ func (l listPage) openStatic(list *browsertest.Page) (p *browsertest.Page, close
 		return nil, nil, fmt.Errorf("copy the list: %w", err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, document) }))
-	if p, err = browsertest.NewPage(l.browser, screenWidth, screenHeight); err != nil {
+	if p, err = consoletest.NewPage(l.browser, screenWidth, screenHeight); err != nil {
 		server.Close()
 		return nil, nil, err
 	}
@@ -289,7 +289,7 @@ func (l listPage) openStatic(list *browsertest.Page) (p *browsertest.Page, close
 		server.Close()
 	}
 	if err = p.Open(server.URL); err == nil {
-		_, err = browsertest.Evaluate[bool](p, staticList+"; true")
+		_, err = consoletest.Evaluate[bool](p, staticList+"; true")
 	}
 	if err != nil {
 		closeAll()
@@ -312,7 +312,7 @@ func (l listPage) measureChanges(client *fleetclient.Client, fleet databaseFleet
 			return 0, err
 		}
 		mark := "change-" + strconv.Itoa(i)
-		_, err = browsertest.Evaluate[bool](p, `(() => {`+awaitRow+`self.shown = awaitRow('`+mark+`').then(() => Date.now()); return true})()`)
+		_, err = consoletest.Evaluate[bool](p, `(() => {`+awaitRow+`self.shown = awaitRow('`+mark+`').then(() => Date.now()); return true})()`)
 		if err != nil {
 			return 0, fmt.Errorf("watch the list: %w", err)
 		}
@@ -322,7 +322,7 @@ func (l listPage) measureChanges(client *fleetclient.Client, fleet databaseFleet
 		if _, err := client.Clusters().Patch(l.browser, fleet.ID(row).String(), v1.PatchRequest{Labels: &labels}); err != nil {
 			return 0, fmt.Errorf("change a cluster: %w", err)
 		}
-		shown, err := browsertest.Evaluate[float64](p, fmt.Sprintf(`Promise.race([self.shown, new Promise((_, fail) => setTimeout(() => fail(new Error(%q)), %d))])`, mark+" is not shown", pixelPatience.Milliseconds()))
+		shown, err := consoletest.Evaluate[float64](p, fmt.Sprintf(`Promise.race([self.shown, new Promise((_, fail) => setTimeout(() => fail(new Error(%q)), %d))])`, mark+" is not shown", pixelPatience.Milliseconds()))
 		if err != nil {
 			return 0, fmt.Errorf("await a change: %w", err)
 		}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"go.uber.org/goleak"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
@@ -13,10 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
-
-func TestMain(m *testing.M) {
-	pgtest.Main(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // of the Pub/Sub library, begins with the process
-}
 
 // TestTheFleetIsWhatItSays checks that the bare statement and the store read the same rows.
 func TestTheFleetIsWhatItSays(t *testing.T) {

@@ -4,15 +4,13 @@ import (
 	"context"
 	"io"
 	"time"
-
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // decodeBench measures a list round of the sentinel.
 func decodeBench() bench {
 	const walk, plain = "sentinel.list_decode_vs_token_walk", "sentinel.list_decode_vs_encoding_json"
 	return bench{names: []string{walk, plain}, run: func(context.Context, io.Writer) ([]line, error) {
-		r, err := sentinelbench.MeasurePageDecoding(500, 2*time.Second)
+		r, err := measurePageDecoding(500, 2*time.Second)
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/sentinel/shard"
 )
 
@@ -29,7 +28,7 @@ func measureFailover(ctx context.Context, progress io.Writer) (longest time.Dura
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, bed.Stop()) }()
-	return sentinelbench.MeasureFailover(ctx, progress, func(group string) (shard.LeaseStore, func(), error) {
+	return measureFailovers(ctx, progress, func(group string) (shard.LeaseStore, func(), error) {
 		l, err := shard.NewKubeLeases(bed.Config(), metav1.NamespaceDefault, group)
 		if err != nil {
 			return nil, nil, err

@@ -13,7 +13,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
@@ -72,7 +71,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
 		return took, err
 	}
-	broker, err := sentinelbench.OpenRabbitMQ(ctx, sentinelbench.RabbitMQQueueType)
+	broker, err := openRabbitMQ(ctx, rabbitMQQueueType)
 	if err != nil {
 		return took, err
 	}
@@ -84,7 +83,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	defer func() { err = errors.Join(err, stop()) }()
 	seen := confirmedEvents{at: map[string]time.Time{}}
 	config := newSentinelConfigText(client.Endpoint()) + "source: {mode: watch}\n"
-	watcher, err := sentinelbench.StartChild(ctx, config, sentinelbench.ChildOptions{
+	watcher, err := startChild(ctx, config, childOptions{
 		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.recordEvent,
 	})
 	if err != nil {
@@ -139,7 +138,7 @@ type confirmedEvents struct {
 	at map[string]time.Time // time of the first such event
 }
 
-func (c *confirmedEvents) recordEvent(e sentinelbench.ChildEvent) {
+func (c *confirmedEvents) recordEvent(e childEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.at[e.ResourceID]; !ok && e.Generation > 1 {

@@ -3,7 +3,8 @@
 //
 //	ratio <component>.<name> <value> want <op> <number>
 //
-// The figures are valid for an idle machine. A missed target is marked and makes
+// The sides of a ratio read or publish the same bytes in one run, alternately, so that other load on the
+// machine affects both. The figures are valid for an idle machine. A missed target is marked and makes
 // the command fail, so that a slow change is noticed; no test is timed.
 package main
 
@@ -17,8 +18,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // A line is one measured figure and its target.
@@ -64,9 +63,9 @@ func allBenches() []bench {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == sentinelbench.ChildArgument {
+	if len(os.Args) > 1 && os.Args[1] == childArgument {
 		// Its parent ends it.
-		if err := sentinelbench.RunChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+		if err := runChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

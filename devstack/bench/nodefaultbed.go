@@ -28,8 +28,8 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 	faultToken  = "bench"
 
 	// faultController is the controller's user name for the API server.
-	faultController = "system:serviceaccount:" + roles.Namespace + ":" + roles.Account
+	faultController = "system:serviceaccount:" + nodefault.DefaultNamespace + ":" + nodefault.DefaultAccount
 
 	poolLabel = "bench.example/pool"
 )
@@ -141,7 +141,8 @@ func (b *faultBed) installRoles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	objects := append([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: roles.Namespace}}}, roles.DefaultProcess().Objects()...)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: nodefault.DefaultNamespace}}
+	objects := append([]runtime.Object{namespace}, nodefault.DefaultProcessRoles().Objects()...)
 	for _, o := range objects {
 		object, is := o.(client.Object)
 		if !is {
@@ -203,7 +204,7 @@ func newNode(pool, name string) *corev1.Node {
 // startController runs the controller, and waits until it accepts reports.
 func (b *faultBed) startController(ctx context.Context) error {
 	// A token, as Pods have one. It is valid for longer than the measurement.
-	kubeconfig, err := b.bed.AccountKubeconfig(ctx, roles.Namespace, roles.Account)
+	kubeconfig, err := b.bed.AccountKubeconfig(ctx, nodefault.DefaultNamespace, nodefault.DefaultAccount)
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (b *faultBed) startController(ctx context.Context) error {
 	}
 	b.onStop(logged.Close)
 	controller := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, faultBinary), //nolint:gosec // our own program
-		"--kubeconfig="+kubeconfig, "--namespace="+roles.Namespace, "--listen-address=127.0.0.1:0", "--intake-auth-mode=file", "--intake-token-file="+tokens,
+		"--kubeconfig="+kubeconfig, "--namespace="+nodefault.DefaultNamespace, "--listen-address=127.0.0.1:0", "--intake-auth-mode=file", "--intake-token-file="+tokens,
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--change-events-enabled", "--change-events-endpoint="+b.sink.endpoint,
 		"--budget-max-percent=50")
 	controller.Env = []string{

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"time"
-
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 )
 
 // manySentinelsMemoryBench measures the memory of a process that runs a sentinel for each of a hundred
@@ -27,7 +25,7 @@ func measureManySentinels(ctx context.Context, progress io.Writer, sentinels, re
 	_, _ = fmt.Fprintf(progress, "running %d sentinels of %d resources\n", sentinels, resources)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	fleet := sentinelbench.NewFleet(resources, time.Now().Add(-20*time.Minute))
+	fleet := newServedFleet(resources, time.Now().Add(-20*time.Minute))
 	web := httptest.NewServer(fleet)
 	defer web.Close()
 	config := fmt.Sprintf(`resource_type: clusters
@@ -38,12 +36,12 @@ message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.
 `, web.URL, 100, 200)
 	// A pod with less memory than the target, because the runtime uses as much memory as its limit
 	// allows.
-	p, err := sentinelbench.StartChild(ctx, config, sentinelbench.ChildOptions{Sentinels: sentinels, Memory: 192})
+	p, err := startChild(ctx, config, childOptions{Sentinels: sentinels, Memory: 192})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = p.Stop() }() // the measurement reports errors
-	if err := fleet.Await(ctx, func(c sentinelbench.Counts) bool { return c.Swept >= 4*sentinels && c.Polls >= 4*sentinels }); err != nil {
+	if err := fleet.Await(ctx, func(c fleetCounts) bool { return c.Swept >= 4*sentinels && c.Polls >= 4*sentinels }); err != nil {
 		return 0, err
 	}
 	used, err := p.RequestUsage()

@@ -21,7 +21,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
@@ -80,7 +79,7 @@ func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64
 		defer server.Stop()
 		brokers = append(brokers, server.URL())
 	}
-	seen := &selected{at: map[string]time.Time{}, fleet: sentinelbench.NewFleet(thousand, time.Now()), moved: make(chan struct{})}
+	seen := &selected{at: map[string]time.Time{}, fleet: newServedFleet(thousand, time.Now()), moved: make(chan struct{})}
 	web := httptest.NewServer(seen)
 	defer web.Close()
 	stop, err := startOperatorInBackground(ctx, bed.Config())

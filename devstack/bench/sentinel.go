@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/sentinelbench"
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
@@ -94,12 +93,12 @@ func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsToo
 		return sweepsTook{}, err
 	}
 	defer b.closeBed()
-	first, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1 })
+	first, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Sweeps > 1 })
 	begin := time.Now()
 	if err != nil {
 		return sweepsTook{}, err
 	}
-	last, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Sweeps > 1+s.rounds })
+	last, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Sweeps > 1+s.rounds })
 	if err != nil {
 		return sweepsTook{}, err
 	}
@@ -122,16 +121,16 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 		return 0, 0, err
 	}
 	defer b.closeBed()
-	if err := b.fleet.Await(ctx, func(c sentinelbench.Counts) bool { return c.Swept > 0 }); err != nil {
+	if err := b.fleet.Await(ctx, func(c fleetCounts) bool { return c.Swept > 0 }); err != nil {
 		return 0, 0, err
 	}
 	asked := b.fleet.Counts()
 	from := asked.Polls + 10 // the last page has been decided by then
-	before, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from })
+	before, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Polls >= from })
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Polls >= from+rounds })
+	after, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Polls >= from+rounds })
 	if err != nil {
 		return 0, 0, err
 	}
@@ -140,22 +139,22 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 	}
 	round = (after.CPU - before.CPU) / rounds
 	_, _ = fmt.Fprintf(progress, "%s of CPU for a round without a change, peak so far %d KiB\n", round, after.Peak>>10)
-	end, err := b.awaitAndMeasureUsage(ctx, func(c sentinelbench.Counts) bool { return c.Swept > 1 })
+	end, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Swept > 1 })
 	return round, end.Peak, err
 }
 
 // A bed is a served fleet and a sentinel that watches it.
 type bed struct {
-	fleet *sentinelbench.Fleet
+	fleet *servedFleet
 	web   *httptest.Server
-	child *sentinelbench.Child
+	child *childProcess
 }
 
 func newBed(ctx context.Context, resources int, config string) (*bed, error) {
-	b := &bed{fleet: sentinelbench.NewFleet(resources, time.Now())}
+	b := &bed{fleet: newServedFleet(resources, time.Now())}
 	b.web = httptest.NewServer(b.fleet)
 	var err error
-	b.child, err = sentinelbench.StartChild(ctx, newSentinelConfigText(b.web.URL)+config, sentinelbench.ChildOptions{})
+	b.child, err = startChild(ctx, newSentinelConfigText(b.web.URL)+config, childOptions{})
 	if err != nil {
 		b.web.Close()
 	}
@@ -171,9 +170,9 @@ message_data: {resource_id: .id, resource_type: .kind, region: .metadata.labels.
 }
 
 // awaitAndMeasureUsage returns the sentinel's usage when the requests to the fleet satisfy done.
-func (b *bed) awaitAndMeasureUsage(ctx context.Context, done func(sentinelbench.Counts) bool) (sentinelbench.ChildUsage, error) {
+func (b *bed) awaitAndMeasureUsage(ctx context.Context, done func(fleetCounts) bool) (childUsage, error) {
 	if err := b.fleet.Await(ctx, done); err != nil {
-		return sentinelbench.ChildUsage{}, err
+		return childUsage{}, err
 	}
 	return b.child.RequestUsage()
 }

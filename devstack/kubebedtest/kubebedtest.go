@@ -46,7 +46,7 @@ var sharedControlPlane = newNoBed[*kubebed.Bed]("Main")
 
 // Main runs the tests of a package, checks for leaked goroutines, and stops the control
 // plane if a test started it. Call it from TestMain.
-func Main(m *testing.M, o kubebed.Options, options ...goleak.Option) {
+func Main(m goleak.TestingM, o kubebed.Options, options ...goleak.Option) {
 	if o.Log == nil {
 		o.Log = newWarningLogger()
 	}

@@ -56,12 +56,12 @@ func newWarningLogger() *slog.Logger {
 }
 
 // verifyTestMain runs the tests, stops the bed and checks for leaked goroutines.
-func (s *sharedBed[B]) verifyTestMain(m *testing.M, options ...goleak.Option) {
+func (s *sharedBed[B]) verifyTestMain(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(runner[B]{m, s}, options...)
 }
 
 type runner[B bed] struct {
-	m *testing.M
+	m goleak.TestingM
 	s *sharedBed[B]
 }
 

@@ -24,8 +24,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
 const (
@@ -57,15 +57,15 @@ func (p plan) machines() int { return max(20, p.clusters/20) }
 
 // startNodeFaults installs the roles, and starts the controllers behind a Service.
 func (t *topology) startNodeFaults(ctx context.Context) error {
-	if _, err := t.kube.Kubectl(ctx, "create", "namespace", roles.Namespace); err != nil {
+	if _, err := t.kube.Kubectl(ctx, "create", "namespace", nodefault.DefaultNamespace); err != nil {
 		return err
 	}
-	for _, o := range roles.DefaultProcess().Objects() {
+	for _, o := range nodefault.DefaultProcessRoles().Objects() {
 		text, err := yaml.Marshal(o)
 		if err != nil {
 			return err
 		}
-		if err := t.applyIn(ctx, roles.Namespace, string(text)); err != nil {
+		if err := t.applyIn(ctx, nodefault.DefaultNamespace, string(text)); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	if err := os.WriteFile(tokens, []byte("tokens:\n- {token: "+reportToken+", subject: monitor}\n"), 0o600); err != nil {
 		return err
 	}
-	kubeconfig, err := t.kube.Kubeconfig("system:serviceaccount:"+roles.Namespace+":"+roles.Account, "system:serviceaccounts", "system:serviceaccounts:"+roles.Namespace, "system:authenticated")
+	kubeconfig, err := t.kube.Kubeconfig("system:serviceaccount:"+nodefault.DefaultNamespace+":"+nodefault.DefaultAccount, "system:serviceaccounts", "system:serviceaccounts:"+nodefault.DefaultNamespace, "system:authenticated")
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 		if err != nil {
 			failed = err
 		}
-		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + roles.Namespace, "--listen-address=" + listen, "--intake-auth-mode=file", "--intake-token-file=" + tokens}
+		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + nodefault.DefaultNamespace, "--listen-address=" + listen, "--intake-auth-mode=file", "--intake-token-file=" + tokens}
 		p.env["NODE_FAULT_HEALTHY_FOR"], p.env["NODE_FAULT_BUDGET_WINDOW"] = repairPeriod, repairPeriod
 		maps.Copy(p.env, t.sink.env())
 		backends = append(backends, &backend{addr: listen, probe: p.checkReady})

@@ -11,6 +11,8 @@
 // The worker never gives up a row. A row that fails is retried with the specified
 // backoff. While Gardener is down, the worker tries nothing and counts no failure
 // against any row.
+//
+// A Reporter reports the results to the fleet API, and an Outbox delivers change events about them.
 package clusterworker
 
 import (

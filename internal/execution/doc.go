@@ -1,5 +1,6 @@
 // Package execution defines the life cycle of a KubernetesExecution: the phases and their
-// transitions, the input and output of policies, the approval of plans, and the reported changes.
+// transitions, the input and output of policies, the approval of plans, the limits of concurrent
+// executions, and the reported changes.
 //
 // An action runs only with a plan that passed the checks, that the policy allowed, and that was
 // approved if the policy requires it. Exactly that plan runs. An execution whose correctness

@@ -30,7 +30,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
@@ -101,7 +100,7 @@ func newFixtureWith(t *testing.T, o options) *fixture {
 		return f.logs.Write(b)
 	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	api, err := fleetapi.New(o.cfg, fleetapi.Deps{
-		Store: store, Timeline: timelinestore.New(pool), Log: log, Metrics: f.metrics, ListenAddr: server.Listener.Addr().String(), Tracer: o.tracer,
+		Store: store, Timeline: pgstore.NewTimelineStore(pool), Log: log, Metrics: f.metrics, ListenAddr: server.Listener.Addr().String(), Tracer: o.tracer,
 	})
 	if err != nil {
 		t.Fatal(err)

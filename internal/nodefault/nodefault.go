@@ -6,7 +6,8 @@
 // one NodeFault with the name of the node. No other state is kept, so a controller that
 // crashes loses nothing and repeats nothing.
 //
-// This package holds the types and functions that its subpackages share. It performs no
+// This package holds the types and functions that its subpackages share, and the permissions of
+// the controller in a cluster, which the manifests, the chart and the tests use. It performs no
 // actions.
 package nodefault
 

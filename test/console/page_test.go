@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
-	"github.com/fleetloop/fleetloop/devstack/browsertest"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 )
 
 // patience is how long anything may take that happens soon.
@@ -29,7 +29,7 @@ type chromium struct{ ctx context.Context } //nolint:containedctx // chromedp ke
 // startChromium starts the browser that CHROMIUM names, or that of the distribution.
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	ctx, stop, err := browsertest.StartBrowser(context.WithoutCancel(t.Context()), t.Logf)
+	ctx, stop, err := consoletest.StartBrowser(context.WithoutCancel(t.Context()), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

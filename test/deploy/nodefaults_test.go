@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/test/deploy"
 )
 
@@ -28,14 +28,14 @@ func TestGeneratedNodeFaults(t *testing.T) {
 		Rules []rbacv1.PolicyRule `json:"rules"`
 	}
 	var file struct {
-		Features map[roles.Feature]roles.Grant `json:"features"`
-		People   []role                        `json:"people"`
+		Features map[nodefault.Feature]nodefault.Grant `json:"features"`
+		People   []role                                `json:"people"`
 	}
-	file.Features = map[roles.Feature]roles.Grant{}
-	for _, f := range roles.Features() {
-		file.Features[f] = roles.GrantOf(f, "EXECUTION_ACTIONS")
+	file.Features = map[nodefault.Feature]nodefault.Grant{}
+	for _, f := range nodefault.Features() {
+		file.Features[f] = nodefault.GrantOfFeature(f, "EXECUTION_ACTIONS")
 	}
-	for _, r := range roles.PeopleRoles() {
+	for _, r := range nodefault.PeopleRoles() {
 		one := role{Rules: r.Rules}
 		one.Metadata.Name = r.Name
 		file.People = append(file.People, one)
@@ -59,66 +59,66 @@ const (
 // says is needed, whatever an installation chooses.
 func TestNodeFaultsEquals(t *testing.T) {
 	const namespace = "hyperfleet-system"
-	whole := func(more ...roles.Feature) roles.Process {
-		p := roles.DefaultProcess()
+	whole := func(more ...nodefault.Feature) nodefault.ProcessRoles {
+		p := nodefault.DefaultProcessRoles()
 		p.Namespace, p.Account, p.Features = namespace, repairing, append(p.Features, more...)
 		return p
 	}
-	with := func(p roles.Process, change func(*roles.Process)) roles.Process {
+	with := func(p nodefault.ProcessRoles, change func(*nodefault.ProcessRoles)) nodefault.ProcessRoles {
 		change(&p)
 		return p
 	}
 	tests := map[string]struct {
 		reason  string
 		values  string
-		want    []roles.Process
+		want    []nodefault.ProcessRoles
 		nobody  bool // the roles for people are not made
 		nothing bool
 	}{
-		"Default": {reason: "a person reboots, and gives machines up", values: "{}", want: []roles.Process{whole(roles.Termination)}},
+		"Default": {reason: "a person reboots, and gives machines up", values: "{}", want: []nodefault.ProcessRoles{whole(nodefault.FeatureTermination)}},
 		"Separate": {
 			reason: "nobody but the janitor may reboot", values: "{janitor: {separate: true}}",
-			want: []roles.Process{
-				{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Intake, roles.Reviews}},
-				{Namespace: namespace, Account: rebooting, Features: []roles.Feature{roles.Janitor, roles.Termination}},
+			want: []nodefault.ProcessRoles{
+				{Namespace: namespace, Account: repairing, Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureIntake, nodefault.FeatureReviews}},
+				{Namespace: namespace, Account: rebooting, Features: []nodefault.Feature{nodefault.FeatureJanitor, nodefault.FeatureTermination}},
 			},
 		},
 		"Least": {
 			reason: "no reports, no janitor, no people", values: "{intake: {enabled: false}, janitor: {enabled: false}, rbac: {userRoles: false}}", nobody: true,
-			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller}}},
+			want: []nodefault.ProcessRoles{{Namespace: namespace, Account: repairing, Features: []nodefault.Feature{nodefault.FeatureController}}},
 		},
 		"Tokens": {
 			reason: "tokens of a file alone are nobody else's business", values: "{intake: {auth: {cluster: false, tokensSecret: tokens}}, janitor: {terminateProvider: none}}",
-			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Intake, roles.Janitor}}},
+			want: []nodefault.ProcessRoles{{Namespace: namespace, Account: repairing, Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureIntake, nodefault.FeatureJanitor}}},
 		},
 		"Latch": {
 			reason: "what is closed stands in a Lease of its own", values: "{budget: {on_exhausted: manual-reset}, intake: {enabled: false}, janitor: {enabled: false}}",
-			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.ManualReset}}},
+			want: []nodefault.ProcessRoles{{Namespace: namespace, Account: repairing, Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureManualReset}}},
 		},
 		"Deletion": {
 			reason: "pods are deleted where a namespace says so", values: "{drain: {namespaces: [{pattern: batch-*, delete_after: 10m}]}, janitor: {terminateProvider: none}}",
-			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Intake, roles.Reviews, roles.Janitor}}},
+			want: []nodefault.ProcessRoles{{Namespace: namespace, Account: repairing, Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureDeletion, nodefault.FeatureIntake, nodefault.FeatureReviews, nodefault.FeatureJanitor}}},
 		},
 		"NoDeletion": {
-			reason: "and not where it says never", values: "{drain: {namespaces: [{pattern: batch-*, delete_after: 0s, mode: wait}]}}", want: []roles.Process{whole(roles.Termination)},
+			reason: "and not where it says never", values: "{drain: {namespaces: [{pattern: batch-*, delete_after: 0s, mode: wait}]}}", want: []nodefault.ProcessRoles{whole(nodefault.FeatureTermination)},
 		},
 		"Verification": {
 			reason: "a Job tries a node out", values: "{remediation: {verification: {image: " + someImage + "}}, janitor: {enabled: false}}",
-			want: []roles.Process{{Namespace: namespace, Account: repairing, Features: []roles.Feature{roles.Controller, roles.Verification, roles.Intake, roles.Reviews}}},
+			want: []nodefault.ProcessRoles{{Namespace: namespace, Account: repairing, Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureVerification, nodefault.FeatureIntake, nodefault.FeatureReviews}}},
 		},
 		"Job": {
 			reason: "Jobs in a namespace of their own", values: "{janitor: {rebootProvider: job, terminateProvider: webhook, config: {job: {image: " + someImage + ", namespace: reboots}, webhook: {url: 'https://bmc.example.com/end'}}}}",
-			want: []roles.Process{with(whole(roles.Termination, roles.Job), func(p *roles.Process) { p.JobNamespace = "reboots" })},
+			want: []nodefault.ProcessRoles{with(whole(nodefault.FeatureTermination, nodefault.FeatureJob), func(p *nodefault.ProcessRoles) { p.JobNamespace = "reboots" })},
 		},
-		"Machine":      {reason: "Cluster API in this cluster", values: "{janitor: {rebootProvider: machine, terminateProvider: machine}}", want: []roles.Process{whole(roles.Termination, roles.MachineReboot, roles.MachineTermination)}},
-		"MachineThere": {reason: "in another cluster it is another account's right", values: "{janitor: {rebootProvider: machine, terminateProvider: machine, machines: {kubeconfig: {existingSecret: mgmt}}}}", want: []roles.Process{whole(roles.Termination)}},
+		"Machine":      {reason: "Cluster API in this cluster", values: "{janitor: {rebootProvider: machine, terminateProvider: machine}}", want: []nodefault.ProcessRoles{whole(nodefault.FeatureTermination, nodefault.FeatureMachineReboot, nodefault.FeatureMachineTermination)}},
+		"MachineThere": {reason: "in another cluster it is another account's right", values: "{janitor: {rebootProvider: machine, terminateProvider: machine, machines: {kubeconfig: {existingSecret: mgmt}}}}", want: []nodefault.ProcessRoles{whole(nodefault.FeatureTermination)}},
 		"Execution": {
 			reason: "the actions that are asked for and no others", values: "{janitor: {rebootProvider: execution, terminateProvider: execution, config: {execution: {namespace: acting, reboot: {action: reboot_node}, terminate: {action: end_node}}}}}",
-			want: []roles.Process{with(whole(roles.Termination, roles.Execution), func(p *roles.Process) {
+			want: []nodefault.ProcessRoles{with(whole(nodefault.FeatureTermination, nodefault.FeatureExecution), func(p *nodefault.ProcessRoles) {
 				p.ExecutionNamespace, p.Actions = "acting", []string{"reboot_node", "end_node"}
 			})},
 		},
-		"Account":  {reason: "another name", values: "{serviceAccount: {name: me}}", want: []roles.Process{with(whole(roles.Termination), func(p *roles.Process) { p.Account = "me" })}},
+		"Account":  {reason: "another name", values: "{serviceAccount: {name: me}}", want: []nodefault.ProcessRoles{with(whole(nodefault.FeatureTermination), func(p *nodefault.ProcessRoles) { p.Account = "me" })}},
 		"OfOthers": {reason: "all is made elsewhere", values: "{rbac: {create: false}}", nothing: true},
 	}
 	for name, test := range tests {
@@ -138,7 +138,7 @@ func TestNodeFaultsEquals(t *testing.T) {
 				want = append(want, p.RolesAndBindings()...)
 			}
 			if !test.nobody && !test.nothing {
-				for _, r := range roles.PeopleRoles() {
+				for _, r := range nodefault.PeopleRoles() {
 					want = append(want, r)
 				}
 			}
@@ -160,15 +160,15 @@ func TestNodeFaultsShipped(t *testing.T) {
 		}
 		shipped = append(shipped, objects...)
 	}
-	p := roles.DefaultProcess()
-	for _, f := range roles.Features() {
+	p := nodefault.DefaultProcessRoles()
+	for _, f := range nodefault.Features() {
 		if !slices.Contains(p.Features, f) {
 			p.Features = append(p.Features, f)
 		}
 	}
 	p.Actions = []string{"REBOOT_ACTION"}
 	want := p.Objects()
-	for _, r := range roles.PeopleRoles() {
+	for _, r := range nodefault.PeopleRoles() {
 		want = append(want, r)
 	}
 	if diff := cmp.Diff(byName(t, bare(t, want)), byName(t, shipped)); diff != "" {
@@ -179,7 +179,7 @@ func TestNodeFaultsShipped(t *testing.T) {
 // TestLeases: the names that the roles are for are those that the processes take.
 func TestLeases(t *testing.T) {
 	text := string(readFile(t, root+"/internal/app/nodefaultapp/nodefaultapp.go"))
-	for constant, want := range map[string]string{"controllerLease": roles.ControllerLease, "janitorLease": roles.JanitorLease} {
+	for constant, want := range map[string]string{"controllerLease": nodefault.ControllerLease, "janitorLease": nodefault.JanitorLease} {
 		if i := strings.Index(text, constant+" "); i < 0 || !strings.HasPrefix(strings.TrimLeft(text[i+len(constant):], " "), "= \""+want+"\"") {
 			t.Errorf("%s is not %q", constant, want)
 		}

@@ -13,10 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	janitorv1alpha1 "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -176,7 +176,7 @@ func (m *matrix) check(node *corev1.Node) {
 	if err := m.c.Client.Get(m.Context(), client.ObjectKey{Namespace: m.ns, Name: "pod-of-" + name}, &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		m.Errorf("its pod is still there: %v", err)
 	}
-	var reboots janitor.RebootNodeList
+	var reboots janitorv1alpha1.RebootNodeList
 	if err := m.c.Client.List(m.Context(), &reboots); err != nil {
 		m.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func (m *matrix) check(node *corev1.Node) {
 			asked++
 		}
 	}
-	if done := m.machines.Done(provider.ActionReboot, name); asked != 1 || len(done) != 1 {
+	if done := m.machines.Done(janitor.ActionReboot, name); asked != 1 || len(done) != 1 {
 		m.Errorf("there are %d RebootNodes, and its machine was rebooted %d times", asked, len(done))
 	}
 	m.checkTold(name)

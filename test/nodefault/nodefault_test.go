@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	janitorv1alpha1 "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -34,9 +34,9 @@ func TestRebooted(t *testing.T) {
 	if n := c.GetNode("gpu-node-02"); n.Spec.Unschedulable {
 		t.Error("another one is cordoned")
 	}
-	var reboot janitor.RebootNode
+	var reboot janitorv1alpha1.RebootNode
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		var all janitor.RebootNodeList
+		var all janitorv1alpha1.RebootNodeList
 		if err := c.Client.List(ctx, &all); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func TestRebootThatNeverHappens(t *testing.T) {
 			t.Errorf("it is told as %q", p.Outcome)
 		}
 	}
-	if n := len(machines.Done(provider.ActionReboot, node)); n != 1 {
+	if n := len(machines.Done(janitor.ActionReboot, node)); n != 1 {
 		t.Errorf("it was asked for %d times", n)
 	}
 }

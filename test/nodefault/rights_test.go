@@ -29,11 +29,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
+	janitorv1alpha1 "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
 
@@ -45,7 +45,7 @@ type door struct {
 }
 
 // open creates a proxy for an account with the permissions of a process.
-func open(t *testing.T, c *faulttest.Cluster, p roles.Process) (*door, *rest.Config) {
+func open(t *testing.T, c *faulttest.Cluster, p nodefault.ProcessRoles) (*door, *rest.Config) {
 	t.Helper()
 	for _, o := range p.Objects() {
 		apply(t, c, o)
@@ -132,10 +132,10 @@ func askedBy(r *http.Request) string {
 }
 
 // granted returns all permissions of a process in the form of askedBy.
-func granted(p roles.Process) map[string]bool {
+func granted(p nodefault.ProcessRoles) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range p.Features {
-		g := roles.GrantOf(f)
+		g := nodefault.GrantOfFeature(f)
 		for _, r := range slices.Concat(g.Cluster, g.Inside) {
 			for _, verb := range r.Verbs {
 				all[r.APIGroups[0]+"/"+r.Resources[0]+" "+verb] = true
@@ -151,11 +151,11 @@ func granted(p roles.Process) map[string]bool {
 func TestRights(t *testing.T) {
 	c := faulttest.Start(t)
 	kept := kubebedtest.Namespace(t)
-	acts := roles.Process{
+	acts := nodefault.ProcessRoles{
 		Namespace: faulttest.Namespace, Account: "acts",
-		Features: []roles.Feature{roles.Controller, roles.Deletion, roles.Verification, roles.Intake, roles.Reviews},
+		Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureDeletion, nodefault.FeatureVerification, nodefault.FeatureIntake, nodefault.FeatureReviews},
 	}
-	repairs := roles.Process{Namespace: faulttest.Namespace, Account: "repairs", Features: []roles.Feature{roles.Janitor, roles.Termination, roles.Job}}
+	repairs := nodefault.ProcessRoles{Namespace: faulttest.Namespace, Account: "repairs", Features: []nodefault.Feature{nodefault.FeatureJanitor, nodefault.FeatureTermination, nodefault.FeatureJob}}
 	if _, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "default"); err != nil { // for the pods of Jobs
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 
 	for name, one := range map[string]struct {
 		door    *door
-		process roles.Process
+		process nodefault.ProcessRoles
 		rare    []string // permissions that other tests cover
 	}{
 		"controller": {actor, acts, []string{"janitor.dgxc.nvidia.com/rebootnodes delete", "janitor.dgxc.nvidia.com/terminatenodes delete"}},
@@ -231,14 +231,14 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range roles.PeopleRoles() {
-		if r.Name == roles.ReporterRole {
+	for _, r := range nodefault.PeopleRoles() {
+		if r.Name == nodefault.ReporterRole {
 			apply(t, c, r)
 		}
 	}
 	apply(t, c, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "monitor-reports"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles.ReporterRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: nodefault.ReporterRole},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "monitor", Namespace: faulttest.Namespace}},
 	})
 	return cfg.BearerToken
@@ -267,7 +267,7 @@ func (s *fixture) reboots() {
 		if err != nil {
 			return err
 		}
-		var o janitor.RebootNode
+		var o janitorv1alpha1.RebootNode
 		if err := s.c.Client.Get(ctx, client.ObjectKey{Name: got.Status.Remediation.ObjectName}, &o); err != nil {
 			return err
 		}
@@ -302,14 +302,14 @@ func (s *fixture) terminates() {
 	r := faulttest.NewXidReport(node)
 	r.RecommendedAction = "REPLACE_VM"
 	s.report(r)
-	var all janitor.TerminateNodeList
+	var all janitorv1alpha1.TerminateNodeList
 	kubebedtest.Eventually(s, func(ctx context.Context) error {
 		if err := s.c.Client.List(ctx, &all); err != nil || len(all.Items) != 1 {
 			return fmt.Errorf("there are %d TerminateNodes: %w", len(all.Items), err)
 		}
 		o := &all.Items[0]
 		before := o.DeepCopy()
-		o.Annotations = map[string]string{provider.AnnotationDone: "by me"}
+		o.Annotations = map[string]string{janitor.AnnotationDone: "by me"}
 		return s.c.Client.Patch(ctx, o, client.MergeFrom(before))
 	})
 	s.gone(n)
@@ -322,13 +322,13 @@ func (s *fixture) terminates() {
 func (s *fixture) failsToReboot(node string) {
 	s.Helper()
 	for _, name := range []string{node, "nowhere"} {
-		s.create(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: janitor.NodeActionSpec{NodeName: name, Force: true}})
+		s.create(&janitorv1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: janitorv1alpha1.NodeActionSpec{NodeName: name, Force: true}})
 	}
 	j := s.job(node, "janitor.fleetloop.io/node")
 	s.started(node, j, &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", FinishedAt: metav1.Now(), StartedAt: metav1.Now()})
 	s.gone(j)
 	for _, name := range []string{node, "nowhere"} {
-		s.gone(&janitor.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		s.gone(&janitorv1alpha1.RebootNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
 	"github.com/fleetloop/fleetloop/test/nodefault/faulttest"
 )
@@ -26,7 +26,7 @@ func TestTerminated(t *testing.T) {
 	f := c.WantPhase(name, v1alpha1.PhaseGone)
 	const told = "cordon drain-completed terminate-requested terminate-sent terminate-executed"
 	c.Sink.WantActions(t, name, told)
-	if done := machines.Done(provider.ActionTerminate, name); len(done) != 1 {
+	if done := machines.Done(janitor.ActionTerminate, name); len(done) != 1 {
 		t.Errorf("its machine was terminated %d times", len(done))
 	}
 	if got := book.Of(old); got != "open cordoned gone" {

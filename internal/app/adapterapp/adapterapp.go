@@ -18,7 +18,6 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/adapterrunner"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/kube"
@@ -207,7 +206,7 @@ func (a *app) findResource(ctx context.Context, kind, name string) (r adapter.Re
 	if file != "" {
 		token = "" // the kit prefers the file, too
 	}
-	api, err := apiclient.New(apiclient.Config{
+	api, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint: a.cfg.Fleet.Endpoint, Token: settings.Secret(token), TokenFile: file, CAFile: a.cfg.Fleet.CAFile,
 	})
 	if err != nil {

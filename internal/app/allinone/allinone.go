@@ -9,7 +9,6 @@ import (
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
@@ -92,7 +91,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, apiParts...)
 	l.address = "http://" + addr
-	if l.api, err = apiclient.New(apiclient.Config{Endpoint: l.address, UserAgent: "fleetloop-up"}); err != nil {
+	if l.api, err = process.NewFleetClient(process.FleetClientConfig{Endpoint: l.address, UserAgent: "fleetloop-up"}); err != nil {
 		return err
 	}
 	if l.sinks, err = changes.New(cfg.sinksWithTimeline(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -67,13 +67,13 @@ const hostName = "demo"
 
 // newConsoleAccount creates the read-only account of the console.
 func (h *hostCluster) newConsoleAccount(ctx context.Context) (*rest.Config, error) {
-	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(roles.Namespace)} {
+	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(nodefault.DefaultNamespace)} {
 		if err := h.createIfMissing(ctx, o); err != nil {
 			return nil, err
 		}
 	}
 	// Use a certificate, because a service account token would expire.
-	return h.bed.User("system:serviceaccount:"+roles.Namespace+":"+hosts.RoleName, "system:serviceaccounts", "system:authenticated")
+	return h.bed.User("system:serviceaccount:"+nodefault.DefaultNamespace+":"+hosts.RoleName, "system:serviceaccounts", "system:authenticated")
 }
 
 // addConsole adds the web console of the fleet API and the host cluster.

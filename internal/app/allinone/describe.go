@@ -16,7 +16,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
@@ -41,8 +40,8 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: timelinestore.New(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
-	_, keeperErr := timelinestore.NewPartitionMaintainer(nil, 0, log, reg)
+	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: pgstore.NewTimelineStore(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
+	_, keeperErr := pgstore.NewPartitionMaintainer(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg})
 	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -31,10 +31,10 @@ const (
 // withWorkerAdapter adds the worker to the required adapters of the API. A deleted cluster then remains
 // until its Shoot is gone.
 func (c GardenConfig) withWorkerAdapter(adapters []string) []string {
-	if !c.Enabled || slices.Contains(adapters, bridge.Adapter) {
+	if !c.Enabled || slices.Contains(adapters, clusterworker.ReportAdapter) {
 		return adapters
 	}
-	return append(slices.Clone(adapters), bridge.Adapter)
+	return append(slices.Clone(adapters), clusterworker.ReportAdapter)
 }
 
 // newClusterWorkerParts builds the parts that sync clusters to Gardener. The Gardener variables of the

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -32,14 +32,14 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
 	}
-	cfg.Namespace, cfg.Cluster, cfg.Elect = roles.Namespace, localCluster, false
+	cfg.Namespace, cfg.Cluster, cfg.Elect = nodefault.DefaultNamespace, localCluster, false
 	cfg.Quarantine.HealthyFor = soonHealthy
 	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", intake.AuthModeNone
 	if err := h.createIfMissing(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
 		return nil, err
 	}
-	account := roles.DefaultProcess()
-	account.Account = roles.Account
+	account := nodefault.DefaultProcessRoles()
+	account.Account = nodefault.DefaultAccount
 	for _, o := range account.Objects() {
 		object, ok := o.(client.Object)
 		if !ok {

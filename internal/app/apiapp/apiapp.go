@@ -11,7 +11,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/postgres"
@@ -62,7 +61,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part) (parts []life
 		return nil, "", err
 	}
 	tables := newSchema(cfg, pool, p.Log)
-	keeper, err := timelinestore.NewPartitionMaintainer(pool, cfg.Timeline.Retention, p.Log, p.Metrics)
+	keeper, err := pgstore.NewPartitionMaintainer(pool, cfg.Timeline.Retention, p.Log, p.Metrics)
 	if err != nil {
 		pool.Close()
 		return nil, "", err
@@ -70,7 +69,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part) (parts []life
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
 		Store:      pgstore.New(pool, pgstore.WithRevisionLimit(cmp.Or(cfg.RevisionLimit, fleetapi.DefaultRevisionLimit))),
-		Timeline:   timelinestore.New(pool),
+		Timeline:   pgstore.NewTimelineStore(pool),
 		Log:        p.Log,
 		Metrics:    p.Metrics,
 		Tracer:     p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/fleetapi"),

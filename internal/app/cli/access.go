@@ -13,8 +13,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
-	"github.com/fleetloop/fleetloop/internal/app/credentials"
+	"github.com/fleetloop/fleetloop/internal/app/process"
 	consolesession "github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/version"
@@ -26,17 +25,17 @@ type access struct {
 	report *settings.Report
 	client *fleetclient.Client
 
-	store   credentials.Store
-	login   *credentials.Login // nil if the token has another source
+	store   loginStore
+	login   *storedLogin // nil if the token has another source
 	answers *answerHeaders
 }
 
-// newCredentialStore returns the store of logins, which is beside the configuration file.
-func newCredentialStore(configPath string) credentials.Store {
+// newLoginStore returns the store of logins, which is beside the configuration file.
+func newLoginStore(configPath string) loginStore {
 	if configPath == "" {
-		return credentials.Store{}
+		return loginStore{}
 	}
-	return credentials.Store{Path: strings.TrimSuffix(configPath, filepath.Ext(configPath)) + ".credentials.json"}
+	return loginStore{path: strings.TrimSuffix(configPath, filepath.Ext(configPath)) + ".credentials.json"}
 }
 
 // findAccess returns the access to the server from flags, environment, login, context and file, in this order.
@@ -46,7 +45,7 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 		return nil, err
 	}
 	path, _ := s.configPath(cmd)
-	a := &access{cfg: cfg, report: report, store: newCredentialStore(path), answers: &answerHeaders{}}
+	a := &access{cfg: cfg, report: report, store: newLoginStore(path), answers: &answerHeaders{}}
 	if verbose, _ := cmd.Flags().GetBool(verboseFlag); verbose { // false without the flag
 		a.answers.log = s.printNote
 	}
@@ -56,16 +55,16 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 	if a.client, err = s.newClientOf(cfg, a.answers); err != nil {
 		return nil, err
 	}
-	if a.store.Path == "" || isGiven(sourceOf(report, "token")) || isGiven(sourceOf(report, "token_file")) {
+	if a.store.path == "" || isGiven(sourceOf(report, "token")) || isGiven(sourceOf(report, "token_file")) {
 		return a, nil
 	}
-	login, found, err := a.store.Find(cfg.CurrentContext, a.client.Endpoint())
+	login, found, err := a.store.find(cfg.CurrentContext, a.client.Endpoint())
 	if err != nil {
 		return nil, &failure{err: err, code: CodeUsage}
 	}
 	if found {
 		a.login = &login
-		source := credentials.NewSource(a.store, login, renewTokens, s.env.Now)
+		source := newLoginTokenSource(a.store, login, renewTokens, s.env.Now)
 		if a.client, err = a.client.WithToken(source); err != nil {
 			return nil, err
 		}
@@ -80,12 +79,12 @@ func isGiven(source settings.OriginSource) bool {
 
 // newClientOf returns the client of a configuration, whatever the logins.
 func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.Client, error) {
-	client, err := apiclient.New(apiclient.Config{
+	client, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
-		TLS:       apiclient.TLSConfig{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
+		TLS:       process.FleetClientTLS{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
 		Timeout:   cfg.RequestTimeout,
 		UserAgent: "fleetloop/" + version.Get().Version,
 		Wrap: func(next http.RoundTripper) http.RoundTripper {
@@ -118,7 +117,7 @@ func (a *access) tokenOrigin() string {
 		return ""
 	}
 	switch {
-	case a.login != nil && a.login.Method == credentials.MethodStdin:
+	case a.login != nil && a.login.Method == methodStdin:
 		return "login with a token"
 	case a.login != nil:
 		return "login at " + a.login.Issuer.URL + " (" + string(a.login.Method) + ")"
@@ -134,31 +133,31 @@ func (a *access) tokenOrigin() string {
 func (a *access) expiry(ctx context.Context) time.Time {
 	switch {
 	case a.login != nil:
-		if now, found, err := a.store.Find(a.login.Context, a.login.Server); found && err == nil {
+		if now, found, err := a.store.find(a.login.Context, a.login.Server); found && err == nil {
 			return now.Tokens.Expires // it may have been renewed
 		}
 		return a.login.Tokens.Expires
 	case a.cfg.TokenFile != "":
 		token, _ := fleetclient.FileToken(a.cfg.TokenFile).Token(ctx, "")
-		return credentials.Expiry(token)
+		return tokenExpiry(token)
 	}
-	return credentials.Expiry(a.cfg.Token.Reveal())
+	return tokenExpiry(a.cfg.Token.Reveal())
 }
 
 // issuerTimeout limits the handshake with an issuer.
 const issuerTimeout = 10 * time.Second
 
 // renewTokens gets new tokens of a login from its issuer.
-func renewTokens(ctx context.Context, l credentials.Login) (credentials.Tokens, error) {
+func renewTokens(ctx context.Context, l storedLogin) (consolesession.Tokens, error) {
 	i, err := newIssuer(l.Issuer)
 	if err != nil {
-		return credentials.Tokens{}, err
+		return consolesession.Tokens{}, err
 	}
 	return i.RefreshTokens(ctx, l.Tokens.Refresh)
 }
 
 // newIssuer returns the client of an issuer.
-func newIssuer(i credentials.Issuer) (*consolesession.Issuer, error) {
+func newIssuer(i loginIssuer) (*consolesession.Issuer, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: issuerTimeout, DisableKeepAlives: true}
 	cfg := consolesession.IssuerConfig{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}
 	return consolesession.NewIssuer(cfg, transport)

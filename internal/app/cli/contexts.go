@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
@@ -135,7 +134,7 @@ func (s *session) deleteContext(cmd *cobra.Command, name string) error {
 		return err
 	}
 	path, _ := s.configPath(cmd)
-	return newCredentialStore(path).DeleteContext(cmd.Context(), name)
+	return newLoginStore(path).deleteContext(cmd.Context(), name)
 }
 
 // absolutePath returns the value of a setting without a dependence on the current folder.
@@ -226,7 +225,7 @@ func (s *session) editConfig(cmd *cobra.Command, done string, change func(root *
 	if parent == nil {
 		parent = context.Background()
 	}
-	err := credentials.UpdatePrivateFile(parent, path, func(old []byte) ([]byte, error) {
+	err := updatePrivateFile(parent, path, func(old []byte) ([]byte, error) {
 		var cfg, next Config
 		if _, err := settings.Load(&cfg, settings.Source{File: path, FileData: append([]byte{}, old...)}); err != nil {
 			return nil, &failure{err: err, code: CodeUsage, next: "correct the file"}

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/version"
 )
@@ -98,13 +97,13 @@ func (d *doctor) add(f finding) { d.findings = append(d.findings, f) }
 
 // checkFiles checks who may read the files with tokens.
 func (d *doctor) checkFiles(configPath string) {
-	secret := map[string]bool{configPath: d.access.report != nil && d.configHasToken(), d.access.store.Path: true, d.access.cfg.TokenFile: true}
-	for _, path := range []string{configPath, d.access.store.Path, d.access.cfg.TokenFile} {
+	secret := map[string]bool{configPath: d.access.report != nil && d.configHasToken(), d.access.store.path: true, d.access.cfg.TokenFile: true}
+	for _, path := range []string{configPath, d.access.store.path, d.access.cfg.TokenFile} {
 		info, err := os.Stat(path)
 		if path == "" || err != nil {
 			continue
 		}
-		if secret[path] && !credentials.IsPrivateFile(info) {
+		if secret[path] && !isPrivateFile(info) {
 			d.add(finding{levelWarning, path, fmt.Sprintf("other users may read it (mode %04o)", info.Mode().Perm()), "it contains a token", "chmod 600 " + path})
 			continue
 		}
@@ -149,7 +148,7 @@ func isLoopback(host string) bool {
 func (d *doctor) checkServer(ctx context.Context) (answers bool) {
 	server := d.access.cfg.Server
 	identity, err := d.access.client.WhoAmI(ctx)
-	if errors.Is(err, credentials.ErrExpired) {
+	if errors.Is(err, errLoginExpired) {
 		return false // checkToken reports it
 	}
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
-	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -148,7 +147,7 @@ func nextStepFor(err error) string {
 		}
 		return "run '" + all + "' to list the resources"
 	}
-	if errors.Is(err, credentials.ErrExpired) {
+	if errors.Is(err, errLoginExpired) {
 		return "run 'fleetloop login'"
 	}
 	const origins = "run 'fleetloop config show --origins' to see "

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/oauth2"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/credentials"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	consolesession "github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -69,7 +68,7 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 		return err
 	}
 	defer a.client.CloseIdle()
-	if a.store.Path == "" {
+	if a.store.path == "" {
 		return &failure{err: errors.New("there is no home directory for the tokens"), code: CodeUsage, next: "give a configuration file with --config"}
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), loginTimeout, errLoginTimeout)
@@ -83,7 +82,7 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := a.store.Put(ctx, login); err != nil {
+	if err := a.store.put(ctx, login); err != nil {
 		return fmt.Errorf("store the login: %w", err)
 	}
 	s.printNote("Logged in to %s%s.", a.cfg.Server, who)
@@ -94,7 +93,7 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 }
 
 // obtainLogin gets a token in the way that the flags select.
-func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (login credentials.Login, err error) {
+func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (login storedLogin, err error) {
 	if o.stdin {
 		text, err := io.ReadAll(io.LimitReader(s.env.Stdin, maxToken))
 		token := strings.TrimSpace(string(text))
@@ -104,7 +103,7 @@ func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (
 		if err != nil {
 			return login, &failure{err: fmt.Errorf("read the token from standard input: %w", err), code: CodeUsage, next: "fleetloop login --token-stdin < FILE"}
 		}
-		return credentials.Login{Method: credentials.MethodStdin, Tokens: credentials.Tokens{Bearer: token, Expires: credentials.Expiry(token)}}, nil
+		return storedLogin{Method: methodStdin, Tokens: consolesession.Tokens{Bearer: token, Expires: tokenExpiry(token)}}, nil
 	}
 	if cfg.Issuer == "" || cfg.ClientID == "" {
 		return login, &failure{
@@ -112,16 +111,16 @@ func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (
 			next: "give --oidc-issuer and --oidc-client-id, or store them with 'fleetloop config set-context'; or use --token-stdin",
 		}
 	}
-	login.Issuer = credentials.Issuer{URL: cfg.Issuer, ClientID: cfg.ClientID, Scopes: cfg.Scopes, Token: cfg.TokenKind}
+	login.Issuer = loginIssuer{URL: cfg.Issuer, ClientID: cfg.ClientID, Scopes: cfg.Scopes, Token: cfg.TokenKind}
 	i, err := newIssuer(login.Issuer)
 	if err != nil {
 		return login, err
 	}
 	if o.device {
-		login.Method = credentials.MethodDevice
+		login.Method = methodDevice
 		login.Tokens, err = s.signInWithDevice(ctx, i)
 	} else {
-		login.Method = credentials.MethodBrowser
+		login.Method = methodBrowser
 		login.Tokens, err = s.signInWithBrowser(ctx, i, o.port)
 	}
 	if err != nil {
@@ -131,7 +130,7 @@ func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (
 }
 
 // checkLogin verifies that the server accepts a token. If the server is away, it cannot tell.
-func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l credentials.Login) (who string, err error) {
+func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l storedLogin) (who string, err error) {
 	client, err = client.WithToken(fleetclient.StaticToken(l.Tokens.Bearer))
 	if err != nil {
 		return "", &failure{err: err, code: CodeUsage}
@@ -147,10 +146,10 @@ func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l 
 	return "", &failure{err: fmt.Errorf("the server does not accept the token: %w", err), code: CodeFailed, next: "compare the issuer and the audience in the settings of the fleet API with --oidc-issuer and --oidc-client-id"}
 }
 
-func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer) (credentials.Tokens, error) {
+func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer) (consolesession.Tokens, error) {
 	d, err := i.RequestDeviceCode(ctx)
 	if err != nil {
-		return credentials.Tokens{}, err
+		return consolesession.Tokens{}, err
 	}
 	s.printNote("Open %s and enter the code %s.", terminal.Clean(d.URL), terminal.Clean(d.UserCode))
 	return i.WaitForDeviceSignIn(ctx, d)
@@ -158,10 +157,10 @@ func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer
 
 // signInWithBrowser runs the authorization code flow with PKCE. The browser returns to a server on loopback, as
 // RFC 8252 says.
-func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issuer, port uint16) (credentials.Tokens, error) {
+func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issuer, port uint16) (consolesession.Tokens, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
-		return credentials.Tokens{}, err
+		return consolesession.Tokens{}, err
 	}
 	redirect := "http://" + listener.Addr().String() + callbackPath
 	state, nonce, verifier := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
@@ -182,7 +181,7 @@ func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issue
 	}()
 	url, err := i.BuildAuthURL(ctx, redirect, state, nonce, verifier)
 	if err != nil {
-		return credentials.Tokens{}, err
+		return consolesession.Tokens{}, err
 	}
 	s.printNote("Sign in with the browser: %s\nWithout a browser on this machine, use 'fleetloop login --device'.", url)
 	if s.env.OpenBrowser != nil {
@@ -192,10 +191,10 @@ func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issue
 	}
 	select {
 	case <-ctx.Done():
-		return credentials.Tokens{}, context.Cause(ctx)
+		return consolesession.Tokens{}, context.Cause(ctx)
 	case c := <-codes:
 		if c.err != nil {
-			return credentials.Tokens{}, c.err
+			return consolesession.Tokens{}, c.err
 		}
 		return i.ExchangeCode(ctx, redirect, c.code, nonce, verifier)
 	}
@@ -257,11 +256,11 @@ func newLogoutCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.store.Path == "" {
+			if a.store.path == "" {
 				s.printNote("There is no login for %s.", a.cfg.Server)
 				return nil
 			}
-			existed, err := a.store.Delete(cmd.Context(), a.cfg.CurrentContext, a.client.Endpoint())
+			existed, err := a.store.deleteLogin(cmd.Context(), a.cfg.CurrentContext, a.client.Endpoint())
 			switch {
 			case err != nil:
 				return fmt.Errorf("delete the login: %w", err)

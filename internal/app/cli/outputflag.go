@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/template"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -16,7 +15,7 @@ import (
 type outputFlag struct {
 	format   *string
 	formats  []string
-	template *template.Template
+	template *outputTemplate
 }
 
 // AddOutputFlag adds -o with one of the given formats. The first is the default. A command with JSON accepts
@@ -37,7 +36,7 @@ func withTemplates(formats []string) []string {
 	if !slices.Contains(formats, terminal.FormatJSON) {
 		return formats
 	}
-	return append(slices.Clone(formats), template.Formats()...)
+	return append(slices.Clone(formats), templateFormats()...)
 }
 
 const outputFlagName = "output"
@@ -56,7 +55,7 @@ func (f *outputFlag) Set(text string) (err error) {
 	if !slices.Contains(f.formats, terminal.FormatJSON) {
 		return nil
 	}
-	if f.template, err = template.Parse(text); f.template != nil {
+	if f.template, err = parseOutputTemplate(text); f.template != nil {
 		*f.format = terminal.FormatJSON
 	}
 	return err
@@ -99,11 +98,10 @@ func (o *Output) begin(cmd *cobra.Command) {
 		return
 	}
 	noHeaders := cmd.Flags().Lookup("no-headers")
-	options := template.Options{NoHeaders: noHeaders != nil && noHeaders.Value.String() == "true"}
 	r, w := io.Pipe()
 	o.pipe, o.done = w, make(chan error, 1)
 	go func() {
-		err := value.template.Print(o.w, r, options)
+		err := value.template.printValues(o.w, r, noHeaders != nil && noHeaders.Value.String() == "true")
 		_ = r.CloseWithError(err) // which fails the next write of the command
 		o.done <- err
 	}()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/changeevent"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
@@ -116,7 +115,7 @@ func (l Overrides) fleetClientOrNil(cfg APIConfig) (fleetAPI, error) {
 	if cfg.Endpoint == "" {
 		return nil, nil //nolint:nilnil // nobody to report to is no error
 	}
-	api, err := apiclient.New(apiclient.Config{
+	api, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint: cfg.Endpoint, Token: cfg.Token, TokenFile: cfg.TokenFile, CAFile: cfg.CAFile, Timeout: cfg.Timeout, UserAgent: userAgent,
 	})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/gardener"
@@ -26,7 +25,7 @@ type (
 	// Status embeds its settings in Part under a distinct name.
 	Status = poller.Config
 	// Reports embeds its settings in Part under a distinct name.
-	Reports = bridge.Config
+	Reports = clusterworker.ReporterConfig
 	// Process embeds its settings in Config under a distinct name.
 	Process = process.Config
 )

@@ -10,7 +10,6 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
@@ -41,7 +40,8 @@ func (c Part) buildAndDiscardTrialWorker(reg prometheus.Registerer) error {
 	if _, err := newChangeOutbox(&store.Outbox, nil, slog.New(slog.DiscardHandler), reg); err != nil {
 		return err
 	}
-	_, err := bridge.New(c.Reports, bridge.Deps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg})
+	deps := clusterworker.ReporterDeps{Store: store, Fleet: nopFleet{}, Observer: observer, Registerer: reg}
+	_, err := clusterworker.NewReporter(c.Reports, deps)
 	return err
 }
 

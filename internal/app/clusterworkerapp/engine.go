@@ -16,7 +16,6 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/clusterworker/bridge"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
@@ -28,7 +27,7 @@ type fleetAPI interface {
 	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
 }
 
-// engine is the worker with its poller and its bridge. They need the ID of the database and the
+// engine is the worker with its poller and its reporter. They need the ID of the database and the
 // name of the project. Run reads both, because neither database nor Gardener may be available when
 // the process starts.
 type engine struct {
@@ -192,7 +191,9 @@ func (c Part) newManifestMaker(installationID, project string) (*manifest.Maker,
 }
 
 // buildWorker builds the sync.
-func (e *engine) buildWorker(garden Garden, maker *manifest.Maker, owner string, reporter *bridge.Reporter) (*clusterworker.Worker, error) {
+func (e *engine) buildWorker(
+	garden Garden, maker *manifest.Maker, owner string, reporter *clusterworker.Reporter,
+) (*clusterworker.Worker, error) {
 	cfg := e.cfg.Worker
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for the parts that stop before and after
 	deps := clusterworker.Deps{
@@ -208,10 +209,10 @@ func (e *engine) buildWorker(garden Garden, maker *manifest.Maker, owner string,
 	return clusterworker.New(cfg, deps)
 }
 
-// reportingStore is a store that wakes the bridge after results are written.
+// reportingStore is a store that wakes the reporter after results are written.
 type reportingStore struct {
 	*pgstore.Store
-	reports *bridge.Reporter
+	reports *clusterworker.Reporter
 }
 
 // WriteResults writes results.
@@ -221,15 +222,15 @@ func (t reportingStore) WriteResults(ctx context.Context, results []clusterworke
 	return lost, err
 }
 
-// buildPollerAndReporter builds the poller that reads the Shoots, and the bridge that reports them if there
+// buildPollerAndReporter builds the poller that reads the Shoots, and the reporter of their status if there
 // is a fleet API.
-func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Poller, *bridge.Reporter, error) {
+func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Poller, *clusterworker.Reporter, error) {
 	cfg := e.cfg.Status
 	cfg.Owner = owner
 	deps := poller.Deps{
 		Store: &e.store.Observations, Viewer: garden, Remover: garden, Recorder: e.recorder, Log: e.log, Registerer: e.metrics,
 	}
-	var reports *bridge.Reporter
+	var reports *clusterworker.Reporter
 	if e.fleet != nil {
 		deps.Wrote = func() { reports.WakeRun() }
 	}
@@ -237,7 +238,9 @@ func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Po
 	if err != nil || e.fleet == nil {
 		return observer, nil, err
 	}
-	reports, err = bridge.New(e.cfg.Reports, bridge.Deps{Store: e.store, Fleet: e.fleet, Observer: observer, Pools: e.store, Log: e.log, Registerer: e.metrics})
+	reports, err = clusterworker.NewReporter(e.cfg.Reports, clusterworker.ReporterDeps{
+		Store: e.store, Fleet: e.fleet, Observer: observer, Pools: e.store, Log: e.log, Registerer: e.metrics,
+	})
 	return observer, reports, err
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/hosts"
-	"github.com/fleetloop/fleetloop/internal/console/pgstore"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
@@ -180,7 +179,7 @@ func newSessionsAndDatabaseParts(
 		return nil, nil, err
 	}
 	schema := postgres.NewSchemaWaiter(pool, p.Log)
-	return session.New(cfg.Session, key, pgstore.New(pool), refresh, p.Log), []lifecycle.Part{
+	return session.New(cfg.Session, key, console.NewSessionStore(pool), refresh, p.Log), []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
 	}, nil

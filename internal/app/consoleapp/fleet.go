@@ -10,7 +10,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
+	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
@@ -23,7 +23,7 @@ type fleetAPIClient struct {
 
 func newFleetClient(cfg Part) (*fleetAPIClient, error) {
 	f := &fleetAPIClient{}
-	client, err := apiclient.New(apiclient.Config{
+	client, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint: cfg.FleetAPI, CAFile: cfg.FleetAPICAFile, UserAgent: "fleetloop-console",
 		Wrap: func(rt http.RoundTripper) http.RoundTripper {
 			f.transport = rt

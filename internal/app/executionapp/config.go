@@ -16,9 +16,9 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
 	"github.com/fleetloop/fleetloop/internal/kube"
@@ -185,8 +185,8 @@ func (c Part) toCheckConfig() check.Config {
 	}
 }
 
-func (c Part) toGateConfig() gate.Config {
-	return gate.Config{
+func (c Part) toGateConfig() execution.GateConfig {
+	return execution.GateConfig{
 		MaxConcurrent: c.Gate.MaxConcurrent, MaxPerNamespace: c.Gate.MaxPerNamespace, MaxPerAction: c.Gate.MaxPerAction,
 		MaxPerRequester: cmp.Or(c.Gate.MaxPerRequester, max(1, c.Gate.MaxConcurrent/2)),
 		MaxNodePercent:  c.Gate.MaxNodePercent, Cooldown: c.Gate.Cooldown, MaxFailures: c.Gate.MaxFailures,

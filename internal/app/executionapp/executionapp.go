@@ -13,7 +13,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/audit"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/operator"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
@@ -74,7 +73,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	} else {
 		p.Log.WarnContext(ctx, "audit is disabled", "set", "AUDIT=postgres and DATABASE_URL")
 	}
-	g, err := gate.New(cfg.toGateConfig())
+	g, err := execution.NewGate(cfg.toGateConfig())
 	if err != nil {
 		return parts, err
 	}
@@ -147,7 +146,9 @@ func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.
 }
 
 // newCheckParts builds the checks, and the parts that supply them with policies and cluster state.
-func newCheckParts(host *rest.Config, cfg Part, p *process.Process, ids *roles.Identities, g *gate.Gate) ([]lifecycle.Part, *check.Checker, error) {
+func newCheckParts(
+	host *rest.Config, cfg Part, p *process.Process, ids *roles.Identities, g *execution.Gate,
+) ([]lifecycle.Part, *check.Checker, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
 	if err != nil {
 		return nil, nil, err

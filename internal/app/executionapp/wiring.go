@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
@@ -46,7 +46,7 @@ const nodesEvery = 2 * time.Second
 
 // newGateNodeUpdater returns a part that reports the number of nodes to the gate, and the nodes that
 // executions have cordoned.
-func newGateNodeUpdater(view client.Reader, g *gate.Gate, log *slog.Logger) lifecycle.Part {
+func newGateNodeUpdater(view client.Reader, g *execution.Gate, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(nodesEvery)
 		defer tick.Stop()
@@ -63,7 +63,7 @@ func newGateNodeUpdater(view client.Reader, g *gate.Gate, log *slog.Logger) life
 	}}
 }
 
-func updateGateNodes(ctx context.Context, view client.Reader, g *gate.Gate) error {
+func updateGateNodes(ctx context.Context, view client.Reader, g *execution.Gate) error {
 	var list corev1.NodeList
 	if err := view.List(ctx, &list); err != nil {
 		return err
@@ -72,7 +72,7 @@ func updateGateNodes(ctx context.Context, view client.Reader, g *gate.Gate) erro
 	for i := range list.Items {
 		n := &list.Items[i]
 		if n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationLastExecution] != "" {
-			cordoned = append(cordoned, gate.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
+			cordoned = append(cordoned, execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
 		}
 	}
 	g.SetNodes(len(list.Items))

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
@@ -73,7 +73,7 @@ func TestCount(t *testing.T) {
 		"ItselfIsOneOf": {"who acts on a cordoned one takes no other", newNodes(20, []int{15, 16}, nil), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, err := gate.New(gate.Config{MaxNodePercent: 10, MaxConcurrent: 99})
+			g, err := execution.NewGate(execution.GateConfig{MaxNodePercent: 10, MaxConcurrent: 99})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,9 +83,9 @@ func TestCount(t *testing.T) {
 			in := 0
 			now := time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC)
 			for i := 15; i < 20; i++ {
-				c := gate.Claim{
+				c := execution.Claim{
 					UID: types.UID(nameOf(i)), Key: types.NamespacedName{Name: nameOf(i)}, Action: "drain_node", Node: true,
-					Target: gate.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(i)}),
+					Target: execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(i)}),
 				}
 				if g.Enter(c, now).In {
 					in++
@@ -100,7 +100,7 @@ func TestCount(t *testing.T) {
 
 // TestCountKeeps verifies that the last node count stays while nodes cannot be listed.
 func TestCountKeeps(t *testing.T) {
-	g, err := gate.New(gate.Config{MaxNodePercent: 10})
+	g, err := execution.NewGate(execution.GateConfig{MaxNodePercent: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestCountKeeps(t *testing.T) {
 	if err := updateGateNodes(t.Context(), seen{err: away}, g); !errors.Is(err, away) {
 		t.Errorf("got %v, want %v", err, away)
 	}
-	c := gate.Claim{UID: "x", Action: "drain_node", Node: true, Target: gate.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
+	c := execution.Claim{UID: "x", Action: "drain_node", Node: true, Target: execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
 	if g.Enter(c, time.Now()).In {
 		t.Error("a third of twenty nodes may be acted on")
 	}
@@ -122,7 +122,7 @@ func TestCountKeeps(t *testing.T) {
 func TestShareWithoutRequester(t *testing.T) {
 	cfg := OverriddenDefaults().Part
 	cfg.Gate.MaxConcurrent, cfg.Gate.MaxPerRequester = 10, policy.MaxEvaluatorProcesses/2 // what one requester gets of the slots
-	g, err := gate.New(cfg.toGateConfig())
+	g, err := execution.NewGate(cfg.toGateConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestShareWithoutRequester(t *testing.T) {
 		running, evaluating := 0, 0
 		for i := range cfg.Gate.MaxConcurrent {
 			name := fmt.Sprintf("%s-%d", requester, i)
-			if g.Enter(gate.Claim{UID: types.UID(name), Key: types.NamespacedName{Name: name}, Action: "scale_deployment", Target: name, Requester: requester}, time.Now()).In {
+			if g.Enter(execution.Claim{UID: types.UID(name), Key: types.NamespacedName{Name: name}, Action: "scale_deployment", Target: name, Requester: requester}, time.Now()).In {
 				running++
 			}
 			if _, err := slots.ReservePlace(requester); err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/releasecli"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -77,7 +78,7 @@ One replica at a time acts. All replicas receive reports.`,
 func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(string) (string, bool)) error {
 	if cfg.Namespace == "" {
 		pod, _ := env("POD_NAMESPACE")
-		cfg.Namespace = cmp.Or(pod, defaultNamespace)
+		cfg.Namespace = cmp.Or(pod, nodefault.DefaultNamespace)
 	}
 	p, err := process.New(ctx, binary, cfg.Process, stderr)
 	if err != nil {

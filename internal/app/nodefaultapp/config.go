@@ -23,7 +23,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
@@ -166,7 +165,6 @@ type ActionTemplate struct {
 const (
 	defaultAddr       = ":8099"
 	defaultIntakeAddr = ":8080"
-	defaultNamespace  = "fleetloop-system"
 )
 
 // OverriddenDefaults returns the defaults that differ from those of the parts.
@@ -190,16 +188,16 @@ func (c Part) validateSettings() error {
 	}
 	if c.hasRole(roleJanitor) {
 		for _, kind := range []string{c.Janitor.RebootProvider, c.Janitor.TerminateProvider} {
-			switch provider.Kind(kind) {
-			case provider.KindJob:
+			switch janitor.ProviderKind(kind) {
+			case janitor.ProviderJob:
 				if c.Janitor.Job.Image == "" {
 					errs = append(errs, errors.New("reboot provider job has no image: set NODE_REBOOT_IMAGE, or choose another NODE_FAULT_REBOOT_PROVIDER"))
 				}
-			case provider.KindWebhook:
+			case janitor.ProviderWebhook:
 				if c.Janitor.Webhook.URL == "" {
 					errs = append(errs, errors.New("provider webhook has no URL: set NODE_ACTION_WEBHOOK_URL"))
 				}
-			case provider.KindNone, provider.KindMachine, provider.KindExecution, provider.KindManual:
+			case janitor.ProviderNone, janitor.ProviderMachine, janitor.ProviderExecution, janitor.ProviderManual:
 			}
 		}
 	}
@@ -259,25 +257,25 @@ func (c Part) toOutboxConfig(stopTimeout time.Duration) operator.OutboxConfig {
 	}
 }
 
-func (c Part) toProviderConfig(kind string) provider.Config {
+func (c Part) toProviderConfig(kind string) janitor.ProviderConfig {
 	j := c.Janitor
-	return provider.Config{
-		Kind: provider.Kind(kind),
-		Job: provider.JobConfig{
+	return janitor.ProviderConfig{
+		Kind: janitor.ProviderKind(kind),
+		Job: janitor.JobConfig{
 			Namespace: cmp.Or(j.Job.Namespace, c.Namespace), Image: j.Job.Image, Command: j.Job.Command, HostPID: j.Job.HostPID,
 			ServiceAccount: j.Job.ServiceAccount, PullSecrets: j.Job.PullSecrets, PriorityClassName: j.Job.PriorityClass,
 		},
-		Webhook: provider.WebhookConfig{
+		Webhook: janitor.WebhookConfig{
 			URL: j.Webhook.URL, StatusURL: j.Webhook.StatusURL, NotReadyMeansTerminated: j.Webhook.NotReadyMeansTerminated, TokenFile: j.Webhook.TokenFile, Timeout: j.Webhook.Timeout,
 		},
-		Machine: provider.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
-		Execution: provider.ExecutionConfig{
+		Machine: janitor.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
+		Execution: janitor.ExecutionConfig{
 			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.toExecutionTemplate(), Terminate: j.Execution.Terminate.toExecutionTemplate(),
 		},
 	}
 }
 
-func (t ActionTemplate) toExecutionTemplate() provider.ExecutionTemplate {
+func (t ActionTemplate) toExecutionTemplate() janitor.ExecutionTemplate {
 	parameters := make(map[string]any, len(t.Parameters))
 	for name, value := range t.Parameters {
 		parameters[name] = value
@@ -289,5 +287,5 @@ func (t ActionTemplate) toExecutionTemplate() provider.ExecutionTemplate {
 			}
 		}
 	}
-	return provider.ExecutionTemplate{Action: t.Action, Parameters: parameters, Timeout: t.Timeout}
+	return janitor.ExecutionTemplate{Action: t.Action, Parameters: parameters, Timeout: t.Timeout}
 }

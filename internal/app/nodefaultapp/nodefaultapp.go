@@ -19,12 +19,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
 	"github.com/fleetloop/fleetloop/internal/nodefault/drain"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 	"github.com/fleetloop/fleetloop/internal/nodefault/operator"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 	"github.com/fleetloop/fleetloop/internal/nodefault/remediation"
 	"github.com/fleetloop/fleetloop/internal/nodefault/rules"
@@ -35,9 +35,6 @@ const (
 	userAgent = "fleetloop-node-fault-controller"
 	// source is the default source of change events.
 	source = changeevent.SourceFaultQuarantine
-
-	controllerLease = "fleetloop-node-fault-controller"
-	janitorLease    = "fleetloop-node-janitor"
 )
 
 // Overrides replaces configured dependencies of the controller. The zero value replaces none.
@@ -139,7 +136,7 @@ func (a *app) getOrCreateFaultStore() (*intake.FaultStore, error) {
 
 // newControllerParts builds the parts that manage nodes.
 func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) {
-	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(controllerLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(nodefault.ControllerLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +226,7 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 		a.p.Log.InfoContext(ctx, "dry run: no node is rebooted or terminated")
 		return nil, nil
 	}
-	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(janitorLease)) //nolint:contextcheck // the manager outlives the call
+	m, err := kube.NewManager(a.host, a.kubeOptionsWithLease(nodefault.JanitorLease)) //nolint:contextcheck // the manager outlives the call
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +245,8 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 	return []lifecycle.Part{kube.NewManagerPart("janitor", m, nil)}, nil
 }
 
-func (a *app) newProvider(host *rest.Config, kind string) (provider.Provider, error) {
-	var deps provider.Deps
+func (a *app) newProvider(host *rest.Config, kind string) (janitor.Provider, error) {
+	var deps janitor.ProviderDeps
 	var err error
 	if deps.Kubernetes, err = kubernetes.NewForConfig(host); err != nil {
 		return nil, fmt.Errorf("create client: %w", err)
@@ -266,7 +263,7 @@ func (a *app) newProvider(host *rest.Config, kind string) (provider.Provider, er
 			return nil, fmt.Errorf("create client: %w", err)
 		}
 	}
-	return provider.New(a.cfg.toProviderConfig(kind), deps)
+	return janitor.NewProvider(a.cfg.toProviderConfig(kind), deps)
 }
 
 // listenForFaultReports builds the parts that accept reports.

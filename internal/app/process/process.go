@@ -1,6 +1,7 @@
-// Package process provides the shared base of every binary.
+// Package process provides the shared base of the binaries.
 //
-// The base is a logger, a metrics registry, traces, and the endpoints for metrics and health.
+// The base is a logger, a metrics registry, traces, the endpoints for metrics and health, and the
+// client of the fleet API.
 package process
 
 import (

@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/apiclient"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
@@ -62,7 +61,7 @@ func NewClient(cfg sentinel.API) (*fleetclient.Raw, error) {
 	for name, value := range cfg.Headers {
 		header.Set(name, value.Reveal())
 	}
-	api, err := apiclient.New(apiclient.Config{
+	api, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint:  cfg.Endpoint,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,

@@ -1,5 +1,5 @@
-// Package consoletest helps to test the console: one suite for all stores of sessions, and an OpenID
-// Connect issuer.
+// Package consoletest helps to test the console: one suite for all stores of sessions, an OpenID Connect issuer,
+// and a browser, which the benchmarks use, too.
 package consoletest
 
 import (

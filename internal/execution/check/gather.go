@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 )
 
@@ -44,7 +44,7 @@ func (r *round) gatherClusterState(ctx context.Context) error {
 		PermissionsOK:    r.account.permitted,
 		EnvironmentLabel: r.checker.cfg.EnvironmentLabel, Cluster: r.checker.cfg.ClusterName,
 		InFlight: r.checker.deps.Traffic.InFlight(r.ke.UID),
-		Past: r.checker.deps.Traffic.History(r.request.Action.Name, gate.TargetKey(v1alpha1.PlanTarget{
+		Past: r.checker.deps.Traffic.History(r.request.Action.Name, execution.TargetKey(v1alpha1.PlanTarget{
 			APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
 		}), r.now),
 	}

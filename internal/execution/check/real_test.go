@@ -25,7 +25,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/policy"
 )
 
@@ -154,7 +153,7 @@ func (r *fixture) realChecker(t *testing.T) *check.Checker {
 	if err := store.LoadPolicies(t.Context(), files, policy.Enforce); err != nil {
 		t.Fatal(err)
 	}
-	g, err := gate.New(gate.Config{})
+	g, err := execution.NewGate(execution.GateConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

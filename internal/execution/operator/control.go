@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/kube"
 )
 
@@ -178,7 +178,7 @@ func executionRequestOfPod(_ context.Context, o client.Object) []reconcile.Reque
 
 // emergencyStop applies the emergency stop ConfigMap to the gate and to running executions.
 type emergencyStop struct {
-	gate        *gate.Gate
+	gate        *execution.Gate
 	halted      atomic.Bool                 // true while it also cancels running executions
 	wakeRunning func(context.Context) error // wakes the running executions
 	log         *slog.Logger

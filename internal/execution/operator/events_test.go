@@ -16,7 +16,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // outcomes are checks whose outcome something is done to.
@@ -292,7 +291,7 @@ func (w *fixture) look(r *reconciler) {
 func TestToldWhyItWaits(t *testing.T) {
 	w := newFixture()
 	r := w.newReconciler(Config{})
-	g, err := gate.New(gate.Config{MaxConcurrent: 1, Cooldown: time.Minute})
+	g, err := execution.NewGate(execution.GateConfig{MaxConcurrent: 1, Cooldown: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
@@ -104,7 +103,7 @@ func (g guarding) Confirm(context.Context) (guard.Period, error) { return g.Peri
 func (w *fixture) newReconciler(cfg Config) *reconciler {
 	cfg.Namespace, cfg.RollbackWindow = namespace, w.window
 	cfg.Job = job.Options{Namespace: namespace, Image: "runner@sha256:1"}
-	g, err := gate.New(gate.Config{MaxConcurrent: 2})
+	g, err := execution.NewGate(execution.GateConfig{MaxConcurrent: 2})
 	if err != nil {
 		panic(err)
 	}

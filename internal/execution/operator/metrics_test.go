@@ -19,7 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // scraped are the series of a registry that are not zero, without the prefix of
@@ -208,7 +207,7 @@ func TestMetrics(t *testing.T) {
 			w.look(r)
 		}, map[string]string{"queue_duration_seconds": "120s in 1"}},
 		"NoRoom": {"the budget is used up", func(w *fixture, r *reconciler) {
-			r.slots.gate, _ = gate.New(gate.Config{MaxConcurrent: 1})
+			r.slots.gate, _ = execution.NewGate(execution.GateConfig{MaxConcurrent: 1})
 			w.create("first", "web", nil)
 			_, _ = w.reconcile(r, "first")
 			w.create("a", "api", nil)

@@ -30,7 +30,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 	"github.com/fleetloop/fleetloop/internal/kube"
@@ -135,7 +134,7 @@ type Deps struct {
 	Host       *rest.Config
 	Check      checker
 	Identities identities
-	Gate       *gate.Gate
+	Gate       *execution.Gate
 	Guard      admissionGuard
 	Auditor    auditArchive // required if Config.Audited is true
 	Recorder   execution.Recorder

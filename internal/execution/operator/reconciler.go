@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 const (
@@ -61,7 +60,7 @@ type ports struct {
 	jobs       jobs
 	check      checker
 	identities identities
-	gate       *gate.Gate
+	gate       *execution.Gate
 	guard      admissionGuard
 	recorder   execution.Recorder
 	outbox     *Outbox
@@ -275,8 +274,8 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var inside []gate.Claim
-	var past []gate.Past
+	var inside []execution.Claim
+	var past []execution.PastExecution
 	for i := range all {
 		ke := &all[i]
 		switch {

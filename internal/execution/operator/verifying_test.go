@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // TestVerificationCutShort verifies that a postcondition cut short by a cancel is no failure of the
@@ -67,7 +67,7 @@ func TestVerificationCutShort(t *testing.T) {
 				w := newFixture()
 				w.window = 0
 				operate := func() *reconciler {
-					g, err := gate.New(gate.Config{MaxFailures: 2})
+					g, err := execution.NewGate(execution.GateConfig{MaxFailures: 2})
 					if err != nil {
 						t.Fatal(err)
 					}

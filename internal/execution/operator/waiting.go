@@ -14,7 +14,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // executorUnavailable is the reason of the condition Queued while no executor can run the action.
@@ -84,14 +83,14 @@ func (r *startRetries) failureIfRetriedTooLong(t *reconcileState, queued *metav1
 
 // gateSlots takes and releases the slots of executions at the gate.
 type gateSlots struct {
-	gate *gate.Gate
+	gate *execution.Gate
 
 	mu      sync.Mutex
 	claimed map[types.NamespacedName]types.UID // executions that the gate knows
 }
 
 // enter asks the gate for a slot.
-func (g *gateSlots) enter(ke *v1alpha1.KubernetesExecution, now time.Time) gate.Verdict {
+func (g *gateSlots) enter(ke *v1alpha1.KubernetesExecution, now time.Time) execution.GateVerdict {
 	c := newGateClaim(ke)
 	g.mu.Lock()
 	g.claimed[c.Key] = c.UID
@@ -106,11 +105,11 @@ func (g *gateSlots) forceEnter(ke *v1alpha1.KubernetesExecution, now time.Time) 
 	}
 	c := newGateClaim(ke)
 	g.gate.Forget(c.UID)
-	g.gate.Restore([]gate.Claim{c}, nil)
+	g.gate.Restore([]execution.Claim{c}, nil)
 }
 
 // restore loads running and past executions into the gate.
-func (g *gateSlots) restore(inside []gate.Claim, past []gate.Past) {
+func (g *gateSlots) restore(inside []execution.Claim, past []execution.PastExecution) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range inside {
@@ -145,15 +144,15 @@ func (g *gateSlots) releaseSlot(ke *v1alpha1.KubernetesExecution, now time.Time)
 }
 
 // newGateClaim returns the claim of an execution for the gate.
-func newGateClaim(ke *v1alpha1.KubernetesExecution) gate.Claim {
+func newGateClaim(ke *v1alpha1.KubernetesExecution) execution.Claim {
 	p := ke.Status.Plan
-	c := gate.Claim{
+	c := execution.Claim{
 		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
 		Requester: ke.Spec.RequestedBy,
 	}
 	if p != nil {
 		c.Action = p.Action // the request may name an alias
-		c.Target, c.TargetNamespace, c.Node = gate.TargetKey(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
+		c.Target, c.TargetNamespace, c.Node = execution.TargetKey(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
 	}
 	if a, known := action.Find(c.Action); known && a.ReadOnly {
 		c.ReadOnly, c.Node = true, false
@@ -172,12 +171,15 @@ func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 }
 
 // newGatePast returns a finished execution for the gate.
-func newGatePast(ke *v1alpha1.KubernetesExecution) (past gate.Past, finished bool) {
+func newGatePast(ke *v1alpha1.KubernetesExecution) (past execution.PastExecution, finished bool) {
 	s := &ke.Status
 	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
-		return gate.Past{}, false
+		return execution.PastExecution{}, false
 	}
-	p := gate.Past{Action: s.Plan.Action, Target: gate.TargetKey(s.Plan.Target), Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time}
+	p := execution.PastExecution{
+		Action: s.Plan.Action, Target: execution.TargetKey(s.Plan.Target),
+		Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time,
+	}
 	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
 		p.Outcome = ""
 	}

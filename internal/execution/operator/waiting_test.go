@@ -15,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/check"
-	"github.com/fleetloop/fleetloop/internal/execution/gate"
 )
 
 // TestApprovalTimeout verifies the deadline of an approval, also for an operator that did not
@@ -159,16 +158,16 @@ func TestInlineRetries(t *testing.T) {
 func TestPastIsKnown(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		cfg    gate.Config
+		cfg    execution.GateConfig
 		code   action.Code
 		phase  v1alpha1.Phase
 		detail v1alpha1.Detail
 		cancel bool
 	}{
-		"Cooldown":  {"it was acted on lately", gate.Config{Cooldown: time.Hour}, action.CodeOK, v1alpha1.PhaseValidated, v1alpha1.DetailCooldown, false},
-		"Circuit":   {"it failed twice", gate.Config{MaxFailures: 2}, action.CodeForbidden, v1alpha1.PhaseFailed, v1alpha1.DetailCircuitOpen, false},
-		"Fewer":     {"it failed less often", gate.Config{MaxFailures: 3}, action.CodeForbidden, v1alpha1.PhaseExecuting, "", false},
-		"Cancelled": {"it was cancelled twice, which says nothing of it", gate.Config{MaxFailures: 2}, action.CodeCancelled, v1alpha1.PhaseExecuting, "", true},
+		"Cooldown":  {"it was acted on lately", execution.GateConfig{Cooldown: time.Hour}, action.CodeOK, v1alpha1.PhaseValidated, v1alpha1.DetailCooldown, false},
+		"Circuit":   {"it failed twice", execution.GateConfig{MaxFailures: 2}, action.CodeForbidden, v1alpha1.PhaseFailed, v1alpha1.DetailCircuitOpen, false},
+		"Fewer":     {"it failed less often", execution.GateConfig{MaxFailures: 3}, action.CodeForbidden, v1alpha1.PhaseExecuting, "", false},
+		"Cancelled": {"it was cancelled twice, which says nothing of it", execution.GateConfig{MaxFailures: 2}, action.CodeCancelled, v1alpha1.PhaseExecuting, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture()
@@ -184,7 +183,7 @@ func TestPastIsKnown(t *testing.T) {
 			}
 			w.now = w.now.Add(time.Minute)
 			next := func() *reconciler {
-				g, err := gate.New(tc.cfg)
+				g, err := execution.NewGate(tc.cfg)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 )
 
 // Changes of clusters and node pools are recorded in the timeline in the same transaction. Neither
@@ -112,7 +111,7 @@ func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleet
 			return err
 		}
 	}
-	return timelinestore.InsertEventsInTx(ctx, t.tx, events)
+	return insertTimelineEvents(ctx, t.tx, events)
 }
 
 func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
@@ -124,7 +123,7 @@ func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Rec
 	if err != nil {
 		return err
 	}
-	return timelinestore.InsertEventsInTx(ctx, t.tx, []timeline.Event{event})
+	return insertTimelineEvents(ctx, t.tx, []timeline.Event{event})
 }
 
 // describeResourceInChange sets the fields of a change that describe its resource.

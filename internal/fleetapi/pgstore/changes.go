@@ -57,7 +57,7 @@ func buildChangesQuery(q fleetapi.ChangeQuery) *sqlBuilder {
 const renewBatch = 100_000
 
 // errOtherHistory means that the feed belongs to another history of the database.
-var errOtherHistory = errors.New("the change feed belongs to another database")
+var errOtherHistory = errors.New("the feed belongs to another database")
 
 // VisitChanges calls visit for the settled changes after a cursor.
 func (s *Store) VisitChanges(

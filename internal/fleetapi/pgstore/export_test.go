@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -17,6 +18,9 @@ var Round = (*Pruner).deleteExpiredChanges
 
 // CountOnce runs one round of counting.
 var CountOnce = (*RollupCounter).countChangesAndSyncs
+
+// InsertTimelineEvents inserts change events in a transaction.
+var InsertTimelineEvents = insertTimelineEvents
 
 // RunRounds runs rounds of a roller without a database.
 func RunRounds(ctx context.Context, round func(context.Context) (more bool, err error)) error {
@@ -34,6 +38,18 @@ func StuckStatements(scope fleetapi.Scope, q fleetapi.StuckQuery) (statements []
 // PageStatement returns the statement of a page, with its arguments.
 func PageStatement(scope fleetapi.Scope, q fleetapi.Query) (statement string, args []any) {
 	c := buildPageQuery(scope, q)
+	return c.sql.String(), c.args
+}
+
+// TimelinePageStatement returns the statement of a page of change events, with its arguments.
+func TimelinePageStatement(q timeline.Query) (statement string, args []any) {
+	c := buildTimelinePageQuery(&q)
+	return c.sql.String(), c.args
+}
+
+// TimelineBucketsStatement returns the statement that counts change events, with its arguments.
+func TimelineBucketsStatement(q timeline.BucketQuery) (statement string, args []any) {
+	c := buildBucketsQuery(&q)
 	return c.sql.String(), c.args
 }
 

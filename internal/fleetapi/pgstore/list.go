@@ -24,9 +24,8 @@ func joinShootColumnsSQL(clusterIDSQL, conditionSQL string) string {
 	return " left join lateral (select " + shootColumns + " from tenant.cluster_sync where cluster_id = " + clusterIDSQL + " limit 1) shoot on " + conditionSQL
 }
 
-// inOrder makes a tenant's list use the index with the order of the list until the page is full.
-// The planner estimates every filter on labels as rarely matching, see chooseResourceTable, and would otherwise
-// collect and sort all rows of the tenant.
+// inOrder makes a page use the index with its order until the page is full. The planner estimates every filter
+// on labels as rarely matching, see chooseResourceTable, and would otherwise collect and sort all rows of a tenant.
 const inOrder = "select set_config('enable_bitmapscan', 'off', true)"
 
 // chooseResourceTable returns the table from which a scope lists. For all tenants it is a view without

@@ -1,8 +1,11 @@
-// Package pgstore stores the fleet API's resources in PostgreSQL.
+// Package pgstore stores the fleet API's resources and the timeline of their changes in PostgreSQL.
 //
 // Every call runs as a role that row-level security binds, with the caller's scope set for its
 // transaction only: rows out of scope do not exist, whatever a statement asks for. Reads take one
 // round trip. Writers of one row wait for each other; see Tx.
+//
+// A Store holds the resources and a TimelineStore the change events. A change of a cluster or a node pool and its
+// change event are written in the same transaction.
 //
 // A call fails with fleetapi.ErrUnavailable while the database is unavailable, and may be retried.
 package pgstore
@@ -19,6 +22,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -73,14 +77,8 @@ type shootColumnValues struct {
 }
 
 func (s *shootColumnValues) copyToStatus(of *fleetapi.Record) {
-	text := func(t *string) string {
-		if t == nil {
-			return ""
-		}
-		return *t
-	}
-	of.Status.ShootStatus = v1.ShootStatus(text(s.ShootStatus))
-	of.Status.ShootMessage, of.Status.SyncError = text(s.ShootMessage), text(s.SyncError)
+	of.Status.ShootStatus = v1.ShootStatus(derefOrZero(s.ShootStatus))
+	of.Status.ShootMessage, of.Status.SyncError = derefOrZero(s.ShootMessage), derefOrZero(s.SyncError)
 }
 
 // A resourceWithShootRow is a row of GetResource.
@@ -115,12 +113,13 @@ func (s *Store) ListReports(ctx context.Context, scope fleetapi.Scope, key fleet
 	return list, nil
 }
 
-// toPostgresScope converts a scope into that of package postgres.
-func toPostgresScope(scope fleetapi.Scope) postgres.Scope {
-	if scope.All {
+// toPostgresScope converts the scope of resources, or that of change events, into that of package postgres.
+func toPostgresScope[S fleetapi.Scope | timeline.Scope](scope S) postgres.Scope {
+	s := fleetapi.Scope(scope)
+	if s.All {
 		return postgres.Scope{Role: postgres.RoleAllTenants}
 	}
-	return postgres.Scope{Tenant: scope.Tenant}
+	return postgres.Scope{Tenant: s.Tenant}
 }
 
 // queueCollectRows appends the rows of a queued statement to a list.
@@ -142,9 +141,17 @@ func isUUIDText(text string) bool {
 // wrapAndMarkUnavailable adds the attempted operation to an error. It also marks connection errors, so that
 // callers need not know PostgreSQL.
 func wrapAndMarkUnavailable(err error, operationFormat string, operationArgs ...any) error {
-	err = fmt.Errorf(operationFormat+": %w", append(operationArgs, err)...)
+	return markUnavailable(fleetapi.ErrUnavailable, fmt.Errorf(operationFormat+": %w", append(operationArgs, err)...))
+}
+
+// wrapAndMarkTimelineUnavailable does the same for the change events.
+func wrapAndMarkTimelineUnavailable(err error, operationFormat string, operationArgs ...any) error {
+	return markUnavailable(timeline.ErrUnavailable, fmt.Errorf(operationFormat+": %w", append(operationArgs, err)...))
+}
+
+func markUnavailable(mark, err error) error {
 	if errors.Is(err, postgres.ErrUnavailable) {
-		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", mark, err)
 	}
 	return err
 }

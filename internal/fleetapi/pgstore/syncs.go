@@ -16,7 +16,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
@@ -195,7 +194,7 @@ func recordSyncChangeInTimeline(ctx context.Context, tx postgres.Tx, sync *v1.Cl
 	if err != nil {
 		return err
 	}
-	return timelinestore.InsertEventsInTx(ctx, tx, []timeline.Event{event})
+	return insertTimelineEvents(ctx, tx, []timeline.Event{event})
 }
 
 // HasClusterWorker reports whether a cluster-worker is registered.

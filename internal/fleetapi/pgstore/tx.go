@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,10 +23,7 @@ func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(c
 	err := s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, ptx postgres.Tx) error {
 		return change(ctx, &resourceTx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*lockedRow{}, revisions: s.revisions}, ptx.Now)
 	})
-	if errors.Is(err, postgres.ErrUnavailable) {
-		return fmt.Errorf("%w: %w", fleetapi.ErrUnavailable, err)
-	}
-	return err
+	return markUnavailable(fleetapi.ErrUnavailable, err)
 }
 
 // A resourceTx is one transaction. Its row locks also block new rows that would refer to the locked one as

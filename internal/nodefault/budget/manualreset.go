@@ -16,11 +16,10 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 const (
-	// LeaseName is the name of the Lease.
-	LeaseName = "fleetloop-node-fault-budget"
 	// LeaseAnnotation holds the closed pools and their times as a JSON object.
 	LeaseAnnotation = "fleetloop.io/budgets-exhausted"
 
@@ -59,7 +58,7 @@ func (k *ManualResetBudget) Reserve(node *corev1.Node, now time.Time) (release f
 	}
 	release, denial = k.budget.Reserve(node, now)
 	if denial != "" && k.hasClosedPool() {
-		denial += "; to reset it: kubectl delete lease -n " + k.namespace + " " + LeaseName
+		denial += "; to reset it: kubectl delete lease -n " + k.namespace + " " + nodefault.BudgetLease
 	}
 	return release, denial
 }
@@ -98,16 +97,16 @@ func (k *ManualResetBudget) restoreClosedPoolsOnce() error {
 // readLease returns the stored pools. Without a Lease the map is empty.
 func (k *ManualResetBudget) readLease(ctx context.Context) (lease *coordinationv1.Lease, closedSince map[string]time.Time, err error) {
 	stored := map[string]time.Time{}
-	lease, err = k.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	lease, err = k.leases.Get(ctx, nodefault.BudgetLease, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, stored, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("read Lease %q: %w", LeaseName, err)
+		return nil, nil, fmt.Errorf("read Lease %q: %w", nodefault.BudgetLease, err)
 	}
 	if text := lease.Annotations[LeaseAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &stored); err != nil {
-			return nil, nil, fmt.Errorf("read annotation %s of Lease %q: %w", LeaseAnnotation, LeaseName, err)
+			return nil, nil, fmt.Errorf("read annotation %s of Lease %q: %w", LeaseAnnotation, nodefault.BudgetLease, err)
 		}
 	}
 	return lease, stored, nil
@@ -170,10 +169,12 @@ func (k *ManualResetBudget) syncClosedPoolsWithLease(ctx context.Context, now ti
 func (k *ManualResetBudget) createOrUpdateLease(ctx context.Context, lease *coordinationv1.Lease, closedSince map[string]time.Time) error {
 	text, err := json.Marshal(closedSince)
 	if err != nil {
-		return fmt.Errorf("write Lease %q: %w", LeaseName, err)
+		return fmt.Errorf("write Lease %q: %w", nodefault.BudgetLease, err)
 	}
 	if lease == nil {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName, Annotations: map[string]string{LeaseAnnotation: string(text)}}}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name: nodefault.BudgetLease, Annotations: map[string]string{LeaseAnnotation: string(text)},
+		}}
 		_, err = k.leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	} else {
 		lease = lease.DeepCopy()
@@ -181,7 +182,7 @@ func (k *ManualResetBudget) createOrUpdateLease(ctx context.Context, lease *coor
 		_, err = k.leases.Update(ctx, lease, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	}
 	if err != nil {
-		return fmt.Errorf("write Lease %q: %w", LeaseName, err)
+		return fmt.Errorf("write Lease %q: %w", nodefault.BudgetLease, err)
 	}
 	return nil
 }

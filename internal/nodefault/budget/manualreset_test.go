@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/budget"
-	"github.com/fleetloop/fleetloop/internal/nodefault/roles"
 )
 
 const namespace = "fleetloop-system"
@@ -46,14 +46,14 @@ func TestKeeperStaysClosedUntilReset(t *testing.T) {
 			t.Fatal("it is not exhausted with one node out of service")
 		}
 		time.Sleep(6 * time.Second)
-		if _, err := c.CoordinationV1().Leases(namespace).Get(t.Context(), budget.LeaseName, metav1.GetOptions{}); err != nil {
+		if _, err := c.CoordinationV1().Leases(namespace).Get(t.Context(), nodefault.BudgetLease, metav1.GetOptions{}); err != nil {
 			t.Fatalf("that it is closed is not kept: %v", err)
 		}
 
 		// The node is back in service, and another process starts.
 		a.Spec.Unschedulable = false
 		next := newKeeper(t, c, a, b)
-		if _, denial := next.Reserve(b, time.Now()); !strings.Contains(denial, "kubectl delete lease -n "+namespace+" "+budget.LeaseName) {
+		if _, denial := next.Reserve(b, time.Now()); !strings.Contains(denial, "kubectl delete lease -n "+namespace+" "+nodefault.BudgetLease) {
 			t.Errorf("denied with %q", denial)
 		}
 		go func() { _ = next.Start(t.Context()) }()
@@ -61,7 +61,7 @@ func TestKeeperStaysClosedUntilReset(t *testing.T) {
 		if _, denial := next.Reserve(b, time.Now()); denial == "" {
 			t.Error("it has opened by itself")
 		}
-		if err := c.CoordinationV1().Leases(namespace).Delete(t.Context(), budget.LeaseName, metav1.DeleteOptions{}); err != nil {
+		if err := c.CoordinationV1().Leases(namespace).Delete(t.Context(), nodefault.BudgetLease, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
@@ -83,10 +83,7 @@ func TestKeeperDeniesWithoutLease(t *testing.T) {
 // TestKeeperRights verifies that the Lease is covered by the permissions of the controller,
 // which denies every node while it cannot read the Lease.
 func TestKeeperRights(t *testing.T) {
-	if roles.BudgetLease != budget.LeaseName {
-		t.Errorf("the rights are for Lease %q, and not for %q", roles.BudgetLease, budget.LeaseName)
-	}
-	for _, r := range roles.GrantOf(roles.ManualReset).Inside {
+	for _, r := range nodefault.GrantOfFeature(nodefault.FeatureManualReset).Inside {
 		for _, verb := range r.Verbs {
 			if named := len(r.ResourceNames) > 0; named == (verb == "create") {
 				t.Errorf("%s is granted for %v", verb, r.ResourceNames)

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 // workers is how many objects of a kind are reconciled concurrently. Most of the time is
@@ -35,7 +34,7 @@ func rateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 // of the other kind that they wait for.
 func (r *reconciler) setupController(m manager.Manager) error {
 	other := client.Object(&v1alpha1.TerminateNode{})
-	if r.kind.action == provider.ActionTerminate {
+	if r.kind.action == ActionTerminate {
 		other = &v1alpha1.RebootNode{}
 	}
 	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {

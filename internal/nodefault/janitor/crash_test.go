@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 var errCrash = errors.New("the janitor is gone")
@@ -68,13 +67,13 @@ func TestCrash(t *testing.T) {
 func crash(w *fixture, kind string, n int, after bool) {
 	w.addNode(nil)
 	done := 0
-	w.provider.onAsk = func(provider.Request) { // before the result is known
+	w.provider.onAsk = func(Request) { // before the result is known
 		done++
 		if kind == v1alpha1.KindReboot {
 			w.report("boot-2", corev1.ConditionTrue)
 			return
 		}
-		w.provider.progress = provider.Progress{State: provider.StateDone}
+		w.provider.progress = Progress{State: StateDone}
 	}
 	o := w.ask(kind, "a", false)
 	k := newRebootActionKind

@@ -24,12 +24,11 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 func TestMain(m *testing.M) {
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
-	kubebedtest.Main(m, kubebed.Options{CRDs: []string{"../../../deploy/crds"}})
+	kubebedtest.Main(m, kubebed.Options{Controllers: kubebed.JobControllers(), CRDs: []string{"../../../deploy/crds"}})
 }
 
 // A machinery is a provider that the test controls.
@@ -38,25 +37,25 @@ type machinery struct {
 	asked     map[types.UID]int // number of requests by key
 	order     []string          // order of the requests
 	withdrawn map[types.UID]int
-	answer    func(r provider.Request) error
-	progress  provider.Progress
-	onAsk     func(r provider.Request)
+	answer    func(r Request) error
+	progress  Progress
+	onAsk     func(r Request)
 }
 
 func newMachinery() *machinery {
 	return &machinery{
-		asked: map[types.UID]int{}, withdrawn: map[types.UID]int{}, progress: provider.Progress{State: provider.StateRunning},
-		answer: func(provider.Request) error { return nil }, onAsk: func(provider.Request) {},
+		asked: map[types.UID]int{}, withdrawn: map[types.UID]int{}, progress: Progress{State: StateRunning},
+		answer: func(Request) error { return nil }, onAsk: func(Request) {},
 	}
 }
 
 func (m *machinery) Name() string { return "machinery" }
 
-func (m *machinery) Reboot(_ context.Context, r provider.Request) (string, error) { return m.ask(r) }
+func (m *machinery) Reboot(_ context.Context, r Request) (string, error) { return m.ask(r) }
 
-func (m *machinery) Terminate(_ context.Context, r provider.Request) (string, error) { return m.ask(r) }
+func (m *machinery) Terminate(_ context.Context, r Request) (string, error) { return m.ask(r) }
 
-func (m *machinery) ask(r provider.Request) (string, error) {
+func (m *machinery) ask(r Request) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.answer(r); err != nil {
@@ -69,13 +68,13 @@ func (m *machinery) ask(r provider.Request) (string, error) {
 	return "request of " + r.By.Name, nil
 }
 
-func (m *machinery) CheckProgress(context.Context, provider.Request, string) (provider.Progress, error) {
+func (m *machinery) CheckProgress(context.Context, Request, string) (Progress, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.progress, nil
 }
 
-func (m *machinery) Withdraw(_ context.Context, r provider.Request) error {
+func (m *machinery) Withdraw(_ context.Context, r Request) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.withdrawn[r.Key]++

@@ -7,6 +7,9 @@
 // and the UID of the object identifies the request, so a janitor that crashes repeats
 // nothing. A reboot is verified only by a new boot ID of a node that is Ready, a
 // termination only by a machine and a Node that are gone.
+//
+// A Provider reboots and terminates the machines: a Job on the node, a webhook, the Machine
+// of Cluster API, a KubernetesExecution, or a person.
 package janitor
 
 import (
@@ -27,7 +30,6 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 // Config configures which actions are executed, and how long they may take.
@@ -55,7 +57,7 @@ type Config struct {
 
 // Providers execute the actions. A nil provider rejects them.
 type Providers struct {
-	Reboot, Terminate provider.Provider
+	Reboot, Terminate Provider
 }
 
 func (c Config) withDefaults() Config {
@@ -97,15 +99,11 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 	if err != nil {
 		return fmt.Errorf("add janitor: %w", err)
 	}
-	fallback, err := provider.New(provider.Config{Kind: provider.KindNone}, provider.Deps{})
-	if err != nil {
-		return fmt.Errorf("add janitor: %w", err)
-	}
 	if p.Reboot == nil {
-		p.Reboot = fallback
+		p.Reboot = rejectingProvider{}
 	}
 	if p.Terminate == nil {
-		p.Terminate = fallback
+		p.Terminate = rejectingProvider{}
 	}
 	turns := &nodeActionQueue{live: m.GetAPIReader()}
 	for _, k := range []actionKind{newRebootActionKind(cfg, p), newTerminateActionKind(cfg, p)} {
@@ -124,16 +122,16 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 type actionKind struct {
 	name, resource string
 	final          string // condition with the final result
-	action         provider.Action
+	action         Action
 	deadline       time.Duration
-	provider       provider.Provider
+	provider       Provider
 	newObject      func() client.Object
 }
 
 func newRebootActionKind(cfg Config, p Providers) actionKind {
 	return actionKind{
 		name: v1alpha1.KindReboot, resource: v1alpha1.ResourceReboot, final: v1alpha1.ConditionNodeReady,
-		action: provider.ActionReboot, deadline: cfg.RebootDeadline, provider: p.Reboot,
+		action: ActionReboot, deadline: cfg.RebootDeadline, provider: p.Reboot,
 		newObject: func() client.Object { return &v1alpha1.RebootNode{} },
 	}
 }
@@ -141,14 +139,14 @@ func newRebootActionKind(cfg Config, p Providers) actionKind {
 func newTerminateActionKind(cfg Config, p Providers) actionKind {
 	return actionKind{
 		name: v1alpha1.KindTerminate, resource: v1alpha1.ResourceTerminate, final: v1alpha1.ConditionNodeTerminated,
-		action: provider.ActionTerminate, deadline: cfg.TerminateDeadline, provider: p.Terminate,
+		action: ActionTerminate, deadline: cfg.TerminateDeadline, provider: p.Terminate,
 		newObject: func() client.Object { return &v1alpha1.TerminateNode{} },
 	}
 }
 
 // callProviderRebootOrTerminate calls the provider for the action.
-func (k actionKind) callProviderRebootOrTerminate(ctx context.Context, r provider.Request) (reference string, err error) {
-	if k.action == provider.ActionTerminate {
+func (k actionKind) callProviderRebootOrTerminate(ctx context.Context, r Request) (reference string, err error) {
+	if k.action == ActionTerminate {
 		return k.provider.Terminate(ctx, r)
 	}
 	return k.provider.Reboot(ctx, r)

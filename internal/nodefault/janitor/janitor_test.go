@@ -15,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 const (
@@ -207,13 +206,13 @@ func TestTimeout(t *testing.T) {
 	}{
 		"Sent":    {"the machine never came back", nil, sent},
 		"NotSent": {"the provider never took it", errors.New("no route to the BMC"), timeout},
-		"Waiting": {"a person never did it", &provider.WaitingError{Message: "a person has to"}, timeout},
+		"Waiting": {"a person never did it", &WaitingError{Message: "a person has to"}, timeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newFixture(t)
 			w.addNode(nil)
-			w.provider.answer = func(provider.Request) error { return tc.answer }
+			w.provider.answer = func(Request) error { return tc.answer }
 			o := w.look(w.ask(v1alpha1.KindReboot, "a", false))
 			if tc.answer != nil {
 				w.want(o, "Unknown/Sending", waiting, tc.answer.Error())
@@ -223,7 +222,7 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("%s: it was given up too early: %s", tc.reason, status.Message)
 			}
 			w.now = w.now.Add(time.Second)
-			w.provider.answer = func(provider.Request) error { return nil }
+			w.provider.answer = func(Request) error { return nil }
 			w.want(w.look(o), tc.sent, timeout, "did not finish before its deadline")
 			if w.provider.withdrawn[o.GetUID()] != 1 {
 				t.Errorf("%s: it may happen later", tc.reason)
@@ -254,12 +253,12 @@ func TestProviderFails(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t)
 	w.addNode(nil)
-	w.provider.answer = func(provider.Request) error { return provider.Permanent(errors.New("no such machine")) }
+	w.provider.answer = func(Request) error { return Permanent(errors.New("no such machine")) }
 	w.want(w.look(w.ask(v1alpha1.KindReboot, "a", false)), failed, failed, "no such machine")
-	w.provider.answer = func(provider.Request) error { return nil }
+	w.provider.answer = func(Request) error { return nil }
 	b := w.look(w.ask(v1alpha1.KindReboot, "b", false))
 	w.want(b, sent, waiting, "")
-	w.provider.progress = provider.Progress{State: provider.StateFailed, Message: "the power supply is dead"}
+	w.provider.progress = Progress{State: StateFailed, Message: "the power supply is dead"}
 	w.want(w.look(b), sent, failed, "the power supply is dead")
 }
 
@@ -318,7 +317,7 @@ func TestTerminate(t *testing.T) {
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.node()}, &corev1.Node{}); err != nil {
 		t.Fatalf("the machine is there, and its Node is not: %v", err)
 	}
-	w.provider.progress = provider.Progress{State: provider.StateDone}
+	w.provider.progress = Progress{State: StateDone}
 	w.look(o)
 	w.want(w.look(o), sent, succeeded, "are deleted")
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.node()}, &corev1.Node{}); !apierrors.IsNotFound(err) {
@@ -338,7 +337,7 @@ func TestTerminateReplaced(t *testing.T) {
 	}
 	w.want(w.look(o), sent, waiting, "") // the machine still exists
 	another := w.addNode(nil)
-	w.provider.progress = provider.Progress{State: provider.StateDone}
+	w.provider.progress = Progress{State: StateDone}
 	w.want(w.look(o), sent, succeeded, "")
 	var now corev1.Node
 	if err := w.client.Get(t.Context(), client.ObjectKey{Name: w.node()}, &now); err != nil || now.UID != another.UID {

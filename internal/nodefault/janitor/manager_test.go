@@ -16,7 +16,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 // TestManager runs many concurrent actions with a manager and its cache. Each is
@@ -38,7 +37,7 @@ func TestManager(t *testing.T) {
 	var mu sync.Mutex
 	under := map[string]string{} // actions in progress by node
 	boots := map[string]int{}
-	w.provider.onAsk = func(r provider.Request) {
+	w.provider.onAsk = func(r Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		if other := under[r.Node.Name]; other != "" && !w.ended(other) {

@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 // metrics holds the metrics of the janitor.
@@ -33,7 +31,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}),
 	}
 	err := errors.Join(reg.Register(m.ended), reg.Register(m.took), reg.Register(m.asked), reg.Register(m.failed))
-	for _, a := range []provider.Action{provider.ActionReboot, provider.ActionTerminate} {
+	for _, a := range []Action{ActionReboot, ActionTerminate} {
 		for _, result := range []string{"succeeded", "failed", "timeout"} {
 			m.ended.WithLabelValues(string(a), result)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 	faults "github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
 )
 
 // reasonSending means that the request may have been sent to the provider.
@@ -111,7 +110,7 @@ func (r *reconciler) advanceStartedAction(ctx context.Context, s *reconcileState
 }
 
 func (r *reconciler) followSentRequest(ctx context.Context, s *reconcileState) error {
-	if r.kind.action == provider.ActionTerminate {
+	if r.kind.action == ActionTerminate {
 		return r.followTerminationAndDeleteNode(ctx, s)
 	}
 	return r.followReboot(ctx, s)
@@ -157,7 +156,7 @@ func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState
 // awaitBootID reports whether the boot ID is known, which is needed to verify a
 // reboot. A new node reports it a while later.
 func (s *reconcileState) awaitBootID(k actionKind, cfg Config) (known bool) {
-	if k.action != provider.ActionReboot || s.node.Status.NodeInfo.BootID != "" {
+	if k.action != ActionReboot || s.node.Status.NodeInfo.BootID != "" {
 		return true
 	}
 	left := s.status.StartTime.Add(cfg.BootIDWait).Sub(s.now)
@@ -200,10 +199,10 @@ func (r *reconciler) withProviderCallTimeout(ctx context.Context) (context.Conte
 }
 
 // providerRequest returns the request to the provider.
-func (s *reconcileState) providerRequest(k actionKind) provider.Request {
-	return provider.Request{
+func (s *reconcileState) providerRequest(k actionKind) Request {
+	return Request{
 		Key: s.object.GetUID(), Action: k.action, Node: s.node, BootID: s.status.PreviousBootID, Force: s.spec.Force, Deadline: s.status.Deadline.Time,
-		By: provider.Object{
+		By: RequestingObject{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: k.name, Name: s.object.GetName(),
 			Labels: s.object.GetLabels(), Annotations: s.object.GetAnnotations(),
 		},
@@ -214,7 +213,7 @@ func (s *reconcileState) providerRequest(k actionKind) provider.Request {
 // sent it, which a reboot or the end of the node shows.
 func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileState) error {
 	switch {
-	case s.node == nil && r.kind.action == provider.ActionTerminate, s.node != nil && s.hasRebooted(r.kind):
+	case s.node == nil && r.kind.action == ActionTerminate, s.node != nil && s.hasRebooted(r.kind):
 		s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
 		return nil
 	case s.node == nil:
@@ -223,8 +222,8 @@ func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileStat
 	calling, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
 	reference, err := r.kind.callProviderRebootOrTerminate(calling, s.providerRequest(r.kind))
-	var waiting *provider.WaitingError
-	var permanent *provider.PermanentError
+	var waiting *WaitingError
+	var permanent *PermanentError
 	switch {
 	case errors.As(err, &waiting):
 		r.countProviderRequest("pending")
@@ -256,7 +255,7 @@ func (r *reconciler) countProviderRequest(result string) {
 // hasRebooted reports whether a node has another boot ID than before the action.
 func (s *reconcileState) hasRebooted(k actionKind) bool {
 	id := s.node.Status.NodeInfo.BootID
-	return k.action == provider.ActionReboot && id != "" && s.status.PreviousBootID != "" && id != s.status.PreviousBootID
+	return k.action == ActionReboot && id != "" && s.status.PreviousBootID != "" && id != s.status.PreviousBootID
 }
 
 // followReboot waits for a new boot ID and for the node to be Ready.
@@ -273,7 +272,7 @@ func (r *reconciler) followReboot(ctx context.Context, s *reconcileState) error 
 		return nil
 	}
 	p := r.progressOrRunningOnError(ctx, s)
-	if p.State == provider.StateFailed {
+	if p.State == StateFailed {
 		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, p.Message)
 	}
 	s.setStatusMessage(strings.TrimSpace("node has not rebooted yet. " + p.Message))
@@ -285,12 +284,12 @@ func (r *reconciler) followReboot(ctx context.Context, s *reconcileState) error 
 func (r *reconciler) followTerminationAndDeleteNode(ctx context.Context, s *reconcileState) error {
 	p := r.progressOrRunningOnError(ctx, s)
 	switch {
-	case p.State == provider.StateFailed:
+	case p.State == StateFailed:
 		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, p.Message)
-	case p.State == provider.StateDone && s.node == nil:
+	case p.State == StateDone && s.node == nil:
 		s.endAction(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
 		return nil
-	case p.State == provider.StateDone:
+	case p.State == StateDone:
 		uid := s.node.UID
 		err := r.client.Delete(ctx, s.node, client.Preconditions{UID: &uid})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -306,9 +305,9 @@ func (r *reconciler) followTerminationAndDeleteNode(ctx context.Context, s *reco
 
 // progressOrRunningOnError asks the provider for the progress. After an error the action counts as
 // running.
-func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileState) provider.Progress {
+func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileState) Progress {
 	if s.status.ProviderRequestID == "" && s.node == nil { // the node disappeared before the provider answered, so no request can be checked
-		return provider.Progress{State: provider.StateDone}
+		return Progress{State: StateDone}
 	}
 	calling, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
@@ -316,7 +315,7 @@ func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileS
 	if err != nil {
 		r.metrics.failed.Inc()
 		r.log.WarnContext(ctx, "provider status check failed", "kind", r.kind.name, "object", s.object.GetName(), "err", err)
-		return provider.Progress{State: provider.StateRunning, Message: err.Error()}
+		return Progress{State: StateRunning, Message: err.Error()}
 	}
 	return p
 }
@@ -325,7 +324,7 @@ func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileS
 // provider. A machine that reboots unexpectedly later is worse than one that does not
 // reboot.
 func (r *reconciler) withdrawRequestAndEndAction(ctx context.Context, s *reconcileState, reason, message string) error {
-	if w, can := r.kind.provider.(provider.Withdrawer); can {
+	if w, can := r.kind.provider.(Withdrawer); can {
 		calling, cancel := r.withProviderCallTimeout(ctx)
 		defer cancel()
 		if err := w.Withdraw(calling, s.providerRequest(r.kind)); err != nil {

@@ -63,8 +63,11 @@ func newTestServer() *testServer {
 // Main runs the tests of a package, checks that they left no goroutine behind,
 // and stops the server. Call it from TestMain.
 func Main(m goleak.TestingM, options ...goleak.Option) {
-	goleak.VerifyTestMain(runner{m}, options...)
+	goleak.VerifyTestMain(WithServer(m), options...)
 }
+
+// WithServer returns m with the server of the tests, for the Main of another server that the tests use, too.
+func WithServer(m goleak.TestingM) goleak.TestingM { return runner{m} }
 
 type runner struct{ m goleak.TestingM }
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetloop/fleetloop/internal/nodefault/provider"
+	"github.com/fleetloop/fleetloop/internal/nodefault/janitor"
 )
 
 // Machines simulates the machines of the nodes behind a webhook for the janitor.
@@ -51,7 +51,7 @@ func (m *Machines) Env() map[string]string {
 }
 
 // Done returns the keys of the actions that were done to a node, each once.
-func (m *Machines) Done(action provider.Action, node string) []types.UID {
+func (m *Machines) Done(action janitor.Action, node string) []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.done[string(action)+" "+node]
@@ -66,13 +66,13 @@ func (m *Machines) Fail() {
 
 // ServeHTTP accepts a request, or returns its progress.
 func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var q provider.WebhookRequest
+	var q janitor.WebhookRequest
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if r.URL.Path == "/status" {
-		_ = json.NewEncoder(w).Encode(provider.WebhookStatus{State: m.progressState(q)})
+		_ = json.NewEncoder(w).Encode(janitor.WebhookStatus{State: m.progressState(q)})
 		return
 	}
 	if q.Node == nil {
@@ -94,23 +94,23 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		die()
 		panic(http.ErrAbortHandler)
 	}
-	_ = json.NewEncoder(w).Encode(provider.WebhookAnswer{RequestID: "machine-of-" + q.Node.Name})
+	_ = json.NewEncoder(w).Encode(janitor.WebhookAnswer{RequestID: "machine-of-" + q.Node.Name})
 }
 
-func (m *Machines) progressState(q provider.WebhookRequest) provider.State {
+func (m *Machines) progressState(q janitor.WebhookRequest) janitor.State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.failed:
-		return provider.StateFailed
+		return janitor.StateFailed
 	case m.gone[q.RequestID]:
-		return provider.StateDone
+		return janitor.StateDone
 	}
-	return provider.StateRunning
+	return janitor.StateRunning
 }
 
 // runAction executes a request, once per key.
-func (m *Machines) runAction(ctx context.Context, q provider.WebhookRequest) error {
+func (m *Machines) runAction(ctx context.Context, q janitor.WebhookRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	what := string(q.Action) + " " + q.Node.Name
@@ -121,7 +121,7 @@ func (m *Machines) runAction(ctx context.Context, q provider.WebhookRequest) err
 	if m.Deaf {
 		return nil
 	}
-	if q.Action == provider.ActionTerminate {
+	if q.Action == janitor.ActionTerminate {
 		m.gone["machine-of-"+q.Node.Name] = true
 		return nil
 	}

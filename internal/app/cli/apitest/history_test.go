@@ -24,7 +24,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	timelinestore "github.com/fleetloop/fleetloop/internal/fleetapi/timeline/pgstore"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 )
@@ -57,7 +56,7 @@ func newAPIWith(t *testing.T, database string, cfg auth.Config) string {
 			Clusters:  []string{sampleadapter.Validation, sampleadapter.DNS, sampleadapter.Provisioning},
 			NodePools: []string{sampleadapter.Validation, sampleadapter.Provisioning},
 		},
-	}, fleetapi.Deps{Store: pgstore.New(pool), Timeline: timelinestore.New(pool), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
+	}, fleetapi.Deps{Store: pgstore.New(pool), Timeline: pgstore.NewTimelineStore(pool), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), ListenAddr: server.Listener.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/fleetloop/fleetloop/internal/broker/amqp"
+	"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq"
+	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/settings"
+)
+
+// rabbitMQQueueType is the queue type of runRabbitMQ.
+const rabbitMQQueueType = amqp091.QueueTypeQuorum
+
+const (
+	exchange = "bench"
+	startup  = time.Minute
+	// oneAtATime is the number of events in a turn in which each event waits for the previous one.
+	oneAtATime = 1000
+)
+
+// A rabbitMQBed is a server with an exchange and a queue, an adapter, and a separate client.
+type rabbitMQBed struct {
+	server *rabbitmq.Server
+	broker *amqp.Broker
+	stop   func()
+	conn   *amqp091.Connection
+	admin  *amqp091.Channel
+}
+
+// openRabbitMQ starts the server, declares a queue of the type and connects.
+func openRabbitMQ(ctx context.Context, queueType string) (*rabbitMQBed, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*startup)
+	defer cancel()
+	server, err := rabbitmq.Start(ctx, rabbitmq.Options{})
+	if err != nil {
+		return nil, err
+	}
+	b := &rabbitMQBed{server: server, stop: func() {}}
+	if err := b.connectBroker(ctx, queueType); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *rabbitMQBed) connectBroker(ctx context.Context, queueType string) error {
+	var err error
+	if b.conn, err = amqp091.Dial(b.server.URL()); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	if b.admin, err = b.conn.Channel(); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	_, errQueue := b.admin.QueueDeclare(exchange, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: queueType})
+	err = errors.Join(b.admin.ExchangeDeclare(exchange, "fanout", true, false, false, false, nil), errQueue,
+		b.admin.QueueBind(exchange, "", exchange, false, nil))
+	if err != nil {
+		return fmt.Errorf("declare: %w", err)
+	}
+	if b.broker, err = amqp.New(amqp.Config{URL: settings.Secret(b.server.URL()), Topic: exchange}, slog.New(slog.DiscardHandler)); err != nil {
+		return err
+	}
+	stop, err := startRunner(ctx, b.broker)
+	if err != nil {
+		return err
+	}
+	b.stop = stop
+	return nil
+}
+
+// Close stops everything that openRabbitMQ started.
+func (b *rabbitMQBed) Close() {
+	b.stop()
+	if b.conn != nil {
+		_ = b.conn.Close() // the server stops as well
+	}
+	b.server.Stop()
+}
+
+// URL returns the URL of the server.
+func (b *rabbitMQBed) URL() string { return b.server.URL() }
+
+// Topic returns the exchange of the queue.
+func (b *rabbitMQBed) Topic() string { return exchange }
+
+// NewAdapterSide returns the side that publishes through the adapter.
+func (b *rabbitMQBed) NewAdapterSide() publishSide { return newPublishSide(b.broker) }
+
+// PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
+// and continues as confirms arrive.
+func (b *rabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
+	ch, err := b.conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }() // each turn has its own
+	if err := ch.Confirm(false); err != nil {
+		return err
+	}
+	confirms := ch.NotifyPublish(make(chan amqp091.Confirmation, window))
+	take := func() error {
+		c, ok := <-confirms
+		if !ok || !c.Ack {
+			return errors.New("an event was not confirmed")
+		}
+		return nil
+	}
+	const mandatory, immediate = true, false
+	for i, m := range newAMQPMessages(n) {
+		if i >= window {
+			if err := take(); err != nil {
+				return err
+			}
+		}
+		if err := ch.PublishWithContext(ctx, exchange, m.Type, mandatory, immediate, m); err != nil {
+			return err
+		}
+	}
+	for range min(n, window) {
+		if err := take(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newAMQPMessages returns events encoded as the adapter encodes them.
+func newAMQPMessages(n int) []amqp091.Publishing {
+	out := make([]amqp091.Publishing, n)
+	for i := range out {
+		e := newCloudEvent(i)
+		out[i] = amqp091.Publishing{
+			ContentType:  cloudevent.ContentType,
+			DeliveryMode: amqp091.Persistent,
+			MessageId:    e.ID,
+			Timestamp:    e.Time,
+			Type:         e.Type,
+			Body:         e.AppendJSON(nil),
+		}
+	}
+	return out
+}
+
+// PurgeMessages purges the queue.
+func (b *rabbitMQBed) PurgeMessages(context.Context) error {
+	_, err := b.admin.QueuePurge(exchange, false)
+	return err
+}
+
+// runRabbitMQ runs the benchmarks and writes one line for each result.
+func runRabbitMQ(ctx context.Context, w io.Writer) ([]publishResult, error) {
+	b, err := openRabbitMQ(ctx, rabbitMQQueueType)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	var results []publishResult
+	for _, m := range []publishMatch{
+		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages},
+		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.PurgeMessages},
+	} {
+		r, err := m.Run(ctx)
+		if err != nil {
+			return results, err
+		}
+		if _, err := fmt.Fprintf(w, "%s\n", r); err != nil {
+			return results, err
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// itemsOf returns the items of a list, or the value itself.
+func itemsOf(raw json.RawMessage) []json.RawMessage {
+	var list struct {
+		Items *[]json.RawMessage `json:"items"`
+	}
+	if json.Unmarshal(raw, &list) == nil && list.Items != nil {
+		return *list.Items
+	}
+	var items []json.RawMessage
+	if json.Unmarshal(raw, &items) == nil {
+		return items
+	}
+	return []json.RawMessage{raw}
+}
+
+type templateColumn struct {
+	head string
+	path *jsonpath.JSONPath
+}
+
+// parseTemplateColumns reads HEADER:path,HEADER:path.
+func parseTemplateColumns(text string) (templatePrinter, error) {
+	var columns []templateColumn
+	for part := range strings.SplitSeq(text, ",") {
+		head, expression, ok := strings.Cut(part, ":")
+		if !ok || head == "" || expression == "" {
+			return nil, fmt.Errorf("%q is not HEADER:PATH, such as NAME:.name", part)
+		}
+		path, err := newJSONPath(expression)
+		if err != nil {
+			return nil, err
+		}
+		columns = append(columns, templateColumn{head, path})
+	}
+	return func(w io.Writer, raw json.RawMessage, noHeaders bool) error {
+		return printTemplateColumns(w, columns, raw, noHeaders)
+	}, nil
+}
+
+func printTemplateColumns(w io.Writer, columns []templateColumn, raw json.RawMessage, noHeaders bool) error {
+	var rows [][]terminal.Cell
+	if !noHeaders {
+		var heads []string
+		for _, c := range columns {
+			heads = append(heads, c.head)
+		}
+		rows = append(rows, terminal.PlainRow(heads...))
+	}
+	for _, item := range itemsOf(raw) {
+		value, err := decodeTemplateValue(item)
+		if err != nil {
+			return err
+		}
+		var cells []string
+		for _, c := range columns {
+			text, err := c.cell(value)
+			if err != nil {
+				return err
+			}
+			cells = append(cells, text)
+		}
+		rows = append(rows, terminal.PlainRow(cells...))
+	}
+	table := terminal.Table{}
+	return table.WriteRows(w, rows)
+}
+
+// cell returns the results of a path, separated by commas.
+func (c templateColumn) cell(value any) (string, error) {
+	results, err := c.path.FindResults(value)
+	if err != nil {
+		return "", err
+	}
+	var texts []string
+	for _, result := range results {
+		for _, v := range result {
+			var b bytes.Buffer
+			if err := c.path.PrintResults(&b, append(result[:0:0], v)); err != nil {
+				return "", err
+			}
+			texts = append(texts, b.String())
+		}
+	}
+	if len(texts) == 0 {
+		return "<none>", nil
+	}
+	return strings.Join(texts, ","), nil
+}
+
+// printCSV prints one row for each item and one column for each field of any item: its path, with dots. Lists
+// are one field, in JSON.
+func printCSV(w io.Writer, raw json.RawMessage, noHeaders bool) error {
+	var heads []string
+	at := map[string]int{}
+	var rows []map[int]string
+	for _, item := range itemsOf(raw) {
+		row := map[int]string{}
+		err := visitFields("", item, func(path, value string) {
+			if _, known := at[path]; !known {
+				at[path] = len(heads)
+				heads = append(heads, path)
+			}
+			row[at[path]] = value
+		})
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	out := csv.NewWriter(w)
+	if !noHeaders && len(heads) > 0 {
+		if err := out.Write(heads); err != nil {
+			return err
+		}
+	}
+	for _, row := range rows {
+		cells := make([]string, len(heads))
+		for n, value := range row {
+			cells[n] = value
+		}
+		if err := out.Write(cells); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// visitFields calls visit for every field of an object in its order.
+func visitFields(path string, raw json.RawMessage, visit func(path, value string)) error {
+	raw = bytes.TrimSpace(raw)
+	if raw[0] != '{' || len(bytes.Trim(raw, "{} \t\r\n")) == 0 {
+		var text string
+		if json.Unmarshal(raw, &text) != nil { // not a string, nor null
+			var b bytes.Buffer
+			if err := json.Compact(&b, raw); err != nil {
+				return err
+			}
+			text = b.String()
+		}
+		visit(path, text)
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		if err := visitFields(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, key), "."), value, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
