@@ -23,21 +23,19 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
-	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 const (
 	executionReplicas = 2
 
 	executorNamespace = guard.DefaultNamespace
-	targetNamespace   = "shop" // a production namespace, where changes need an approval
+	targetNamespace   = "shop"
 	requesterName     = "alice"
 	approverName      = "bob"
-	runnerImage       = "localhost/fleetloop/action-runner:proof"
+	runnerImage       = "localhost/fleetloop/action-runner:" // and the name of the release
 
 	replicasBefore, replicasAfter = 3, 5
 )
@@ -45,21 +43,17 @@ const (
 // A hostClients holds the clients of the people and of an administrator of the host cluster.
 type hostClients struct{ admin, requester, approver client.Client }
 
-// startExecutions installs what executions need, runs a node for their Jobs, and starts the controllers.
+// startExecutions lets people use executions, runs a node for the Jobs, and starts the controllers.
 func (t *topology) startExecutions(ctx context.Context) (err error) {
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
-	cfg := executionapp.OverriddenDefaults().Part
-	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
-		return err
-	}
-	cfg.Namespace = executorNamespace
-	if err := executionapp.ApplyRequiredObjects(ctx, t.kube.Config(), cfg, executionapp.Targets{Namespaces: []string{targetNamespace}}); err != nil {
-		return err
-	}
 	if err := t.installPeople(ctx); err != nil {
 		return err
 	}
-	node, err := processnode.New(t.kube.Config(), processnode.Options{Images: map[string][]string{runnerImage: {filepath.Join(t.binDir(), "action-runner")}}})
+	images := map[string][]string{}
+	for _, r := range []release{t.first, t.latest} {
+		images[runnerImage+r.name] = []string{filepath.Join(r.bin, "action-runner")}
+	}
+	node, err := processnode.New(t.kube.Config(), processnode.Options{Images: images})
 	if err != nil {
 		return err
 	}
@@ -71,8 +65,11 @@ func (t *topology) startExecutions(ctx context.Context) (err error) {
 	}
 	return t.addReplicas(ctx, "execution-controller", executionReplicas, func(p *process, _ string) {
 		// The image is a program of the node, so there is nothing to pull.
-		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + executorNamespace, "--runner-image=" + runnerImage, "--runner-pull-policy=Never"}
+		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + executorNamespace, "--runner-image=" + runnerImage + releaseName, "--runner-pull-policy=Never"}
 		p.env["DATABASE_URL"] = t.database.urlFor()
+		if t.upgrade {
+			p.env["ADMISSION_POLICY_PROPAGATION_DELAY"] = enforceDelay
+		}
 		maps.Copy(p.env, t.sink.env())
 	})
 }
@@ -87,10 +84,6 @@ func (t *topology) installPeople(ctx context.Context) (err error) {
 		if *c, err = t.newHostClient(user, groups...); err != nil {
 			return err
 		}
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: targetNamespace}}
-	if err := t.people.admin.Patch(ctx, ns, mergeOf(`{"metadata":{"labels":{"environment":"production"}}}`)); err != nil {
-		return err
 	}
 	bind := map[string][]string{approverName: {v1alpha1.ApproverRole}}
 	for _, r := range roles.RequesterClusterRolesByRisk() {
@@ -172,18 +165,38 @@ func (t *topology) createTarget(ctx context.Context, name string) error {
 	})
 }
 
-// approve approves the plan of an execution when it is ready.
-func (t *topology) approve(ctx context.Context, name string) error {
+// approve approves each plan of an execution, and waits for the end. A plan that waits while the admission
+// policies change needs another approval.
+func (t *topology) approve(ctx context.Context, name string) (approved bool, err error) {
+	var hash string
 	for {
 		ke := &v1alpha1.KubernetesExecution{}
 		err := t.people.approver.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: name}, ke)
-		if err == nil && ke.Status.Phase == v1alpha1.PhaseWaitingApproval {
-			return t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, ke.Status.Plan.Hash))
+		switch {
+		case err != nil:
+		case ke.Status.Phase == v1alpha1.PhaseWaitingApproval && ke.Status.Plan.Hash != hash:
+			plan := ke.Status.Plan.Hash
+			err = t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, plan))
+			if err == nil {
+				hash = plan
+			}
+		case ke.Status.Phase == v1alpha1.PhaseWaitingApproval:
+		case isRefused(ke):
+			return false, errRefused
+		case ke.Status.Outcome != "":
+			return hash != "", nil
 		}
 		if !pauseFor(ctx, time.Second) {
-			return errors.Join(context.Cause(ctx), err)
+			return hash != "", errors.Join(context.Cause(ctx), err)
 		}
 	}
+}
+
+// errRefused means that the policies changed after the request. Its user must request it again.
+var errRefused = errors.New("the policies have changed")
+
+func isRefused(ke *v1alpha1.KubernetesExecution) bool {
+	return ke.Status.ReasonDetail == v1alpha1.DetailRequesterUnverified || ke.Status.Reason == v1alpha1.ReasonPlanStale
 }
 
 // runExecutions requests executions evenly over the duration. Every third is never approved. It returns
@@ -193,7 +206,7 @@ func (t *topology) runExecutions(ctx context.Context, p plan) {
 	defer running.Wait()
 	count := p.executions()
 	for i := range count {
-		running.Go(func() { t.runExecution(ctx, i) })
+		running.Go(func() { t.runExecution(ctx, fmt.Sprintf("scale-%d", i), i%3 != 0) })
 		if !pauseFor(ctx, p.duration/time.Duration(count)) {
 			return
 		}
@@ -206,10 +219,12 @@ func (p plan) executions() int { return max(6, p.clusters/20) }
 // approvalBound is the patience of an approver. It exceeds the takeover of a dead controller's Lease.
 const approvalBound = 2 * time.Minute
 
-func (t *topology) runExecution(ctx context.Context, i int) {
-	ctx, cancel := context.WithTimeout(ctx, approvalBound)
+// runExecution requests an execution. If it is wanted, it is approved, and requested again if it was
+// refused.
+func (t *topology) runExecution(all context.Context, name string, wanted bool) {
+	ctx, cancel := context.WithTimeout(all, approvalBound)
 	defer cancel()
-	e := &history.Execution{Name: fmt.Sprintf("scale-%d", i), Wanted: i%3 != 0}
+	e := &history.Execution{Name: name, Wanted: wanted}
 	err := t.createTarget(ctx, e.Name)
 	if err == nil && !e.Wanted {
 		e.Forged = t.forgeApproval(ctx, e.Name+"-forged") == nil
@@ -219,15 +234,20 @@ func (t *topology) runExecution(ctx context.Context, i int) {
 	}
 	e.Requested = err == nil
 	if err == nil && e.Wanted {
-		err = t.approve(ctx, e.Name)
-		e.Approved = err == nil
+		e.Approved, err = t.approve(ctx, e.Name)
 	}
-	if err != nil {
+	again := errors.Is(err, errRefused)
+	if again {
+		e.Wanted = false
+	} else if err != nil {
 		e.Error = err.Error()
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.executions = append(t.executions, e)
+	t.mu.Unlock()
+	if again && pauseFor(ctx, time.Second) {
+		t.runExecution(all, name+"-again", true)
+	}
 }
 
 // readExecutions returns the executions of the workload with their state.
@@ -242,6 +262,7 @@ func (t *topology) readExecutions(ctx context.Context) (finalState, error) {
 			return nil, err
 		}
 		now.Phase, now.Outcome = string(ke.Status.Phase), string(ke.Status.Outcome)
+		now.Refused = isRefused(ke)
 		now.Undelivered = len(ke.Status.PendingChangeEvents)
 		target := &appsv1.Deployment{}
 		if err := t.people.admin.Get(ctx, client.ObjectKey{Namespace: targetNamespace, Name: e.Name}, target); client.IgnoreNotFound(err) != nil {

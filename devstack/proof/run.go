@@ -18,6 +18,8 @@ const (
 	// settleBound is the longest time until all agree after the last fault. The lease of a killed worker
 	// ends after a minute, and the delay after a second failed sync is two minutes.
 	settleBound = 6 * time.Minute
+	// upgradeSettleBound is that after an upgrade, in which nothing is killed.
+	upgradeSettleBound = 90 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
 )
@@ -28,20 +30,22 @@ type plan struct {
 	clusters int
 	seed     uint64
 	faults   []string
+	upgrade  bool // from the previous release, back and forward again
 }
 
 var errViolations = errors.New("a promise was broken")
 
 func (t *topology) checkerConfig() history.Config {
 	return history.Config{
-		Adapters: []string{adapterName, "gardener"}, Sentinels: sentinelReplicas, Interval: sentinelInterval,
-		Budget: max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+		Adapters: []string{history.AdapterName, "gardener"}, Sentinels: t.replicas(sentinelReplicas), Interval: sentinelInterval,
+		Budget:  max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+		Upgrade: t.upgrade,
 	}
 }
 
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
-	t := &topology{dir: dir, out: os.Stdout, log: log, machines: p.machines()}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, machines: p.machines()}
 	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err != nil {
 		return err
@@ -93,7 +97,11 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	}
 	reading, stopReading := context.WithCancel(ctx)
 	watching.Go(func() { load.readAll(reading) })
-	state, err := t.settle(ctx, settleBound, progress)
+	bound := settleBound
+	if t.upgrade && len(p.faults) == 0 {
+		bound = upgradeSettleBound
+	}
+	state, err := t.settle(ctx, bound, progress)
 	stopReading()
 	if err != nil {
 		return fmt.Errorf("read the final state: %w", err)
@@ -125,6 +133,9 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 	running.Go(func() { t.runExecutions(ctx, p) })
 	running.Go(func() { t.runNodeFaults(ctx, p) })
 	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
+	if t.upgrade {
+		running.Go(func() { t.runUpgrade(ctx, p.duration) })
+	}
 	running.Wait()
 	stop()
 	helpers.Wait()

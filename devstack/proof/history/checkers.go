@@ -27,6 +27,7 @@ type Config struct {
 	Sentinels int           // number of replicas
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
+	Upgrade   bool          // the release changes, and nothing else fails
 }
 
 // A Checker checks one promise.
@@ -36,6 +37,7 @@ type Checker func(Config, []Record) Result
 func Checkers() []Checker {
 	return []Checker{
 		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckBudget, CheckShards, CheckTenants, CheckExits,
+		CheckUpgrade,
 	}
 }
 
