@@ -15,11 +15,11 @@ import (
 
 const (
 	progressEvery = 10 * time.Second
-	// settleBound is the longest time until all agree after the last fault. The lease of a killed worker
+	// faultSettleBound is the longest time until all agree after the last fault. The lease of a killed worker
 	// ends after a minute, and the delay after a second failed sync is two minutes.
-	settleBound = 6 * time.Minute
-	// upgradeSettleBound is that after an upgrade, in which nothing is killed.
-	upgradeSettleBound = 90 * time.Second
+	faultSettleBound = 6 * time.Minute
+	// quietSettleBound is that if nothing was killed.
+	quietSettleBound = 90 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
 )
@@ -31,6 +31,13 @@ type plan struct {
 	seed     uint64
 	faults   []string
 	upgrade  bool // from the previous release, back and forward again
+}
+
+func (p plan) settleBound() time.Duration {
+	if len(p.faults) == 0 {
+		return quietSettleBound
+	}
+	return faultSettleBound
 }
 
 var errViolations = errors.New("a promise was broken")
@@ -97,11 +104,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	}
 	reading, stopReading := context.WithCancel(ctx)
 	watching.Go(func() { load.readAll(reading) })
-	bound := settleBound
-	if t.upgrade && len(p.faults) == 0 {
-		bound = upgradeSettleBound
-	}
-	state, err := t.settle(ctx, bound, progress)
+	state, err := t.settle(ctx, p.settleBound(), progress)
 	stopReading()
 	if err != nil {
 		return fmt.Errorf("read the final state: %w", err)

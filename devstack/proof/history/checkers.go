@@ -33,18 +33,21 @@ type Config struct {
 // A Checker checks one promise.
 type Checker func(Config, []Record) Result
 
-// Checkers returns all checkers, in the order of the report.
+// Checkers returns the checkers of every history, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
 		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckBudget, CheckShards, CheckTenants, CheckExits,
-		CheckUpgrade,
 	}
 }
 
-// Check runs all checkers.
+// Check runs all checkers that apply.
 func Check(cfg Config, records []Record) []Result {
-	list := make([]Result, 0, len(Checkers()))
-	for _, check := range Checkers() {
+	checkers := Checkers()
+	if cfg.Upgrade {
+		checkers = append(checkers, CheckUpgrade)
+	}
+	list := make([]Result, 0, len(checkers))
+	for _, check := range checkers {
 		list = append(list, check(cfg, records))
 	}
 	return list

@@ -24,7 +24,7 @@ func Run(t *testing.T, args ...string) {
 		t.Fatal(err)
 	}
 	// The folder of a test is closed to the user of PostgreSQL.
-	dir, err := os.MkdirTemp("", "fleetloop-proof-")
+	dir, err := os.MkdirTemp("", "fleetloop-proof-") //nolint:usetesting // see above, and it stays if the test fails
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func Run(t *testing.T, args ...string) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "proof"), append([]string{"-dir=" + filepath.Join(dir, "run")}, args...)...) //nolint:gosec // our own program
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "proof"), append([]string{"-dir=" + dir}, args...)...) //nolint:gosec // our own program
 	cmd.Dir = root
 	// It stops its servers.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
