@@ -94,8 +94,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
 			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), faults.injected(), note)
 	}
-	t.runLoad(ctx, p, load, faults, progress)
-	if err := context.Cause(ctx); err != nil {
+	if err := t.runLoad(ctx, p, load, faults, progress); err != nil {
 		return err
 	}
 	progress("the workload and the faults have ended")
@@ -122,8 +121,10 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	return t.addAudit()
 }
 
-// runLoad runs the workload and the faults until both have ended.
-func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) {
+// runLoad runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
+func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	reading, stop := context.WithCancel(ctx)
 	var helpers, running sync.WaitGroup
 	helpers.Go(func() { load.readAll(reading) })
@@ -137,11 +138,16 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 	running.Go(func() { t.runNodeFaults(ctx, p) })
 	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
 	if t.upgrade {
-		running.Go(func() { t.runUpgrade(ctx, p.duration) })
+		running.Go(func() {
+			if err := t.runUpgrade(ctx, p.duration); err != nil {
+				fail(fmt.Errorf("upgrade: %w", err))
+			}
+		})
 	}
 	running.Wait()
 	stop()
 	helpers.Wait()
+	return context.Cause(ctx)
 }
 
 func (t *topology) addAudit() error {

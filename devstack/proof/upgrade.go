@@ -15,8 +15,11 @@ import (
 const (
 	upgradeKind = "upgrade" // kind of the recorded fault
 
-	// besideTime is how long both releases run, and how long the older one runs on a newer schema.
+	// besideTime is how long both releases run.
 	besideTime = 3 * time.Second
+	// oldBinaryTime is how long the older release alone runs on the newer schema. The sentinels list the
+	// clusters every five seconds.
+	oldBinaryTime = 6 * time.Second
 	// replaceBound is the longest time until a new process is ready on a busy machine.
 	replaceBound = time.Minute
 	// enforceDelay replaces 30 seconds, the default time that all API servers need to enforce new
@@ -30,8 +33,8 @@ func components() []string {
 }
 
 // runUpgrade rolls from the previous release to this one, back and forward again, evenly over the
-// duration. An error ends it and becomes part of the history.
-func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) {
+// duration.
+func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) error {
 	began := time.Now()
 	for i, step := range []struct {
 		name string
@@ -44,23 +47,17 @@ func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) {
 	} {
 		// Users are active before each step.
 		if !pauseFor(ctx, time.Until(began.Add(duration*time.Duration(i+1)/6))) {
-			return
+			return context.Cause(ctx)
 		}
 		rec := &history.Fault{Kind: upgradeKind, Target: step.name, Start: time.Now()}
-		err := step.run(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			rec.Error = err.Error()
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
 		}
 		rec.End = time.Now()
 		t.file.Add(history.Record{Fault: rec})
-		t.log.InfoContext(ctx, "upgrade step done", "step", step.name, "took", rec.End.Sub(rec.Start).Round(time.Millisecond), "err", err)
-		if err != nil {
-			return
-		}
+		t.log.InfoContext(ctx, "upgrade step done", "step", step.name, "took", rec.End.Sub(rec.Start).Round(time.Millisecond))
 	}
+	return nil
 }
 
 // expand applies the CustomResourceDefinitions and migrates the database, as before an upgrade. Both stay
@@ -74,7 +71,7 @@ func (t *topology) expand(ctx context.Context) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("migrate the database: %w: %s", err, out)
 	}
-	pauseFor(ctx, besideTime)
+	pauseFor(ctx, oldBinaryTime)
 	if err := poll(ctx, replaceBound, t.checkReady); err != nil {
 		return fmt.Errorf("the previous release on the schema and the definitions of this one: %w", err)
 	}
