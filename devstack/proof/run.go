@@ -18,8 +18,9 @@ const (
 	// faultSettleBound is the longest time until all agree after the last fault. The lease of a killed worker
 	// ends after a minute, and the delay after a second failed sync is two minutes.
 	faultSettleBound = 6 * time.Minute
-	// quietSettleBound is that if nothing was killed.
-	quietSettleBound = 90 * time.Second
+	// quietSettleBound is that if nothing was killed. A change event whose worker has ended is sent after
+	// its lease of two minutes.
+	quietSettleBound = 150 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
 )
