@@ -151,7 +151,7 @@ func (t *topology) recordEvents(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- b.Run(ctx) }()
 	err = b.Consume(ctx, recorderName, func(_ context.Context, e cloudevent.Event) error {
-		t.file.Add(history.Record{Event: parseEvent(recorderName, e.ID, e.Time, e.Data)})
+		t.file.Add(history.Record{Event: history.ParseEvent(recorderName, e.ID, e.Time, e.Data)})
 		return nil
 	})
 	if ctx.Err() != nil {
@@ -161,23 +161,4 @@ func (t *topology) recordEvents(ctx context.Context) error {
 		err = ran
 	}
 	return err
-}
-
-// parseEvent returns the record of an event with the message data of the proof.
-func parseEvent(consumer, id string, published time.Time, data []byte) *history.Event {
-	var d struct {
-		ResourceID string          `json:"resource_id"`
-		Generation json.RawMessage `json:"generation"`
-		Reason     string          `json:"reason"`
-		Updated    string          `json:"updated"`
-	}
-	e := &history.Event{Consumer: consumer, ID: id, Published: published}
-	if err := json.Unmarshal(data, &d); err != nil {
-		e.Reason = "invalid data: " + err.Error()
-		return e
-	}
-	e.ClusterID, e.Reason = d.ResourceID, d.Reason
-	e.Generation, _ = strconv.ParseInt(strings.Trim(string(d.Generation), `"`), 10, 64) // none is 0, which no checker accepts
-	e.Updated, _ = time.Parse(time.RFC3339Nano, d.Updated)                              // none is the zero time
-	return e
 }

@@ -23,22 +23,20 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/processnode"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
-	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
-	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 const (
 	executionReplicas = 2
 
 	executorNamespace = guard.DefaultNamespace
-	targetNamespace   = "shop" // a production namespace, where changes need an approval
+	targetNamespace   = "shop"
 	requesterName     = "alice"
 	approverName      = "bob"
-	runnerImage       = "localhost/fleetloop/action-runner:proof"
+	runnerImage       = "localhost/fleetloop/action-runner:" // and the name of the release
 
 	replicasBefore, replicasAfter = 3, 5
 )
@@ -46,21 +44,17 @@ const (
 // A hostClients holds the clients of the people and of an administrator of the host cluster.
 type hostClients struct{ admin, requester, approver client.Client }
 
-// startExecutions installs what executions need, runs a node for their Jobs, and starts the controllers.
+// startExecutions lets people use executions, runs a node for the Jobs, and starts the controllers.
 func (t *topology) startExecutions(ctx context.Context) (err error) {
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
-	cfg := executionapp.OverriddenDefaults().Part
-	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
-		return err
-	}
-	cfg.Namespace = executorNamespace
-	if err := executionapp.ApplyRequiredObjects(ctx, t.kube.Config(), cfg, executionapp.Targets{Namespaces: []string{targetNamespace}}); err != nil {
-		return err
-	}
 	if err := t.installPeople(ctx); err != nil {
 		return err
 	}
-	node, err := processnode.New(t.kube.Config(), processnode.Options{Images: map[string][]string{runnerImage: {filepath.Join(t.binDir(), "action-runner")}}})
+	images := map[string][]string{}
+	for _, r := range []release{t.first, t.latest} {
+		images[runnerImage+r.name] = []string{filepath.Join(r.bin, "action-runner")}
+	}
+	node, err := processnode.New(t.kube.Config(), processnode.Options{Images: images})
 	if err != nil {
 		return err
 	}
@@ -72,8 +66,11 @@ func (t *topology) startExecutions(ctx context.Context) (err error) {
 	}
 	return t.addReplicas(ctx, "execution-controller", executionReplicas, func(p *process, _ string) {
 		// The image is a program of the node, so there is nothing to pull.
-		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + executorNamespace, "--runner-image=" + runnerImage, "--runner-pull-policy=Never"}
+		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + executorNamespace, "--runner-image=" + runnerImage + releaseName, "--runner-pull-policy=Never"}
 		p.env["DATABASE_URL"] = t.database.urlFor()
+		if t.upgrade {
+			p.env["ADMISSION_POLICY_PROPAGATION_DELAY"] = enforceDelay
+		}
 		maps.Copy(p.env, t.sink.env())
 	})
 }
@@ -88,10 +85,6 @@ func (t *topology) installPeople(ctx context.Context) (err error) {
 		if *c, err = t.newHostClient(user, groups...); err != nil {
 			return err
 		}
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: targetNamespace}}
-	if err := t.people.admin.Patch(ctx, ns, mergeOf(`{"metadata":{"labels":{"environment":"production"}}}`)); err != nil {
-		return err
 	}
 	bind := map[string][]string{approverName: {v1alpha1.ApproverRole}}
 	for _, r := range roles.RequesterClusterRolesByRisk() {
@@ -173,42 +166,54 @@ func (t *topology) createTarget(ctx context.Context, name string) error {
 	})
 }
 
-// approve approves the plan of an execution when it is ready, and returns the plan.
-func (t *topology) approve(ctx context.Context, name string) (*v1alpha1.Plan, error) {
-	ke, err := t.awaitPhase(ctx, name, v1alpha1.PhaseWaitingApproval)
-	if err != nil {
-		return nil, err
-	}
-	plan := ke.Status.Plan
-	return plan, t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, plan.Hash))
-}
-
-// awaitPhase waits until an execution has reached a phase.
-func (t *topology) awaitPhase(ctx context.Context, name string, phase v1alpha1.Phase) (*v1alpha1.KubernetesExecution, error) {
+// approve approves each plan of an execution, and waits for the end. A plan that waits while the admission
+// policies change needs another approval. It returns the last plan whose approval the API server
+// acknowledged; nil means none.
+func (t *topology) approve(ctx context.Context, name string) (approved *v1alpha1.Plan, err error) {
 	for {
 		ke := &v1alpha1.KubernetesExecution{}
 		err := t.people.approver.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: name}, ke)
-		if err == nil && ke.Status.Phase == phase {
-			return ke, nil
+		switch {
+		case err != nil:
+		case ke.Status.Phase == v1alpha1.PhaseWaitingApproval && (approved == nil || ke.Status.Plan.Hash != approved.Hash):
+			plan := ke.Status.Plan
+			err = t.people.approver.Patch(ctx, ke, mergeOf(`{"spec":{"approvals":[{"approver":%q,"decision":"Approve","planHash":%q}]}}`, approverName, plan.Hash))
+			if err == nil {
+				approved = plan
+			}
+		case ke.Status.Phase == v1alpha1.PhaseWaitingApproval:
+		case isRefused(ke):
+			return nil, errRefused
+		case ke.Status.Outcome != "":
+			return approved, nil
 		}
 		if !pauseFor(ctx, time.Second) {
-			return nil, errors.Join(context.Cause(ctx), err)
+			return approved, errors.Join(context.Cause(ctx), err)
 		}
 	}
 }
 
+// errRefused means that the policies changed after the request. Its user must request it again.
+var errRefused = errors.New("the policies have changed")
+
+func isRefused(ke *v1alpha1.KubernetesExecution) bool {
+	return ke.Status.ReasonDetail == v1alpha1.DetailRequesterUnverified || ke.Status.Reason == v1alpha1.ReasonPlanStale
+}
+
 // rollBack requests and approves the rollback of an execution when it has ended.
-func (t *topology) rollBack(ctx context.Context, name string) error {
-	ke, err := t.awaitPhase(ctx, name, v1alpha1.PhaseRollbackReady)
-	if err != nil {
-		return err
+func (t *topology) rollBack(ctx context.Context, name string) (approved bool, err error) {
+	ke := &v1alpha1.KubernetesExecution{}
+	for ke.Status.Phase != v1alpha1.PhaseRollbackReady {
+		err = t.people.requester.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: name}, ke)
+		if !pauseFor(ctx, time.Second) {
+			return false, errors.Join(context.Cause(ctx), err)
+		}
 	}
-	back := executions.NewRollback(ke, rollbackOf(name), "proof")
-	if err := t.people.requester.Create(ctx, back); err != nil {
-		return err
+	if err := t.people.requester.Create(ctx, executions.NewRollback(ke, rollbackOf(name), "proof")); err != nil {
+		return false, err
 	}
-	_, err = t.approve(ctx, back.Name)
-	return err
+	plan, err := t.approve(ctx, rollbackOf(name))
+	return plan != nil, err
 }
 
 func rollbackOf(name string) string { return name + "-rollback" }
@@ -220,7 +225,7 @@ func (t *topology) runExecutions(ctx context.Context, p plan) {
 	defer running.Wait()
 	count := p.executions()
 	for i := range count {
-		running.Go(func() { t.runExecution(ctx, i) })
+		running.Go(func() { t.runExecution(ctx, fmt.Sprintf("scale-%d", i), executionKind(i)%executionKinds) })
 		if !pauseFor(ctx, p.duration/time.Duration(count)) {
 			return
 		}
@@ -233,36 +238,54 @@ func (p plan) executions() int { return max(6, p.clusters/20) }
 // approvalBound is the patience of an approver. It exceeds the takeover of a dead controller's Lease.
 const approvalBound = 2 * time.Minute
 
-func (t *topology) runExecution(ctx context.Context, i int) {
-	requesting, cancel := context.WithTimeout(ctx, approvalBound)
+// An executionKind is what people do with an execution.
+type executionKind int
+
+const (
+	neverApproved executionKind = iota
+	approvedAndRolledBack
+	approvedOnly
+	executionKinds
+)
+
+// runExecution requests an execution. If it is wanted, it is approved, and requested again if it was
+// refused.
+func (t *topology) runExecution(all context.Context, name string, kind executionKind) {
+	ctx, cancel := context.WithTimeout(all, approvalBound)
 	defer cancel()
-	e := &history.Execution{Name: fmt.Sprintf("scale-%d", i), Wanted: i%3 != 0}
-	err := t.createTarget(requesting, e.Name)
+	e := &history.Execution{Name: name, Wanted: kind != neverApproved}
+	err := t.createTarget(ctx, e.Name)
 	if err == nil && !e.Wanted {
-		e.Forged = t.forgeApproval(requesting, e.Name+"-forged") == nil
+		e.Forged = t.forgeApproval(ctx, e.Name+"-forged") == nil
 	}
 	if err == nil {
-		err = t.requestExecution(requesting, e.Name)
+		err = t.requestExecution(ctx, e.Name)
 	}
 	e.Requested = err == nil
 	if err == nil && e.Wanted {
 		var plan *v1alpha1.Plan
-		plan, err = t.approve(requesting, e.Name)
-		e.Approved = err == nil
+		plan, err = t.approve(ctx, e.Name)
+		e.Approved = plan != nil
 		e.RollbackPlanned = plan != nil && plan.Rollback != nil && plan.Rollback.Available && plan.Rollback.RollbackParameters != nil
 	}
-	if e.Approved && i%3 == 1 {
-		undoing, cancel := context.WithTimeout(ctx, approvalBound)
+	if err == nil && e.Approved && kind == approvedAndRolledBack {
+		undoing, cancel := context.WithTimeout(all, approvalBound)
 		defer cancel()
-		err = t.rollBack(undoing, e.Name)
-		e.Rollback = &history.Rollback{Approved: err == nil}
+		e.Rollback = &history.Rollback{}
+		e.Rollback.Approved, err = t.rollBack(undoing, e.Name)
 	}
-	if err != nil {
+	again := errors.Is(err, errRefused)
+	if again {
+		e.Wanted = false
+	} else if err != nil {
 		e.Error = err.Error()
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.executions = append(t.executions, e)
+	t.mu.Unlock()
+	if again && pauseFor(ctx, time.Second) {
+		t.runExecution(all, name+"-again", kind)
+	}
 }
 
 // readExecutions returns the executions of the workload with their state.
@@ -276,6 +299,7 @@ func (t *topology) readExecutions(ctx context.Context) (state finalState, err er
 			return nil, err
 		}
 		now.Phase, now.Outcome = string(ke.Status.Phase), string(ke.Status.Outcome)
+		now.Refused = isRefused(ke)
 		now.Undelivered = len(ke.Status.PendingChangeEvents)
 		target := &appsv1.Deployment{}
 		if err := t.people.admin.Get(ctx, client.ObjectKey{Namespace: targetNamespace, Name: e.Name}, target); client.IgnoreNotFound(err) != nil {

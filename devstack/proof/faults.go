@@ -176,7 +176,7 @@ func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx,
 				return err
 			}
 			pauseFor(schedule, f.lasts)
-			return p.release(ctx)
+			return p.unhold(ctx)
 		}
 	case faultFailover:
 		return "postgresql", "postgresql", func(ctx, _ context.Context) error { return t.database.failOver(ctx) }
@@ -189,7 +189,7 @@ func (i *injector) prepare(f scheduledFault) (target, lock string, act func(ctx,
 			return errors.Join(t.garden.StopAPIServer(), waitThen(schedule, f.lasts, func() error { return t.garden.StartAPIServer(ctx) }))
 		}
 	}
-	list := t.processes("fleet-api", "sentinel", "adapter", "cluster-worker", "execution-controller", "node-fault-controller")
+	list := t.processes(components()...)
 	p := list[f.pick%len(list)]
 	return p.name, p.name, func(_, schedule context.Context) error { return p.disturb(schedule, f) }
 }

@@ -9,17 +9,18 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
 const (
-	hostNamespace = "fleetloop"
+	// The names of the manifests in deploy/rbac.
+	hostNamespace = operator.SentinelNamespace
+	tokenSecret   = "hyperfleet-sentinel-api"
+
 	sentinelName  = "clusters"
-	tokenSecret   = "fleetloop-sentinel-token"
 	workerAccount = "fleetloop-cluster-worker"
 )
 
@@ -38,6 +39,17 @@ rules:
 
 const workerUser = "system:serviceaccount:garden-" + gardenbed.DefaultProject + ":" + workerAccount
 
+// namespaces are those that the manifests need. In a production namespace changes need an approval.
+const namespaces = `
+{apiVersion: v1, kind: Namespace, metadata: {name: ` + hostNamespace + `}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ` + executorNamespace + `}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ` + nodefault.DefaultNamespace + `}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ` + targetNamespace + `, labels: {environment: production}}}
+`
+
 // sentinelConfig is a SentinelConfig with the defaults of the chart, except for the profile: the default
 // profile never announces a new generation as such, and without the message data no reader of an event
 // knows which generation it is about.
@@ -55,12 +67,8 @@ spec:
 
 // startKubernetes starts the host cluster and the garden, and installs what an administrator installs.
 func (t *topology) startKubernetes(ctx context.Context) (err error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return err
-	}
 	t.kube, err = kubebed.Start(ctx, kubebed.Options{
-		CRDs: []string{filepath.Join(root, "deploy", "crds")}, Controllers: hostControllers(), Scheduler: true, Log: t.log,
+		CRDs: []string{t.first.crds()}, Controllers: hostControllers(), Scheduler: true, Log: t.log,
 	})
 	if err != nil {
 		return err
@@ -80,48 +88,33 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 		return err
 	}
 	t.simulated.Go(func() { _ = gardenlet.Run(ctx) }) // ends only with ctx
-	if _, err := t.kube.Kubectl(ctx, "create", "namespace", hostNamespace); err != nil {
+	if err := t.apply(ctx, namespaces); err != nil {
 		return err
 	}
-	if err := t.installSentinel(ctx); err != nil {
+	if err := t.applyManifests(ctx, t.first); err != nil {
 		return err
 	}
-	_, err = t.kube.Kubectl(ctx, "apply", "--filename", filepath.Join(root, "deploy", "gardener", "cluster-worker.yaml"))
-	return err
+	return t.installSentinel(ctx)
 }
 
 func (t *topology) auditPath() string { return filepath.Join(t.dir, "audit.jsonl") }
 
-// installSentinel applies the token, the roles and the configuration of the sentinels.
+// installSentinel applies the token and the configuration of the sentinels.
 func (t *topology) installSentinel(ctx context.Context) error {
 	_, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "create", "secret", "generic", tokenSecret, "--from-file=token="+tokenPath(t.dir, "sentinel"))
 	if err != nil {
 		return err
-	}
-	roles := operator.SentinelRoles{Namespace: hostNamespace, Secrets: []string{tokenSecret}, Sharding: true}
-	for _, o := range roles.ListObjects() {
-		text, err := yaml.Marshal(o)
-		if err != nil {
-			return err
-		}
-		if err := t.apply(ctx, string(text)); err != nil {
-			return err
-		}
 	}
 	return t.apply(ctx, strings.NewReplacer("URL", t.apiURL(), "TOPIC", brokerTopic, "BROKER", t.brokerURL()).Replace(sentinelConfig))
 }
 
 // apply applies a manifest in the namespace of the sentinels.
 func (t *topology) apply(ctx context.Context, manifest string) error {
-	return t.applyIn(ctx, hostNamespace, manifest)
-}
-
-func (t *topology) applyIn(ctx context.Context, namespace, manifest string) error {
 	path := filepath.Join(t.dir, "manifest.yaml")
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
 		return err
 	}
-	_, err := t.kube.Kubectl(ctx, "--namespace", namespace, "apply", "--filename", path)
+	_, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "apply", "--filename", path)
 	return err
 }
 

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -27,13 +26,10 @@ func main() {
 	}
 }
 
-// run runs the proof, or one of the programs that the product does not ship.
+// run runs the proof, or one NATS server.
 func run(args []string) error {
-	if len(args) == 1 {
-		child, ok := map[string]func() error{natsServerMode: runNATSServer, adapterMode: runAdapter}[args[0]]
-		if ok {
-			return child()
-		}
+	if len(args) == 1 && args[0] == natsServerMode {
+		return runNATSServer()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -47,17 +43,18 @@ func runCommand(ctx context.Context, args []string) error {
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
 	faults := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
+	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *check {
-		return (&topology{dir: *dir, out: os.Stdout, machines: plan{clusters: *clusters}.machines()}).report()
+		return (&topology{dir: *dir, out: os.Stdout, upgrade: *upgrade, machines: plan{clusters: *clusters}.machines()}).report()
 	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed}
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}
@@ -79,10 +76,4 @@ func runCommand(ctx context.Context, args []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	return prove(ctx, p, *dir, log)
-}
-
-// moduleRoot returns the folder of the source.
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fleetloop/fleetloop").Output()
-	return strings.TrimSpace(string(out)), err
 }

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
@@ -55,20 +54,8 @@ func hostControllers() []string {
 // machines returns the number of nodes without machines of a plan.
 func (p plan) machines() int { return max(20, p.clusters/20) }
 
-// startNodeFaults installs the roles, and starts the controllers behind a Service.
+// startNodeFaults starts the controllers behind a Service.
 func (t *topology) startNodeFaults(ctx context.Context) error {
-	if _, err := t.kube.Kubectl(ctx, "create", "namespace", nodefault.DefaultNamespace); err != nil {
-		return err
-	}
-	for _, o := range nodefault.DefaultProcessRoles().Objects() {
-		text, err := yaml.Marshal(o)
-		if err != nil {
-			return err
-		}
-		if err := t.applyIn(ctx, nodefault.DefaultNamespace, string(text)); err != nil {
-			return err
-		}
-	}
 	tokens := filepath.Join(t.dir, "report-tokens.yaml")
 	if err := os.WriteFile(tokens, []byte("tokens:\n- {token: "+reportToken+", subject: monitor}\n"), 0o600); err != nil {
 		return err

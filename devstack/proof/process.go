@@ -30,7 +30,7 @@ const (
 // A process is one replica of a program. It is restarted whenever it ends, as the kubelet does.
 type process struct {
 	name   string
-	path   string
+	path   string // in the folder of the release, or absolute
 	args   []string
 	env    map[string]string
 	health string // host:port of /readyz; empty without a probe
@@ -39,6 +39,7 @@ type process struct {
 	file   *history.File
 
 	mu       sync.Mutex
+	release  release
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when cmd has ended
 	held     bool          // a fault keeps it down
@@ -63,8 +64,9 @@ func (p *process) launchLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = out.Close() }()                 // the child has its own copy
-	cmd := exec.CommandContext(ctx, p.path, p.args...) //nolint:gosec // our own programs
+	defer func() { _ = out.Close() }() // the child has its own copy
+	path, args := p.release.resolve(p.path, p.args)
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // our own programs
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
 	for key, value := range p.env {
 		cmd.Env = append(cmd.Env, key+"="+value)
@@ -135,8 +137,8 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 	}
 }
 
-// release starts a process that kill holds.
-func (p *process) release(ctx context.Context) error {
+// unhold starts a process that kill holds.
+func (p *process) unhold(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = false
@@ -219,14 +221,18 @@ func poll(ctx context.Context, within time.Duration, check func(context.Context)
 	defer cancel()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // the end of ctx is no reason
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		case <-ticker.C:
 		}
 	}

@@ -15,9 +15,12 @@ import (
 
 const (
 	progressEvery = 10 * time.Second
-	// settleBound is the longest time until all agree after the last fault. The lease of a killed worker
+	// faultSettleBound is the longest time until all agree after the last fault. The lease of a killed worker
 	// ends after a minute, and the delay after a second failed sync is two minutes.
-	settleBound = 6 * time.Minute
+	faultSettleBound = 6 * time.Minute
+	// quietSettleBound is that if nothing was killed. A change event whose worker has ended is sent after
+	// its lease of two minutes.
+	quietSettleBound = 150 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
 )
@@ -28,22 +31,30 @@ type plan struct {
 	clusters int
 	seed     uint64
 	faults   []string
+	upgrade  bool // from the previous release, back and forward again
+}
+
+func (p plan) settleBound() time.Duration {
+	if len(p.faults) == 0 {
+		return quietSettleBound
+	}
+	return faultSettleBound
 }
 
 var errViolations = errors.New("a promise was broken")
 
 func (t *topology) checkerConfig() history.Config {
 	return history.Config{
-		Adapters: []string{adapterName, "gardener"}, Sentinels: sentinelReplicas, Interval: sentinelInterval,
-		Budget: max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
-
+		Adapters: []string{history.AdapterName, "gardener"}, Sentinels: t.replicas(sentinelReplicas), Interval: sentinelInterval,
+		Budget:  max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+		Upgrade: t.upgrade,
 		Leaders: []string{"execution-controller", "node-fault-controller"}, MemoryLimits: memoryLimits(), StopTimeout: stopBound,
 	}
 }
 
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
-	t := &topology{dir: dir, out: os.Stdout, log: log, machines: p.machines()}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, machines: p.machines()}
 	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err != nil {
 		return err
@@ -86,8 +97,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
 			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), faults.injected(), note)
 	}
-	t.runLoad(ctx, p, load, faults, progress)
-	if err := context.Cause(ctx); err != nil {
+	if err := t.runLoad(ctx, p, load, faults, progress); err != nil {
 		return err
 	}
 	progress("the workload and the faults have ended")
@@ -96,7 +106,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	}
 	reading, stopReading := context.WithCancel(ctx)
 	watching.Go(func() { load.readAll(reading) })
-	state, err := t.settle(ctx, settleBound, progress)
+	state, err := t.settle(ctx, p.settleBound(), progress)
 	stopReading()
 	if err != nil {
 		return fmt.Errorf("read the final state: %w", err)
@@ -114,8 +124,10 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	return t.addAudit()
 }
 
-// runLoad runs the workload and the faults until both have ended.
-func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) {
+// runLoad runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
+func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	reading, stop := context.WithCancel(ctx)
 	var helpers, running sync.WaitGroup
 	helpers.Go(func() { load.readAll(reading) })
@@ -128,9 +140,17 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 	running.Go(func() { t.runExecutions(ctx, p) })
 	running.Go(func() { t.runNodeFaults(ctx, p) })
 	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
+	if t.upgrade {
+		running.Go(func() {
+			if err := t.runUpgrade(ctx, p.duration); err != nil {
+				fail(fmt.Errorf("upgrade: %w", err))
+			}
+		})
+	}
 	running.Wait()
 	stop()
 	helpers.Wait()
+	return context.Cause(ctx)
 }
 
 func (t *topology) addAudit() error {

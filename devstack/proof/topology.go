@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/devstack/binaries"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
@@ -34,7 +34,7 @@ const (
 // default settings of the chart.
 type topology struct {
 	dir  string
-	self string // path of this program, which is also that of the NATS servers and the adapters
+	self string // path of this program, which is also that of the NATS servers
 	file *history.File
 	out  io.Writer // for people
 	log  *slog.Logger
@@ -49,6 +49,11 @@ type topology struct {
 	simulated  sync.WaitGroup // what plays Gardener and a node
 	people     hostClients
 	intake     *proxy // in front of the node fault controllers
+
+	upgrade  bool
+	latest   release // of this source
+	previous release // if upgrade is set
+	first    release // that is installed and started
 
 	machines int // nodes without machines
 
@@ -70,9 +75,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 		name string
 		run  func(context.Context) error
 	}{
-		{"build the programs", func(ctx context.Context) error {
-			return binaries.Build(ctx, t.binDir(), "fleet-api", "sentinel", "cluster-worker", "execution-controller", "action-runner", "node-fault-controller")
-		}},
+		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
 			t.database, err = startDatabase(ctx, t.dir, t.log)
 			return err
@@ -97,11 +100,17 @@ func (t *topology) start(ctx context.Context) (err error) {
 	return poll(ctx, startBound, t.checkReady)
 }
 
-func (t *topology) binDir() string { return filepath.Join(t.dir, "bin") }
+// replicas returns the number of replicas of a component. Two replicas run both releases.
+func (t *topology) replicas(count int) int {
+	if t.upgrade {
+		return 2
+	}
+	return count
+}
 
 // newProcess returns a process that is not started. It has a separate log.
 func (t *topology) newProcess(name, path string, args ...string) *process {
-	return &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file}
+	return &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file, release: t.first}
 }
 
 // add starts a process and makes it a target of faults.
@@ -115,12 +124,12 @@ func (t *topology) add(ctx context.Context, group string, p *process) error {
 
 // addReplicas starts replicas of a binary. set completes the environment of each.
 func (t *topology) addReplicas(ctx context.Context, name string, count int, set func(p *process, health string)) error {
-	for i := range count {
+	for i := range t.replicas(count) {
 		health, err := newFreeAddress(ctx)
 		if err != nil {
 			return err
 		}
-		p := t.newProcess(fmt.Sprintf("%s-%d", name, i), filepath.Join(t.binDir(), name))
+		p := t.newProcess(fmt.Sprintf("%s-%d", name, i), name)
 		p.health, p.metric = health, health
 		p.env["HEALTH_PROBE_BIND_ADDRESS"] = health
 		p.env["METRICS_BIND_ADDRESS"] = health
@@ -150,7 +159,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		return err
 	}
 	var backends []*backend
-	for i := range apiReplicas {
+	for i := range t.replicas(apiReplicas) {
 		listen, err := newFreeAddress(ctx)
 		if err != nil {
 			return err
@@ -163,12 +172,12 @@ func (t *topology) startAPI(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p := t.newProcess(fmt.Sprintf("fleet-api-%d", i), filepath.Join(t.binDir(), "fleet-api"),
+		p := t.newProcess(fmt.Sprintf("fleet-api-%d", i), "fleet-api",
 			"--listen-address="+listen, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health,
 			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--migrate=true")
 		p.health, p.metric = health, metrics
 		p.env["DATABASE_URL"] = t.database.urlFor()
-		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = adapterName + ",gardener"
+		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = history.AdapterName + ",gardener"
 		if err := t.add(ctx, "fleet-api", p); err != nil {
 			return err
 		}
@@ -191,23 +200,13 @@ func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
 
 // startAdapters starts adapters that share a subscription.
 func (t *topology) startAdapters(ctx context.Context) error {
-	for i := range adapterReplicas {
-		health, err := newFreeAddress(ctx)
-		if err != nil {
-			return err
-		}
-		p := t.newProcess(fmt.Sprintf("adapter-%d", i), t.self, adapterMode)
-		p.health = health
-		p.env = map[string]string{
+	return t.addReplicas(ctx, "adapter", adapterReplicas, func(p *process, _ string) {
+		maps.Copy(p.env, map[string]string{
 			"BROKER_TYPE": "nats", "BROKER_URL": t.brokerURL(), "BROKER_TOPIC": brokerTopic,
 			"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, "adapter"),
-			adapterHistoryEnv: t.historyPath(), adapterHealthEnv: health,
-		}
-		if err := t.add(ctx, "adapter", p); err != nil {
-			return err
-		}
-	}
-	return nil
+			history.PathEnv: t.historyPath(),
+		})
+	})
 }
 
 func (t *topology) historyPath() string { return filepath.Join(t.dir, "history.jsonl") }

@@ -12,7 +12,8 @@ import (
 var embedded embed.FS
 
 // MigrationFiles returns the schema of the database as a sequence of SQL files, to which files are only
-// added. They run forward; the only way back is a backup.
+// added. They run forward; the only way back is a backup. The previous release runs on the schema, so a
+// migration drops or renames only what that release no longer uses.
 //
 // A migration must not stop a running fleet. It waits for a lock only for the short time that the
 // runner allows, and is retried. On a table that may be full, build indexes in a separate file,

@@ -20,6 +20,7 @@ func listServerStarterPackages() []string {
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
 		"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq",
 		"github.com/fleetloop/fleetloop/devstack/kubebed",
+		"github.com/fleetloop/fleetloop/devstack/proof/prooftest",
 	}
 }
 

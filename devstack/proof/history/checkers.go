@@ -27,6 +27,7 @@ type Config struct {
 	Sentinels int           // number of replicas
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
+	Upgrade   bool          // the release changes, and nothing else fails
 
 	Leaders      []string         // programs that end when they lose their Lease
 	MemoryLimits map[string]int64 // of the containers in the chart, in bytes, by name of the program
@@ -36,7 +37,7 @@ type Config struct {
 // A Checker checks one promise.
 type Checker func(Config, []Record) Result
 
-// Checkers returns all checkers, in the order of the report.
+// Checkers returns the checkers of every history, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
 		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
@@ -44,10 +45,14 @@ func Checkers() []Checker {
 	}
 }
 
-// Check runs all checkers.
+// Check runs all checkers that apply.
 func Check(cfg Config, records []Record) []Result {
-	list := make([]Result, 0, len(Checkers()))
-	for _, check := range Checkers() {
+	checkers := Checkers()
+	if cfg.Upgrade {
+		checkers = append(checkers, CheckUpgrade)
+	}
+	list := make([]Result, 0, len(checkers))
+	for _, check := range checkers {
 		list = append(list, check(cfg, records))
 	}
 	return list

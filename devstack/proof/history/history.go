@@ -9,8 +9,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+)
+
+const (
+	// AdapterName is the name of the adapters that record a history.
+	AdapterName = "proof"
+	// PathEnv is the environment variable with the path of the history for other processes.
+	PathEnv = "PROOF_HISTORY"
 )
 
 // A Record is one observation. Exactly one of its pointers is set.
@@ -81,6 +90,25 @@ type Event struct {
 	Reason     string    `json:"reason"`
 	Updated    time.Time `json:"updated"`   // updated_time of the cluster
 	Published  time.Time `json:"published"` // time in the event
+}
+
+// ParseEvent returns the record of an event with the message data of the proof.
+func ParseEvent(consumer, id string, published time.Time, data []byte) *Event {
+	var d struct {
+		ResourceID string          `json:"resource_id"`
+		Generation json.RawMessage `json:"generation"`
+		Reason     string          `json:"reason"`
+		Updated    string          `json:"updated"`
+	}
+	e := &Event{Consumer: consumer, ID: id, Published: published}
+	if err := json.Unmarshal(data, &d); err != nil {
+		e.Reason = "invalid data: " + err.Error()
+		return e
+	}
+	e.ClusterID, e.Reason = d.ResourceID, d.Reason
+	e.Generation, _ = strconv.ParseInt(strings.Trim(string(d.Generation), `"`), 10, 64) // none is 0, which no checker accepts
+	e.Updated, _ = time.Parse(time.RFC3339Nano, d.Updated)                              // none is the zero time
+	return e
 }
 
 // A Report is a report that an adapter stored.
@@ -176,10 +204,11 @@ type Sentinel struct {
 // An Execution is the final state of an execution. It scales a separate target.
 type Execution struct {
 	Name          string `json:"name"`
-	Wanted        bool   `json:"wanted"`           // an approver approves it
-	Requested     bool   `json:"requested"`        // the API server acknowledged it
-	Approved      bool   `json:"approved"`         // the API server acknowledged the approval
-	Forged        bool   `json:"forged,omitempty"` // the API server accepted a forged approval
+	Wanted        bool   `json:"wanted"`            // an approver approves it
+	Requested     bool   `json:"requested"`         // the API server acknowledged it
+	Approved      bool   `json:"approved"`          // the API server acknowledged the approval
+	Forged        bool   `json:"forged,omitempty"`  // the API server accepted a forged approval
+	Refused       bool   `json:"refused,omitempty"` // it failed because the policies changed after the request
 	Error         string `json:"error,omitempty"`
 	Phase         string `json:"phase"`
 	Outcome       string `json:"outcome"`

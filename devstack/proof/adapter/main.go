@@ -1,8 +1,12 @@
+// Command adapter is an adapter of the proof. It takes some time and sometimes fails, as adapters do.
+//
+// It imports only the public kit and the history, so that it can be built from an older release's kit.
 package main
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -17,34 +21,34 @@ import (
 )
 
 const (
-	adapterMode = "adapter"
-	adapterName = "proof"
-
-	adapterHistoryEnv = "PROOF_HISTORY"
-	adapterHealthEnv  = "PROOF_HEALTH"
-
-	// One reconciliation takes up to adapterWork, and one of adapterFailures fails.
-	adapterWork     = 50 * time.Millisecond
-	adapterFailures = 50
+	// One reconciliation takes up to workTime, and one of failureShare fails.
+	workTime     = 50 * time.Millisecond
+	failureShare = 50
 )
 
-// runAdapter is the program of one adapter.
-func runAdapter() error {
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "adapter:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	file, err := history.NewFile(os.Getenv(adapterHistoryEnv))
+	file, err := history.NewFile(os.Getenv(history.PathEnv))
 	if err != nil {
 		return err
 	}
 	a, err := adapter.New(
-		adapter.Config{Name: adapterName, Collections: []string{v1.CollectionClusters}},
+		adapter.Config{Name: history.AdapterName, Collections: []string{v1.CollectionClusters}},
 		adapter.ReconcilerFunc(reconcileCluster),
 		adapter.Deps{Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), OnResult: func(res adapter.Result) { recordResult(file, res) }},
 	)
 	if err != nil {
 		return err
 	}
-	health := &http.Server{Addr: os.Getenv(adapterHealthEnv), ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	health := &http.Server{Addr: os.Getenv("HEALTH_PROBE_BIND_ADDRESS"), ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := a.Ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
@@ -53,12 +57,15 @@ func runAdapter() error {
 	return errors.Join(a.Run(ctx), health.Close(), file.Close())
 }
 
-// reconcileCluster takes some time and sometimes fails, as adapters do.
 func reconcileCluster(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
-	if !pauseFor(ctx, rand.N(adapterWork)) { //nolint:gosec // not a secret
+	timer := time.NewTimer(rand.N(workTime)) //nolint:gosec // not a secret
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
 		return adapter.Report{}, ctx.Err()
+	case <-timer.C:
 	}
-	if rand.N(adapterFailures) == 0 { //nolint:gosec // not a secret
+	if rand.N(failureShare) == 0 { //nolint:gosec // not a secret
 		return adapter.Report{}, errors.New("the outside world does not answer")
 	}
 	if r.Deleting() {
@@ -68,8 +75,8 @@ func reconcileCluster(ctx context.Context, r adapter.Resource) (adapter.Report, 
 }
 
 func recordResult(file *history.File, res adapter.Result) {
-	file.Add(history.Record{Event: parseEvent("adapter", res.Event.ID, time.Time{}, res.Event.Data)})
+	file.Add(history.Record{Event: history.ParseEvent("adapter", res.Event.ID, time.Time{}, res.Event.Data)})
 	if res.Outcome == adapter.OutcomeReported {
-		file.Add(history.Record{Report: &history.Report{Adapter: adapterName, ClusterID: res.ResourceID, Generation: res.Report.ObservedGeneration}})
+		file.Add(history.Record{Report: &history.Report{Adapter: history.AdapterName, ClusterID: res.ResourceID, Generation: res.Report.ObservedGeneration}})
 	}
 }

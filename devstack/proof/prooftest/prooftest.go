@@ -1,0 +1,52 @@
+// Package prooftest runs the program of the proof in tests. The program starts servers.
+package prooftest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fleetloop/fleetloop/devstack/binaries"
+)
+
+// stopBound is the longest time that the program may take to stop its servers.
+const stopBound = 30 * time.Second
+
+// Run runs the program with arguments, and fails the test if a promise is broken. The files stay if the
+// test fails.
+func Run(t *testing.T, args ...string) {
+	t.Helper()
+	root, err := binaries.ModuleRoot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The folder of a test is closed to the user of PostgreSQL.
+	dir, err := os.MkdirTemp("", "fleetloop-proof-") //nolint:usetesting // see above, and it stays if the test fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("history and logs are in %s", dir)
+		} else if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := binaries.BuildPackages(t.Context(), root, dir, "./devstack/proof"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "proof"), append([]string{"-dir=" + dir}, args...)...) //nolint:gosec // our own program
+	cmd.Dir = root
+	// It stops its servers.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopBound
+	out, err := cmd.CombinedOutput()
+	t.Logf("the proof took %s:\n%s", time.Since(began).Round(time.Second), out)
+	if err != nil {
+		t.Fatalf("the proof failed: %v", err)
+	}
+}
