@@ -49,7 +49,8 @@ func newHistory() []Record {
 		{At: at(20), Cluster: &Cluster{ID: "a", Name: "blue-1", Generation: 2, Phase: "Ready", Reported: map[string]int64{"dns": 2, "gardener": 2}}},
 		{At: at(20), Shoot: &Shoot{Name: "s-a", UID: "ua", ClusterID: "a", Generation: 2}},
 		{At: at(19), Change: &Change{Action: "execution-succeeded", Subject: "executions/scale-1"}},
-		{At: at(20), Execution: &Execution{Name: "scale-1", Wanted: true, Requested: true, Approved: true, Phase: "completed", Outcome: "Succeeded", Jobs: 1, TargetChanges: 2, RollbackPlanned: true,
+		{At: at(20), Execution: &Execution{
+			Name: "scale-1", Wanted: true, Requested: true, Approved: true, Phase: "completed", Outcome: "Succeeded", Jobs: 1, TargetChanges: 2, RollbackPlanned: true,
 			Rollback: &Rollback{Approved: true, Phase: "completed", Outcome: "Succeeded", Restored: true},
 		}},
 		{At: at(12), Stop: &Stop{Process: "sentinel-0", State: "exit status 0", Took: time.Second}},
