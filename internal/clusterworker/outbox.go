@@ -224,8 +224,11 @@ func (o *Outbox) saveResultsAndSendDueChanges(ctx context.Context) (sentAny bool
 // claimAndSendDueChanges leases due changes of one sink, up to maxChanges, and sends them.
 func (o *Outbox) claimAndSendDueChanges(ctx context.Context, sink EventSink, maxChanges int) (sentAny bool) {
 	var due []PendingEvent
+	// A claim whose answer is lost keeps its changes from all processes until its lease ends.
+	graced, release := withGracePeriod(ctx, shutdownSendTime)
+	defer release()
 	// After an error there is nothing to send.
-	_ = o.callStoreWithTimeout(ctx, "claim due change events", func(ctx context.Context) (err error) {
+	_ = o.callStoreWithTimeout(graced, "claim due change events", func(ctx context.Context) (err error) {
 		due, err = o.deps.Store.LeaseDueChanges(ctx, sink.Name, maxChanges, outboxLease)
 		return err
 	})

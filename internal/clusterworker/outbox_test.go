@@ -27,8 +27,8 @@ type fakeStore struct {
 	rows   map[int64]*fakeRow
 	lost   time.Time // removals fail until then
 	unsure bool      // delays are stored, but answered with an error
-	// takes is the time that a removal takes.
-	takes time.Duration
+	// takes is the time that a removal takes, and claimTakes that of a claim.
+	takes, claimTakes time.Duration
 
 	results []clusterworker.DeliveryResult
 }
@@ -55,7 +55,15 @@ func (s *fakeStore) left() []int64 {
 	return slices.Sorted(maps.Keys(s.rows))
 }
 
-func (s *fakeStore) LeaseDueChanges(_ context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
+func (s *fakeStore) LeaseDueChanges(ctx context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
+	claimed := s.claim(sink, limit, lease)
+	if err := backoff.Sleep(ctx, s.claimTakes); err != nil {
+		return nil, err // the answer is lost
+	}
+	return claimed, nil
+}
+
+func (s *fakeStore) claim(sink string, limit int, lease time.Duration) []clusterworker.PendingEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var claimed []clusterworker.PendingEvent
@@ -69,7 +77,7 @@ func (s *fakeStore) LeaseDueChanges(_ context.Context, sink string, limit int, l
 		}
 		oldest[line] = true
 	}
-	return claimed, nil
+	return claimed
 }
 
 func (s *fakeStore) RenewChangeLeases(_ context.Context, changeSeqs []int64, lease time.Duration) error {

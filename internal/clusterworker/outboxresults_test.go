@@ -98,3 +98,17 @@ func TestStopWhileAResultIsSaved(t *testing.T) {
 		}
 	})
 }
+
+// TestStopDuringAClaim covers that changes are sent if the process is told to stop while the answer to
+// their claim is on its way. Otherwise they would wait for the end of the lease.
+func TestStopDuringAClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{rows: map[int64]*fakeRow{}, claimTakes: 50 * time.Millisecond}
+		store.add("a", "c")
+		run(t, store, 20*time.Millisecond, map[string]*fakeSink{"a": {}})
+		if left := store.left(); len(left) != 0 {
+			t.Errorf("%v is left", left)
+		}
+	})
+}
