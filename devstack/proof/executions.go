@@ -268,16 +268,15 @@ func (t *topology) runExecution(all context.Context, name string, kind execution
 		e.Approved = plan != nil
 		e.RollbackPlanned = plan != nil && plan.Rollback != nil && plan.Rollback.Available && plan.Rollback.RollbackParameters != nil
 	}
+	again := errors.Is(err, errRefused)
+	e.Wanted = e.Wanted && !again
 	if err == nil && e.Approved && kind == approvedAndRolledBack {
 		undoing, cancel := context.WithTimeout(all, approvalBound)
 		defer cancel()
 		e.Rollback = &history.Rollback{}
 		e.Rollback.Approved, err = t.rollBack(undoing, e.Name)
 	}
-	again := errors.Is(err, errRefused)
-	if again {
-		e.Wanted = false
-	} else if err != nil {
+	if err != nil && !again {
 		e.Error = err.Error()
 	}
 	t.mu.Lock()

@@ -33,7 +33,7 @@ var budget = map[string]int64{
 	"console":               15,
 	"execution-controller":  19,
 	"fleet-api":             8,
-	"fleetloop":             14,
+	"fleetloop":             16, // evaluates the expressions of SentinelConfigs
 	"fleetloop-up":          29,
 	"node-fault-controller": 15,
 	"sentinel":              16,
