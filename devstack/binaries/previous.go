@@ -10,14 +10,13 @@ import (
 	"path/filepath"
 )
 
-// previousCommit is the previous release while there is no tag of one. A migration, and fields of a
-// CustomResourceDefinition and of an admission policy, are newer. It is the first commit that has the
-// public kit for adapters, from which the adapters of the older release are built, and whose manifests
-// are those of its programs.
+// previousCommit stands for the previous release until a release has a tag. This source adds a migration,
+// fields of a CustomResourceDefinition and rules of an admission policy to it. Older commits lack the public
+// kit for adapters, or their manifests do not fit their programs.
 const previousCommit = "8b20156ff45044c7a511f6b30e342585507d3aaf"
 
-// FindPreviousRelease returns the newest tag of a release before HEAD, or a fixed commit while there is no
-// tag. root is the folder of the source.
+// FindPreviousRelease returns the newest tag of a release before HEAD, or previousCommit if there is none.
+// root is the folder of the source.
 func FindPreviousRelease(ctx context.Context, root string) string {
 	// The commit of a release has a tag, too: its previous release is an older one.
 	out, err := runGit(ctx, root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "--exclude=*-*", "HEAD^")

@@ -311,7 +311,7 @@ func TestNewReporter(t *testing.T) {
 	}{
 		"Least":      {"what it works with is all it takes", clusterworker.ReporterConfig{}, clusterworker.ReporterDeps{Store: s, Fleet: s, Observer: s}, true},
 		"Negative":   {"no time is negative", clusterworker.ReporterConfig{Timeout: -1}, clusterworker.ReporterDeps{Store: s, Fleet: s, Observer: s}, false},
-		"NoObserver": {"nobody says whether to report", clusterworker.ReporterConfig{}, clusterworker.ReporterDeps{Store: s, Fleet: s}, false},
+		"NoObserver": {"the condition for reporting is missing", clusterworker.ReporterConfig{}, clusterworker.ReporterDeps{Store: s, Fleet: s}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,8 +74,8 @@ func CheckAttempts(_ Config, records []Record) Result {
 	return res
 }
 
-// CheckRollbacks checks R9: whoever approves a change sees how it is rolled back, and an approved rollback
-// restores the target.
+// CheckRollbacks checks R9: each approved plan says how to roll back, and each approved rollback restores the
+// target.
 func CheckRollbacks(_ Config, records []Record) Result {
 	res := Result{Promise: "R9 rollback restores"}
 	for _, r := range records {
@@ -139,6 +140,11 @@ func CheckUsage(cfg Config, records []Record) Result {
 			f.Goroutines, f.Files = max(f.Goroutines, u.Goroutines), max(f.Files, u.Files)
 		}
 		last[u.Process] = u
+	}
+	for program := range cfg.MemoryLimits {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(last)), func(name string) bool { return programOf(name) == program }) {
+			res.fail("no usage of %s was recorded", program)
+		}
 	}
 	for name, u := range last {
 		if f := first[name]; u.Goroutines > 2*f.Goroutines+some || u.Files > 2*f.Files+some {
@@ -251,7 +257,7 @@ const takeover = 30 * time.Second
 
 // CheckExits checks that no process ends unless a fault ends it.
 func CheckExits(cfg Config, records []Record) Result {
-	res := Result{Promise: "no process ends by itself"}
+	res := Result{Promise: "no unexpected exits"}
 	var faults []*Fault
 	for _, r := range records {
 		if f := r.Fault; f != nil {

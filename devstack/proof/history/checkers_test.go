@@ -272,6 +272,10 @@ func TestPlantedViolations(t *testing.T) {
 			"a stop is not an error", CheckStops,
 			add(Record{At: at(60), Stop: &Stop{Process: "sentinel-1", State: "exit status 1", Took: time.Second}}), "exit status 1",
 		},
+		"NoUsage": {
+			"nothing was measured", CheckUsage,
+			without(newHistory(), func(r Record) bool { return r.Usage != nil }), "no usage of sentinel was recorded",
+		},
 		"Memory": {
 			"the kernel would kill the container", CheckUsage,
 			add(Record{At: at(13), Usage: &Usage{Process: "sentinel-0", Memory: 129 << 20}}), "sentinel-0 uses 129 MiB",

@@ -70,8 +70,8 @@ func (o *httpOptions) validate() error {
 	return nil
 }
 
-// people holds the settings of commands that run for people. They contain no credentials, and commands get no
-// others: those of the person who runs the server are for nobody else.
+// people holds the settings of commands that run for people. They contain no credentials. Commands do not
+// inherit the credentials of the person who runs the server.
 type people map[string]string
 
 // newPeople returns the settings of commands for people. Without an explicit kubeconfig, their token reaches no

@@ -22,7 +22,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 )
 
-// ownToken is the token of the person who starts the server. Nobody else may get its rights.
+// ownToken is the token of the person who starts the server. No other person may get its rights.
 const ownToken = "token-of-the-server"
 
 // A fakeFleet is a fleet API with one cluster, whose name has the length of the reader's token.
@@ -81,7 +81,7 @@ func (w lineWriter) Write(p []byte) (int, error) {
 
 var listening = regexp.MustCompile(`addr=(\S+)`)
 
-// newHTTPServer starts "fleetloop mcp" on a port of its own. Its process has a token, too.
+// newHTTPServer starts "fleetloop mcp" on a free port. The process has a token as well.
 func newHTTPServer(t *testing.T, fleet string, flags ...string) httpServer {
 	t.Helper()
 	lines := make(lineWriter, 100)

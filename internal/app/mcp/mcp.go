@@ -61,7 +61,7 @@ func Command(env cli.Env, newRoot func(cli.Env) *cobra.Command) *cobra.Command {
 			"The tools have the rights of this command's token and kubeconfig. They only read; give them those of a viewer.\n" +
 			"With --allow-requests, the assistant can also request executions and dry runs. Each execution then names the assistant,\n" +
 			"and a person other than its user must approve it. Give it a role such as kubernaut-requester-low.\n\n" +
-			"With --listen-address, serve people over HTTP. With --oidc-issuer, each request has the rights of its own token, which\n" +
+			"With --listen-address, serve over HTTP. With --oidc-issuer, each request has the rights of its token, which\n" +
 			"must also be valid for the fleet API. The tools for Kubernetes then require --kubeconfig, and its API server must accept\n" +
 			"the token. Without --oidc-issuer, everyone on this machine has the rights of this command.",
 		Example: `  claude mcp add fleetloop -- fleetloop mcp

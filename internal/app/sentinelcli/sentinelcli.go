@@ -87,7 +87,7 @@ func (s *session) newPlanCommand() *cobra.Command {
 			configs = selectNamed(configs, args[0])
 			switch len(configs) {
 			case 0:
-				return nil, noConfigs(fmt.Sprintf("there is no SentinelConfig %q", args[0]))
+				return nil, newNoConfigsError(fmt.Sprintf("there is no SentinelConfig %q", args[0]))
 			case 1:
 				w, err := newWatch(&configs[0], fleet)
 				if err != nil {
@@ -166,7 +166,7 @@ func selectNamed(configs []v1alpha1.SentinelConfig, name string) []v1alpha1.Sent
 	return slices.DeleteFunc(configs, func(c v1alpha1.SentinelConfig) bool { return name != "" && c.Name != name })
 }
 
-func noConfigs(what string) error {
+func newNoConfigsError(what string) error {
 	return cli.NewError(errors.New(what), cli.CodePrecondition, "kubectl get sentinelconfigs -A   lists all")
 }
 
@@ -212,7 +212,7 @@ func explain(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.
 		reports = append(reports, r)
 	}
 	if len(reports) == 0 {
-		return nil, noConfigs("no SentinelConfig watches " + k.Collection)
+		return nil, newNoConfigsError("no SentinelConfig watches " + k.Collection)
 	}
 	return reports, nil
 }
@@ -228,7 +228,7 @@ type coverage struct {
 
 func checkCoverage(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig) (any, error) {
 	if len(configs) == 0 {
-		return nil, noConfigs("there are no SentinelConfigs")
+		return nil, newNoConfigsError("there are no SentinelConfigs")
 	}
 	apis := map[string]bool{}
 	var watches []*inspect.Watch
