@@ -23,14 +23,18 @@ export function millis(at: string | number | undefined): number | undefined {
 
 export type Zone = 'local' | 'utc'
 
+// Made once: a formatter costs far more than what it formats.
+const formatters: Partial<Record<Zone, Intl.DateTimeFormat>> = {}
+
 /** formatTime writes a point in time to the second, with its zone. */
 export function formatTime(at: string | number, zone: Zone): string {
   const ms = millis(at)
   if (ms === undefined) return String(at)
-  const text = new Intl.DateTimeFormat('sv-SE', {
+  const formatter = (formatters[zone] ??= new Intl.DateTimeFormat('sv-SE', {
     year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit',
     timeZone: zone === 'utc' ? 'UTC' : undefined,
-  }).format(ms)
+  }))
+  const text = formatter.format(ms)
   return zone === 'utc' ? `${text} UTC` : text
 }
 
