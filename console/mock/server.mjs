@@ -57,6 +57,8 @@ function matchSearch(search, r) {
   return search.split(' and ').every((term) => {
     let m = /^name like '%(.*)%'$/.exec(term)
     if (m) return r.name.includes(m[1])
+    m = /^id in \((.*)\)$/.exec(term)
+    if (m) return m[1].split(',').includes(`'${r.id}'`)
     m = /^status\.phase (?:= |in \()(.*?)\)?$/.exec(term)
     return m ? m[1].split(',').some((p) => p === `'${r.status.phase}'`) : true
   })

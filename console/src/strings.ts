@@ -23,7 +23,7 @@ export const S = {
   // Words that many views share
   name: 'Name', phase: 'Phase', state: 'State', kind: 'Kind', labels: 'Labels', generation: 'Generation', gardener: 'Gardener', cluster: 'Cluster', node: 'Node', actor: 'Actor', created: 'Created',
   reason: 'Reason', optional: '(optional)', reasonHint: 'Why? Everyone who reads the timeline sees this.', age: 'Age', host: 'Host cluster', action: 'Action',
-  attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', since: 'since', oldest: 'oldest', forExample: 'for example', forAge: 'for', expires: 'Expires', requestExpires: 'Request expires',
+  attempts: 'Attempts', nextTry: 'Next try', waits: 'Waits', blockedBy: 'Blocked by', of: 'of', oldest: 'oldest', forExample: 'for example', forAge: 'for', expires: 'Expires', requestExpires: 'Request expires',
   via: 'via', id: 'Id', link: 'Link', time: 'Time', session: 'Session', outcome: 'Outcome', dryRun: 'dry run', selector: 'Selector', added: 'added: ', removed: 'removed: ', difference: 'Difference',
   byPerson: (who: string) => `by ${who}`, noDifference: 'Nothing differs.', unchangedLines: (count: number) => `${plural(count, 'unchanged line', 'unchanged lines')}`,
   sameInTerminal: 'The same in a terminal', waitingForServer: 'Waiting for the server…', endsBy: 'Ends automatically', never: 'never', hours: (h: number) => `after ${plural(h, 'hour', 'hours')}`, days: (d: number) => `after ${d} days`,
@@ -76,7 +76,7 @@ export const S = {
 
   // Stuck
   stuckHint: 'What waits, how long, and for what?', filterStuck: 'Filter by name, cause or message', longerThan: 'Longer than', anyTime: 'any time', bulk: 'Actions on the selected clusters', selectClusters: 'Select all clusters', unselect: (k: number) => `${plural(k, 'cluster', 'clusters')} selected · unselect`,
-  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Its node pools', approval: 'Approval', pods: 'Pods', budget: 'Budget', person: 'A person' } as Record<string, string>,
+  causes: { adapter: 'Adapter', gardener: 'Gardener', paused: 'Paused', none_reported: 'No report', children: 'Its node pools', approval: 'Approval', pods: 'Pods', budget: 'Budget', person: 'Needs a person' } as Record<string, string>,
   approvalsOf: (got: number, want: number, who: string) => `${got} of ${want} approvals, requested by ${who}`, podBlocks: (pod: string, more: number) => (more > 0 ? `${pod} and ${more} more cannot be evicted` : `${pod} cannot be evicted`),
   partly: (changed: number, failed: string[]) => `${n(changed)} changed, ${n(failed.length)} not. ${failed.slice(0, 5).join('; ')}`, nothingStuck: 'Nothing is stuck', nothingStuckHint: 'Everything became ready in time.', firstOnly: (k: number) => `The ${n(k)} that wait longest. Filter to see others.`,
 
@@ -88,7 +88,7 @@ export const S = {
 
   // Executions
   executionsHint: 'May I say yes?', filterExecutions: 'Filter by action, target or person', impact: 'Impact', requestedBy: 'Requested by',
-  groups: { waiting: 'Waiting', running: 'Running', reversible: 'Reversible', ended: 'Ended' }, noExecutions: 'No executions', noExecutionsHint: 'Nothing was requested yet, or you may not list it.',
+  groups: { waiting: 'Waiting', running: 'Running', reversible: 'Can be rolled back', ended: 'Ended' }, noExecutions: 'No executions', noExecutionsHint: 'Nothing was requested yet, or you may not list it.',
   noHosts: 'No host cluster is connected', noHostsHint: 'Executions, node faults and sentinels live in Kubernetes. Connect a host cluster in the configuration of the console.',
   stopAll: 'Emergency stop', stopAllOf: (host: string) => `Stop all executions on ${host}`, stopExplain: 'No execution starts until the stop ends. Running actions continue; the command below cancels them too with --cancel-running.', stopped: (host: string) => `Executions on ${host} are stopped.`, stoppedOn: (host: string) => `Emergency stop on ${host}: no execution starts`,
   resumeAll: 'End the stop', resumeAllOf: (host: string) => `Let executions start again on ${host}`, resumeExplain: 'Executions that wait start again.', resumed: (host: string) => `The stop on ${host} has ended.`,

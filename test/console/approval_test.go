@@ -30,7 +30,7 @@ func (p *page) openExecution(path string) {
 
 // expectMissingLog allows the response 404 for logs, because the demo's node does not serve logs.
 func (p *page) expectMissingLog() {
-	p.expectErrors("404 (Not Found) " + p.base + "console/hosts/demo/executions/")
+	p.expectErrors("404 (Not Found) " + p.base + "console/hosts/local/executions/")
 }
 
 // testApproval follows an execution from the request of alice to the change in the cluster, through
@@ -42,7 +42,7 @@ func testApproval(r run) {
 
 	alice := b.newPageOf(t, s, "alice")
 	alice.openExecution(path)
-	alice.sees("alice asks on demo:", "Approve, Reject is not offered:")
+	alice.sees("alice asks on local:", "Approve, Reject is not offered:")
 	if alice.offers("Approve") {
 		t.Error("alice is offered to approve what she requested herself")
 	}
@@ -56,7 +56,7 @@ func testApproval(r run) {
 	bob.click("a", "scale_deployment Deployment shop/"+name)
 	bob.wantPath(path)
 	bob.expectMissingLog()
-	bob.sees("alice asks on demo:", why, "replicas: 1", "replicas: 2", "Policy decision Allowed", "an approval", "Can be rolled back")
+	bob.sees("alice asks on local:", why, "replicas: 1", "replicas: 2", "Policy decision Allowed", "an approval", "Can be rolled back")
 	if got := s.replicas(t, name); got != 1 {
 		t.Fatalf("the target has %d replicas before the approval, want 1", got)
 	}
@@ -102,7 +102,7 @@ func testStalePlan(r run) {
 	path := s.requestScale(t, "drifting", "", "--agent=claude")
 	bob := b.newPageOf(t, s, "bob")
 	bob.openExecution(path)
-	bob.sees("The assistant claude asks for alice on demo:")
+	bob.sees("The assistant claude asks for alice on local:")
 	s.scale(t, "drifting", 3)
 	bob.approve("drifting")
 	bob.sees("Failed", "the plan is stale", "Nothing was changed")

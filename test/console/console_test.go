@@ -46,6 +46,7 @@ func TestConsole(t *testing.T) {
 		"SignIn":         testSignIn,
 		"Issuer":         testIssuer,
 		"Filters":        testFilters,
+		"Scroll":         testScroll,
 		"ServerKilled":   testServerKilled,
 		"FleetAPIKilled": testFleetAPIKilled,
 		"Edit":           testEdit,
@@ -168,7 +169,7 @@ func (s *system) requestAction(t *testing.T, name string, args ...string) (path 
 	defer s.policies.RUnlock()
 	s.runCommand(t, "alice", append(append([]string{"exec"}, args...), "--name="+name)...)
 	s.wantExecution(t, name, func(ke *v1alpha1.KubernetesExecution) bool { return ke.Status.Phase == v1alpha1.PhaseWaitingApproval })
-	return "executions/demo/" + executions + "/" + name
+	return "executions/local/" + executions + "/" + name
 }
 
 // runCommand runs a command of "fleetloop" about executions as a person.

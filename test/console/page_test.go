@@ -93,7 +93,7 @@ func (b *chromium) newPageOf(t *testing.T, s *system, person string) *page {
 func (p *page) signIn(person string) {
 	p.Helper()
 	if person != "admin" {
-		p.expectErrors("403 (Forbidden) " + p.base + "console/hosts/demo/nodes") // for administrators only
+		p.expectErrors("403 (Forbidden) " + p.base + "console/hosts/local/nodes") // for administrators only
 	}
 	p.click("button", strings.ToUpper(person[:1])+" "+person)
 	p.wantPath("")

@@ -36,7 +36,7 @@ type look struct {
 }
 
 var looks = []look{
-	{"light", "light", 1280, 800, nil},
+	{"light", "light", 1280, 1000, nil},
 	{"dark", "dark", 1280, 800, []string{"now", "clusters", "execution", "timeline"}},
 	{"narrow", "light", 360, 740, []string{"now", "clusters", "execution", "timeline"}},
 	{"narrow-dark", "dark", 360, 740, []string{}},
@@ -74,7 +74,7 @@ func prepareViews(t *testing.T, s *system) []view {
 	return []view{
 		{"now", "", []string{"Clusters", "Sync", "Waiting for approval", "Latest changes", "scale_deployment"}},
 		{"clusters", "clusters?group=region", []string{"Group by", "eu-west", "us-east"}},
-		{"nodepools", "nodepools", []string{"views", "workers"}},
+		{"nodepools", "nodepools", []string{"views", "workers", "eu-views"}},
 		{"cluster", one, []string{"eu-views", "Paused", "the network is being rebuilt", "Adapter reports", "validation"}},
 		{"cluster-revisions", one + "?tab=revisions", []string{"Generation 1 → 2", "1.34", "1.35"}},
 		{"", one + "?tab=timeline", []string{"cluster-created"}},
@@ -84,7 +84,7 @@ func prepareViews(t *testing.T, s *system) []view {
 		{"timeline", "timeline", []string{"cluster-created", "eu-views", "changes"}},
 		{"timeline-cluster", "timeline?cluster=eu-west-03", []string{"eu-west-03", "cluster-created"}},
 		{"executions", "executions", []string{"Deployment shop/views", "alice", "more customers"}},
-		{"execution", execution, []string{"alice asks on demo:", "Policy decision", "replicas: 2"}},
+		{"execution", execution, []string{"alice asks on local:", "Policy decision", "replicas: 2"}},
 		{"nodes", "nodes?node=gpu-04", []string{"gpu-04", "FAN-1", "fan 2 stands still", "Deliveries of change events", "Delivered"}},
 		{"coverage", "coverage", []string{"clusters default", "nodepools default", "Events published"}},
 		{"", "clusters/00000000-0000-0000-0000-000000000000", []string{"Not Found"}},

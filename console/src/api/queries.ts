@@ -3,10 +3,10 @@
 import { queryOptions } from '@tanstack/react-query'
 import type { QueryOf } from '@fleetloop/client'
 import { fleet, get } from './client'
-import { type ListFilter, pageRequest } from './lists'
+import { type ListFilter, PAGE, pageRequest } from './lists'
 import { type RawCoverage, type RawExecution, type RawNode, readCoverage, readExecution, readNode } from './hosts'
 import { rememberSession } from './requests'
-import type { AuditEvent, Decision, EmergencyStop, Kind, NodeList, Page, SentinelList, Session, SyncState } from './types'
+import type { AuditEvent, Decision, EmergencyStop, Kind, NodeList, Page, Resource, Schemas, SentinelList, Session, SyncState } from './types'
 
 const readData = <T>({ data }: { data: T }): T => data
 
@@ -27,12 +27,26 @@ export const nowQuery = queryOptions({ ...summaryQuery, staleTime: 0, refetchInt
 
 export const pageQuery = (kind: Kind, filter: ListFilter, page: number) => queryOptions({
   queryKey: [kind, 'list', filter, page],
-  queryFn: ({ signal }) => {
+  queryFn: async ({ signal }): Promise<Schemas['List'] & { items: Row[] }> => {
     const [path, params] = pageRequest(kind, filter, page)
-    return fleet.GET(path, { params, signal }).then(readData)
+    const { data } = await fleet.GET(path, { params, signal })
+    if (kind === 'clusters') return data
+    const names = await readClusterNames(data.items.flatMap((i) => i.ownerResource?.id ?? []), signal)
+    return { ...data, items: data.items.map((i) => ({ ...i, clusterName: names.get(i.ownerResource?.id ?? '') })) }
   },
   gcTime: 60_000,
 })
+
+/** A Row is a resource in a list. A node pool's row has the name of its cluster. */
+export type Row = Resource & { clusterName?: string }
+
+// Without the names a list of node pools is still useful.
+async function readClusterNames(ids: string[], signal: AbortSignal): Promise<Map<string, string>> {
+  if (ids.length === 0) return new Map()
+  const search = `id in (${[...new Set(ids)].map((id) => `'${id}'`).join(',')})`
+  const found = await fleet.GET('/clusters', { params: { query: { search, fields: 'name', size: PAGE } }, signal }).then(readData, () => ({ items: [] }))
+  return new Map(found.items.map((c) => [c.id, c.name]))
+}
 
 export const resourceQuery = (kind: Kind, id: string) => queryOptions({
   queryKey: [kind, 'one', id],

@@ -64,28 +64,31 @@ let now = Date.now()
 const clocks = new Set<() => void>()
 let timer: ReturnType<typeof setInterval> | undefined
 
+function subscribeToClock(listener: () => void): () => void {
+  clocks.add(listener)
+  timer ??= setInterval(() => {
+    now = Date.now()
+    for (const clock of clocks) clock()
+  }, 1000)
+  return () => {
+    clocks.delete(listener)
+    if (clocks.size > 0) return
+    clearInterval(timer)
+    timer = undefined
+  }
+}
+
 /** useNow returns the time, once per second. */
-export function useNow(): number {
-  return useSyncExternalStore((listener) => {
-    clocks.add(listener)
-    timer ??= setInterval(() => {
-      now = Date.now()
-      for (const clock of clocks) clock()
-    }, 1000)
-    return () => {
-      clocks.delete(listener)
-      if (clocks.size > 0) return
-      clearInterval(timer)
-      timer = undefined
-    }
-  }, () => (timer === undefined ? (now = Math.floor(Date.now() / 1000) * 1000) : now))
+export const useNow = (): number =>
+  useSyncExternalStore(subscribeToClock, () => (timer === undefined ? (now = Math.floor(Date.now() / 1000) * 1000) : now))
+
+let phone: MediaQueryList | undefined
+const ofPhone = (): MediaQueryList => (phone ??= matchMedia('(max-width: 720px)'))
+
+function subscribeToWidth(listener: () => void): () => void {
+  ofPhone().addEventListener('change', listener)
+  return () => ofPhone().removeEventListener('change', listener)
 }
 
 /** useNarrow is true on a phone. */
-export function useNarrow(): boolean {
-  return useSyncExternalStore((listener) => {
-    const media = matchMedia('(max-width: 720px)')
-    media.addEventListener('change', listener)
-    return () => media.removeEventListener('change', listener)
-  }, () => matchMedia('(max-width: 720px)').matches)
-}
+export const useNarrow = (): boolean => useSyncExternalStore(subscribeToWidth, () => ofPhone().matches)

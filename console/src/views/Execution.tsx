@@ -154,7 +154,7 @@ function Decide({ e }: { e: Execution }) {
     <section className={waiting ? 'decide waiting' : 'decide'} aria-label={S.decision}>
       <div>
         <strong>{waiting ? S.mayI(e.requested_by ?? S.unknown, e.requested_by_agent, what, e.host) : e.message || S.states[e.phase]}</strong>
-        {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.requestExpires : S.rollbackEnds} <Age at={e.expires} /> (<Moment at={e.expires} />)</span>}
+        {e.expires && <span className="countdown"><Icon name="stuck" />{waiting ? S.requestExpires : S.rollbackEnds} <span><Age at={e.expires} /> (<Moment at={e.expires} />)</span></span>}
         {replanned && <div role="alert"><Notice icon="warn" tone="warn" title={S.replanned}>{S.replannedHint}</Notice></div>}
         {refused.length > 0 && <p className="dim">{why ? S.notOffered(refused.map((v) => S.verbs[v]!).join(', '), why) : S.notAllowed}</p>}
         {host?.writes === false && relevant.map((v) => e.command?.[v] && <Command key={v} cmd={e.command[v]} />)}

@@ -1,11 +1,11 @@
 // Where is it? Clusters and node pools: filters, a heat grid, and a table of any length.
 import { useQueries, useQuery } from '@tanstack/react-query'
-import { Link, useNavigate } from '@tanstack/react-router'
+import { useNavigate } from '@tanstack/react-router'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'react'
 import { fleet } from '../api/client'
 import { type ListFilter, listRequest, PAGE, readFilter } from '../api/lists'
-import { pageQuery, summaryQuery } from '../api/queries'
-import type { Kind, Resource, Schemas } from '../api/types'
+import { pageQuery, type Row, summaryQuery } from '../api/queries'
+import type { Kind, Schemas } from '../api/types'
 import { command, flag } from '../lib/cli'
 import { csvRow } from '../lib/csv'
 import { toggleSelector } from '../lib/search'
@@ -16,6 +16,7 @@ import { PHASES } from '../ui/counts'
 import type { Column } from '../ui/grid'
 import { useLater, useParamsInUrl, useRows } from '../ui/hooks'
 import { Icon } from '../ui/icons'
+import { PathLink } from '../ui/link'
 import { say } from '../ui/toast'
 import { VirtualGrid } from '../ui/virtual'
 
@@ -48,7 +49,7 @@ function List({ kind }: { kind: Kind }) {
   const total = lastTotal.current
   const count = Math.min(total, MAX_ROWS)
 
-  const row = useCallback((index: number): Resource | undefined => {
+  const row = useCallback((index: number): Row | undefined => {
     const at = numbers.indexOf(Math.floor(index / PAGE) + 1)
     return at < 0 ? undefined : pages[at]?.data?.items[index % PAGE]
   }, [numbers, pages])
@@ -63,7 +64,7 @@ function List({ kind }: { kind: Kind }) {
 
   return (
     <div className="fill">
-      <Head title={S.kinds[kind]} hint={S.listHint(total, filtered)} asOf={first?.dataUpdatedAt}>
+      <Head title={S.kinds[kind]} hint={first?.data && S.listHint(total, filtered)} asOf={first?.dataUpdatedAt}>
         <Export kind={kind} filter={filter} total={total} />
         <Cli commands={[[S.cliList, command('fleetloop', 'get', kind, params.labels && '-l', params.labels, flag('cluster', params.cluster))]]} />
       </Head>
@@ -94,27 +95,27 @@ function List({ kind }: { kind: Kind }) {
         : first?.data && total === 0
           ? <Notice icon={kind} title={filtered ? S.noMatch : S.noResources[kind]}>{filtered ? S.noMatchHint : S.noResourcesHint}</Notice>
           : (
-            <VirtualGrid<Resource> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={filter.order} onSort={sort}
-              count={first?.data ? count : 20} row={row} rowKey={(r) => r.id} onRange={onRange} cursor={cursor} onPoint={point} />
+            <VirtualGrid<Row> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={filter.order} onSort={sort}
+              count={first?.data ? count : 20} row={row} onRange={onRange} cursor={cursor} onPoint={point} />
           )}
     </div>
   )
 }
 
-const name: Column<Resource> = {
+const name: Column<Row> = {
   id: 'name', label: S.name, track: 'minmax(140px, 2fr)', sort: 'name', narrow: 'main',
-  cell: (r) => <Link to={r.kind === 'NodePool' ? '/nodepools/$id' : '/clusters/$id'} params={{ id: r.id }} className="strong">{r.name}</Link>,
+  cell: (r) => <PathLink key={r.id} path={`/${r.kind === 'NodePool' ? 'nodepools' : 'clusters'}/${r.id}`} className="strong">{r.name}</PathLink>,
 }
-const phase: Column<Resource> = { id: 'phase', label: S.phase, track: '124px', sort: 'status.phase', cell: (r) => <State of={r.status.phase} /> }
-const since: Column<Resource> = { id: 'since', label: S.inPhase, track: '92px', sort: 'status.last_transition_time', num: true, cell: (r) => <Age at={r.status.last_transition_time} bare /> }
-const generation: Column<Resource> = {
+const phase: Column<Row> = { id: 'phase', label: S.phase, track: '124px', sort: 'status.phase', cell: (r) => <State of={r.status.phase} /> }
+const since: Column<Row> = { id: 'since', label: S.inPhase, track: '92px', sort: 'status.last_transition_time', num: true, cell: (r) => <Age at={r.status.last_transition_time} bare /> }
+const generation: Column<Row> = {
   id: 'generation', label: S.generation, track: '104px', sort: 'generation', num: true,
   cell: (r) => <span className={r.status.observed_generation < r.generation ? 'behind' : undefined}>{S.observed(r.status.observed_generation, r.generation)}</span>,
 }
-const labels: Column<Resource> = { id: 'labels', label: S.labels, track: 'minmax(120px, 3fr)', narrow: 'hide', cell: (r) => <Labels of={r.labels} /> }
-const created: Column<Resource> = { id: 'created', label: S.created, track: '84px', sort: 'created_time', num: true, narrow: 'hide', cell: (r) => <Age at={r.created_time} bare /> }
+const labels: Column<Row> = { id: 'labels', label: S.labels, track: 'minmax(120px, 3fr)', narrow: 'hide', cell: (r) => <Labels of={r.labels} /> }
+const created: Column<Row> = { id: 'created', label: S.created, track: '84px', sort: 'created_time', num: true, narrow: 'hide', cell: (r) => <Age at={r.created_time} bare /> }
 
-const COLUMNS: Record<Kind, Column<Resource>[]> = {
+const COLUMNS: Record<Kind, Column<Row>[]> = {
   clusters: [
     name, phase, since, generation,
     { id: 'shoot', label: S.gardener, track: '120px', narrow: 'hide', cell: (r) => (r.status.shoot_status ? <State of={r.status.shoot_status} /> : <span className="dim">{S.none}</span>) },
@@ -122,7 +123,7 @@ const COLUMNS: Record<Kind, Column<Resource>[]> = {
   ],
   nodepools: [
     name, phase, since, generation,
-    { id: 'cluster', label: S.cluster, track: 'minmax(100px, 1fr)', narrow: 'hide', cell: (r) => (r.ownerResource ? <Link to="/clusters/$id" params={{ id: r.ownerResource.id }}>{S.open}</Link> : <span className="dim">{S.none}</span>) },
+    { id: 'cluster', label: S.cluster, track: 'minmax(100px, 1fr)', narrow: 'hide', cell: (r) => (r.ownerResource ? <PathLink key={r.ownerResource.id} path={`/clusters/${r.ownerResource.id}`}>{r.clusterName ?? S.open}</PathLink> : <span className="dim">{S.none}</span>) },
     labels, created,
   ],
 }

@@ -177,7 +177,7 @@ function Reasons({ summary }: { summary: Schemas['Summary'] }) {
           <b className="num">{S.count(r.count)}</b>
           <span className="reason">
             <span className="reason-text" title={r.reason}>{r.reason}</span>
-            <span className="dim"><Tag>{r.source}</Tag> {S.since} <Age at={r.since} />{r.example && <> · {S.forExample} <Link to={r.example.kind.toLowerCase().startsWith('node') ? '/nodepools/$id' : '/clusters/$id'} params={{ id: r.example.id }}>{r.example.name}</Link></>}</span>
+            <span className="dim"><Tag>{r.source}</Tag> {S.forAge} <Age at={r.since} bare />{r.example && <> · {S.forExample} <Link to={r.example.kind.toLowerCase().startsWith('node') ? '/nodepools/$id' : '/clusters/$id'} params={{ id: r.example.id }}>{r.example.name}</Link></>}</span>
             <meter className="share" aria-label={S.share(r.reason)} min={0} max={most} value={r.count} />
           </span>
           <Link className="button" to="/stuck" search={{ text: literalPart(r.reason) } as never} aria-label={S.showStuck(r.reason)}>{S.show}</Link>
@@ -188,7 +188,7 @@ function Reasons({ summary }: { summary: Schemas['Summary'] }) {
 }
 
 function Number({ n, of }: { n: number; of?: number }) {
-  return <span className={n > 0 ? 'state bad' : 'state ok'}><Icon name={n > 0 ? 'bad' : 'ok'} /><span className="num">{S.count(n)}{of !== undefined && ` / ${S.count(of)}`}</span></span>
+  return <span className={n > 0 ? 'state bad' : 'state ok'}><Icon name={n > 0 ? 'bad' : 'ok'} /><span className="num">{S.count(n)}{of !== undefined && ` ${S.of} ${S.count(of)}`}</span></span>
 }
 
 const countUndelivered = (items: { undelivered_change_events?: number }[]) => items.reduce((n, item) => n + (item.undelivered_change_events ?? 0), 0)

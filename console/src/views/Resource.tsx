@@ -68,7 +68,7 @@ function Story({ kind, resource, etag, asOf }: { kind: Kind; resource: Resource;
       </Head>
       {sync.data?.pause && kind === 'clusters' && (
         <Notice icon="pause" tone="warn" title={S.syncPausedBy(sync.data.pause.by, sync.data.pause.reason)}>
-          {S.syncPausedHint} {S.since} <Age at={sync.data.pause.since} />{sync.data.pause.until && <> · {S.ends} <Age at={sync.data.pause.until} /></>}
+          {S.syncPausedHint} {S.forAge} <Age at={sync.data.pause.since} bare />{sync.data.pause.until && <> · {S.ends} <Age at={sync.data.pause.until} /></>}
         </Notice>
       )}
       <div className="tabs" role="tablist" aria-label={S.parts}>

@@ -172,7 +172,7 @@ function Lanes({ buckets, window, onWindow, onLane, chosen }: { buckets: Schemas
         {buckets.lanes.map((lane) => (
           <svg key={`${lane.cluster}/${lane.name}`} className="lane" viewBox={`0 0 ${lane.counts.length} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
             <path className="all" d={bars(lane.counts, most)} />
-            {lane.failed && <path className="failed" d={bars(lane.failed, most)} />}
+            {lane.failed && <path className="failed" d={bars(lane.counts, most, lane.failed)} />}
           </svg>
         ))}
         {marks.map((t) => <span key={t} className="tick" style={{ left: `${((t - span.from) / (span.to - span.from)) * 100}%` }}><span>{days ? formatTime(t, zone).slice(5, 16) : formatClock(t, zone, span.to - span.from < 600_000)}</span></span>)}
@@ -184,11 +184,12 @@ function Lanes({ buckets, window, onWindow, onLane, chosen }: { buckets: Schemas
   )
 }
 
-// The height follows the root of the count, so that one change is seen beside a hundred.
-function bars(counts: number[], most: number): string {
+// The height follows the root of the count, so that one change is seen beside a hundred. A part has its share of the height.
+function bars(counts: number[], most: number, parts = counts): string {
   return counts.map((n, i) => {
-    if (n === 0) return ''
-    const h = 4 + (HEIGHT - 7) * Math.sqrt(n / most)
+    const part = parts[i] ?? 0
+    if (part === 0) return ''
+    const h = (4 + (HEIGHT - 7) * Math.sqrt(n / most)) * (part / n)
     return `M${i + 0.12} ${HEIGHT}v${-h}h.76v${h}z`
   }).join('')
 }
@@ -197,7 +198,7 @@ function EventRow({ change, within, at, open, toggle }: { change: ChangeEvent; w
   const zone = useZone()
   const failed = change.outcome === 'failed'
   return (
-    <li className={`event${at ? ' at' : ''}${change.dryRun ? ' dry' : ''}${open ? ' open' : ''}`}>
+    <li className={`event${failed ? ' failed' : ''}${at ? ' at' : ''}${change.dryRun ? ' dry' : ''}${open ? ' open' : ''}`}>
       <button type="button" className="event-line" aria-expanded={open} onClick={toggle}>
         <time className="num" dateTime={change.timestamp} title={formatTime(change.timestamp, zone === 'utc' ? 'local' : 'utc')}>{formatTime(change.timestamp, zone).slice(5, 19)}</time>
         <span className={`state ${failed ? 'bad' : 'ok'}`}><Icon name={failed ? 'bad' : 'ok'} />{change.action}{failed && <span className="hidden"> {S.states.failed}</span>}</span>

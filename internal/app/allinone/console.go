@@ -62,9 +62,6 @@ func writeTokenFile(dataDir string, persons []console.DemoPerson) (path string, 
 	return path, nil
 }
 
-// hostName is the name of the embedded host cluster in the console.
-const hostName = "demo"
-
 // newConsoleAccount creates the read-only account of the console.
 func (h *hostCluster) newConsoleAccount(ctx context.Context) (*rest.Config, error) {
 	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(nodefault.DefaultNamespace)} {
@@ -92,7 +89,7 @@ func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) e
 		if overrides.Host, err = l.host.newConsoleAccount(ctx); err != nil {
 			return err
 		}
-		overrides.HostConfig = hosts.Config{Name: hostName, ExecutionNamespace: guard.DefaultNamespace, AuditDatabaseURL: settings.Secret(l.audit)}
+		overrides.HostConfig = hosts.Config{Name: localCluster, ExecutionNamespace: guard.DefaultNamespace, AuditDatabaseURL: settings.Secret(l.audit)}
 	}
 	parts, url, err := consoleapp.BuildParts(ctx, p, own, overrides)
 	if err != nil {

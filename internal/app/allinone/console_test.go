@@ -106,22 +106,22 @@ func (r *run) wantHostInConsole(t *testing.T, cluster string) {
 			} `json:"hosts"`
 		}
 		b.call("GET", "console/session", "", http.StatusOK, &s)
-		if len(s.Hosts) != 1 || s.Hosts[0].Name != "demo" || !s.Hosts[0].Writes {
+		if len(s.Hosts) != 1 || s.Hosts[0].Name != "local" || !s.Hosts[0].Writes {
 			t.Errorf("%s sees the host clusters %+v", name, s.Hosts)
 		}
-		b.call("GET", "console/hosts/demo/executions", "", http.StatusOK, nil)
-		b.call("GET", "console/hosts/demo/nodes", "", nodes, nil)
+		b.call("GET", "console/hosts/local/executions", "", http.StatusOK, nil)
+		b.call("GET", "console/hosts/local/nodes", "", nodes, nil)
 		var sentinels struct {
 			Items []any `json:"items"`
 		}
-		b.call("GET", "console/hosts/demo/sentinels", "", http.StatusOK, &sentinels)
+		b.call("GET", "console/hosts/local/sentinels", "", http.StatusOK, &sentinels)
 		if (len(sentinels.Items) > 0) != (name == "admin") {
 			t.Errorf("%s sees %d sentinels", name, len(sentinels.Items))
 		}
 		var decisions struct {
 			Items []hosts.Decision `json:"items"`
 		}
-		b.call("GET", "console/hosts/demo/decisions?collection=clusters&id="+cluster, "", http.StatusOK, &decisions)
+		b.call("GET", "console/hosts/local/decisions?collection=clusters&id="+cluster, "", http.StatusOK, &decisions)
 		if (len(decisions.Items) > 0) != (name == "admin") {
 			t.Errorf("%s sees %d decisions", name, len(decisions.Items))
 		}
