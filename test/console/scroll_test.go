@@ -25,7 +25,7 @@ return link.pathname === %q ? '' : link.href`
 // testScroll covers a list that reuses the elements of its rows.
 func testScroll(r run) {
 	t, s, b := r.T, r.system, r.browser
-	const pools = 60
+	const pools, scrollSteps = 60, 10
 	cluster := s.createCluster(t, v1.CreateRequest{Name: "eu-scroll", Spec: json.RawMessage(`{"version":"1.34"}`)})
 	if _, err := s.fleet.Syncs().Pause(t.Context(), cluster.ID, v1.SyncControl{Reason: "a list to scroll"}); err != nil {
 		t.Fatal(err)
@@ -52,15 +52,9 @@ func testScroll(r run) {
 		rows int // down from where it is
 		name string
 	}{{20, "pool-25"}, {7, "pool-30"}, {40, "pool-60"}, {-60, "pool-01"}} {
-		evaluate[bool](p, fmt.Sprintf(`new Promise((done) => {
-  const scroller = document.querySelector('.virtual .scroller')
-  let frames = 10
-  const next = () => {
-    scroller.scrollTop += %d * 34 / 10
-    --frames ? requestAnimationFrame(next) : done(true)
-  }
-  next()
-})`, to.rows))
+		for range scrollSteps {
+			evaluate[float64](p, fmt.Sprintf(`document.querySelector('.virtual .scroller').scrollTop += %d * 34 / %d`, to.rows, scrollSteps))
+		}
 		wantRow(t, to.name)
 	}
 	// The focus stays on the link of a row that stays in view.
