@@ -100,10 +100,11 @@ type Consumer interface {
 
 // A Result is the result of one delivery of an event.
 type Result struct {
-	Event      Event
-	Collection string // empty if the event is ignored
-	ResourceID string
-	Outcome    Outcome
+	Event        Event
+	Collection   string // empty if the type of the event is unknown
+	ResourceID   string
+	ResourceName string // empty if the resource was not read
+	Outcome      Outcome
 
 	// Report is what Reconcile reported, if it was called.
 	Report v1.Report

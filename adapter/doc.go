@@ -5,15 +5,15 @@
 // returns a report:
 //
 //	reconcile := func(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
-//		switch {
-//		case r.Deleting():
-//			return adapter.Finalized("Zone is deleted"), deleteZone(ctx, r.ID)
-//		case !r.IsAvailable("validation"):
-//			return adapter.Waiting("Waiting for validation to complete"), nil
+//		if r.Deleting() {
+//			return adapter.Finalized("Registry is deleted"), deleteRegistry(ctx, r.ID)
 //		}
-//		return adapter.Available("Zone exists"), ensureZone(ctx, r.ID, r.Spec)
+//		if !r.IsAvailable("validation") {
+//			return adapter.Waiting("Waiting for validation"), nil
+//		}
+//		return adapter.Available("Registry exists"), ensureRegistry(ctx, r.ID, r.Spec)
 //	}
-//	a, err := adapter.New(adapter.Config{Name: "dns"}, adapter.ReconcilerFunc(reconcile), adapter.Deps{Log: log})
+//	a, err := adapter.New(adapter.Config{Name: "registry"}, adapter.ReconcilerFunc(reconcile), adapter.Deps{Log: log})
 //	if err != nil {
 //		return err
 //	}

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,10 +29,15 @@ type Event struct {
 // A subject is the resource of an event.
 type subject struct{ collection, id string }
 
-// errIgnored is the error of an event that is not about a resource of the adapter.
-var errIgnored = errors.New("not an event about a resource of this adapter")
+// errIgnored is the error of an event that is not about a resource of the adapter. errOtherCollection is
+// the usual one: the adapters share a stream, so each receives the events of all collections.
+var (
+	errIgnored         = errors.New("not an event about a resource of this adapter")
+	errOtherCollection = fmt.Errorf("%w: it reports on other collections", errIgnored)
+)
 
-// parseSubject returns the resource of an event and the generation that it names, or 0 for none.
+// parseSubject returns the resource of an event and the generation that it names, or 0 for none. With an
+// error, it returns what it knows of the resource, for the log.
 func parseSubject(e Event, collections []string) (s subject, generation int64, err error) {
 	switch e.Type {
 	case "com.redhat.hyperfleet.cluster.reconcile":
@@ -45,16 +51,14 @@ func parseSubject(e Event, collections []string) (s subject, generation int64, e
 	default:
 		return s, 0, fmt.Errorf("%w: type %q", errIgnored, e.Type)
 	}
-	if !slices.Contains(collections, s.collection) {
-		return s, 0, fmt.Errorf("%w: collection %q", errIgnored, s.collection)
-	}
+	other := !slices.Contains(collections, s.collection)
 	var data struct {
 		Snake      string          `json:"resource_id"`
 		Camel      string          `json:"resourceId"`
 		Short      string          `json:"id"`
 		Generation json.RawMessage `json:"generation"`
 	}
-	if err := json.Unmarshal(e.Data, &data); err != nil {
+	if err := json.Unmarshal(e.Data, &data); err != nil && !other {
 		return s, 0, fmt.Errorf("%w: data: %w", errIgnored, err)
 	}
 	// A payload template can turn the number into text. Anything else counts as not given.
@@ -62,11 +66,12 @@ func parseSubject(e Event, collections []string) (s subject, generation int64, e
 		data.Generation = text[1 : len(text)-1]
 	}
 	_ = json.Unmarshal(data.Generation, &generation)
-	for _, id := range []string{data.Snake, data.Camel, data.Short} {
-		if id != "" {
-			s.id = id
-			return s, generation, nil
-		}
+	s.id = cmp.Or(data.Snake, data.Camel, data.Short)
+	switch {
+	case other:
+		return s, generation, errOtherCollection
+	case s.id == "":
+		return s, 0, fmt.Errorf("%w: no resource_id, resourceId or id in its data", errIgnored)
 	}
-	return s, 0, fmt.Errorf("%w: no resource_id, resourceId or id in its data", errIgnored)
+	return s, generation, nil
 }

@@ -16,47 +16,48 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// A dnsService is the service that the adapter of the example manages: the specs of zones by resource.
-type dnsService struct {
-	mu    sync.Mutex
-	zones map[string]string
-	down  bool
+// A registryService is the service that the adapter of the example manages: the specs of container registries
+// by resource.
+type registryService struct {
+	mu         sync.Mutex
+	registries map[string]string
+	down       bool
 }
 
-func (d *dnsService) EnsureZone(_ context.Context, id string, spec json.RawMessage) error {
-	return d.change(func() { d.zones[id] = string(spec) })
+func (s *registryService) EnsureRegistry(_ context.Context, id string, spec json.RawMessage) error {
+	return s.change(func() { s.registries[id] = string(spec) })
 }
 
-func (d *dnsService) DeleteZone(_ context.Context, id string) error {
-	return d.change(func() { delete(d.zones, id) })
+func (s *registryService) DeleteRegistry(_ context.Context, id string) error {
+	return s.change(func() { delete(s.registries, id) })
 }
 
-func (d *dnsService) change(f func()) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.down {
-		return fmt.Errorf("the DNS service does not answer")
+func (s *registryService) change(f func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return fmt.Errorf("the registry service does not answer")
 	}
 	f()
 	return nil
 }
 
-var dns = &dnsService{zones: map[string]string{}}
+var service = &registryService{registries: map[string]string{}}
 
-func reconcileZone(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
-	switch {
-	case r.Deleting():
-		return adapter.Finalized("Zone is deleted"), dns.DeleteZone(ctx, r.ID)
-	case !r.IsAvailable("validation"):
-		return adapter.Waiting("Waiting for validation to complete"), nil
+func reconcileRegistry(ctx context.Context, resource adapter.Resource) (adapter.Report, error) {
+	if resource.Deleting() {
+		return adapter.Finalized("Registry is deleted"), service.DeleteRegistry(ctx, resource.ID)
 	}
-	return adapter.Available("Zone exists"), dns.EnsureZone(ctx, r.ID, r.Spec)
+	if !resource.IsAvailable("validation") {
+		return adapter.Waiting("Waiting for validation"), nil
+	}
+	return adapter.Available("Registry exists"), service.EnsureRegistry(ctx, resource.ID, resource.Spec)
 }
 
 func run(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) error {
 	a, err := adapter.New(
-		adapter.Config{Name: "dns", Collections: []string{v1.CollectionClusters}},
-		adapter.ReconcilerFunc(reconcileZone),
+		adapter.Config{Name: "registry", Collections: []string{v1.CollectionClusters}},
+		adapter.ReconcilerFunc(reconcileRegistry),
 		adapter.Deps{Log: log, Registerer: registry},
 	)
 	if err != nil {
@@ -67,12 +68,12 @@ func run(ctx context.Context, log *slog.Logger, registry *prometheus.Registry) e
 
 func TestConformance(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Suite{
-		Open:    func() adapter.Reconciler { return adapter.ReconcilerFunc(reconcileZone) },
+		Open:    func() adapter.Reconciler { return adapter.ReconcilerFunc(reconcileRegistry) },
 		After:   []string{"validation"},
-		Spec:    json.RawMessage(`{"zone": "a.example"}`),
-		NewSpec: json.RawMessage(`{"zone": "b.example"}`),
-		Effects: func(id string) string { return dns.zones[id] },
-		Break:   func() (repair func()) { dns.down = true; return func() { dns.down = false } },
+		Spec:    json.RawMessage(`{"quota": "1Gi"}`),
+		NewSpec: json.RawMessage(`{"quota": "2Gi"}`),
+		Effects: func(id string) string { return service.registries[id] },
+		Break:   func() (repair func()) { service.down = true; return func() { service.down = false } },
 	})
 }
 
@@ -85,7 +86,7 @@ func Example() {
 			Conditions: []v1.AdapterCondition{{ReportCondition: v1.ReportCondition{Type: v1.ConditionAvailable, Status: v1.ConditionTrue}}},
 		}},
 	}
-	report, err := reconcileZone(context.Background(), cluster)
+	report, err := reconcileRegistry(context.Background(), cluster)
 	if err != nil {
 		fmt.Println(err)
 	}

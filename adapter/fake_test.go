@@ -63,7 +63,7 @@ func (f *fakeFleet) Get(ctx context.Context, _, id string) (v1.Resource, error) 
 }
 
 func (f *fakeFleet) resource(id string) v1.Resource {
-	r := v1.Resource{ID: id, Generation: f.generation}
+	r := v1.Resource{ID: id, Name: "name-of-" + id, Generation: f.generation}
 	if f.deleted {
 		r.DeletedTime = &time.Time{}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -43,7 +45,7 @@ func (a *Adapter) handleEvent(ctx context.Context, e Event) error {
 	defer span.End()
 	res := Result{Event: e}
 	err := a.handleSubject(ctx, &res)
-	if res.Err != nil {
+	if res.Err != nil && !errors.Is(res.Err, errOtherCollection) {
 		span.SetStatus(codes.Error, res.Err.Error())
 	}
 	a.metrics.events.WithLabelValues(string(res.Outcome)).Inc()
@@ -60,8 +62,19 @@ func (a *Adapter) logResult(ctx context.Context, res *Result) {
 	case OutcomeFailed, OutcomeUnavailable:
 		log.WarnContext(ctx, "event returned for a retry", "err", res.Err)
 	case OutcomeIgnored:
-		log.WarnContext(ctx, "event ignored", "event_type", res.Event.Type, "err", res.Err)
-	case OutcomeReported, OutcomeDiscarded, OutcomeDuplicate, OutcomePostponed, OutcomeGone, OutcomeStopped:
+		level := slog.LevelWarn
+		if errors.Is(res.Err, errOtherCollection) {
+			level = slog.LevelDebug
+		}
+		log.Log(ctx, level, "event ignored", "event_type", res.Event.Type, "err", res.Err)
+	case OutcomeReported: // at info, so that a new adapter visibly works
+		log = log.With("resource_name", res.ResourceName, "generation", res.Report.ObservedGeneration)
+		if i := slices.IndexFunc(res.Report.Conditions, isAvailable); i >= 0 {
+			c := res.Report.Conditions[i]
+			log = log.With("available", c.Status, "reason", c.Reason, "message", c.Message)
+		}
+		log.InfoContext(ctx, "reported")
+	case OutcomeDiscarded, OutcomeDuplicate, OutcomePostponed, OutcomeGone, OutcomeStopped:
 		log.DebugContext(ctx, "event handled")
 	}
 }
@@ -69,11 +82,11 @@ func (a *Adapter) logResult(ctx context.Context, res *Result) {
 // handleSubject evaluates the resource of an event when its turn has come.
 func (a *Adapter) handleSubject(ctx context.Context, res *Result) error {
 	s, generation, err := parseSubject(res.Event, a.cfg.Collections)
+	res.Collection, res.ResourceID = s.collection, s.id
 	if err != nil {
 		res.Outcome, res.Err = OutcomeIgnored, err
 		return nil
 	}
-	res.Collection, res.ResourceID = s.collection, s.id
 	evaluation, err := a.order.begin(ctx, s, res.Event.ID, generation)
 	switch {
 	case errors.Is(err, errHandled):
@@ -105,6 +118,7 @@ func (a *Adapter) evaluate(ctx context.Context, evaluation *evaluation, res *Res
 	if err != nil {
 		return a.endWithFleetError(ctx, evaluation, res, err)
 	}
+	res.ResourceName = r.Name
 	report, failure := a.reconcile(ctx, r)
 	if failure != nil && ctx.Err() != nil {
 		evaluation.abandon() // the failure may only be that of the stop

@@ -149,6 +149,8 @@ func cutText(s string) string {
 	return s[:cut]
 }
 
+func isAvailable(c v1.ReportCondition) bool { return c.Type == v1.ConditionAvailable }
+
 func (r Report) hasTrue(condition string) bool {
 	return slices.ContainsFunc(r.Conditions, func(c v1.ReportCondition) bool {
 		return c.Type == condition && c.Status == v1.ConditionTrue
@@ -157,7 +159,7 @@ func (r Report) hasTrue(condition string) bool {
 
 // validate returns why the fleet API would discard the report or misread it.
 func (r Report) validate(deleting bool) error {
-	i := slices.IndexFunc(r.Conditions, func(c v1.ReportCondition) bool { return c.Type == v1.ConditionAvailable })
+	i := slices.IndexFunc(r.Conditions, isAvailable)
 	switch {
 	case i < 0:
 		return errors.New("the report has no condition Available")

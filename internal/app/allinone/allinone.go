@@ -34,6 +34,8 @@ type loop struct {
 	console  string         // the URL of its page; empty without a console
 	persons  []console.DemoPerson
 	audit    string // the URL of an embedded database
+
+	adapterEnv string // the file with the variables for adapters; empty with an external broker
 }
 
 // newLoop builds the loop. On failure it closes the parts that it has built.
@@ -99,7 +101,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, l.sinks.Part())
 
-	broker, err := openExternalOrEmbeddedBroker(p, cfg.NATS, dataDir, env)
+	broker, err := l.openExternalOrEmbeddedBroker(p, cfg.NATS, dataDir, env)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,10 @@ downloads or builds Kubernetes, which takes minutes.
 to try. Source it in another terminal: ". …/try.sh". The live view and the log show
 its path.
 
+The file adapter.env in the data directory has the variables with which an adapter of
+yours connects to the embedded broker and the fleet API. Source it in the terminal of
+the adapter: ". …/adapter.env && go run .".
+
 --exit-when-ready exits with 0 as soon as the demo fleet is Ready, or with 1 after
 --timeout. It prints progress and logs warnings only; --log-level=info logs
 everything.`,

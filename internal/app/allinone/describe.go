@@ -32,7 +32,7 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
-	broker, err := newEmbeddedBroker(natsserver.Config{}, noEnv, log)
+	broker, err := newEmbeddedBroker(natsserver.Config{}, noEnv, log, func(string) error { return nil })
 	if err != nil {
 		return err
 	}

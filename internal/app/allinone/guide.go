@@ -57,10 +57,17 @@ func (g *guide) formatScript() string {
 		b.WriteString("PATH=" + quoteShell(dir) + ":$PATH\n")
 	}
 	b.WriteString("export PATH\n")
-	for _, v := range g.variables {
+	b.WriteString(formatExports(g.variables))
+	b.WriteString("cat <<'" + end + "'\n" + g.formatText() + end + "\n")
+	return b.String()
+}
+
+// formatExports returns the lines of a shell that set variables.
+func formatExports(variables []variable) string {
+	var b strings.Builder
+	for _, v := range variables {
 		b.WriteString("export " + v.name + "=" + quoteShell(v.value) + "\n")
 	}
-	b.WriteString("cat <<'" + end + "'\n" + g.formatText() + end + "\n")
 	return b.String()
 }
 
@@ -70,10 +77,15 @@ func (g *guide) writeScript(dir string) (sourceCommand string, err error) {
 	if err := os.WriteFile(file, []byte(g.formatScript()), 0o600); err != nil { // it may contain a password
 		return "", fmt.Errorf("write commands to try: %w", err)
 	}
+	return formatSourceCommand(file), nil
+}
+
+// formatSourceCommand returns the command with which a shell sources a file.
+func formatSourceCommand(file string) string {
 	if strings.ContainsFunc(file, isShellSpecial) {
 		file = quoteShell(file)
 	}
-	return ". " + file, nil
+	return ". " + file
 }
 
 // isShellSpecial reports whether a shell may interpret a character.
@@ -97,6 +109,9 @@ func (l *loop) newGuide() (*guide, error) {
 	}}}}
 	g.setVariable("FLEETLOOP_SERVER", l.address)
 	g.setVariable("CONSOLE", l.console)
+	if l.adapterEnv != "" {
+		g.sections = append(g.sections, section{"your own adapter, in its terminal", []string{formatSourceCommand(l.adapterEnv), "go run ."}})
+	}
 	if l.host == nil {
 		return g, nil
 	}
