@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -25,7 +26,7 @@ type fixture struct {
 func (b *fixture) create(id string, ready bool) {
 	b.fleet.change(func() {
 		b.fleet.resources[id] = v1.Resource{
-			ID: id, Name: id, Generation: 1, Spec: b.Spec, CreatedTime: time.Now(), UpdatedTime: time.Now(),
+			ID: id, Name: id, Generation: 1, Labels: maps.Clone(b.Labels), Spec: b.Spec, CreatedTime: time.Now(), UpdatedTime: time.Now(),
 			Status: v1.Status{Phase: v1.PhasePending},
 		}
 	})
@@ -172,7 +173,7 @@ func (b *fixture) evaluateUntil(ctx context.Context, id, condition string) (adap
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
-			return e, fmt.Errorf("no report with %s within %s; the last one has %v. If it waits for other adapters, Suite.After must list them", condition, b.Timeout, report.Conditions)
+			return e, fmt.Errorf("no report with %s within %s; the last one has %v. If it needs other adapters, labels or a spec, set Suite.After, Suite.Labels or Suite.Spec", condition, b.Timeout, report.Conditions)
 		}
 	}
 }

@@ -31,8 +31,11 @@ type Suite struct {
 	// Collection is the collection of the resources. Empty means v1.CollectionClusters.
 	Collection string
 
+	// Labels are the labels of the resources. Nil means none.
+	Labels map[string]string
+
 	// Spec is the spec of the resources, and NewSpec that of their second generation. Empty means {}
-	// and Spec.
+	// and Spec. Leave NewSpec empty if the work does not depend on the spec.
 	Spec, NewSpec json.RawMessage
 
 	// After lists the adapters that must be available before this one works.

@@ -175,6 +175,21 @@ func TestSmallSuitePasses(t *testing.T) {
 	}})
 }
 
+// TestLabels runs the suite with an adapter that needs a label.
+func TestLabels(t *testing.T) {
+	Run(t, Suite{Timeout: time.Second, Labels: map[string]string{"region": "eu-west"}, Open: func() adapter.Reconciler {
+		return adapter.ReconcilerFunc(func(_ context.Context, r adapter.Resource) (adapter.Report, error) {
+			switch {
+			case r.Deleting():
+				return adapter.Finalized("done"), nil
+			case r.Labels["region"] == "":
+				return adapter.Waiting("no label region"), nil
+			}
+			return adapter.Available("done in " + r.Labels["region"]), nil
+		})
+	}})
+}
+
 // TestWrongAdaptersFail plants one mistake at a time, and holds which checks find it.
 func TestWrongAdaptersFail(t *testing.T) {
 	t.Parallel()
