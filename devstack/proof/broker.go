@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -97,12 +98,12 @@ func (t *topology) startBroker(ctx context.Context) error {
 		if routes[i], err = newFreeAddress(ctx); err != nil {
 			return err
 		}
-		p, err := newProxy(ctx, fmt.Sprintf("nats-%d", i), &backend{addr: listen[i]})
+		p, err := proxy.New(ctx, fmt.Sprintf("nats-%d", i), &proxy.Backend{Addr: listen[i]})
 		if err != nil {
 			return err
 		}
 		t.proxies = append(t.proxies, p)
-		t.brokerURLs = append(t.brokerURLs, "nats://"+p.addr())
+		t.brokerURLs = append(t.brokerURLs, "nats://"+p.Addr())
 	}
 	for i := range brokerServers {
 		spec, err := json.Marshal(brokerSpec{

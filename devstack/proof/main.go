@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
 func main() {
@@ -41,7 +43,7 @@ func runCommand(ctx context.Context, args []string) error {
 	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
 	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
-	faults := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
+	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
 	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
@@ -59,7 +61,7 @@ func runCommand(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = parseFaults(*faults); err != nil {
+	if p.faults, err = faults.Parse(*kinds); err != nil {
 		return err
 	}
 	if *dir == "" {

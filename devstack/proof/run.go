@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
 )
 
@@ -91,13 +92,13 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	if err != nil {
 		return err
 	}
-	faults := newInjector(t)
+	injector := t.newInjector()
 	began = time.Now()
 	progress := func(note string) {
 		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
-			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), faults.injected(), note)
+			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), injector.CountInjected(), note)
 	}
-	if err := t.runLoad(ctx, p, load, faults, progress); err != nil {
+	if err := t.runLoad(ctx, p, load, injector, progress); err != nil {
 		return err
 	}
 	progress("the workload and the faults have ended")
@@ -125,7 +126,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 }
 
 // runLoad runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
-func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) error {
+func (t *topology) runLoad(ctx context.Context, p plan, load *workload, injector *faults.Injector, progress func(string)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	reading, stop := context.WithCancel(ctx)
@@ -139,7 +140,7 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 	running.Go(func() { load.run(ctx, newSchedule(p)) })
 	running.Go(func() { t.runExecutions(ctx, p) })
 	running.Go(func() { t.runNodeFaults(ctx, p) })
-	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
+	running.Go(func() { injector.Run(ctx, p.duration, faults.NewSchedule(p.seed, p.duration, p.faults)) })
 	if t.upgrade {
 		running.Go(func() {
 			if err := t.runUpgrade(ctx, p.duration); err != nil {

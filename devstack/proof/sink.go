@@ -10,13 +10,14 @@ import (
 
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 )
 
 // A sink records the change events that it receives.
 type sink struct {
 	server *http.Server
 	ended  chan error
-	link   *proxy
+	link   *proxy.Proxy
 	file   *history.File
 }
 
@@ -31,7 +32,7 @@ func (t *topology) startSink(ctx context.Context) error {
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	go func() { s.ended <- s.server.Serve(l) }()
 	t.sink = s
-	if s.link, err = newProxy(ctx, "sink", &backend{addr: l.Addr().String()}); err != nil {
+	if s.link, err = proxy.New(ctx, "sink", &proxy.Backend{Addr: l.Addr().String()}); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, s.link)
@@ -41,7 +42,7 @@ func (t *topology) startSink(ctx context.Context) error {
 // env returns the settings of a component that sends change events.
 func (s *sink) env() map[string]string {
 	return map[string]string{
-		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_CLUSTER_NAME": "host", "CHANGE_EVENTS_ENDPOINT": "http://" + s.link.addr() + "/changes",
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_CLUSTER_NAME": "host", "CHANGE_EVENTS_ENDPOINT": "http://" + s.link.Addr() + "/changes",
 		"CHANGE_EVENTS_ALLOW_HTTP": "true", "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.1",
 	}
 }

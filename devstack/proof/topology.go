@@ -18,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 )
 
 const (
@@ -40,15 +41,15 @@ type topology struct {
 	log  *slog.Logger
 
 	database   *database
-	balancer   *proxy // in front of the fleet API
-	proxies    []*proxy
+	balancer   *proxy.Proxy // in front of the fleet API
+	proxies    []*proxy.Proxy
 	brokerURLs []string
 	kube       *kubebed.Bed
 	garden     *gardenbed.Bed
 	sink       *sink
 	simulated  sync.WaitGroup // what plays Gardener and a node
 	people     hostClients
-	intake     *proxy // in front of the node fault controllers
+	intake     *proxy.Proxy // in front of the node fault controllers
 
 	upgrade  bool
 	latest   release // of this source
@@ -110,7 +111,11 @@ func (t *topology) replicas(count int) int {
 
 // newProcess returns a process that is not started. It has a separate log.
 func (t *topology) newProcess(name, path string, args ...string) *process {
-	return &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file, release: t.first}
+	p := &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file, release: t.first}
+	if limit := memoryLimits()[path]; limit > 0 {
+		p.env["GOMEMLIMIT"] = fmt.Sprintf("%dMiB", limit>>20*9/10) // as the chart sets it
+	}
+	return p
 }
 
 // add starts a process and makes it a target of faults.
@@ -122,7 +127,7 @@ func (t *topology) add(ctx context.Context, group string, p *process) error {
 	return p.start(ctx)
 }
 
-// addReplicas starts replicas of a binary. set completes the environment of each.
+// addReplicas starts replicas of a binary. set completes the arguments and the environment of each.
 func (t *topology) addReplicas(ctx context.Context, name string, count int, set func(p *process, health string)) error {
 	for i := range t.replicas(count) {
 		health, err := newFreeAddress(ctx)
@@ -158,7 +163,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 	if err := writeTokens(t.dir); err != nil {
 		return err
 	}
-	var backends []*backend
+	var backends []*proxy.Backend
 	for i := range t.replicas(apiReplicas) {
 		listen, err := newFreeAddress(ctx)
 		if err != nil {
@@ -181,17 +186,17 @@ func (t *topology) startAPI(ctx context.Context) error {
 		if err := t.add(ctx, "fleet-api", p); err != nil {
 			return err
 		}
-		backends = append(backends, &backend{addr: listen, probe: p.checkReady})
+		backends = append(backends, &proxy.Backend{Addr: listen, Probe: p.checkReady})
 	}
 	var err error
-	if t.balancer, err = newProxy(ctx, "fleet-api", backends...); err != nil {
+	if t.balancer, err = proxy.New(ctx, "fleet-api", backends...); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, t.balancer)
 	return poll(ctx, startBound, t.checkReady)
 }
 
-func (t *topology) apiURL() string { return "http://" + t.balancer.addr() }
+func (t *topology) apiURL() string { return "http://" + t.balancer.Addr() }
 
 // newClient returns a client of the fleet API with the token of a subject.
 func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
@@ -253,7 +258,7 @@ func (t *topology) close() error {
 		errs = append(errs, t.sink.close())
 	}
 	for _, p := range t.proxies {
-		p.close()
+		p.Close()
 	}
 	if t.database != nil {
 		errs = append(errs, t.database.close())
