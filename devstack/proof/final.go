@@ -39,7 +39,10 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &history.Cluster{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Phase: string(r.Status.Phase), Reported: map[string]int64{}}
+		c := &history.Cluster{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Phase: string(r.Status.Phase), Reported: map[string]int64{}, Created: r.CreatedTime, Updated: r.UpdatedTime}
+		for _, o := range r.Status.Conditions {
+			c.Conditions = append(c.Conditions, history.Condition{Name: o.Type, Changed: o.LastTransitionTime, Updated: o.LastUpdatedTime})
+		}
 		state = append(state, history.Record{Cluster: c})
 	}
 	if err := readStatuses(ctx, viewer, state); err != nil {
@@ -75,6 +78,9 @@ func readStatuses(ctx context.Context, viewer *fleetclient.Client, clusters fina
 				}
 				for _, s := range statuses {
 					c.Reported[s.Adapter] = s.ObservedGeneration
+					for _, o := range s.Conditions {
+						c.Conditions = append(c.Conditions, history.Condition{Name: s.Adapter + "/" + o.Type, Changed: o.LastTransitionTime, Updated: s.LastReportTime})
+					}
 				}
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
@@ -129,6 +130,7 @@ func (t *topology) startSentinels(ctx context.Context) error {
 		p.args = []string{"--config=" + sentinelName, "--namespace=" + hostNamespace}
 		p.env["KUBECONFIG"] = kubeconfig
 		p.env["POD_NAME"] = p.name
+		p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
 	})
 }
 

@@ -51,7 +51,7 @@ func runCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	if *check {
-		return (&topology{dir: *dir, out: os.Stdout, upgrade: *upgrade, machines: plan{clusters: *clusters}.machines()}).report()
+		return (&topology{dir: *dir, out: os.Stdout}).report()
 	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/gardener"
 )
 
 const (
@@ -24,6 +26,17 @@ const (
 	quietSettleBound = 150 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
+	// sentinelPoll is the default interval of polls. A round that had to wait charges its events to the
+	// time of its start, so that they can come together with those of the next one.
+	sentinelPoll = 5 * time.Second
+	// clockSkew is how far times may differ that processes of one machine took.
+	clockSkew = time.Second
+
+	// Each event rate is a multiple of that which the workload needs. A fleet of which all is due at once
+	// needs at most catchUpTime. A small one is not limited.
+	eventRateFactor = 1.5
+	catchUpTime     = time.Minute
+	minEventRate    = 20 // per second, of all sentinels
 )
 
 // A plan is what the arguments ask for.
@@ -33,6 +46,13 @@ type plan struct {
 	seed     uint64
 	faults   []string
 	upgrade  bool // from the previous release, back and forward again
+}
+
+// eventRate returns the maximum number of events per second of each of some sentinels.
+func (p plan) eventRate(replicas int) float64 {
+	created := float64(p.clusters) / (createShare * p.duration.Seconds())
+	edited := float64(editsPerCluster*p.clusters) / p.duration.Seconds()
+	return max(minEventRate, eventRateFactor*(created+edited), float64(p.clusters)/catchUpTime.Seconds()) / float64(replicas)
 }
 
 func (p plan) settleBound() time.Duration {
@@ -46,6 +66,11 @@ var errViolations = errors.New("a promise was broken")
 
 func (t *topology) checkerConfig() history.Config {
 	return history.Config{
+		ClockSkew: clockSkew,
+		Rates: map[string]history.Rate{
+			"sentinel":       {Replicas: t.replicas(sentinelReplicas), PerSecond: t.eventRate, Burst: 2 * t.eventRate * sentinelPoll.Seconds()},
+			"cluster-worker": {Replicas: t.replicas(workerReplicas), PerSecond: gardener.DefaultQPS, Burst: gardener.DefaultBurst},
+		},
 		Adapters: []string{history.AdapterName, "gardener"}, Sentinels: t.replicas(sentinelReplicas), Interval: sentinelInterval,
 		Budget:  max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
 		Upgrade: t.upgrade,
@@ -55,9 +80,12 @@ func (t *topology) checkerConfig() history.Config {
 
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, machines: p.machines()}
+	t := newTopology(p, dir, log)
 	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
-	if t.file, err = history.NewFile(t.historyPath()); err != nil {
+	if t.file, err = history.NewFile(t.historyPath()); err == nil {
+		err = t.writeConfig()
+	}
+	if err != nil {
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
@@ -68,6 +96,17 @@ func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error
 		return fmt.Errorf("%w (history, logs in %s)", err, dir)
 	}
 	return t.report()
+}
+
+func (t *topology) configPath() string { return filepath.Join(t.dir, "config.json") }
+
+// writeConfig writes what the checkers expect, for a later check.
+func (t *topology) writeConfig() error {
+	text, err := json.Marshal(t.checkerConfig())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(t.configPath(), text, 0o644) //nolint:gosec // no secret
 }
 
 // proveOn starts the deployment, runs the workload and the faults, and records the end.
@@ -168,7 +207,15 @@ func (t *topology) report() error {
 	if err != nil {
 		return err
 	}
-	results := history.Check(t.checkerConfig(), records)
+	text, err := os.ReadFile(t.configPath())
+	if err != nil {
+		return err
+	}
+	var cfg history.Config
+	if err := json.Unmarshal(text, &cfg); err != nil {
+		return err
+	}
+	results := history.Check(cfg, records)
 	out, err := os.Create(filepath.Join(t.dir, "report.txt"))
 	if err != nil {
 		return err

@@ -55,8 +55,10 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	generation, _ := strconv.ParseInt(p.Details["generation"], 10, 64) // none is 0
+	at, _ := time.Parse(time.RFC3339, p.Timestamp)                     // none is the zero time
 	s.file.Add(history.Record{Change: &history.Change{
-		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"], Generation: generation,
+		Time: at,
+		ID:   p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"], Generation: generation,
 	}})
 	w.WriteHeader(http.StatusAccepted)
 }

@@ -56,7 +56,8 @@ type topology struct {
 	previous release // if upgrade is set
 	first    release // that is installed and started
 
-	machines int // nodes without machines
+	machines  int     // nodes without machines
+	eventRate float64 // maximum events per second of each sentinel
 
 	mu         sync.Mutex
 	executions []*history.Execution
@@ -65,7 +66,14 @@ type topology struct {
 	groups map[string][]*process
 }
 
-// startTopology starts everything and waits until it is ready. The caller must call close, also after an
+// newTopology returns a deployment that is not started.
+func newTopology(p plan, dir string, log *slog.Logger) *topology {
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, machines: p.machines()}
+	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
+	return t
+}
+
+// start starts everything and waits until it is ready. The caller must call close, also after an
 // error.
 func (t *topology) start(ctx context.Context) (err error) {
 	if t.self, err = os.Executable(); err != nil {

@@ -28,6 +28,9 @@ type Config struct {
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
 	Upgrade   bool          // the release changes, and nothing else fails
+	ClockSkew time.Duration // how far the clocks may differ
+
+	Rates map[string]Rate // by name of the program
 
 	Leaders      []string         // programs that end when they lose their Lease
 	MemoryLimits map[string]int64 // of the containers in the chart, in bytes, by name of the program
@@ -40,8 +43,8 @@ type Checker func(Config, []Record) Result
 // Checkers returns the checkers of every history, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
-		CheckBudget, CheckStops, CheckUsage, CheckShards, CheckTenants, CheckExits,
+		CheckWakeUps, CheckIDs, CheckRates, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
+		CheckBudget, CheckStops, CheckUsage, CheckClocks, CheckShards, CheckTenants, CheckExits,
 	}
 }
 

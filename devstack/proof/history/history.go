@@ -142,7 +142,8 @@ type Change struct {
 	Subject   string `json:"subject,omitempty"`
 	Node      string `json:"node,omitempty"`
 
-	Generation int64 `json:"generation,omitempty"` // of the cluster
+	Generation int64     `json:"generation,omitempty"` // of the cluster
+	Time       time.Time `json:"time,omitzero"`        // in the change event
 }
 
 // A Fault is one injected fault.
@@ -184,6 +185,17 @@ type Cluster struct {
 	Deleting   bool             `json:"deleting,omitempty"`
 	Phase      string           `json:"phase"`
 	Reported   map[string]int64 `json:"reported"` // observed generation by adapter
+
+	Created    time.Time   `json:"created"`
+	Updated    time.Time   `json:"updated"`
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// A Condition holds the times of a condition of a cluster, as reported by one adapter or aggregated.
+type Condition struct {
+	Name    string    `json:"name"`
+	Changed time.Time `json:"changed"` // last_transition_time
+	Updated time.Time `json:"updated"` // of the last report
 }
 
 // A Shoot is the state of a Shoot at the end.

@@ -45,6 +45,10 @@ func WriteReport(out io.Writer, results []Result, records []Record) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	_, _ = fmt.Fprintln(out)
+	for _, e := range PromisesElsewhere() {
+		_, _ = fmt.Fprintln(out, e)
+	}
 	for _, r := range results {
 		for i, v := range r.Violations {
 			if i == maxShown {
