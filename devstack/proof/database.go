@@ -237,6 +237,28 @@ func (d *database) countPendingChangeEvents(ctx context.Context) (count int, err
 	return count, err
 }
 
+// readSyncGenerations returns the generation of the sync of each cluster, which rises with each change of the
+// cluster and its node pools.
+func (d *database) readSyncGenerations(ctx context.Context) (generations map[string]int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	generations = map[string]int64{}
+	err = d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, "select cluster_id::text, generation from tenant.cluster_sync")
+		if err != nil {
+			return err
+		}
+		var id string
+		var generation int64
+		_, err = pgx.ForEachRow(rows, []any{&id, &generation}, func() error {
+			generations[id] = generation
+			return nil
+		})
+		return err
+	})
+	return generations, err
+}
+
 // failOver kills the primary, promotes the standby, and attaches a new standby in the place of the old
 // primary. Replication was synchronous, so no acknowledged transaction is lost.
 func (d *database) failOver(ctx context.Context) error {

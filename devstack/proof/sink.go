@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/fleetloop/fleetloop/changeevent"
@@ -54,11 +53,10 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	generation, _ := strconv.ParseInt(p.Details["generation"], 10, 64) // none is 0
-	at, _ := time.Parse(time.RFC3339, p.Timestamp)                     // none is the zero time
+	at, _ := time.Parse(time.RFC3339, p.Timestamp) // none is the zero time
 	s.file.Add(history.Record{Change: &history.Change{
 		Time: at,
-		ID:   p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"], Generation: generation,
+		ID:   p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"],
 	}})
 	w.WriteHeader(http.StatusAccepted)
 }

@@ -191,6 +191,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		p.health, p.metric = health, metrics
 		p.env["DATABASE_URL"] = t.database.urlFor()
 		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = history.AdapterName + ",gardener"
+		p.env["FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS"] = history.AdapterName + ",gardener"
 		if err := t.add(ctx, "fleet-api", p); err != nil {
 			return err
 		}

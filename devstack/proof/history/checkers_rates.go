@@ -27,14 +27,16 @@ const freshBudget = time.Minute
 // fault has an unused burst.
 func CheckRates(cfg Config, records []Record) Result {
 	res := Result{Promise: "R3 no storm after faults"}
-	first := map[string]time.Time{} // publishing of each event; one that is delivered again is no new one
-	var events, writes []time.Time
+	first := map[string]time.Time{}    // publishing of each event; one that is delivered again is no new one
+	events := map[string][]time.Time{} // by collection, as each has its sentinels
+	collections := map[string]string{}
+	var writes []time.Time
 	fresh := map[string][]time.Time{}
 	for _, r := range records {
 		switch {
 		case r.Event != nil && !r.Event.Published.IsZero():
 			if before, ok := first[r.Event.ID]; !ok || r.Event.Published.Before(before) {
-				first[r.Event.ID] = r.Event.Published
+				first[r.Event.ID], collections[r.Event.ID] = r.Event.Published, r.Event.Collection
 			}
 		case r.Write != nil:
 			writes = append(writes, r.Write.Start)
@@ -46,10 +48,12 @@ func CheckRates(cfg Config, records []Record) Result {
 			fresh[programOf(r.Stop.Process)] = append(fresh[programOf(r.Stop.Process)], r.At)
 		}
 	}
-	for _, at := range first {
-		events = append(events, at)
+	for id, at := range first {
+		events[collections[id]] = append(events[collections[id]], at)
 	}
-	checkRate(&res, cfg.Rates[sentinelProgram], events, fresh[sentinelProgram], "events")
+	for collection, list := range events {
+		checkRate(&res, cfg.Rates[sentinelProgram], list, fresh[sentinelProgram], "events about "+collection)
+	}
 	checkRate(&res, cfg.Rates[workerProgram], writes, fresh[workerProgram], "writes of Shoots")
 	return res
 }

@@ -12,7 +12,7 @@ func newEvents(count int, published func(i int) time.Time) []Record {
 	var list []Record
 	for i := range count {
 		t := published(i)
-		list = append(list, Record{At: t, Event: &Event{ID: fmt.Sprintf("new-%d", i), ClusterID: "a", Generation: 2, Reason: "max age expired (not ready)", Updated: at(4), Published: t}})
+		list = append(list, Record{At: t, Event: &Event{ID: fmt.Sprintf("new-%d", i), Collection: "clusters", ClusterID: "a", Generation: 2, Reason: "max age expired (not ready)", Updated: at(4), Published: t}})
 	}
 	return list
 }
@@ -34,7 +34,7 @@ func TestPlantedTimes(t *testing.T) {
 	for name, test := range map[string]plantedViolation{
 		"Storm": {
 			"all is announced at once", CheckRates,
-			append(newHistory(), newEvents(6, func(i int) time.Time { return at(200 + float64(i)/10) })...), "at 12:03:20.500 there were 1.0 more events than the limit of 2 replicas",
+			append(newHistory(), newEvents(6, func(i int) time.Time { return at(200 + float64(i)/10) })...), "at 12:03:20.500 there were 1.0 more events about clusters than the limit of 2 replicas",
 		},
 		"StormInTheLongRun": {
 			"the burst is within the limit, and the rate is not", CheckRates,
@@ -42,7 +42,7 @@ func TestPlantedTimes(t *testing.T) {
 		},
 		"StormAfterAStart": {
 			"a kill and a stop allow two more bursts", CheckRates,
-			add(newEvents(14, func(int) time.Time { return at(30) })...), "more events than the limit of 2 replicas, which is 8 at once",
+			add(newEvents(14, func(int) time.Time { return at(30) })...), "more events about clusters than the limit of 2 replicas, which is 8 at once",
 		},
 		"StormOfWrites": {
 			"the workers wrote all at once", CheckRates,
@@ -66,6 +66,7 @@ func TestPlantedTimes(t *testing.T) {
 		"ReportFromTheFuture":      {"an adapter's clock is ahead", CheckClocks, add(newCluster(at(1), at(30), Condition{"dns", at(31), at(90)})), "report of condition dns of blue-8"},
 		"TransitionAfterReport":    {"no report says so", CheckClocks, add(newCluster(at(1), at(30), Condition{"dns", at(40), at(35)})), "change of condition dns of blue-8"},
 		"TransitionBeforeItsOwner": {"the condition is older than the cluster", CheckClocks, add(newCluster(at(10), at(30), Condition{"dns", at(2), at(35)})), "creation of blue-8"},
+		"AggregateFromTheFuture":   {"the clock of the database is ahead", CheckClocks, add(newCluster(at(1), at(30), Condition{Name: "Ready", Changed: at(90)})), "change of condition Ready of blue-8"},
 		"TimeGoesBack": {
 			"a later generation has an earlier time", CheckClocks,
 			add(Record{At: at(30), Event: &Event{ID: "e4", ClusterID: "a", Generation: 3, Updated: at(2), Published: at(20)}}), "changed to generation 2 at 12:00:04.000, and to 3 at 12:00:02.000",
