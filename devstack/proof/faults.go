@@ -20,10 +20,10 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		p := links[f.Pick%len(links)]
 		return faults.Target{Name: p.Name, Lock: "link " + p.Name, Inject: func(_, schedule context.Context) error { return p.Disturb(schedule, f) }}
 	case faults.Broker:
-		list := t.groups["nats"]
+		list := t.groups[t.broker]
 		p := list[f.Pick%len(list)]
 		// A second server that is down would be a loss of the quorum.
-		return faults.Target{Name: p.name, Lock: "nats", Inject: func(ctx, schedule context.Context) error {
+		return faults.Target{Name: p.name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error {
 			return f.Hold(schedule, func() error { return p.kill(true) }, func() error { return p.unhold(ctx) })
 		}}
 	case faults.Failover:

@@ -60,7 +60,7 @@ metadata: {name: COLLECTION}
 spec:
   resourceType: COLLECTION
   hyperfleetAPI: {url: "URL", tokenSecretRef: {name: ` + tokenSecret + `}}
-  broker: {type: nats, topic: TOPIC, url: "BROKER"}
+  broker: {type: KIND, topic: TOPIC, url: "BROKER"}
   decision: {profile: generation-then-age}
   sharding: {mode: auto}
   messageData: {collection: COLLECTION, resource_id: .id, generation: .generation, reason: "cel:reason", updated: .updated_time}
@@ -107,7 +107,7 @@ func (t *topology) installSentinel(ctx context.Context) error {
 		return err
 	}
 	for _, collection := range collections() {
-		config := strings.NewReplacer("COLLECTION", collection, "URL", t.apiURL(), "TOPIC", brokerTopic, "BROKER", t.brokerURL()).Replace(sentinelConfig)
+		config := strings.NewReplacer("COLLECTION", collection, "URL", t.apiURL(), "TOPIC", brokerTopic, "KIND", t.broker, "BROKER", t.brokerURL).Replace(sentinelConfig)
 		if err := t.apply(ctx, config); err != nil {
 			return err
 		}

@@ -45,6 +45,7 @@ func runCommand(ctx context.Context, args []string) error {
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
 	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
+	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
 	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
 	if err := flags.Parse(args); err != nil {
@@ -53,10 +54,13 @@ func runCommand(ctx context.Context, args []string) error {
 	if *check {
 		return (&topology{dir: *dir, out: os.Stdout}).report()
 	}
+	if *broker != brokerNATS && *broker != brokerRabbitMQ {
+		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
+	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade}
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}

@@ -45,7 +45,8 @@ type plan struct {
 	clusters int
 	seed     uint64
 	faults   []string
-	upgrade  bool // from the previous release, back and forward again
+	upgrade  bool   // from the previous release, back and forward again
+	broker   string // brokerNATS or brokerRabbitMQ
 }
 
 // eventRate returns the maximum number of events per second of each of some sentinels.
@@ -81,7 +82,7 @@ func (t *topology) checkerConfig() history.Config {
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
 	t := newTopology(p, dir, log)
-	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
+	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, broker %s, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.broker, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err == nil {
 		err = t.writeConfig()
 	}

@@ -40,16 +40,17 @@ type topology struct {
 	out  io.Writer // for people
 	log  *slog.Logger
 
-	database   *database
-	balancer   *proxy.Proxy // in front of the fleet API
-	proxies    []*proxy.Proxy
-	brokerURLs []string
-	kube       *kubebed.Bed
-	garden     *gardenbed.Bed
-	sink       *sink
-	simulated  sync.WaitGroup // what plays Gardener and a node
-	people     hostClients
-	intake     *proxy.Proxy // in front of the node fault controllers
+	database  *database
+	balancer  *proxy.Proxy // in front of the fleet API
+	proxies   []*proxy.Proxy
+	broker    string // brokerNATS or brokerRabbitMQ
+	brokerURL string // for clients
+	kube      *kubebed.Bed
+	garden    *gardenbed.Bed
+	sink      *sink
+	simulated sync.WaitGroup // what plays Gardener and a node
+	people    hostClients
+	intake    *proxy.Proxy // in front of the node fault controllers
 
 	upgrade  bool
 	latest   release // of this source
@@ -68,7 +69,7 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, machines: p.machines()}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, machines: p.machines()}
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
 }
@@ -90,7 +91,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 			return err
 		}},
 		{"start the fleet API", t.startAPI},
-		{"start NATS", t.startBroker},
+		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
 		{"start Kubernetes and Gardener", t.startKubernetes},
 		{"start the sentinels", t.startSentinels},
@@ -216,7 +217,7 @@ func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
 func (t *topology) startAdapters(ctx context.Context) error {
 	return t.addReplicas(ctx, "adapter", adapterReplicas, func(p *process, _ string) {
 		maps.Copy(p.env, map[string]string{
-			"BROKER_TYPE": "nats", "BROKER_URL": t.brokerURL(), "BROKER_TOPIC": brokerTopic,
+			"BROKER_TYPE": t.broker, "BROKER_URL": t.brokerURL, "BROKER_TOPIC": brokerTopic, "BROKER_QUEUE_TYPE": quorumQueue,
 			"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, "adapter"),
 			history.PathEnv: t.historyPath(),
 		})
