@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/fleetloop/fleetloop/devstack/proof/faults"
@@ -36,10 +37,37 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		return faults.Target{Name: "gardener-apiserver", Lock: "kubernetes", Inject: func(ctx, schedule context.Context) error {
 			return f.Hold(schedule, t.garden.StopAPIServer, func() error { return t.garden.StartAPIServer(ctx) })
 		}}
+	case faults.Tokens:
+		return faults.Target{Name: "tokens", Lock: "tokens", Inject: func(ctx, schedule context.Context) error { return t.rotateTokens(ctx, schedule, f) }}
+	case faults.Certificate:
+		return faults.Target{Name: "certificate", Lock: "certificate", Inject: func(ctx, _ context.Context) error { return t.rotateCertificate(ctx) }}
+	case faults.Settings:
+		return faults.Target{Name: "sentinelconfigs", Lock: "sentinelconfigs", Inject: func(ctx, schedule context.Context) error {
+			edits := settingsEdits()
+			edit := edits[f.Pick%len(edits)]
+			return f.Hold(schedule, func() error { return t.editSettings(ctx, edit) }, func() error { return t.editSettings(ctx, defaultSettings) })
+		}}
 	}
 	list := t.processes(components()...)
 	p := list[f.Pick%len(list)]
 	return faults.Target{Name: p.name, Lock: p.name, Inject: func(_, schedule context.Context) error { return p.disturb(schedule, f) }}
+}
+
+// defaultSettings are the settings that settingsEdits changes.
+const defaultSettings = `{"spec": {"pollInterval": "5s", "source": {"mode": "auto"}}}`
+
+// settingsEdits are changes of a SentinelConfig that lose nothing.
+func settingsEdits() []string {
+	return []string{`{"spec": {"pollInterval": "4s"}}`, `{"spec": {"source": {"mode": "cursor"}}}`, `{"spec": {"source": {"mode": "sweep"}}}`}
+}
+
+// editSettings patches all SentinelConfigs.
+func (t *topology) editSettings(ctx context.Context, patch string) error {
+	var errs []error
+	for _, collection := range collections() {
+		errs = append(errs, t.patchHost(ctx, "sentinelconfig", collection, patch))
+	}
+	return errors.Join(errs...)
 }
 
 // disturb injects a fault into a process.

@@ -139,6 +139,7 @@ func (t *topology) startSentinels(ctx context.Context) error {
 		p.args = []string{"--all", "--namespace=" + hostNamespace}
 		p.env["KUBECONFIG"] = kubeconfig
 		p.env["POD_NAME"] = p.name
+		p.env["HYPERFLEET_API_CA_FILE"] = caPath(t.dir)
 		p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
 	})
 }
@@ -155,8 +156,7 @@ func (t *topology) startWorkers(ctx context.Context) error {
 		p.env["GARDENER_KUBECONFIG"] = kubeconfig
 		p.env["GARDENER_NAMESPACE"] = t.garden.Namespace()
 		p.env["GARDENER_CREDENTIALS_BINDING_NAME"] = "local"
-		p.env["HYPERFLEET_API_ENDPOINT"] = t.apiURL()
-		p.env["HYPERFLEET_API_TOKEN_FILE"] = tokenPath(t.dir, "cluster-worker")
+		maps.Copy(p.env, t.apiEnv("cluster-worker"))
 		maps.Copy(p.env, t.sink.env())
 	})
 }

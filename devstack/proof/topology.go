@@ -42,6 +42,9 @@ type topology struct {
 
 	database  *database
 	balancer  *proxy.Proxy // in front of the fleet API
+	apiAddrs  []string     // of its replicas
+	authority *authority
+	tokens    map[string]string // by subject
 	proxies   []*proxy.Proxy
 	broker    string // brokerNATS or brokerRabbitMQ
 	brokerURL string // for clients
@@ -169,9 +172,10 @@ func (t *topology) checkReady(ctx context.Context) error {
 
 // startAPI starts the replicas of the fleet API behind a balancer.
 func (t *topology) startAPI(ctx context.Context) error {
-	if err := writeTokens(t.dir); err != nil {
+	if err := t.writeCredentials(); err != nil {
 		return err
 	}
+	certFile, keyFile := certificatePaths(t.dir)
 	var backends []*proxy.Backend
 	for i := range t.replicas(apiReplicas) {
 		listen, err := newFreeAddress(ctx)
@@ -188,7 +192,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		}
 		p := t.newProcess(fmt.Sprintf("fleet-api-%d", i), "fleet-api",
 			"--listen-address="+listen, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health,
-			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--migrate=true")
+			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--tls-cert-file="+certFile, "--tls-key-file="+keyFile, "--migrate=true")
 		p.health, p.metric = health, metrics
 		p.env["DATABASE_URL"] = t.database.urlFor()
 		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = history.AdapterName + ",gardener"
@@ -196,6 +200,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		if err := t.add(ctx, "fleet-api", p); err != nil {
 			return err
 		}
+		t.apiAddrs = append(t.apiAddrs, listen)
 		backends = append(backends, &proxy.Backend{Addr: listen, Probe: p.checkReady})
 	}
 	var err error
@@ -206,11 +211,27 @@ func (t *topology) startAPI(ctx context.Context) error {
 	return poll(ctx, startBound, t.checkReady)
 }
 
-func (t *topology) apiURL() string { return "http://" + t.balancer.Addr() }
+// writeCredentials writes the first tokens and the first certificate.
+func (t *topology) writeCredentials() (err error) {
+	t.tokens = newTokens()
+	if t.authority, err = newAuthority(t.dir); err != nil {
+		return err
+	}
+	return errors.Join(writeServerTokens(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueCertificate())
+}
+
+func (t *topology) apiURL() string { return "https://" + t.balancer.Addr() }
+
+// apiEnv returns the settings of a client of the fleet API.
+func (t *topology) apiEnv(subject string) map[string]string {
+	return map[string]string{
+		"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, subject), "HYPERFLEET_API_CA_FILE": caPath(t.dir),
+	}
+}
 
 // newClient returns a client of the fleet API with the token of a subject.
 func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
-	return fleetclient.New(fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject))})
+	return fleetclient.New(fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject)), CAFile: caPath(t.dir)})
 }
 
 // startAdapters starts adapters that share a subscription.
@@ -218,9 +239,9 @@ func (t *topology) startAdapters(ctx context.Context) error {
 	return t.addReplicas(ctx, "adapter", adapterReplicas, func(p *process, _ string) {
 		maps.Copy(p.env, map[string]string{
 			"BROKER_TYPE": t.broker, "BROKER_URL": t.brokerURL, "BROKER_TOPIC": brokerTopic, "BROKER_QUEUE_TYPE": quorumQueue,
-			"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, "adapter"),
 			history.PathEnv: t.historyPath(),
 		})
+		maps.Copy(p.env, t.apiEnv("adapter"))
 	})
 }
 

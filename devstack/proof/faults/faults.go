@@ -26,11 +26,15 @@ const (
 	Failover = "failover" // the primary database dies, and the standby takes over
 	Host     = "host"     // the API server of the host cluster, and with it that of Gardener, is down
 	Garden   = "garden"   // the API server of Gardener is down
+
+	Tokens      = "tokens"      // all tokens of the fleet API are replaced
+	Certificate = "certificate" // the certificate of the fleet API is replaced
+	Settings    = "settings"    // the SentinelConfigs change, and change back
 )
 
 // Kinds returns all kinds of faults.
 func Kinds() []string {
-	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Host, Garden}
+	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Host, Garden, Tokens, Certificate, Settings}
 }
 
 // Parse returns the kinds in a comma-separated list. An empty text means all, and "none" means none.

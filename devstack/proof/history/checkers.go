@@ -44,7 +44,7 @@ type Checker func(Config, []Record) Result
 func Checkers() []Checker {
 	return []Checker{
 		CheckWakeUps, CheckIDs, CheckRates, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
-		CheckBudget, CheckStops, CheckUsage, CheckClocks, CheckShards, CheckTenants, CheckExits,
+		CheckBudget, CheckStops, CheckUsage, CheckClocks, CheckShards, CheckTenants, CheckTokens, CheckExits,
 	}
 }
 

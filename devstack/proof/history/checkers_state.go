@@ -261,6 +261,24 @@ func CheckTenants(_ Config, records []Record) Result {
 	return res
 }
 
+// CheckTokens checks that no request of the workload is refused for its token, also while the tokens are
+// replaced.
+func CheckTokens(_ Config, records []Record) Result {
+	res := Result{Promise: "no valid token is refused"}
+	for _, r := range records {
+		if q := r.Request; q != nil {
+			res.Checked++
+			if q.Status == unauthorized {
+				res.fail("%s of %s at %s: %s", q.Op, q.Name, stamp(q.End), q.Error)
+			}
+		}
+	}
+	return res
+}
+
+// unauthorized is the HTTP status for an invalid token.
+const unauthorized = 401
+
 // takeover is the longest time after a fault in which a leader may end itself, because it could not renew
 // its Lease meanwhile.
 const takeover = 30 * time.Second

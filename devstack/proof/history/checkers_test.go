@@ -268,6 +268,10 @@ func TestPlantedViolations(t *testing.T) {
 			"a tenant changes another's cluster", CheckTenants,
 			add(Record{Request: &Request{Op: Trespass, Tenant: "green", Name: "blue-1", Outcome: OK}}), "tenant green changed",
 		},
+		"RefusedToken": {
+			"the API forgot a token before its client", CheckTokens,
+			add(Record{Request: &Request{Op: Edit, Name: "blue-1", Outcome: Failed, Status: 401}}), "edit of blue-1",
+		},
 		"Exit": {
 			"a process crashed", CheckExits,
 			add(Record{At: at(13), Exit: &Exit{Process: "sentinel-1", State: "exit status 2"}}), "sentinel-1 ended",
