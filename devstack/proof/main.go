@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/proof/bugs"
 	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
@@ -46,6 +47,7 @@ func runCommand(ctx context.Context, args []string) error {
 	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
 	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
+	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
 	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
 	if err := flags.Parse(args); err != nil {
@@ -57,10 +59,15 @@ func runCommand(ctx context.Context, args []string) error {
 	if *broker != brokerNATS && *broker != brokerRabbitMQ {
 		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
 	}
+	if *bug != "" {
+		if _, err := bugs.Find(*bug); err != nil {
+			return err
+		}
+	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker}
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker, bug: *bug}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}

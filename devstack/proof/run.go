@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type plan struct {
 	faults   []string
 	upgrade  bool   // from the previous release, back and forward again
 	broker   string // brokerNATS or brokerRabbitMQ
+	bug      string // promise that a planted bug breaks; empty means none
 }
 
 // eventRate returns the maximum number of events per second of each of some sentinels.
@@ -224,10 +226,23 @@ func (t *topology) report() error {
 	err = history.WriteReport(out, results, records)
 	err = errors.Join(err, out.Close(), history.WriteReport(t.out, results, records))
 	_, _ = fmt.Fprintf(t.out, "\nproof: history in %s\n", t.historyPath())
+	return errors.Join(err, t.judge(results))
+}
+
+// judge returns an error if a promise was broken, or if a bug is planted and its promise was not.
+func (t *topology) judge(results []history.Result) error {
 	for _, r := range results {
-		if len(r.Violations) > 0 {
-			return errors.Join(err, errViolations)
+		number, _, _ := strings.Cut(r.Promise, " ")
+		if len(r.Violations) > 0 && (t.bug == "" || t.bug == number) {
+			if t.bug != "" {
+				_, _ = fmt.Fprintf(t.out, "proof: the planted bug %s was found\n", t.bug)
+				return nil
+			}
+			return errViolations
 		}
 	}
-	return err
+	if t.bug != "" {
+		return fmt.Errorf("the planted bug %s was not found", t.bug)
+	}
+	return nil
 }

@@ -58,6 +58,7 @@ type topology struct {
 	upgrade  bool
 	latest   release // of this source
 	previous release // if upgrade is set
+	bug      string  // promise that a planted bug breaks; empty means none
 	first    release // that is installed and started
 
 	machines  int     // nodes without machines
@@ -72,7 +73,7 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, machines: p.machines()}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines()}
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
 }
