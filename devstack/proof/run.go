@@ -25,6 +25,8 @@ const (
 	// quietSettleBound is that if nothing was killed. A change event whose worker has ended is sent after
 	// its lease of two minutes.
 	quietSettleBound = 150 * time.Second
+	// bugSettleBound is that with a planted bug, for which all may never agree.
+	bugSettleBound = 30 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
 	// sentinelPoll is the default interval of polls. A round that had to wait charges its events to the
@@ -59,6 +61,9 @@ func (p plan) eventRate(replicas int) float64 {
 }
 
 func (p plan) settleBound() time.Duration {
+	if p.bug != "" {
+		return bugSettleBound
+	}
 	if len(p.faults) == 0 {
 		return quietSettleBound
 	}

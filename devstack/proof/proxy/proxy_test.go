@@ -26,6 +26,7 @@ type network struct {
 
 	mu      sync.Mutex
 	down    map[string]bool
+	sick    error // of the probe of server a
 	dialed  []string
 	servers []net.Conn
 }
@@ -62,6 +63,29 @@ func (n *network) dialServer(_ context.Context, _, addr string) (net.Conn, error
 		_ = far.Close()
 	}()
 	return near, nil
+}
+
+func (n *network) probeServer(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.sick
+}
+
+// set changes the servers: whether b refuses connections, and the error of the probe of a.
+func (n *network) set(down bool, sick error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down["b"], n.sick = down, sick
+}
+
+// takeDialed returns the addresses of the servers that got connections since the last call.
+func (n *network) takeDialed() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := n.dialed
+	n.dialed = nil
+	slices.Sort(list)
+	return list
 }
 
 func (n *network) connect() net.Conn {
@@ -229,32 +253,31 @@ func TestBalance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sick := errors.New("not ready")
-		var probed error
-		n := newNetwork(t, &Backend{Addr: "a", Probe: func(context.Context) error { return probed }}, &Backend{Addr: "b"})
+		a := &Backend{Addr: "a"}
+		n := newNetwork(t, a, &Backend{Addr: "b"})
+		a.Probe = n.probeServer // the first probe is later
 		want := func(addrs ...string) {
 			t.Helper()
-			n.dialed = nil
 			for range addrs {
 				wantEcho(t, n.connect(), 1)
 			}
-			if got := slices.Sorted(slices.Values(n.dialed)); !slices.Equal(got, addrs) {
+			if got := n.takeDialed(); !slices.Equal(got, addrs) {
 				t.Errorf("connected to %q, want %q", got, addrs)
 			}
 		}
 		want("a", "a", "b", "b")
-		n.down["b"] = true
+		n.set(true, nil)
 		want("a", "a")
-		n.down["b"] = false
-		probed = sick
+		n.set(false, sick)
 		time.Sleep((failureThreshold - 1) * probePeriod)
 		synctest.Wait()
 		want("a", "b")
 		time.Sleep(probePeriod)
 		synctest.Wait()
 		want("b", "b")
-		n.down["b"] = true
+		n.set(true, sick)
 		want("a") // better than none
-		probed, n.down["b"] = nil, false
+		n.set(false, nil)
 		time.Sleep(probePeriod)
 		synctest.Wait()
 		want("a", "b")
