@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
@@ -23,6 +24,9 @@ const (
 	tokenSecret   = "hyperfleet-sentinel-api"
 
 	workerAccount = "fleetloop-cluster-worker"
+
+	// gardenletWatch is how long the simulated Gardener trusts a watch.
+	gardenletWatch = 30 * time.Second
 )
 
 // auditPolicy records all requests that write Shoots, with the Shoots.
@@ -84,7 +88,7 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	gardenlet, err := gardenbed.NewGardenlet(t.garden.Config(), gardenbed.GardenletOptions{Namespace: t.garden.Namespace()})
+	gardenlet, err := gardenbed.NewGardenlet(t.garden.Config(), gardenbed.GardenletOptions{Namespace: t.garden.Namespace(), WatchLimit: gardenletWatch})
 	if err != nil {
 		return err
 	}
