@@ -113,10 +113,10 @@ bench: setup-test ## run benchmarks that print ratios against a baseline, one pe
 	@go run ./devstack/bench -only '$(ONLY)'
 
 .PHONY: proof
-proof: kubebed ## run the whole product under load and faults, and check its promises (MINUTES=5 CLUSTERS=2000 SEED= FAULTS=kill,freeze DIR=)
-	@tools/setup compiler postgresql
+proof: kubebed ## run the whole product under load and faults, and check its promises (MINUTES=5 CLUSTERS=2000 SEED= FAULTS=kill,freeze BROKER=nats DIR=)
+	@tools/setup compiler postgresql $(filter rabbitmq,$(BROKER))
 	@go build -o $(TOOLS)/proof ./devstack/proof
-	@exec $(TOOLS)/proof -minutes '$(or $(MINUTES),5)' -clusters '$(or $(CLUSTERS),2000)' -seed '$(or $(SEED),0)' -faults '$(FAULTS)' -dir '$(DIR)'
+	@exec $(TOOLS)/proof -minutes '$(or $(MINUTES),5)' -clusters '$(or $(CLUSTERS),2000)' -seed '$(or $(SEED),0)' -faults '$(FAULTS)' -broker '$(or $(BROKER),nats)' -dir '$(DIR)'
 
 .PHONY: mutate
 mutate: $(GREMLINS) ## run mutation tests on the decision package; fail if a mutant survives

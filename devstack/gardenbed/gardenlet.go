@@ -36,6 +36,10 @@ type GardenletOptions struct {
 	// Zero means 50 ms.
 	Step time.Duration
 
+	// WatchLimit is how long one watch lasts; then all Shoots are listed again. Zero means no limit. A
+	// watch can become silent for ever when an API server is killed.
+	WatchLimit time.Duration
+
 	// Log receives each step at debug level. It may be nil.
 	Log *slog.Logger
 }
@@ -113,23 +117,42 @@ func (g *Gardenlet) followShoots(ctx context.Context) error {
 		return err
 	}
 	g.replaceShoots(list.Items)
+	if g.options.WatchLimit > 0 {
+		limited, cancel := context.WithTimeout(ctx, g.options.WatchLimit)
+		defer cancel()
+		ctx = limited
+	}
 	changes, err := shoots.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
 	if err != nil {
 		return err
 	}
 	defer changes.Stop()
-	for e := range changes.ResultChan() {
-		s, ok := e.Object.(*unstructured.Unstructured)
-		switch {
-		case e.Type == watch.Error || !ok:
-			return apierrors.FromObject(e.Object)
-		case e.Type == watch.Deleted:
-			g.removeShoot(s)
-		default:
-			g.storeShoot(s)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-changes.ResultChan():
+			if !open {
+				return ctx.Err()
+			}
+			if err := g.handleEvent(e); err != nil {
+				return err
+			}
 		}
 	}
-	return ctx.Err()
+}
+
+func (g *Gardenlet) handleEvent(e watch.Event) error {
+	s, ok := e.Object.(*unstructured.Unstructured)
+	switch {
+	case e.Type == watch.Error || !ok:
+		return apierrors.FromObject(e.Object)
+	case e.Type == watch.Deleted:
+		g.removeShoot(s)
+	default:
+		g.storeShoot(s)
+	}
+	return nil
 }
 
 func (g *Gardenlet) replaceShoots(list []unstructured.Unstructured) {

@@ -2,149 +2,52 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
-	"net/url"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
-	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/broker/amqp"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
+// Types of brokers, and the names of the groups of their servers.
 const (
-	brokerServers  = 3
-	brokerTopic    = nats.DefaultTopic
-	recorderName   = "proof-recorder"
-	natsServerMode = "nats-server"
+	brokerNATS     = "nats"
+	brokerRabbitMQ = "rabbitmq"
 )
 
-// A brokerSpec is the configuration of one NATS server, as its process reads it from the environment.
-type brokerSpec struct {
-	Name      string   `json:"name"`
-	Listen    string   `json:"listen"`
-	Cluster   string   `json:"cluster"`
-	Advertise string   `json:"advertise"` // address for clients
-	Routes    []string `json:"routes"`
-	Dir       string   `json:"dir"`
-}
+const (
+	brokerServers = 3
+	brokerTopic   = nats.DefaultTopic
+	recorderName  = "proof-recorder"
+)
 
-const brokerSpecEnv = "PROOF_NATS"
-
-// runNATSServer is the program of one NATS server.
-func runNATSServer() error {
-	var spec brokerSpec
-	if err := json.Unmarshal([]byte(os.Getenv(brokerSpecEnv)), &spec); err != nil {
-		return err
-	}
-	host, port, err := splitAddress(spec.Listen)
-	if err != nil {
-		return err
-	}
-	clusterHost, clusterPort, err := splitAddress(spec.Cluster)
-	if err != nil {
-		return err
-	}
-	var routes []*url.URL
-	for _, r := range spec.Routes {
-		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
-	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: spec.Name, Host: host, Port: port, ClientAdvertise: spec.Advertise, Routes: routes, NoSigs: true,
-		Cluster:   server.ClusterOpts{Name: "proof", Host: clusterHost, Port: clusterPort},
-		JetStream: true, StoreDir: spec.Dir, SyncAlways: true,
-	})
-	if err != nil {
-		return err
-	}
-	s.ConfigureLogger()
-	s.Start()
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	<-signals
-	s.Shutdown()
-	s.WaitForShutdown()
-	return nil
-}
-
-func splitAddress(address string) (host string, port int, err error) {
-	host, text, _ := strings.Cut(address, ":")
-	port, err = strconv.Atoi(text)
-	return host, port, err
-}
-
-// startBroker starts the NATS servers and creates the stream with three replicas, as an administrator
-// does.
+// startBroker starts the servers of the broker.
 func (t *topology) startBroker(ctx context.Context) error {
-	var listen, routes [brokerServers]string
-	for i := range brokerServers {
-		var err error
-		if listen[i], err = newFreeAddress(ctx); err != nil {
-			return err
-		}
-		if routes[i], err = newFreeAddress(ctx); err != nil {
-			return err
-		}
-		p, err := newProxy(ctx, fmt.Sprintf("nats-%d", i), &backend{addr: listen[i]})
-		if err != nil {
-			return err
-		}
-		t.proxies = append(t.proxies, p)
-		t.brokerURLs = append(t.brokerURLs, "nats://"+p.addr())
+	if t.broker == brokerRabbitMQ {
+		return t.startRabbitMQ(ctx)
 	}
-	for i := range brokerServers {
-		spec, err := json.Marshal(brokerSpec{
-			Name: fmt.Sprintf("nats-%d", i), Listen: listen[i], Cluster: routes[i], Routes: routes[:],
-			Advertise: strings.TrimPrefix(t.brokerURLs[i], "nats://"), Dir: filepath.Join(t.dir, fmt.Sprintf("nats-%d", i)),
-		})
-		if err != nil {
-			return err
-		}
-		p := t.newProcess(fmt.Sprintf("nats-%d", i), t.self, natsServerMode)
-		p.env[brokerSpecEnv] = string(spec)
-		if err := t.add(ctx, "nats", p); err != nil {
-			return err
-		}
-	}
-	return poll(ctx, startBound, t.createStream)
+	return t.startNATS(ctx)
 }
 
-func (t *topology) brokerURL() string { return strings.Join(t.brokerURLs, ",") }
-
-func (t *topology) createStream(ctx context.Context) error {
-	conn, err := natsgo.Connect(t.brokerURL())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: brokerTopic, Subjects: []string{brokerTopic + ".>"}, Replicas: brokerServers, Storage: jetstream.FileStorage,
-		Discard: jetstream.DiscardNew, MaxAge: nats.DefaultMaxAge, Duplicates: nats.DefaultDuplicateWindow,
-	})
-	return err
+// An eventBroker receives events.
+type eventBroker interface {
+	Run(ctx context.Context) error
+	Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error
 }
 
-// recordEvents records every event of the stream until ctx ends.
+func (t *topology) openBroker() (eventBroker, error) {
+	log := slog.New(slog.DiscardHandler)
+	if t.broker == brokerRabbitMQ {
+		return amqp.New(amqp.Config{URL: settings.Secret(t.brokerURL), Topic: brokerTopic, QueueType: quorumQueue}, log)
+	}
+	return nats.New(nats.Config{URL: settings.Secret(t.brokerURL), Topic: brokerTopic, Replicas: brokerServers}, log)
+}
+
+// recordEvents records every event of the broker until ctx ends.
 func (t *topology) recordEvents(ctx context.Context) error {
-	b, err := nats.New(nats.Config{URL: settings.Secret(t.brokerURL()), Topic: brokerTopic, Replicas: brokerServers}, slog.New(slog.DiscardHandler))
+	b, err := t.openBroker()
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 )
 
@@ -28,7 +29,7 @@ const replicationBound = 2 * time.Minute
 // do not change.
 type database struct {
 	dir     string
-	proxies [2]*proxy
+	proxies [2]*proxy.Proxy
 	log     *slog.Logger
 
 	mu       sync.Mutex
@@ -56,7 +57,7 @@ func startDatabase(ctx context.Context, dir string, log *slog.Logger) (*database
 	d := &database{dir: dir, log: log}
 	for i := range d.proxies {
 		var err error
-		if d.proxies[i], err = newProxy(ctx, fmt.Sprintf("database-%d", i), &backend{addr: "127.0.0.1:1"}); err != nil {
+		if d.proxies[i], err = proxy.New(ctx, fmt.Sprintf("database-%d", i), &proxy.Backend{Addr: "127.0.0.1:1"}); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +66,7 @@ func startDatabase(ctx context.Context, dir string, log *slog.Logger) (*database
 		return nil, err
 	}
 	d.nodes[0] = node
-	d.proxies[0].setBackend(node.addr())
+	d.proxies[0].SetBackend(node.addr())
 	u, err := url.Parse(node.server.DatabaseURL())
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (n *databaseNode) stop() error {
 // urlFor returns the URL for clients: both servers, of which they use the one that accepts writes.
 func (d *database) urlFor() string {
 	u := url.URL{
-		Scheme: "postgres", User: d.password, Host: d.proxies[0].addr() + "," + d.proxies[1].addr(),
+		Scheme: "postgres", User: d.password, Host: d.proxies[0].Addr() + "," + d.proxies[1].Addr(),
 		Path: "/" + pgserver.DefaultDatabase, RawQuery: "sslmode=disable",
 	}
 	return u.String()
@@ -125,7 +126,7 @@ func (d *database) attachStandby(ctx context.Context) error {
 		return fmt.Errorf("start the standby: %w", err)
 	}
 	d.nodes[other] = node
-	d.proxies[other].setBackend(node.addr())
+	d.proxies[other].SetBackend(node.addr())
 	if err := d.setSynchronous(ctx, "*"); err != nil {
 		return err
 	}
@@ -236,15 +237,37 @@ func (d *database) countPendingChangeEvents(ctx context.Context) (count int, err
 	return count, err
 }
 
+// readSyncGenerations returns the generation of the sync of each cluster, which rises with each change of the
+// cluster and its node pools.
+func (d *database) readSyncGenerations(ctx context.Context) (generations map[string]int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	generations = map[string]int64{}
+	err = d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, "select cluster_id::text, generation from tenant.cluster_sync")
+		if err != nil {
+			return err
+		}
+		var id string
+		var generation int64
+		_, err = pgx.ForEachRow(rows, []any{&id, &generation}, func() error {
+			generations[id] = generation
+			return nil
+		})
+		return err
+	})
+	return generations, err
+}
+
 // failOver kills the primary, promotes the standby, and attaches a new standby in the place of the old
 // primary. Replication was synchronous, so no acknowledged transaction is lost.
 func (d *database) failOver(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.primary
-	d.proxies[old].setBackend("127.0.0.1:1") // fenced: it never serves a client again
-	d.proxies[old].setCut(true)
-	d.proxies[old].setCut(false)
+	d.proxies[old].SetBackend("127.0.0.1:1") // fenced: it never serves a client again
+	d.proxies[old].SetCut(true)
+	d.proxies[old].SetCut(false)
 	// First the kill, because the end of the context stops the server gracefully.
 	err := syscall.Kill(d.nodes[old].server.PostmasterPID(), syscall.SIGKILL)
 	_ = d.nodes[old].stop() // it was killed
@@ -277,7 +300,7 @@ func (d *database) close() error {
 		}
 	}
 	for _, p := range d.proxies {
-		p.close()
+		p.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -39,48 +39,109 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &history.Cluster{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Phase: string(r.Status.Phase), Reported: map[string]int64{}}
+		c := &history.Cluster{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Phase: string(r.Status.Phase), Reported: map[string]int64{}, Created: r.CreatedTime, Updated: r.UpdatedTime}
+		for _, o := range r.Status.Conditions {
+			c.Conditions = append(c.Conditions, history.Condition{Name: o.Type, Changed: o.LastTransitionTime})
+		}
 		state = append(state, history.Record{Cluster: c})
 	}
+	pools, err := readPools(ctx, viewer)
+	if err != nil {
+		return nil, err
+	}
+	state = append(state, pools...)
 	if err := readStatuses(ctx, viewer, state); err != nil {
 		return nil, err
+	}
+	generations, err := t.database.readSyncGenerations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range state {
+		if c := r.Cluster; c != nil {
+			c.SyncGeneration = generations[c.ID]
+		}
 	}
 	shoots, err := t.readShoots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	owned, err := t.sentinelStatus(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for name, count := range owned {
-		shoots = append(shoots, history.Record{Sentinel: &history.Sentinel{Name: name, Owned: count}})
+	for _, collection := range collections() {
+		owned, err := t.sentinelStatus(ctx, collection)
+		if err != nil {
+			return nil, err
+		}
+		for name, count := range owned {
+			shoots = append(shoots, history.Record{Sentinel: &history.Sentinel{Name: name, Collection: collection, Owned: count}})
+		}
 	}
 	executions, err := t.readExecutions(ctx)
 	return slices.Concat(state, shoots, executions), err
 }
 
-// readStatuses adds the reports of adapters to clusters, several at a time.
-func readStatuses(ctx context.Context, viewer *fleetclient.Client, clusters finalState) error {
+// readPools returns the node pools of all clusters.
+func readPools(ctx context.Context, viewer *fleetclient.Client) (finalState, error) {
+	var state finalState
+	for r, err := range viewer.NodePools().List(ctx, fleetclient.ListOptions{}) {
+		if err != nil {
+			return nil, err
+		}
+		var spec struct {
+			Replicas int `json:"replicas"`
+		}
+		if err := json.Unmarshal(r.Spec, &spec); err != nil {
+			return nil, fmt.Errorf("node pool %q: %w", r.Name, err)
+		}
+		p := &history.Pool{ID: r.ID, Name: r.Name, Generation: r.Generation, Deleting: r.DeletedTime != nil, Reported: map[string]int64{}, Machines: spec.Replicas}
+		if r.OwnerReferences != nil {
+			p.ClusterID = r.OwnerReferences.ID
+		}
+		state = append(state, history.Record{Pool: p})
+	}
+	return state, nil
+}
+
+// readStatuses adds the reports of adapters to clusters and node pools, several at a time.
+func readStatuses(ctx context.Context, viewer *fleetclient.Client, state finalState) error {
 	const atOnce = 8
 	errs := make([]error, atOnce)
 	var reading sync.WaitGroup
 	for part := range atOnce {
 		reading.Go(func() {
-			for i := part; i < len(clusters) && errs[part] == nil; i += atOnce {
-				c := clusters[i].Cluster
-				statuses, err := viewer.Clusters().Statuses(ctx, c.ID)
-				if err != nil && !fleetclient.IsNotFound(err) { // deleted meanwhile
-					errs[part] = err
-				}
-				for _, s := range statuses {
-					c.Reported[s.Adapter] = s.ObservedGeneration
-				}
+			for i := part; i < len(state) && errs[part] == nil; i += atOnce {
+				errs[part] = readStatus(ctx, viewer, state[i])
 			}
 		})
 	}
 	reading.Wait()
 	return errors.Join(errs...)
+}
+
+func readStatus(ctx context.Context, viewer *fleetclient.Client, r history.Record) error {
+	if p := r.Pool; p != nil {
+		statuses, err := viewer.NodePools().Statuses(ctx, p.ID)
+		for _, s := range statuses {
+			p.Reported[s.Adapter] = s.ObservedGeneration
+		}
+		return ignoreDeleted(err)
+	}
+	c := r.Cluster
+	statuses, err := viewer.Clusters().Statuses(ctx, c.ID)
+	for _, s := range statuses {
+		c.Reported[s.Adapter] = s.ObservedGeneration
+		for _, o := range s.Conditions {
+			c.Conditions = append(c.Conditions, history.Condition{Name: s.Adapter + "/" + o.Type, Changed: o.LastTransitionTime, Updated: s.LastReportTime})
+		}
+	}
+	return ignoreDeleted(err)
+}
+
+// ignoreDeleted returns no error if a resource was deleted meanwhile.
+func ignoreDeleted(err error) error {
+	if fleetclient.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 func (t *topology) readShoots(ctx context.Context) (finalState, error) {
@@ -98,12 +159,31 @@ func (t *topology) readShoots(ctx context.Context) (finalState, error) {
 		o := &list.Items[i]
 		state = append(state, history.Record{Shoot: &history.Shoot{
 			Name: o.GetName(), UID: string(o.GetUID()), ClusterID: o.GetLabels()[shoot.LabelCluster], Generation: generationOf(o), Deleting: o.GetDeletionTimestamp() != nil,
+			Workers: workersOf(o),
 		}})
 	}
 	return state, nil
 }
 
-// generationOf returns the generation of the cluster that a Shoot was made from.
+// workersOf returns the maximum of machines of each worker group.
+func workersOf(o *unstructured.Unstructured) map[string]int {
+	workers := map[string]int{}
+	list, _, _ := unstructured.NestedSlice(o.Object, "spec", "provider", "workers") // none are no workers
+	for _, item := range list {
+		if w, ok := item.(map[string]any); ok {
+			name, _, _ := unstructured.NestedString(w, "name")
+			workers[name] = int(machinesOf(w["maximum"]))
+		}
+	}
+	return workers
+}
+
+func machinesOf(value any) int64 {
+	n, _ := value.(int64) // anything else is 0
+	return n
+}
+
+// generationOf returns the SyncGeneration of the cluster that a Shoot was made from.
 func generationOf(o *unstructured.Unstructured) int64 {
 	n, _ := strconv.ParseInt(o.GetAnnotations()[shoot.AnnotationGeneration], 10, 64) // none is 0
 	return n

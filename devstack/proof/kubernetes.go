@@ -7,8 +7,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
@@ -20,8 +23,10 @@ const (
 	hostNamespace = operator.SentinelNamespace
 	tokenSecret   = "hyperfleet-sentinel-api"
 
-	sentinelName  = "clusters"
 	workerAccount = "fleetloop-cluster-worker"
+
+	// gardenletWatch is how long the simulated Gardener trusts a watch.
+	gardenletWatch = 30 * time.Second
 )
 
 // auditPolicy records all requests that write Shoots, with the Shoots.
@@ -50,19 +55,19 @@ const namespaces = `
 {apiVersion: v1, kind: Namespace, metadata: {name: ` + targetNamespace + `, labels: {environment: production}}}
 `
 
-// sentinelConfig is a SentinelConfig with the defaults of the chart, except for the profile: the default
+// sentinelConfig is the SentinelConfig of a collection with the defaults of the chart, except for the profile: the default
 // profile never announces a new generation as such, and without the message data no reader of an event
 // knows which generation it is about.
 const sentinelConfig = `apiVersion: hyperfleet.redhat.com/v1alpha1
 kind: SentinelConfig
-metadata: {name: ` + sentinelName + `}
+metadata: {name: COLLECTION}
 spec:
-  resourceType: clusters
+  resourceType: COLLECTION
   hyperfleetAPI: {url: "URL", tokenSecretRef: {name: ` + tokenSecret + `}}
-  broker: {type: nats, topic: TOPIC, url: "BROKER"}
+  broker: {type: KIND, topic: TOPIC, url: "BROKER"}
   decision: {profile: generation-then-age}
   sharding: {mode: auto}
-  messageData: {resource_id: .id, generation: .generation, reason: "cel:reason", updated: .updated_time}
+  messageData: {collection: COLLECTION, resource_id: .id, generation: .generation, reason: "cel:reason", updated: .updated_time}
 `
 
 // startKubernetes starts the host cluster and the garden, and installs what an administrator installs.
@@ -83,7 +88,7 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	gardenlet, err := gardenbed.NewGardenlet(t.garden.Config(), gardenbed.GardenletOptions{Namespace: t.garden.Namespace()})
+	gardenlet, err := gardenbed.NewGardenlet(t.garden.Config(), gardenbed.GardenletOptions{Namespace: t.garden.Namespace(), WatchLimit: gardenletWatch})
 	if err != nil {
 		return err
 	}
@@ -105,7 +110,13 @@ func (t *topology) installSentinel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.apply(ctx, strings.NewReplacer("URL", t.apiURL(), "TOPIC", brokerTopic, "BROKER", t.brokerURL()).Replace(sentinelConfig))
+	for _, collection := range collections() {
+		config := strings.NewReplacer("COLLECTION", collection, "URL", t.apiURL(), "TOPIC", brokerTopic, "KIND", t.broker, "BROKER", t.brokerURL).Replace(sentinelConfig)
+		if err := t.apply(ctx, config); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apply applies a manifest in the namespace of the sentinels.
@@ -118,7 +129,10 @@ func (t *topology) apply(ctx context.Context, manifest string) error {
 	return err
 }
 
-// startSentinels starts sentinels that share one SentinelConfig.
+// collections are those that the sentinels watch, and also the names of their SentinelConfigs.
+func collections() []string { return []string{v1.CollectionClusters, v1.CollectionNodePools} }
+
+// startSentinels starts sentinels that share the SentinelConfigs.
 func (t *topology) startSentinels(ctx context.Context) error {
 	// A certificate with the name of the ServiceAccount has its rights and outlives a token.
 	kubeconfig, err := t.kube.Kubeconfig("system:serviceaccount:"+hostNamespace+":"+operator.SentinelAccount, "system:serviceaccounts", "system:authenticated")
@@ -126,9 +140,11 @@ func (t *topology) startSentinels(ctx context.Context) error {
 		return err
 	}
 	return t.addReplicas(ctx, "sentinel", sentinelReplicas, func(p *process, _ string) {
-		p.args = []string{"--config=" + sentinelName, "--namespace=" + hostNamespace}
+		p.args = []string{"--all", "--namespace=" + hostNamespace}
 		p.env["KUBECONFIG"] = kubeconfig
 		p.env["POD_NAME"] = p.name
+		p.env["HYPERFLEET_API_CA_FILE"] = caPath(t.dir)
+		p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
 	})
 }
 
@@ -144,15 +160,14 @@ func (t *topology) startWorkers(ctx context.Context) error {
 		p.env["GARDENER_KUBECONFIG"] = kubeconfig
 		p.env["GARDENER_NAMESPACE"] = t.garden.Namespace()
 		p.env["GARDENER_CREDENTIALS_BINDING_NAME"] = "local"
-		p.env["HYPERFLEET_API_ENDPOINT"] = t.apiURL()
-		p.env["HYPERFLEET_API_TOKEN_FILE"] = tokenPath(t.dir, "cluster-worker")
+		maps.Copy(p.env, t.apiEnv("cluster-worker"))
 		maps.Copy(p.env, t.sink.env())
 	})
 }
 
-// sentinelStatus returns the replicas of the SentinelConfig.
-func (t *topology) sentinelStatus(ctx context.Context) (owned map[string]int, err error) {
-	out, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "get", "sentinelconfigs", sentinelName, "--output=jsonpath={.status.replicas}")
+// sentinelStatus returns the replicas of the SentinelConfig of a collection.
+func (t *topology) sentinelStatus(ctx context.Context, collection string) (owned map[string]int, err error) {
+	out, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "get", "sentinelconfigs", collection, "--output=jsonpath={.status.replicas}")
 	if err != nil {
 		return nil, err
 	}

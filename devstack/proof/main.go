@@ -17,6 +17,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/bugs"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
 func main() {
@@ -41,25 +44,35 @@ func runCommand(ctx context.Context, args []string) error {
 	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
 	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
-	faults := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faultKinds(), ", ")+", or none (default: all)")
+	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
+	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
+	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
 	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *check {
-		return (&topology{dir: *dir, out: os.Stdout, upgrade: *upgrade, machines: plan{clusters: *clusters}.machines()}).report()
+		return (&topology{dir: *dir, out: os.Stdout}).report()
+	}
+	if *broker != brokerNATS && *broker != brokerRabbitMQ {
+		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
+	}
+	if *bug != "" {
+		if _, err := bugs.Find(*bug); err != nil {
+			return err
+		}
 	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade}
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker, bug: *bug}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = parseFaults(*faults); err != nil {
+	if p.faults, err = faults.Parse(*kinds); err != nil {
 		return err
 	}
 	if *dir == "" {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
@@ -64,7 +65,7 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var backends []*backend
+	var backends []*proxy.Backend
 	var failed error
 	err = t.addReplicas(ctx, "node-fault-controller", faultReplicas, func(p *process, _ string) {
 		listen, err := newFreeAddress(ctx)
@@ -74,12 +75,12 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + nodefault.DefaultNamespace, "--listen-address=" + listen, "--intake-auth-mode=file", "--intake-token-file=" + tokens}
 		p.env["NODE_FAULT_HEALTHY_FOR"], p.env["NODE_FAULT_BUDGET_WINDOW"] = repairPeriod, repairPeriod
 		maps.Copy(p.env, t.sink.env())
-		backends = append(backends, &backend{addr: listen, probe: p.checkReady})
+		backends = append(backends, &proxy.Backend{Addr: listen, Probe: p.checkReady})
 	})
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	if t.intake, err = newProxy(ctx, "node-fault-intake", backends...); err != nil {
+	if t.intake, err = proxy.New(ctx, "node-fault-intake", backends...); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, t.intake)
@@ -138,7 +139,7 @@ func (t *topology) runNodeFaults(ctx context.Context, p plan) {
 	defer running.Wait()
 	count := p.machines()
 	for i := range count {
-		lasts := between(dice, p.duration/20, p.duration/3)
+		lasts := p.duration/20 + time.Duration(dice.Int64N(int64(p.duration/3-p.duration/20)))
 		running.Go(func() {
 			name := fmt.Sprintf("%s%d", machinePrefix, i)
 			t.reportNode(ctx, name, false)
@@ -179,7 +180,7 @@ func (t *topology) postReport(ctx context.Context, node string, healthy bool) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.intake.addr()+intake.PathHealthEvents, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.intake.Addr()+intake.PathHealthEvents, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -137,12 +137,12 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 	}
 }
 
-// unhold starts a process that kill holds.
+// unhold starts a process that kill holds. The process outlives ctx, which may be that of the fault.
 func (p *process) unhold(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = false
-	return p.launchLocked(ctx)
+	return p.launchLocked(context.WithoutCancel(ctx))
 }
 
 // pause stops the process without ending it, and resume continues it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fleetloop/fleetloop/devstack/binaries"
+	"github.com/fleetloop/fleetloop/devstack/proof/bugs"
 )
 
 // releaseName stands in an argument for the name of the release.
@@ -55,7 +56,18 @@ func (t *topology) buildReleases(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.latest.build(ctx)
+	if t.bug == "" {
+		return t.latest.build(ctx)
+	}
+	bug, err := bugs.Find(t.bug)
+	if err != nil {
+		return err
+	}
+	overlay, err := bug.WriteOverlay(root, t.dir)
+	if err != nil {
+		return err
+	}
+	return t.latest.build(ctx, "-overlay="+overlay)
 }
 
 // copyAdapter copies the adapter into the source of an older release, so that it is built with the
@@ -73,8 +85,8 @@ func copyAdapter(from, to string) error {
 	return nil
 }
 
-func (r release) build(ctx context.Context) error {
-	packages := []string{"./devstack/proof/adapter"}
+func (r release) build(ctx context.Context, flags ...string) error {
+	packages := append(flags, "./devstack/proof/adapter")
 	for _, name := range []string{"fleet-api", "sentinel", "cluster-worker", "execution-controller", "action-runner", "node-fault-controller"} {
 		packages = append(packages, "./cmd/"+name)
 	}

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/gardener"
 )
 
 const (
@@ -21,8 +25,21 @@ const (
 	// quietSettleBound is that if nothing was killed. A change event whose worker has ended is sent after
 	// its lease of two minutes.
 	quietSettleBound = 150 * time.Second
+	// bugSettleBound is that with a planted bug, for which all may never agree.
+	bugSettleBound = 30 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
+	// sentinelPoll is the default interval of polls. A round that had to wait charges its events to the
+	// time of its start, so that they can come together with those of the next one.
+	sentinelPoll = 5 * time.Second
+	// clockSkew is how far times may differ that processes of one machine took.
+	clockSkew = time.Second
+
+	// Each event rate is a multiple of that which the workload needs. A fleet of which all is due at once
+	// needs at most catchUpTime. A small one is not limited.
+	eventRateFactor = 1.5
+	catchUpTime     = time.Minute
+	minEventRate    = 20 // per second, of all sentinels
 )
 
 // A plan is what the arguments ask for.
@@ -31,10 +48,22 @@ type plan struct {
 	clusters int
 	seed     uint64
 	faults   []string
-	upgrade  bool // from the previous release, back and forward again
+	upgrade  bool   // from the previous release, back and forward again
+	broker   string // brokerNATS or brokerRabbitMQ
+	bug      string // promise that a planted bug breaks; empty means none
+}
+
+// eventRate returns the maximum number of events per second of each of some sentinels.
+func (p plan) eventRate(replicas int) float64 {
+	created := float64(p.clusters) / (createShare * p.duration.Seconds())
+	edited := float64(editsPerCluster*p.clusters) / p.duration.Seconds()
+	return max(minEventRate, eventRateFactor*(created+edited), float64(p.clusters)/catchUpTime.Seconds()) / float64(replicas)
 }
 
 func (p plan) settleBound() time.Duration {
+	if p.bug != "" {
+		return bugSettleBound
+	}
 	if len(p.faults) == 0 {
 		return quietSettleBound
 	}
@@ -45,6 +74,11 @@ var errViolations = errors.New("a promise was broken")
 
 func (t *topology) checkerConfig() history.Config {
 	return history.Config{
+		ClockSkew: clockSkew,
+		Rates: map[string]history.Rate{
+			"sentinel":       {Replicas: t.replicas(sentinelReplicas), PerSecond: t.eventRate, Burst: 2 * t.eventRate * sentinelPoll.Seconds()},
+			"cluster-worker": {Replicas: t.replicas(workerReplicas), PerSecond: gardener.DefaultQPS, Burst: gardener.DefaultBurst},
+		},
 		Adapters: []string{history.AdapterName, "gardener"}, Sentinels: t.replicas(sentinelReplicas), Interval: sentinelInterval,
 		Budget:  max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
 		Upgrade: t.upgrade,
@@ -54,9 +88,12 @@ func (t *topology) checkerConfig() history.Config {
 
 // prove runs the plan and prints the report.
 func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, machines: p.machines()}
-	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.faults, dir)
-	if t.file, err = history.NewFile(t.historyPath()); err != nil {
+	t := newTopology(p, dir, log)
+	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, broker %s, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.broker, p.faults, dir)
+	if t.file, err = history.NewFile(t.historyPath()); err == nil {
+		err = t.writeConfig()
+	}
+	if err != nil {
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
@@ -67,6 +104,17 @@ func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error
 		return fmt.Errorf("%w (history, logs in %s)", err, dir)
 	}
 	return t.report()
+}
+
+func (t *topology) configPath() string { return filepath.Join(t.dir, "config.json") }
+
+// writeConfig writes what the checkers expect, for a later check.
+func (t *topology) writeConfig() error {
+	text, err := json.Marshal(t.checkerConfig())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(t.configPath(), text, 0o644) //nolint:gosec // no secret
 }
 
 // proveOn starts the deployment, runs the workload and the faults, and records the end.
@@ -91,13 +139,13 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	if err != nil {
 		return err
 	}
-	faults := newInjector(t)
+	injector := t.newInjector()
 	began = time.Now()
 	progress := func(note string) {
 		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
-			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), faults.injected(), note)
+			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), injector.CountInjected(), note)
 	}
-	if err := t.runLoad(ctx, p, load, faults, progress); err != nil {
+	if err := t.runLoad(ctx, p, load, injector, progress); err != nil {
 		return err
 	}
 	progress("the workload and the faults have ended")
@@ -125,7 +173,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 }
 
 // runLoad runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
-func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *injector, progress func(string)) error {
+func (t *topology) runLoad(ctx context.Context, p plan, load *workload, injector *faults.Injector, progress func(string)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	reading, stop := context.WithCancel(ctx)
@@ -139,7 +187,7 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, faults *
 	running.Go(func() { load.run(ctx, newSchedule(p)) })
 	running.Go(func() { t.runExecutions(ctx, p) })
 	running.Go(func() { t.runNodeFaults(ctx, p) })
-	running.Go(func() { faults.run(ctx, p.duration, newFaultSchedule(p)) })
+	running.Go(func() { injector.Run(ctx, p.duration, faults.NewSchedule(p.seed, p.duration, p.faults)) })
 	if t.upgrade {
 		running.Go(func() {
 			if err := t.runUpgrade(ctx, p.duration); err != nil {
@@ -167,7 +215,15 @@ func (t *topology) report() error {
 	if err != nil {
 		return err
 	}
-	results := history.Check(t.checkerConfig(), records)
+	text, err := os.ReadFile(t.configPath())
+	if err != nil {
+		return err
+	}
+	var cfg history.Config
+	if err := json.Unmarshal(text, &cfg); err != nil {
+		return err
+	}
+	results := history.Check(cfg, records)
 	out, err := os.Create(filepath.Join(t.dir, "report.txt"))
 	if err != nil {
 		return err
@@ -175,10 +231,23 @@ func (t *topology) report() error {
 	err = history.WriteReport(out, results, records)
 	err = errors.Join(err, out.Close(), history.WriteReport(t.out, results, records))
 	_, _ = fmt.Fprintf(t.out, "\nproof: history in %s\n", t.historyPath())
+	return errors.Join(err, t.judge(results))
+}
+
+// judge returns an error if a promise was broken, or if a bug is planted and its promise was not.
+func (t *topology) judge(results []history.Result) error {
 	for _, r := range results {
-		if len(r.Violations) > 0 {
-			return errors.Join(err, errViolations)
+		number, _, _ := strings.Cut(r.Promise, " ")
+		if len(r.Violations) > 0 && (t.bug == "" || t.bug == number) {
+			if t.bug != "" {
+				_, _ = fmt.Fprintf(t.out, "proof: the planted bug %s was found\n", t.bug)
+				return nil
+			}
+			return errViolations
 		}
 	}
-	return err
+	if t.bug != "" {
+		return fmt.Errorf("the planted bug %s was not found", t.bug)
+	}
+	return nil
 }

@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 )
 
 // A sink records the change events that it receives.
 type sink struct {
 	server *http.Server
 	ended  chan error
-	link   *proxy
+	link   *proxy.Proxy
 	file   *history.File
 }
 
@@ -31,7 +31,7 @@ func (t *topology) startSink(ctx context.Context) error {
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	go func() { s.ended <- s.server.Serve(l) }()
 	t.sink = s
-	if s.link, err = newProxy(ctx, "sink", &backend{addr: l.Addr().String()}); err != nil {
+	if s.link, err = proxy.New(ctx, "sink", &proxy.Backend{Addr: l.Addr().String()}); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, s.link)
@@ -41,7 +41,7 @@ func (t *topology) startSink(ctx context.Context) error {
 // env returns the settings of a component that sends change events.
 func (s *sink) env() map[string]string {
 	return map[string]string{
-		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_CLUSTER_NAME": "host", "CHANGE_EVENTS_ENDPOINT": "http://" + s.link.addr() + "/changes",
+		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_CLUSTER_NAME": "host", "CHANGE_EVENTS_ENDPOINT": "http://" + s.link.Addr() + "/changes",
 		"CHANGE_EVENTS_ALLOW_HTTP": "true", "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.1",
 	}
 }
@@ -53,9 +53,10 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	generation, _ := strconv.ParseInt(p.Details["generation"], 10, 64) // none is 0
+	at, _ := time.Parse(time.RFC3339, p.Timestamp) // none is the zero time
 	s.file.Add(history.Record{Change: &history.Change{
-		ID: p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"], Generation: generation,
+		Time: at,
+		ID:   p.ID, Source: p.Source, Action: p.Action, Cluster: p.Cluster, Subject: p.Subject, Node: p.Node, ClusterID: p.Details["cluster_id"],
 	}})
 	w.WriteHeader(http.StatusAccepted)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 )
 
 const (
@@ -39,23 +40,29 @@ type topology struct {
 	out  io.Writer // for people
 	log  *slog.Logger
 
-	database   *database
-	balancer   *proxy // in front of the fleet API
-	proxies    []*proxy
-	brokerURLs []string
-	kube       *kubebed.Bed
-	garden     *gardenbed.Bed
-	sink       *sink
-	simulated  sync.WaitGroup // what plays Gardener and a node
-	people     hostClients
-	intake     *proxy // in front of the node fault controllers
+	database  *database
+	balancer  *proxy.Proxy // in front of the fleet API
+	apiAddrs  []string     // of its replicas
+	authority *authority
+	tokens    map[string]string // by subject
+	proxies   []*proxy.Proxy
+	broker    string // brokerNATS or brokerRabbitMQ
+	brokerURL string // for clients
+	kube      *kubebed.Bed
+	garden    *gardenbed.Bed
+	sink      *sink
+	simulated sync.WaitGroup // what plays Gardener and a node
+	people    hostClients
+	intake    *proxy.Proxy // in front of the node fault controllers
 
 	upgrade  bool
 	latest   release // of this source
 	previous release // if upgrade is set
+	bug      string  // promise that a planted bug breaks; empty means none
 	first    release // that is installed and started
 
-	machines int // nodes without machines
+	machines  int     // nodes without machines
+	eventRate float64 // maximum events per second of each sentinel
 
 	mu         sync.Mutex
 	executions []*history.Execution
@@ -64,7 +71,14 @@ type topology struct {
 	groups map[string][]*process
 }
 
-// startTopology starts everything and waits until it is ready. The caller must call close, also after an
+// newTopology returns a deployment that is not started.
+func newTopology(p plan, dir string, log *slog.Logger) *topology {
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines()}
+	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
+	return t
+}
+
+// start starts everything and waits until it is ready. The caller must call close, also after an
 // error.
 func (t *topology) start(ctx context.Context) (err error) {
 	if t.self, err = os.Executable(); err != nil {
@@ -81,7 +95,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 			return err
 		}},
 		{"start the fleet API", t.startAPI},
-		{"start NATS", t.startBroker},
+		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
 		{"start Kubernetes and Gardener", t.startKubernetes},
 		{"start the sentinels", t.startSentinels},
@@ -110,7 +124,11 @@ func (t *topology) replicas(count int) int {
 
 // newProcess returns a process that is not started. It has a separate log.
 func (t *topology) newProcess(name, path string, args ...string) *process {
-	return &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file, release: t.first}
+	p := &process{name: name, path: path, args: args, env: map[string]string{}, dir: t.dir, file: t.file, release: t.first}
+	if limit := memoryLimits()[path]; limit > 0 {
+		p.env["GOMEMLIMIT"] = fmt.Sprintf("%dMiB", limit>>20*9/10) // as the chart sets it
+	}
+	return p
 }
 
 // add starts a process and makes it a target of faults.
@@ -122,7 +140,7 @@ func (t *topology) add(ctx context.Context, group string, p *process) error {
 	return p.start(ctx)
 }
 
-// addReplicas starts replicas of a binary. set completes the environment of each.
+// addReplicas starts replicas of a binary. set completes the arguments and the environment of each.
 func (t *topology) addReplicas(ctx context.Context, name string, count int, set func(p *process, health string)) error {
 	for i := range t.replicas(count) {
 		health, err := newFreeAddress(ctx)
@@ -155,10 +173,11 @@ func (t *topology) checkReady(ctx context.Context) error {
 
 // startAPI starts the replicas of the fleet API behind a balancer.
 func (t *topology) startAPI(ctx context.Context) error {
-	if err := writeTokens(t.dir); err != nil {
+	if err := t.writeCredentials(); err != nil {
 		return err
 	}
-	var backends []*backend
+	certFile, keyFile := certificatePaths(t.dir)
+	var backends []*proxy.Backend
 	for i := range t.replicas(apiReplicas) {
 		listen, err := newFreeAddress(ctx)
 		if err != nil {
@@ -174,38 +193,56 @@ func (t *topology) startAPI(ctx context.Context) error {
 		}
 		p := t.newProcess(fmt.Sprintf("fleet-api-%d", i), "fleet-api",
 			"--listen-address="+listen, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health,
-			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--migrate=true")
+			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--tls-cert-file="+certFile, "--tls-key-file="+keyFile, "--migrate=true")
 		p.health, p.metric = health, metrics
 		p.env["DATABASE_URL"] = t.database.urlFor()
 		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = history.AdapterName + ",gardener"
+		p.env["FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS"] = history.AdapterName + ",gardener"
 		if err := t.add(ctx, "fleet-api", p); err != nil {
 			return err
 		}
-		backends = append(backends, &backend{addr: listen, probe: p.checkReady})
+		t.apiAddrs = append(t.apiAddrs, listen)
+		backends = append(backends, &proxy.Backend{Addr: listen, Probe: p.checkReady})
 	}
 	var err error
-	if t.balancer, err = newProxy(ctx, "fleet-api", backends...); err != nil {
+	if t.balancer, err = proxy.New(ctx, "fleet-api", backends...); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, t.balancer)
 	return poll(ctx, startBound, t.checkReady)
 }
 
-func (t *topology) apiURL() string { return "http://" + t.balancer.addr() }
+// writeCredentials writes the first tokens and the first certificate.
+func (t *topology) writeCredentials() (err error) {
+	t.tokens = newTokens()
+	if t.authority, err = newAuthority(t.dir); err != nil {
+		return err
+	}
+	return errors.Join(writeServerTokens(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueCertificate())
+}
+
+func (t *topology) apiURL() string { return "https://" + t.balancer.Addr() }
+
+// apiEnv returns the settings of a client of the fleet API.
+func (t *topology) apiEnv(subject string) map[string]string {
+	return map[string]string{
+		"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, subject), "HYPERFLEET_API_CA_FILE": caPath(t.dir),
+	}
+}
 
 // newClient returns a client of the fleet API with the token of a subject.
 func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
-	return fleetclient.New(fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject))})
+	return fleetclient.New(fleetclient.Config{Endpoint: t.apiURL(), Token: fleetclient.FileToken(tokenPath(t.dir, subject)), CAFile: caPath(t.dir)})
 }
 
 // startAdapters starts adapters that share a subscription.
 func (t *topology) startAdapters(ctx context.Context) error {
 	return t.addReplicas(ctx, "adapter", adapterReplicas, func(p *process, _ string) {
 		maps.Copy(p.env, map[string]string{
-			"BROKER_TYPE": "nats", "BROKER_URL": t.brokerURL(), "BROKER_TOPIC": brokerTopic,
-			"HYPERFLEET_API_ENDPOINT": t.apiURL(), "HYPERFLEET_API_TOKEN_FILE": tokenPath(t.dir, "adapter"),
+			"BROKER_TYPE": t.broker, "BROKER_URL": t.brokerURL, "BROKER_TOPIC": brokerTopic, "BROKER_QUEUE_TYPE": quorumQueue,
 			history.PathEnv: t.historyPath(),
 		})
+		maps.Copy(p.env, t.apiEnv("adapter"))
 	})
 }
 
@@ -253,7 +290,7 @@ func (t *topology) close() error {
 		errs = append(errs, t.sink.close())
 	}
 	for _, p := range t.proxies {
-		p.close()
+		p.Close()
 	}
 	if t.database != nil {
 		errs = append(errs, t.database.close())

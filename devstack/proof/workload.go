@@ -23,7 +23,12 @@ const (
 	editsPerCluster = 2
 	deletedShare    = 0.1
 	greenShare      = 0.2
-	trespasses      = 20
+	trespasses      = 20 // half of them on node pools
+	// Of the clusters, poolShare have a node pool, which is edited, and deletedPoolShare of them is deleted.
+	poolShare        = 0.5
+	editsPerPool     = 2
+	deletedPoolShare = 0.2
+	maxMachines      = 5
 
 	readEvery = 2 * time.Second
 	// requestBound is the patience of a user, including all retries.
@@ -35,7 +40,8 @@ type operation struct {
 	at      time.Duration // since the start
 	op      string
 	cluster int
-	number  int // of the edit
+	number  int  // of the edit
+	pool    bool // on the node pool of the cluster
 }
 
 // newSchedule returns the operations of a seed, in the order of their times.
@@ -57,9 +63,23 @@ func newSchedule(p plan) []operation {
 		i := dice.IntN(p.clusters)
 		list = append(list, operation{at: after(i), op: history.Edit, cluster: i, number: n})
 	}
-	for range trespasses {
+	for n := range trespasses {
 		i := dice.IntN(p.clusters)
-		list = append(list, operation{at: after(i), op: history.Trespass, cluster: i})
+		list = append(list, operation{at: after(i), op: history.Trespass, cluster: i, pool: n%2 == 0})
+	}
+	for i := range created {
+		if dice.Float64() >= poolShare {
+			continue
+		}
+		begin := after(i)
+		later := func() time.Duration { return begin + time.Duration(dice.Int64N(int64(p.duration-begin))) }
+		list = append(list, operation{at: begin, op: history.CreatePool, cluster: i, number: i, pool: true})
+		for range editsPerPool {
+			list = append(list, operation{at: later(), op: history.EditPool, cluster: i, number: dice.IntN(maxMachines), pool: true})
+		}
+		if dice.Float64() < deletedPoolShare {
+			list = append(list, operation{at: later(), op: history.DeletePool, cluster: i, pool: true})
+		}
 	}
 	slices.SortStableFunc(list, func(a, b operation) int { return int(a.at - b.at) })
 	return list
@@ -71,14 +91,15 @@ type workload struct {
 	clients map[string]*fleetclient.Client // by tenant
 	tenants []string                       // of the clusters
 
-	mu  sync.Mutex
-	ids []string // of the clusters; empty if not acknowledged
+	mu    sync.Mutex
+	ids   []string // of the clusters; empty if not acknowledged
+	pools []string // of their node pools; empty if not acknowledged
 
 	sent, failed, unknown, pending, skipped atomic.Int64
 }
 
 func (t *topology) newWorkload(p plan) (*workload, error) {
-	w := &workload{file: t.file, clients: map[string]*fleetclient.Client{}, ids: make([]string, p.clusters)}
+	w := &workload{file: t.file, clients: map[string]*fleetclient.Client{}, ids: make([]string, p.clusters), pools: make([]string, p.clusters)}
 	dice := rand.New(rand.NewPCG(p.seed, 2)) //nolint:gosec // a schedule, not a secret
 	for range p.clusters {
 		tenant := tenantBlue
@@ -116,38 +137,36 @@ func (w *workload) run(ctx context.Context, schedule []operation) {
 	}
 }
 
-// readAll lists the clusters of each tenant until ctx ends.
+// readAll lists the clusters and node pools of each tenant until ctx ends.
 func (w *workload) readAll(ctx context.Context) {
 	for pauseFor(ctx, readEvery) {
 		for tenant, c := range w.clients {
-			read := &history.Read{Tenant: tenant}
-			for r, err := range c.Clusters().List(ctx, fleetclient.ListOptions{}) {
-				if err != nil {
-					break
+			for _, collection := range collections() {
+				read := &history.Read{Tenant: tenant}
+				for r, err := range c.Collection(collection).List(ctx, fleetclient.ListOptions{}) {
+					if err != nil {
+						break
+					}
+					read.Names = append(read.Names, r.Name)
 				}
-				read.Names = append(read.Names, r.Name)
+				w.file.Add(history.Record{Read: read})
 			}
-			w.file.Add(history.Record{Read: read})
 		}
 	}
 }
 
-func (w *workload) idOf(cluster int) string {
+// newRequest returns the request of an operation. known is false if its user does not know an id that it
+// needs, because the creation was not yet acknowledged.
+func (w *workload) newRequest(o operation) (q *history.Request, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ids[cluster]
-}
-
-// send sends one operation and records it. An operation on a cluster whose creation was not yet
-// acknowledged is skipped, as its user does not know the id.
-func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, requestBound)
-	defer cancel()
 	tenant := w.tenants[o.cluster]
-	q := &history.Request{Op: o.op, Tenant: tenant, Name: fmt.Sprintf("%s-%d", tenant, o.cluster), Intended: intended, Start: time.Now(), ClusterID: w.idOf(o.cluster)}
-	if o.op != history.Create && q.ClusterID == "" {
-		w.skipped.Add(1)
-		return
+	q = &history.Request{Op: o.op, Tenant: tenant, Name: fmt.Sprintf("%s-%d", tenant, o.cluster), ClusterID: w.ids[o.cluster]}
+	known = o.op == history.Create || q.ClusterID != ""
+	if o.pool {
+		q.Name += "-w"
+		q.PoolID = w.pools[o.cluster]
+		known = known && (o.op == history.CreatePool || q.PoolID != "")
 	}
 	if o.op == history.Trespass {
 		q.Tenant = tenantGreen
@@ -155,18 +174,39 @@ func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
 			q.Tenant = tenantBlue
 		}
 	}
+	return q, known
+}
+
+// remember keeps the id of what a request created, or the generation that it changed.
+func (w *workload) remember(o operation, q *history.Request, r v1.Resource) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q.Generation = r.Generation
+	if o.pool {
+		q.PoolID, w.pools[o.cluster] = r.ID, r.ID
+		return
+	}
+	q.ClusterID, w.ids[o.cluster] = r.ID, r.ID
+}
+
+// send sends one operation and records it. An operation on something whose creation was not yet
+// acknowledged is skipped.
+func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
+	q, known := w.newRequest(o)
+	if !known {
+		w.skipped.Add(1)
+		return
+	}
+	q.Intended, q.Start = intended, time.Now()
 	r, err := w.call(ctx, o, q)
 	q.End = time.Now()
 	q.Outcome, q.Status = classify(err)
 	w.sent.Add(1)
 	switch {
 	case err == nil:
-		q.ClusterID, q.Generation = r.ID, r.Generation
-		if o.op == history.Create {
-			w.mu.Lock()
-			w.ids[o.cluster] = r.ID
-			w.mu.Unlock()
-		}
+		w.remember(o, q, r)
 	case q.Outcome == history.Failed:
 		w.failed.Add(1)
 		q.Error = err.Error()
@@ -178,15 +218,26 @@ func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
 }
 
 func (w *workload) call(ctx context.Context, o operation, q *history.Request) (v1.Resource, error) {
-	clusters := w.clients[q.Tenant].Clusters()
+	c := w.clients[q.Tenant]
 	switch o.op {
 	case history.Create:
-		return clusters.Create(ctx, v1.CreateRequest{Name: q.Name, Labels: map[string]string{"region": "local"}, Spec: json.RawMessage(`{"version": "1.34.1"}`)})
+		return c.Clusters().Create(ctx, v1.CreateRequest{Name: q.Name, Labels: map[string]string{"region": "local"}, Spec: json.RawMessage(`{"version": "1.34.1"}`)})
+	case history.CreatePool:
+		pools := c.Collection(fleetclient.Nested(v1.CollectionClusters, q.ClusterID, v1.CollectionNodePools))
+		return pools.Create(ctx, v1.CreateRequest{Name: q.Name, Spec: poolSpec(o)})
 	case history.Delete:
-		return clusters.Delete(ctx, q.ClusterID)
-	default:
-		return clusters.Patch(ctx, q.ClusterID, v1.PatchRequest{Spec: fmt.Appendf(nil, `{"version": "1.34.%d", "edit": %d}`, 2+o.number%2, o.number)})
+		return c.Clusters().Delete(ctx, q.ClusterID)
+	case history.DeletePool:
+		return c.NodePools().Delete(ctx, q.PoolID)
 	}
+	if o.pool {
+		return c.NodePools().Patch(ctx, q.PoolID, v1.PatchRequest{Spec: poolSpec(o)})
+	}
+	return c.Clusters().Patch(ctx, q.ClusterID, v1.PatchRequest{Spec: fmt.Appendf(nil, `{"version": "1.34.%d", "edit": %d}`, 2+o.number%2, o.number)})
+}
+
+func poolSpec(o operation) json.RawMessage {
+	return fmt.Appendf(nil, `{"replicas": %d}`, 1+o.number%maxMachines)
 }
 
 // classify returns the outcome of a request. After an error of the server or without an answer it may

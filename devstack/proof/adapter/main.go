@@ -41,7 +41,7 @@ func run() error {
 		return err
 	}
 	a, err := adapter.New(
-		adapter.Config{Name: history.AdapterName, Collections: []string{v1.CollectionClusters}},
+		adapter.Config{Name: history.AdapterName, Collections: []string{v1.CollectionClusters, v1.CollectionNodePools}},
 		adapter.ReconcilerFunc(reconcileCluster),
 		adapter.Deps{Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), OnResult: func(res adapter.Result) { recordResult(file, res) }},
 	)

@@ -28,6 +28,9 @@ type Config struct {
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
 	Upgrade   bool          // the release changes, and nothing else fails
+	ClockSkew time.Duration // how far the clocks may differ
+
+	Rates map[string]Rate // by name of the program
 
 	Leaders      []string         // programs that end when they lose their Lease
 	MemoryLimits map[string]int64 // of the containers in the chart, in bytes, by name of the program
@@ -40,8 +43,8 @@ type Checker func(Config, []Record) Result
 // Checkers returns the checkers of every history, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckIDs, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
-		CheckBudget, CheckStops, CheckUsage, CheckShards, CheckTenants, CheckExits,
+		CheckWakeUps, CheckIDs, CheckRates, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
+		CheckBudget, CheckStops, CheckUsage, CheckClocks, CheckShards, CheckTenants, CheckTokens, CheckExits,
 	}
 }
 
@@ -60,8 +63,11 @@ func Check(cfg Config, records []Record) []Result {
 
 // acknowledged reports whether the API acknowledged a change of the workload.
 func (r *Request) acknowledged() bool {
-	return r != nil && r.Outcome == OK && r.ClusterID != "" && (r.Op == Create || r.Op == Edit || r.Op == Delete)
+	return r != nil && r.Outcome == OK && r.resource() != "" && r.Op != Trespass
 }
+
+// resource returns the id of the node pool or the cluster that a request is about.
+func (r *Request) resource() string { return cmp.Or(r.PoolID, r.ClusterID) }
 
 // CheckWakeUps checks R1: each acknowledged generation is followed by an event about it or a later one,
 // or by a report of an adapter that had read it. At the end each adapter has reported the last generation.
@@ -79,21 +85,29 @@ func CheckWakeUps(cfg Config, records []Record) Result {
 	for _, r := range records {
 		if q := r.Request; q.acknowledged() {
 			res.Checked++
-			if announced[q.ClusterID] < q.Generation {
+			if id := q.resource(); announced[id] < q.Generation {
 				res.fail("%s of %s (%s): generation %d acknowledged at %s, last event or report is about generation %d",
-					q.Op, q.Name, q.ClusterID, q.Generation, stamp(q.End), announced[q.ClusterID])
+					q.Op, q.Name, id, q.Generation, stamp(q.End), announced[id])
 			}
 		}
 		if c := r.Cluster; c != nil {
 			res.Checked++
-			for _, adapter := range cfg.Adapters {
-				if c.Reported[adapter] != c.Generation {
-					res.fail("%s (%s): adapter %s reported generation %d, the cluster has %d", c.Name, c.ID, adapter, c.Reported[adapter], c.Generation)
-				}
-			}
+			checkReported(cfg, &res, "cluster "+c.Name, c.Reported, c.Generation)
+		}
+		if p := r.Pool; p != nil {
+			res.Checked++
+			checkReported(cfg, &res, "node pool "+p.Name, p.Reported, p.Generation)
 		}
 	}
 	return res
+}
+
+func checkReported(cfg Config, res *Result, name string, reported map[string]int64, generation int64) {
+	for _, adapter := range cfg.Adapters {
+		if reported[adapter] != generation {
+			res.fail("%s: adapter %s reported generation %d, the last is %d", name, adapter, reported[adapter], generation)
+		}
+	}
 }
 
 // CheckIDs checks R2: an id belongs to one cluster, generation and rule, and each interval has at most one
@@ -156,29 +170,21 @@ func findSurplusIDs(intervals map[string]int64) (count int64, first, second stri
 }
 
 // CheckChangeEvents checks R4: each creation, change and deletion of a Shoot reaches the sink. If the
-// result of a request was lost, the next one tells of both.
+// result of a request was lost, a later change event tells of both.
 func CheckChangeEvents(_ Config, records []Record) Result {
-	type occasion struct{ action, cluster string }
 	res := Result{Promise: "R4 change events not lost"}
-	told := map[occasion]int64{} // the newest generation
+	told := findLastChanges(records)
 	remaining := map[string]bool{}
 	for _, r := range records {
-		if c := r.Change; c != nil {
-			o := occasion{c.Action, c.ClusterID}
-			told[o] = max(told[o], c.Generation, 1)
-			if c.Action == "shoot-created" { // it includes the changes until then
-				o.action = "shoot-updated"
-				told[o] = max(told[o], c.Generation)
-			}
-		}
 		if s := r.Shoot; s != nil {
 			remaining[s.ClusterID] = true
 		}
 	}
-	want := func(action string, w *Write, generation int64) {
+	want := func(action string, w *Write) {
 		res.Checked++
-		if told[occasion{action, w.ClusterID}] < max(generation, 1) {
-			res.fail("the sink received no %s for Shoot %s of cluster %s, generation %d; the last write was at %s", action, w.Shoot, w.ClusterID, w.Generation, stamp(w.End))
+		// A change event has a time after its write, in milliseconds.
+		if last := told[shootChange{action, w.ClusterID}]; last.Before(w.Start.Truncate(time.Millisecond)) {
+			res.fail("the sink received no %s for Shoot %s of cluster %s, generation %d; the write was at %s", action, w.Shoot, w.ClusterID, w.Generation, stamp(w.End))
 		}
 	}
 	specs := map[string]int64{} // the generation of each Shoot
@@ -187,19 +193,40 @@ func CheckChangeEvents(_ Config, records []Record) Result {
 		switch {
 		case w.Status == 201:
 			created[w.ClusterID] = w
-			want("shoot-created", w, 0)
+			want("shoot-created", w)
 		case w.Verb == "patch" && w.Changed > specs[w.UID]:
-			want("shoot-updated", w, w.Generation)
+			want("shoot-updated", w)
 		}
 		specs[w.UID] = max(specs[w.UID], w.Changed)
 	}
 	for cluster, w := range created {
 		if !remaining[cluster] {
-			want("shoot-deleted", w, 0)
+			want("shoot-deleted", w)
 		}
 	}
 	checkExecutionEvents(&res, records)
 	return res
+}
+
+// A shootChange is what change events tell about the Shoot of a cluster.
+type shootChange struct{ action, cluster string }
+
+// findLastChanges returns the last time of each change that the sink was told of. A creation and a deletion
+// include the updates until then.
+func findLastChanges(records []Record) map[shootChange]time.Time {
+	told := map[shootChange]time.Time{}
+	for _, r := range records {
+		c := r.Change
+		if c == nil {
+			continue
+		}
+		for _, action := range []string{c.Action, "shoot-updated"} {
+			if o := (shootChange{action, c.ClusterID}); c.Time.After(told[o]) {
+				told[o] = c.Time
+			}
+		}
+	}
+	return told
 }
 
 // checkExecutionEvents checks that the sink received the end of each execution.
@@ -230,65 +257,6 @@ func writesInOrder(records []Record) []*Write {
 	}
 	slices.SortStableFunc(list, func(a, b *Write) int { return a.End.Compare(b.End) })
 	return list
-}
-
-// CheckConvergence checks R5: at the end each cluster has one Shoot of its last generation, and no other
-// Shoot exists. Acknowledged deletions are complete; acknowledged clusters exist unless they were deleted.
-func CheckConvergence(_ Config, records []Record) Result {
-	res := Result{Promise: "R5 sync converges"}
-	clusters, shoots := map[string]*Cluster{}, map[string][]*Shoot{}
-	for _, r := range records {
-		if r.Cluster != nil {
-			clusters[r.Cluster.ID] = r.Cluster
-		}
-		if r.Shoot != nil {
-			shoots[r.Shoot.ClusterID] = append(shoots[r.Shoot.ClusterID], r.Shoot)
-		}
-	}
-	for id, c := range clusters {
-		res.Checked++
-		list := shoots[id]
-		switch {
-		case c.Deleting:
-			res.fail("%s (%s) is still being deleted", c.Name, id)
-		case len(list) != 1:
-			res.fail("%s (%s) has %d Shoots", c.Name, id, len(list))
-		case list[0].Generation != c.Generation:
-			res.fail("%s (%s) has generation %d, its Shoot %s has %d", c.Name, id, c.Generation, list[0].Name, list[0].Generation)
-		}
-	}
-	for id, list := range shoots {
-		if clusters[id] == nil {
-			res.fail("Shoot %s belongs to cluster %s, which does not exist", list[0].Name, id)
-		}
-	}
-	checkAcknowledged(&res, clusters, records)
-	return res
-}
-
-// checkAcknowledged compares the clusters at the end with what the API acknowledged.
-func checkAcknowledged(res *Result, clusters map[string]*Cluster, records []Record) {
-	attempted := map[string]bool{}
-	for _, r := range records {
-		if q := r.Request; q != nil && q.Op == Delete && q.Outcome != Failed {
-			attempted[q.ClusterID] = true
-		}
-	}
-	for _, r := range records {
-		q := r.Request
-		if !q.acknowledged() {
-			continue
-		}
-		c := clusters[q.ClusterID]
-		switch {
-		case q.Op == Delete && c != nil:
-			res.fail("%s (%s) exists, although its deletion was acknowledged at %s", q.Name, q.ClusterID, stamp(q.End))
-		case q.Op != Delete && c == nil && !attempted[q.ClusterID]:
-			res.fail("%s (%s) is gone, although no user deleted it; %s acknowledged at %s", q.Name, q.ClusterID, q.Op, stamp(q.End))
-		case q.Op != Delete && c != nil && c.Generation < q.Generation:
-			res.fail("%s (%s) has generation %d, although %d was acknowledged at %s", q.Name, q.ClusterID, c.Generation, q.Generation, stamp(q.End))
-		}
-	}
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }

@@ -200,36 +200,46 @@ func CheckBudget(cfg Config, records []Record) Result {
 	return res
 }
 
-// CheckShards checks R17: at the end all replicas share the clusters, and the parts add up to all of
+// CheckShards checks R17: at the end all replicas share the resources, and the parts add up to all of
 // them. CheckWakeUps proves that there is no gap, so equal sums prove that there is no overlap.
 func CheckShards(cfg Config, records []Record) Result {
 	res := Result{Promise: "R17 one sentinel per resource"}
-	clusters, owned := 0, 0
-	var names []string
+	exist, owned, names := map[string]int{}, map[string]int{}, map[string][]string{}
 	for _, r := range records {
 		if r.Cluster != nil {
-			clusters++
+			exist[clusterCollection]++
+		}
+		if r.Pool != nil {
+			exist[poolCollection]++
 		}
 		if s := r.Sentinel; s != nil {
-			names = append(names, s.Name)
-			owned += s.Owned
-			if s.Owned == 0 && cfg.Sentinels > 0 {
+			names[s.Collection] = append(names[s.Collection], s.Name)
+			owned[s.Collection] += s.Owned
+			if s.Owned == 0 && s.Collection == clusterCollection && cfg.Sentinels > 0 {
 				res.fail("sentinel %s watches nothing", s.Name)
 			}
 		}
 	}
-	res.Checked = clusters
-	if len(names) != cfg.Sentinels {
-		res.fail("%d sentinels share the clusters (%s), want %d", len(names), strings.Join(names, ", "), cfg.Sentinels)
-	}
-	if owned != clusters {
-		res.fail("the sentinels watch %d clusters in total, the API has %d", owned, clusters)
+	for _, collection := range []string{clusterCollection, poolCollection} {
+		res.Checked += exist[collection]
+		if len(names[collection]) != cfg.Sentinels {
+			res.fail("%d sentinels share the %s (%s), want %d", len(names[collection]), collection, strings.Join(names[collection], ", "), cfg.Sentinels)
+		}
+		if owned[collection] != exist[collection] {
+			res.fail("the sentinels watch %d %s in total, the API has %d", owned[collection], collection, exist[collection])
+		}
 	}
 	return res
 }
 
-// CheckTenants checks R19: a tenant reads only its own clusters, and changes no others. The workload
-// names a cluster after its tenant.
+// The collections that sentinels watch.
+const (
+	clusterCollection = "clusters"
+	poolCollection    = "nodepools"
+)
+
+// CheckTenants checks R19: a tenant reads only its own clusters and node pools, and changes no others. The
+// workload names them after their tenant.
 func CheckTenants(_ Config, records []Record) Result {
 	res := Result{Promise: "R19 tenants are separate"}
 	for _, r := range records {
@@ -237,19 +247,37 @@ func CheckTenants(_ Config, records []Record) Result {
 			res.Checked++
 			for _, name := range q.Names {
 				if !strings.HasPrefix(name, q.Tenant+"-") {
-					res.fail("tenant %s read cluster %s at %s", q.Tenant, name, stamp(r.At))
+					res.fail("tenant %s read %s at %s", q.Tenant, name, stamp(r.At))
 				}
 			}
 		}
 		if q := r.Request; q != nil && q.Op == Trespass {
 			res.Checked++
 			if q.Outcome == OK {
-				res.fail("tenant %s changed cluster %s of another tenant at %s", q.Tenant, q.Name, stamp(q.End))
+				res.fail("tenant %s changed %s of another tenant at %s", q.Tenant, q.Name, stamp(q.End))
 			}
 		}
 	}
 	return res
 }
+
+// CheckTokens checks that no request of the workload is refused for its token, also while the tokens are
+// replaced.
+func CheckTokens(_ Config, records []Record) Result {
+	res := Result{Promise: "no valid token is refused"}
+	for _, r := range records {
+		if q := r.Request; q != nil {
+			res.Checked++
+			if q.Status == unauthorized {
+				res.fail("%s of %s at %s: %s", q.Op, q.Name, stamp(q.End), q.Error)
+			}
+		}
+	}
+	return res
+}
+
+// unauthorized is the HTTP status for an invalid token.
+const unauthorized = 401
 
 // takeover is the longest time after a fault in which a leader may end itself, because it could not renew
 // its Lease meanwhile.

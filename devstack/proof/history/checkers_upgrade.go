@@ -4,15 +4,15 @@ package history
 const upgradeSteps = 4
 
 // CheckUpgrade checks that users and monitors notice nothing of an upgrade. A request may only fail if a
-// user has deleted the cluster, or without an answer. All wanted executions run, and the others wait for
+// user has deleted the cluster or node pool, or without an answer. All wanted executions run, and the others wait for
 // an approval unless the policies changed after the request.
 func CheckUpgrade(_ Config, records []Record) Result {
 	res := Result{Promise: "upgrades are unnoticed"}
 	deleted := map[string]bool{}
 	steps := 0
 	for _, r := range records {
-		if q := r.Request; q != nil && q.Op == Delete {
-			deleted[q.ClusterID] = true
+		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) {
+			deleted[q.resource()] = true
 		}
 		if r.Fault != nil && r.Fault.Kind == "upgrade" && r.Fault.Error == "" {
 			steps++
@@ -24,7 +24,7 @@ func CheckUpgrade(_ Config, records []Record) Result {
 	for _, r := range records {
 		switch {
 		case r.Request != nil && r.Request.Op != Trespass:
-			checkUninterrupted(&res, r.Request, deleted[r.Request.ClusterID])
+			checkUninterrupted(&res, r.Request, deleted[r.Request.ClusterID] || deleted[r.Request.PoolID])
 		case r.NodeReport != nil:
 			res.Checked++
 			if n := r.NodeReport; !n.Acknowledged {

@@ -37,6 +37,7 @@ type Record struct {
 	Stop     *Stop     `json:"stop,omitempty"`
 	Usage    *Usage    `json:"usage,omitempty"`
 	Cluster  *Cluster  `json:"cluster,omitempty"`
+	Pool     *Pool     `json:"pool,omitempty"`
 	Shoot    *Shoot    `json:"shoot,omitempty"`
 	Sentinel *Sentinel `json:"sentinel,omitempty"`
 
@@ -57,7 +58,11 @@ const (
 	Create   = "create"
 	Edit     = "edit"
 	Delete   = "delete"
-	Trespass = "trespass" // a request about a cluster of another tenant
+	Trespass = "trespass" // a request about a cluster or a node pool of another tenant
+
+	CreatePool = "create-pool"
+	EditPool   = "edit-pool"
+	DeletePool = "delete-pool"
 )
 
 // A Request is one request of the workload, with all its retries.
@@ -71,6 +76,7 @@ type Request struct {
 	Outcome    string    `json:"outcome"`
 	Status     int       `json:"status,omitempty"`
 	ClusterID  string    `json:"clusterID,omitempty"`
+	PoolID     string    `json:"poolID,omitempty"`     // if the request is about a node pool
 	Generation int64     `json:"generation,omitempty"` // as acknowledged
 	Error      string    `json:"error,omitempty"`
 }
@@ -81,10 +87,12 @@ type Read struct {
 	Names  []string `json:"names"`
 }
 
-// An Event is one delivery of a CloudEvent. Consumer names the subscription.
+// An Event is one delivery of a CloudEvent. Consumer names the subscription. A node pool is in the place of a
+// cluster.
 type Event struct {
 	Consumer   string    `json:"consumer"`
 	ID         string    `json:"id"`
+	Collection string    `json:"collection"`
 	ClusterID  string    `json:"clusterID"`
 	Generation int64     `json:"generation"`
 	Reason     string    `json:"reason"`
@@ -95,6 +103,7 @@ type Event struct {
 // ParseEvent returns the record of an event with the message data of the proof.
 func ParseEvent(consumer, id string, published time.Time, data []byte) *Event {
 	var d struct {
+		Collection string          `json:"collection"`
 		ResourceID string          `json:"resource_id"`
 		Generation json.RawMessage `json:"generation"`
 		Reason     string          `json:"reason"`
@@ -105,13 +114,13 @@ func ParseEvent(consumer, id string, published time.Time, data []byte) *Event {
 		e.Reason = "invalid data: " + err.Error()
 		return e
 	}
-	e.ClusterID, e.Reason = d.ResourceID, d.Reason
+	e.Collection, e.ClusterID, e.Reason = d.Collection, d.ResourceID, d.Reason
 	e.Generation, _ = strconv.ParseInt(strings.Trim(string(d.Generation), `"`), 10, 64) // none is 0, which no checker accepts
 	e.Updated, _ = time.Parse(time.RFC3339Nano, d.Updated)                              // none is the zero time
 	return e
 }
 
-// A Report is a report that an adapter stored.
+// A Report is a report that an adapter stored. A node pool is in the place of a cluster.
 type Report struct {
 	Adapter    string `json:"adapter"`
 	ClusterID  string `json:"clusterID"`
@@ -125,7 +134,7 @@ type Write struct {
 	Shoot      string    `json:"shoot"`
 	UID        string    `json:"uid,omitempty"`
 	ClusterID  string    `json:"clusterID,omitempty"`
-	Generation int64     `json:"generation,omitempty"` // of the cluster
+	Generation int64     `json:"generation,omitempty"` // SyncGeneration of the cluster
 	Changed    int64     `json:"changed,omitempty"`    // generation of the Shoot
 	Start      time.Time `json:"start"`
 	End        time.Time `json:"end"`
@@ -142,7 +151,7 @@ type Change struct {
 	Subject   string `json:"subject,omitempty"`
 	Node      string `json:"node,omitempty"`
 
-	Generation int64 `json:"generation,omitempty"` // of the cluster
+	Time time.Time `json:"time,omitzero"` // in the change event
 }
 
 // A Fault is one injected fault.
@@ -184,21 +193,48 @@ type Cluster struct {
 	Deleting   bool             `json:"deleting,omitempty"`
 	Phase      string           `json:"phase"`
 	Reported   map[string]int64 `json:"reported"` // observed generation by adapter
+
+	// SyncGeneration rises with each change of the cluster and its node pools.
+	SyncGeneration int64 `json:"syncGeneration"`
+
+	Created    time.Time   `json:"created"`
+	Updated    time.Time   `json:"updated"`
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// A Condition holds the times of a condition of a cluster, as reported by one adapter or aggregated.
+type Condition struct {
+	Name    string    `json:"name"`
+	Changed time.Time `json:"changed"`          // last_transition_time
+	Updated time.Time `json:"updated,omitzero"` // last report; zero if the condition is aggregated
+}
+
+// A Pool is the state of a node pool at the end, as the API lists it.
+type Pool struct {
+	ID         string           `json:"id"`
+	Name       string           `json:"name"`
+	ClusterID  string           `json:"clusterID"`
+	Generation int64            `json:"generation"`
+	Deleting   bool             `json:"deleting,omitempty"`
+	Reported   map[string]int64 `json:"reported"` // observed generation by adapter
+	Machines   int              `json:"machines"`
 }
 
 // A Shoot is the state of a Shoot at the end.
 type Shoot struct {
-	Name       string `json:"name"`
-	UID        string `json:"uid"`
-	ClusterID  string `json:"clusterID"`
-	Generation int64  `json:"generation"` // of the cluster
-	Deleting   bool   `json:"deleting,omitempty"`
+	Name       string         `json:"name"`
+	UID        string         `json:"uid"`
+	ClusterID  string         `json:"clusterID"`
+	Generation int64          `json:"generation"` // SyncGeneration of the cluster
+	Deleting   bool           `json:"deleting,omitempty"`
+	Workers    map[string]int `json:"workers"` // maximum of machines by name
 }
 
-// A Sentinel is a replica at the end. Owned is the number of clusters that it watches.
+// A Sentinel is a replica at the end. Owned is the number of resources of the collection that it watches.
 type Sentinel struct {
-	Name  string `json:"name"`
-	Owned int    `json:"owned"`
+	Name       string `json:"name"`
+	Collection string `json:"collection"`
+	Owned      int    `json:"owned"`
 }
 
 // An Execution is the final state of an execution. It scales a separate target.

@@ -45,6 +45,10 @@ func WriteReport(out io.Writer, results []Result, records []Record) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	_, _ = fmt.Fprintln(out)
+	for _, e := range PromisesElsewhere() {
+		_, _ = fmt.Fprintln(out, e)
+	}
 	for _, r := range results {
 		for i, v := range r.Violations {
 			if i == maxShown {
@@ -71,7 +75,7 @@ type latency struct {
 func measureLatencies(records []Record) []*latency {
 	byName := map[string]*latency{}
 	var list []*latency
-	for _, name := range []string{Create, Edit, Delete, Trespass, "wake-up"} {
+	for _, name := range []string{Create, Edit, Delete, CreatePool, EditPool, DeletePool, Trespass, "wake-up"} {
 		byName[name] = &latency{name: name, outcomes: map[string]int{}}
 		list = append(list, byName[name])
 	}
@@ -100,7 +104,7 @@ func measureLatencies(records []Record) []*latency {
 			continue
 		}
 		var first time.Time
-		for _, a := range announced[q.ClusterID] {
+		for _, a := range announced[q.resource()] {
 			if a.generation >= q.Generation && (first.IsZero() || a.at.Before(first)) {
 				first = a.at
 			}

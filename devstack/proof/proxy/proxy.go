@@ -1,4 +1,5 @@
-package main
+// Package proxy forwards TCP connections, and disturbs them as a network does.
+package proxy
 
 import (
 	"context"
@@ -6,6 +7,9 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // Settings of probes: the chart's period, and the defaults of Kubernetes.
@@ -15,15 +19,17 @@ const (
 	dialTimeout      = 2 * time.Second
 )
 
-// A proxy forwards TCP connections to the first of its backends that accepts. It takes turns among
+// A Proxy forwards TCP connections to the first of its backends that accepts. It takes turns among
 // backends whose probes succeed, as a Service does. Faults cut, delay, narrow or silence its connections.
-type proxy struct {
-	name     string
+type Proxy struct {
+	Name string
+
 	listener net.Listener
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	serving  sync.WaitGroup
 
 	mu       sync.Mutex
-	backends []*backend
+	backends []*Backend
 	next     int
 	cut      bool
 	delay    time.Duration
@@ -31,38 +37,43 @@ type proxy struct {
 	open     map[net.Conn]bool // false if the connection drops all data
 }
 
-// A backend is one server. A nil probe always succeeds.
-type backend struct {
-	addr  string
-	probe func(context.Context) error
+// A Backend is one server. A nil probe always succeeds.
+type Backend struct {
+	Addr  string
+	Probe func(context.Context) error
 
 	failures int // consecutive failures of the probe
 }
 
-// newProxy listens on a free port.
-func newProxy(ctx context.Context, name string, backends ...*backend) (*proxy, error) {
+// New returns a proxy that listens on a free port of the loopback interface.
+func New(ctx context.Context, name string, backends ...*Backend) (*Proxy, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{name: name, listener: l, backends: backends, open: map[net.Conn]bool{}}
-	p.serving.Go(func() { p.serve(ctx) })
-	p.serving.Go(func() { p.probeBackends(ctx) })
+	p := &Proxy{Name: name, listener: l, dial: (&net.Dialer{Timeout: dialTimeout}).DialContext, backends: backends, open: map[net.Conn]bool{}}
+	p.start(ctx)
 	return p, nil
 }
 
-func (p *proxy) addr() string { return p.listener.Addr().String() }
-
-// setBackend replaces the only backend.
-func (p *proxy) setBackend(addr string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.backends = []*backend{{addr: addr}}
+func (p *Proxy) start(ctx context.Context) {
+	p.serving.Go(func() { p.serve(ctx) })
+	p.serving.Go(func() { p.probeBackends(ctx) })
 }
 
-// setCut breaks all connections, and refuses new ones while cut is true.
-func (p *proxy) setCut(cut bool) {
+// Addr returns the host and the port of the listener.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// SetBackend replaces the only backend.
+func (p *Proxy) SetBackend(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backends = []*Backend{{Addr: addr}}
+}
+
+// SetCut breaks all connections, and refuses new ones while cut is true.
+func (p *Proxy) SetCut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = cut
@@ -73,23 +84,23 @@ func (p *proxy) setCut(cut bool) {
 	}
 }
 
-// setDelay delays each piece of data.
-func (p *proxy) setDelay(d time.Duration) {
+// SetDelay delays each piece of data.
+func (p *Proxy) SetDelay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// setRate limits the data of each connection, in bytes per second.
-func (p *proxy) setRate(rate int) {
+// SetRate limits the data of each connection, in bytes per second.
+func (p *Proxy) SetRate(rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rate = rate
 }
 
-// silence lets all connections drop their data and stay open, as after the loss of a route or of the
+// Silence lets all connections drop their data and stay open, as after the loss of a route or of the
 // state of a firewall. New connections work. Only the end of one side closes the other.
-func (p *proxy) silence() {
+func (p *Proxy) Silence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.open {
@@ -98,7 +109,7 @@ func (p *proxy) silence() {
 }
 
 // transit returns how long n bytes of a connection take, and whether they arrive.
-func (p *proxy) transit(from net.Conn, n int) (delay time.Duration, arrives bool) {
+func (p *Proxy) transit(from net.Conn, n int) (delay time.Duration, arrives bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delay = p.delay
@@ -108,21 +119,21 @@ func (p *proxy) transit(from net.Conn, n int) (delay time.Duration, arrives bool
 	return delay, p.open[from]
 }
 
-// close ends the listener and all connections. The context of newProxy must have ended.
-func (p *proxy) close() {
+// Close ends the listener and all connections. The context of New must have ended.
+func (p *Proxy) Close() {
 	_ = p.listener.Close() // nothing was written
-	p.setCut(true)
+	p.SetCut(true)
 	p.serving.Wait()
 }
 
-func (p *proxy) serve(ctx context.Context) {
+func (p *Proxy) serve(ctx context.Context) {
 	for {
 		conn, err := p.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			if !pauseFor(ctx, dialTimeout) {
+			if backoff.Sleep(ctx, dialTimeout) != nil {
 				return
 			}
 			continue
@@ -132,16 +143,16 @@ func (p *proxy) serve(ctx context.Context) {
 }
 
 // probeBackends probes the backends as the kubelet does.
-func (p *proxy) probeBackends(ctx context.Context) {
-	for pauseFor(ctx, probePeriod) {
+func (p *Proxy) probeBackends(ctx context.Context) {
+	for backoff.Sleep(ctx, probePeriod) == nil {
 		p.mu.Lock()
 		list := p.backends
 		p.mu.Unlock()
 		for _, b := range list {
-			if b.probe == nil {
+			if b.Probe == nil {
 				continue
 			}
-			err := b.probe(ctx)
+			err := b.Probe(ctx)
 			p.mu.Lock()
 			if b.failures++; err == nil {
 				b.failures = 0
@@ -152,29 +163,28 @@ func (p *proxy) probeBackends(ctx context.Context) {
 }
 
 // dialBackend connects to the next backend, and skips those that refuse.
-func (p *proxy) dialBackend(ctx context.Context) net.Conn {
+func (p *Proxy) dialBackend(ctx context.Context) net.Conn {
 	p.mu.Lock()
 	p.next++
 	var ready, others []string
 	for i := range p.backends {
 		b := p.backends[(p.next+i)%len(p.backends)]
 		if b.failures < failureThreshold {
-			ready = append(ready, b.addr)
+			ready = append(ready, b.Addr)
 		} else {
-			others = append(others, b.addr)
+			others = append(others, b.Addr)
 		}
 	}
 	p.mu.Unlock()
-	d := net.Dialer{Timeout: dialTimeout}
 	for _, addr := range append(ready, others...) {
-		if conn, err := d.DialContext(ctx, "tcp", addr); err == nil {
+		if conn, err := p.dial(ctx, "tcp", addr); err == nil {
 			return conn
 		}
 	}
 	return nil
 }
 
-func (p *proxy) forward(ctx context.Context, client net.Conn) {
+func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }() // the other side has closed it
 	p.mu.Lock()
 	cut := p.cut
@@ -194,7 +204,7 @@ func (p *proxy) forward(ctx context.Context, client net.Conn) {
 	copying.Wait()
 }
 
-func (p *proxy) register(conns ...net.Conn) {
+func (p *Proxy) register(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -205,7 +215,7 @@ func (p *proxy) register(conns ...net.Conn) {
 	}
 }
 
-func (p *proxy) unregister(conns ...net.Conn) {
+func (p *Proxy) unregister(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -215,14 +225,14 @@ func (p *proxy) unregister(conns ...net.Conn) {
 }
 
 // copyData copies one direction as the faults allow, and closes both when it ends.
-func (p *proxy) copyData(ctx context.Context, to, from net.Conn) {
+func (p *Proxy) copyData(ctx context.Context, to, from net.Conn) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
 			delay, arrives := p.transit(from, n)
-			if delay > 0 && !pauseFor(ctx, delay) {
+			if backoff.Sleep(ctx, delay) != nil {
 				return
 			}
 			if !arrives {
@@ -236,4 +246,19 @@ func (p *proxy) copyData(ctx context.Context, to, from net.Conn) {
 			return
 		}
 	}
+}
+
+// Disturb injects a fault into the connections, and ends it when it has lasted or ctx ends.
+func (p *Proxy) Disturb(ctx context.Context, f faults.Fault) error {
+	begin, end := func() { p.SetCut(true) }, func() { p.SetCut(false) }
+	switch f.Kind {
+	case faults.HalfOpen:
+		p.Silence() // the clients end it
+		return nil
+	case faults.Slow:
+		begin, end = func() { p.SetDelay(f.Delay) }, func() { p.SetDelay(0) }
+	case faults.Narrow:
+		begin, end = func() { p.SetRate(f.Rate) }, func() { p.SetRate(0) }
+	}
+	return f.Hold(ctx, func() error { begin(); return nil }, func() error { end(); return nil })
 }

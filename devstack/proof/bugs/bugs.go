@@ -1,0 +1,116 @@
+// Package bugs holds planted bugs, of which each breaks one promise. They show that the checkers of the proof
+// find it in a history of the whole product.
+//
+// A bug is an edit of the source for the compiler only: the go command reads the edited file through an
+// overlay. So the source of the product has no traps.
+package bugs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A Bug is an edit of one file. Its replacement is on the same line.
+type Bug struct {
+	Promise string // number of the promise that it breaks, which is also its name
+	File    string // from the root of the module
+	Old     string // occurs once in the file
+	New     string
+	Faults  string // kinds of faults without which nobody sees the bug
+}
+
+// All returns all bugs.
+func All() []Bug {
+	return []Bug{
+		{
+			// A quarter of the resources is never announced.
+			Promise: "R1", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
+			New: `var err error; if e.Subject[len(e.Subject)-1] >= '4' { err = p.publisher.Publish(ctx, e) }`,
+		},
+		{
+			// Each event has a copy with another id.
+			Promise: "R2", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
+			New: `again := *e; again.ID += "-again"; err := errors.Join(p.publisher.Publish(ctx, e), p.publisher.Publish(ctx, &again))`,
+		},
+		{
+			// The sink is not told of updates.
+			Promise: "R4", File: "internal/clusterworker/completing.go", Old: `change.Action = ShootUpdated`, New: `return Change{}, false`,
+		},
+		{
+			// A node pool gets one machine too many.
+			Promise: "R5", File: "internal/clusterworker/manifest/pool.go", Old: `return replicas, replicas`, New: `return replicas, replicas + 1`,
+		},
+		{
+			// No approval is needed.
+			Promise: "R7", File: "internal/execution/approval.go", Old: `>= int(max(a.RequiredCount, 1))`, New: `>= 0`,
+		},
+		{
+			// A rollback scales to another number than before.
+			Promise: "R9", File: "internal/execution/action/scale.go", Old: `"replicas": was}, "10s")`, New: `"replicas": 1}, "10s")`,
+		},
+		{
+			// There is no budget.
+			Promise: "R10", File: "internal/nodefault/budget/budget.go",
+			Old: `return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)`,
+			New: `return members, members`,
+		},
+		{
+			// A stop is an error.
+			Promise: "R11", File: "internal/lifecycle/lifecycle.go", Old: `if err := r.stopWithin(opts.StopTimeout); err != nil {`,
+			New:    `if err := errors.Join(r.stopWithin(opts.StopTimeout), errors.New("planted")); err != nil {`,
+			Faults: "restart",
+		},
+		{
+			// The clock of the sentinels is an hour ahead.
+			Promise: "R13", File: "internal/sentinel/publish.go", Old: `Time: time.Now().UTC(), Data: data`, New: `Time: time.Now().UTC().Add(time.Hour), Data: data`,
+		},
+		{
+			// All sentinels watch an eighth of the resources.
+			Promise: "R17", File: "internal/sentinel/shard/group.go", Old: `{ return g.holds.ownsHash(hashID(id)) }`,
+			New: `{ return hashID(id)%8 == 0 || g.holds.ownsHash(hashID(id)) }`,
+		},
+		{
+			// Each token has all permissions.
+			Promise: "R19", File: "internal/fleetapi/auth/tokens.go", Old: `Tenant: e.Tenant, Roles: e.Roles}, Wrong`,
+			New: `Tenant: e.Tenant, Roles: e.Roles, Unrestricted: true}, Wrong`,
+		},
+	}
+}
+
+// Find returns the bug that breaks a promise.
+func Find(promise string) (Bug, error) {
+	var names []string
+	for _, b := range All() {
+		if b.Promise == promise {
+			return b, nil
+		}
+		names = append(names, b.Promise)
+	}
+	return Bug{}, fmt.Errorf("unknown bug %q: use %s", promise, strings.Join(names, ", "))
+}
+
+// WriteOverlay writes the edited file and an overlay for the go command to dir. It returns the path of the
+// overlay. root is the folder of the module.
+func (b Bug) WriteOverlay(root, dir string) (path string, err error) {
+	source := filepath.Join(root, filepath.FromSlash(b.File))
+	text, err := os.ReadFile(source) //nolint:gosec // our own source
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), b.Old); n != 1 {
+		return "", fmt.Errorf("plant the bug %s: %s has %q %d times, want once", b.Promise, b.File, b.Old, n)
+	}
+	edited := filepath.Join(dir, "bug-"+b.Promise+".go")
+	if err := os.WriteFile(edited, []byte(strings.Replace(string(text), b.Old, b.New, 1)), 0o600); err != nil { //nolint:gosec // the names of the bugs are ours
+		return "", err
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: edited}})
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "overlay-"+b.Promise+".json")
+	return path, os.WriteFile(path, overlay, 0o600)
+}

@@ -1,0 +1,67 @@
+package bugs
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+)
+
+// TestBugsCompile holds that each bug can be planted in the present source and compiled, and that it names a
+// promise that has a checker.
+func TestBugsCompile(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	promises := map[string]bool{}
+	for _, r := range history.Check(history.Config{}, nil) {
+		number, _, _ := strings.Cut(r.Promise, " ")
+		promises[number] = true
+	}
+	var seen []string
+	for _, b := range All() {
+		if slices.Contains(seen, b.Promise) || !promises[b.Promise] {
+			t.Errorf("bug %q is there twice, or has no checker", b.Promise)
+		}
+		seen = append(seen, b.Promise)
+		if kinds, err := faults.Parse(b.Faults); b.Faults != "" && (err != nil || len(kinds) == 0) {
+			t.Errorf("bug %q: faults %q: %v", b.Promise, b.Faults, err)
+		}
+		t.Run(b.Promise, func(t *testing.T) {
+			t.Parallel()
+			overlay, err := b.WriteOverlay(root, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-overlay="+overlay, "./"+path.Dir(b.File))
+			cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func TestBugThatDoesNotApply(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte("package a // a a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []string{"b", "a"} {
+		if _, err := (Bug{Promise: "R0", File: "a.go", Old: old}).WriteOverlay(dir, dir); err == nil || !strings.Contains(err.Error(), "want once") {
+			t.Errorf("%q: %v", old, err)
+		}
+	}
+	if _, err := Find("R99"); err == nil || !strings.Contains(err.Error(), "R19") {
+		t.Errorf("an unknown bug: %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package history
+
+import (
+	"slices"
+	"time"
+)
+
+// A Rate is a configured limit of the calls of each replica of a program: Burst calls at once, and PerSecond
+// calls per second in the long run.
+type Rate struct {
+	Replicas  int
+	PerSecond float64
+	Burst     float64
+}
+
+// Programs whose rate is checked.
+const (
+	sentinelProgram = "sentinel"
+	workerProgram   = "cluster-worker"
+)
+
+// freshBudget is how long a replica that was started or continued again may use its unused burst.
+const freshBudget = time.Minute
+
+// CheckRates checks R3: neither the events of the sentinels nor the writes of the cluster-workers exceed the
+// configured rates, also when all is due at once after a fault. Each replica that starts or continues after a
+// fault has an unused burst.
+func CheckRates(cfg Config, records []Record) Result {
+	res := Result{Promise: "R3 no storm after faults"}
+	first := map[string]time.Time{}    // publishing of each event; one that is delivered again is no new one
+	events := map[string][]time.Time{} // by collection, as each has its sentinels
+	collections := map[string]string{}
+	var writes []time.Time
+	fresh := map[string][]time.Time{}
+	for _, r := range records {
+		switch {
+		case r.Event != nil && !r.Event.Published.IsZero():
+			if before, ok := first[r.Event.ID]; !ok || r.Event.Published.Before(before) {
+				first[r.Event.ID], collections[r.Event.ID] = r.Event.Published, r.Event.Collection
+			}
+		case r.Write != nil:
+			writes = append(writes, r.Write.Start)
+		case r.Fault != nil && r.Fault.Kind != "restart": // which is a stop
+			fresh[programOf(r.Fault.Target)] = append(fresh[programOf(r.Fault.Target)], r.Fault.End)
+		case r.Exit != nil:
+			fresh[programOf(r.Exit.Process)] = append(fresh[programOf(r.Exit.Process)], r.At)
+		case r.Stop != nil:
+			fresh[programOf(r.Stop.Process)] = append(fresh[programOf(r.Stop.Process)], r.At)
+		}
+	}
+	for id, at := range first {
+		events[collections[id]] = append(events[collections[id]], at)
+	}
+	for collection, list := range events {
+		checkRate(&res, cfg.Rates[sentinelProgram], list, fresh[sentinelProgram], "events about "+collection)
+	}
+	checkRate(&res, cfg.Rates[workerProgram], writes, fresh[workerProgram], "writes of Shoots")
+	return res
+}
+
+// checkRate compares calls with a bucket that the calls fill and the rate empties. It reports the highest
+// level above the limit.
+func checkRate(res *Result, limit Rate, calls, fresh []time.Time, what string) {
+	res.Checked += len(calls)
+	slices.SortFunc(calls, time.Time.Compare)
+	replicas := float64(limit.Replicas)
+	var level, worst, allowed float64
+	var last, worstAt time.Time
+	for _, at := range calls {
+		level = max(0, level-at.Sub(last).Seconds()*limit.PerSecond*replicas) + 1
+		last = at
+		most := limit.Burst * replicas
+		for _, start := range fresh {
+			if since := at.Sub(start); since >= 0 && since < freshBudget {
+				most += limit.Burst
+			}
+		}
+		if level-most > worst {
+			worst, worstAt, allowed = level-most, at, most
+		}
+	}
+	if worst > 0 {
+		res.fail("at %s there were %.1f more %s than the limit of %d replicas, which is %.0f at once and %.1f per second",
+			stamp(worstAt), worst, what, limit.Replicas, allowed, limit.PerSecond*replicas)
+	}
+}
