@@ -161,8 +161,11 @@ func TestImpersonationIsRecorded(t *testing.T) {
 	red.tell("c-one", done("cordon", "node-1", time.Now().Add(-time.Minute)))
 	wantEqual(t, "deleted by", both, red.delete(path).DeletedBy)
 	red.do("POST", path+"/force-delete", `{"reason":"test"}`).want(204)
-	if got := f.logs.String(); !strings.Contains(got, `"msg":"resource force-deleted"`) || !strings.Contains(got, `"subject":"`+both+`"`) {
-		t.Error("the log of the forced deletion does not have both")
+	for _, message := range []string{"bulk load finished", "sync changed by request", "resource force-deleted"} {
+		_, rest, _ := strings.Cut(f.logs.String(), `"msg":"`+message+`"`)
+		if line, _, _ := strings.Cut(rest, "\n"); !strings.Contains(line, `"subject":"`+both+`"`) {
+			t.Errorf("the log of %q does not have both: %s", message, line)
+		}
 	}
 
 	events := f.as("operator").changes("").Items

@@ -97,6 +97,7 @@ func Command(env Env) *cobra.Command {
 	addConnectionFlags(root.PersistentFlags())
 	terminal.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
+	_ = root.RegisterFlagCompletionFunc(asRoleFlag, cobra.FixedCompletions([]string{"viewer", "operator", "system"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
 		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newUndoCommand(s), newDiffCommand(s), newWaitCommand(s),
@@ -122,6 +123,9 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	out := NewOutput(root.OutOrStdout())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		begun = true
+		if err := checkImpersonationFlags(cmd); err != nil {
+			return err
+		}
 		if err := ApplyContext(env, cmd); err != nil {
 			return err
 		}

@@ -63,6 +63,9 @@ func newLoginCommand(s *session) *cobra.Command {
 }
 
 func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
+	if err := RejectImpersonation(cmd, "a login is for you"); err != nil {
+		return err
+	}
 	a, err := s.findAccess(cmd)
 	if err != nil {
 		return err
@@ -252,6 +255,9 @@ func newLogoutCommand(s *session) *cobra.Command {
 		Long:    "Delete the tokens of the login for the context and the server. The issuer is not told: end the session there.",
 		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := RejectImpersonation(cmd, "a login is yours"); err != nil {
+				return err
+			}
 			a, err := s.findAccess(cmd)
 			if err != nil {
 				return err
