@@ -168,6 +168,9 @@ func TestImpersonationIsRecorded(t *testing.T) {
 		}
 	}
 
+	addDeliveries(t, f.as("red"))
+	red.do("POST", v1.ChangesPath+"/shoot-1/resend", v1.ChangeResend{Reason: "test"}).want(202)
+
 	events := f.as("operator").changes("").Items
 	actions := map[string]bool{}
 	for i := range events {
@@ -182,7 +185,7 @@ func TestImpersonationIsRecorded(t *testing.T) {
 		}
 	}
 	wantEqual(t, "actions", map[string]bool{
-		"cluster-created": true, "cluster-changed": true, "cluster-deleted": true, "sync-paused": true, "sync-resumed": true, "cordon": true,
+		"cluster-created": true, "cluster-changed": true, "cluster-deleted": true, "sync-paused": true, "sync-resumed": true, "cordon": true, "change-resent": true,
 	}, actions)
 	wantEqual(t, "events of the actor", len(events)-1, len(f.as("operator").changes("?actor=alice").Items))
 
