@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -27,7 +28,9 @@ func TestImpersonation(t *testing.T) {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	args := append([]string{"mcp", "--listen-address=127.0.0.1:0", "--oidc-issuer=http://127.0.0.1:1", "--oidc-audience=x"}, flags...)
-	if code := cli.Run(t.Context(), env, root, args); code != cli.CodeUsage || !strings.Contains(errOut.String(), "each request has the rights of its token") {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // a server that starts ends at once
+	if code := cli.Run(ended, env, root, args); code != cli.CodeUsage || !strings.Contains(errOut.String(), "each request has the rights of its token") {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }
