@@ -63,11 +63,20 @@ func actorName(e *ChangeEvent, s sentence, product string) string {
 		return s.actor
 	}
 	if s.byPerson {
-		if who := sanitizeLine(e.Details[DetailActor]); who != "" {
-			return truncateText(who, maxName)
+		if who := personName(e); who != "" {
+			return who
 		}
 	}
 	return productName(product, e.Source)
+}
+
+// personName returns the person of the details, if there is one, and who impersonated it. A long name cannot hide the other.
+func personName(e *ChangeEvent) string {
+	who, by := truncateText(sanitizeLine(e.Details[DetailActor]), maxName), truncateText(sanitizeLine(e.Details[DetailImpersonatedBy]), maxName)
+	if who == "" || by == "" {
+		return who
+	}
+	return who + " (impersonated by " + by + ")"
 }
 
 // productName returns the name of a sender: the configured product, or the part of the
@@ -329,7 +338,7 @@ func failureReason(e *ChangeEvent) string {
 // byPersonWithReason returns the person who decided, from DetailActor, and the reason.
 func byPersonWithReason(e *ChangeEvent) string {
 	text := reasonOr("")(e)
-	if who := e.Details[DetailActor]; who != "" {
+	if who := personName(e); who != "" {
 		return " by " + who + text
 	}
 	return text

@@ -78,6 +78,10 @@ func (e *ChangeEvent) laterOfTimestampAndQueuedAt() time.Time {
 // change: the identity that the request was authenticated as.
 const DetailActor = "actor"
 
+// DetailImpersonatedBy is the key in Details for the person who impersonated the
+// actor: who really made or requested the change.
+const DetailImpersonatedBy = "impersonated_by"
+
 // A Link points to more information, such as a runbook or a dashboard.
 type Link struct {
 	// Href is an http or https URL. A link with any other URL is omitted.

@@ -38,6 +38,10 @@ type Config struct {
 	// Token is the source of the bearer token. Nil means that requests are anonymous.
 	Token TokenSource
 
+	// Impersonate names another principal with whose rights the requests are answered. The client first asks the
+	// server whether it supports this.
+	Impersonate Impersonation
+
 	// CAFile is a file with the certificate authorities (PEM) of the server's certificate. Empty
 	// means those of the system.
 	CAFile string
@@ -101,6 +105,14 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	for name := range header {
+		if isImpersonationHeader(name) {
+			return nil, fmt.Errorf("the header %q is set; use Config.Impersonate, which checks that the server knows it", name)
+		}
+	}
+	if err := cfg.Impersonate.addTo(header); err != nil {
+		return nil, err
+	}
 	header.Set("Accept", "application/json, application/problem+json")
 	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
 	c := &Client{&caller{
@@ -113,6 +125,9 @@ func New(cfg Config) (*Client, error) {
 		maxAttempts: orDefault(cfg.MaxAttempts, DefaultMaxAttempts),
 		log:         orDefault(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}}
+	if !cfg.Impersonate.isZero() {
+		c.caller.impersonator = &impersonator{who: cfg.Impersonate}
+	}
 	return c.WithToken(cfg.Token)
 }
 
@@ -129,6 +144,9 @@ func (c *Client) WithToken(token TokenSource) (*Client, error) {
 	}
 	with := *c.caller
 	with.token = token
+	if c.caller.impersonator != nil {
+		with.impersonator = &impersonator{who: c.caller.impersonator.who}
+	}
 	return &Client{&with}, nil
 }
 
@@ -170,6 +188,9 @@ func (c *Client) Raw() *Raw { return &Raw{c.caller} }
 // that the server does not support this.
 func (c *Client) WhoAmI(ctx context.Context) (identity v1.Identity, err error) {
 	_, err = c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil, &identity)
+	if err == nil {
+		err = c.caller.impersonator.check(identity)
+	}
 	return identity, err
 }
 

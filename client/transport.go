@@ -20,15 +20,17 @@ import (
 
 // A caller sends requests. The parts of a Client share it.
 type caller struct {
-	base        string // scheme, host and path up to and including v1.BasePath
-	http        *http.Client
-	transport   *http.Transport
-	token       TokenSource // nil for anonymous requests
-	header      http.Header
-	timeout     time.Duration
-	maxBody     int64
-	maxAttempts int
-	log         *slog.Logger
+	base      string // scheme, host and path up to and including v1.BasePath
+	http      *http.Client
+	transport *http.Transport
+	token     TokenSource // nil for anonymous requests
+	header    http.Header
+	// impersonator is nil if requests have the rights of the token.
+	impersonator *impersonator
+	timeout      time.Duration
+	maxBody      int64
+	maxAttempts  int
+	log          *slog.Logger
 }
 
 // A request is one call. path is below the base and escaped.
@@ -102,6 +104,9 @@ func (c *caller) readBody(ctx context.Context, r request, resp *http.Response, d
 // sendWithToken sends a request, and once more if the server rejects a token that has been
 // replaced.
 func (c *caller) sendWithToken(ctx context.Context, r request) (*http.Response, error) {
+	if err := c.confirmImpersonation(ctx, r); err != nil {
+		return nil, err
+	}
 	token, err := c.currentToken(ctx, "")
 	if err != nil {
 		return nil, err
@@ -183,7 +188,7 @@ func (c *caller) wrapTransportError(ctx context.Context, r request, err error) e
 	case cause != nil:
 		return fmt.Errorf("%s: %w", r.operation(), cause)
 	}
-	if errors.Is(err, errToken) {
+	if errors.Is(err, errToken) || errors.Is(err, errImpersonation) {
 		return fmt.Errorf("%s: %w", r.operation(), err)
 	}
 	return fmt.Errorf("%s: %w: %s: %w", r.operation(), ErrUnreachable, c.base, err)

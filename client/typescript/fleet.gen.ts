@@ -1402,6 +1402,8 @@ export interface components {
         Scope: "none" | "tenant" | "all";
         Identity: {
             subject: string;
+            /** @description Subject of the token, if the request impersonates `subject`. */
+            impersonated_by?: string;
             /** @description Tenant of the resources that the caller creates; absent if the caller has no tenant. */
             tenant?: string;
             roles: ("system" | "viewer" | "operator")[];
@@ -2452,6 +2454,12 @@ export interface components {
          *     stream starts now.
          */
         watch: boolean;
+        /** @description Subject to impersonate. Every request takes this header. The token needs the role operator. */
+        impersonateUser: string;
+        /** @description Tenant of the impersonated subject. Without a role, it is required. */
+        impersonateTenant: string;
+        /** @description A role of the impersonated subject - system, viewer or operator. Repeat the header for several. */
+        impersonateRole: "system" | "viewer" | "operator";
         /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
         lastEventID: string;
         /** @description ETags of the versions that the client has. If one is current, the response is 304. */
@@ -2612,7 +2620,14 @@ export interface operations {
     whoAmI: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Subject to impersonate. Every request takes this header. The token needs the role operator. */
+                "Impersonate-User"?: components["parameters"]["impersonateUser"];
+                /** @description Tenant of the impersonated subject. Without a role, it is required. */
+                "Impersonate-Tenant"?: components["parameters"]["impersonateTenant"];
+                /** @description A role of the impersonated subject - system, viewer or operator. Repeat the header for several. */
+                "Impersonate-Role"?: components["parameters"]["impersonateRole"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -2620,6 +2635,7 @@ export interface operations {
         responses: {
             200: components["responses"]["Identity"];
             401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -2686,7 +2702,14 @@ export interface operations {
                 /** @description Rejects unknown parameters. */
                 strict?: components["parameters"]["strict"];
             };
-            header?: never;
+            header?: {
+                /** @description Subject to impersonate. Every request takes this header. The token needs the role operator. */
+                "Impersonate-User"?: components["parameters"]["impersonateUser"];
+                /** @description Tenant of the impersonated subject. Without a role, it is required. */
+                "Impersonate-Tenant"?: components["parameters"]["impersonateTenant"];
+                /** @description A role of the impersonated subject - system, viewer or operator. Repeat the header for several. */
+                "Impersonate-Role"?: components["parameters"]["impersonateRole"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -2695,6 +2718,7 @@ export interface operations {
             200: components["responses"]["Permission"];
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };

@@ -29,7 +29,7 @@ func main() {
 	program, args := cli.ProgramArgs(os.Args)
 	env := cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		LookupEnv: settings.OSEnv, Program: program, OpenBrowser: cli.OpenBrowser,
+		LookupEnv: settings.OSEnv, Program: program, OpenBrowser: cli.OpenBrowser, ExecPlugin: cli.ExecPlugin,
 		Interactive: term.IsTerminal(int(os.Stdin.Fd())),
 		Terminal:    term.IsTerminal(int(os.Stdout.Fd())),
 		TerminalHeight: func() int {

@@ -217,6 +217,11 @@ func TestForward(t *testing.T) {
 	if a.header.Get("Set-Cookie") != "" || a.header.Get("Access-Control-Allow-Origin") != "" || a.header.Get("Content-Security-Policy") == "" {
 		t.Errorf("the browser got %v", a.header)
 	}
+	for _, name := range []string{"Impersonate-User", "Impersonate-Role", "impersonate_user"} {
+		if a := f.want(http.StatusForbidden, f.send("GET", "api/hyperfleet/v1/clusters", "", name, "operator")); !strings.Contains(a.body, "impersonation") {
+			t.Errorf("%s: the browser got %s", name, a.body)
+		}
+	}
 	f.want(http.StatusOK, f.send("PATCH", "api/hyperfleet/v1/clusters/1", `{}`))
 	if got := <-f.api.last; got.Method != http.MethodPatch || got.Header.Get("Origin") != "" {
 		t.Errorf("got %s %v", got.Method, got.Header)

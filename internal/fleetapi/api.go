@@ -223,9 +223,15 @@ func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
 // requireAuthentication authenticates a request and passes its principal to a handler.
 func (a *API) requireAuthentication(next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
-		who, err := a.auth.Authenticate(r.Context(), r.Header.Get("Authorization"))
-		if err != nil {
+		who, err := a.auth.AuthenticateRequest(r.Context(), r.Header)
+		switch {
+		case errors.Is(err, auth.ErrImpersonation):
+			a.log.WarnContext(r.Context(), "impersonation refused", "method", r.Method, "path", r.URL.Path, "err", err)
 			return toAuthProblem(err)
+		case err != nil:
+			return toAuthProblem(err)
+		case who.ImpersonatedBy != "": // reads leave no other trace
+			a.log.InfoContext(r.Context(), "request impersonates", "subject", who.Subject, "impersonated_by", who.ImpersonatedBy, "method", r.Method, "path", r.URL.Path)
 		}
 		return next(w, r, who)
 	}
@@ -235,6 +241,8 @@ func (a *API) requireAuthentication(next handler) handler {
 func toAuthProblem(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
+	case errors.Is(err, auth.ErrImpersonation):
+		return rest.NewError(rest.CodeForbidden, "%s", err)
 	case errors.Is(err, auth.ErrUnavailable):
 		return &rest.Error{Code: rest.CodeUnavailable, Detail: "the fleet API cannot reach the issuer of the token to verify it; retry later", RetryAfter: retryAfter, Cause: err}
 	case errors.Is(err, auth.ErrNoToken):
@@ -247,7 +255,7 @@ func toAuthProblem(err error) error {
 
 // serveIdentity answers with the identity of the caller.
 func (a *API) serveIdentity(w http.ResponseWriter, _ *http.Request, principal auth.Principal) error {
-	identity := v1.Identity{Subject: principal.Subject, Tenant: principal.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: principal.CanReportStatus()}
+	identity := v1.Identity{Subject: principal.Subject, ImpersonatedBy: principal.ImpersonatedBy, Tenant: principal.Tenant, Roles: []string{}, ReadScope: v1.ScopeNone, WriteScope: v1.ScopeNone, CanReportStatus: principal.CanReportStatus()}
 	for _, role := range principal.Roles {
 		identity.Roles = append(identity.Roles, string(role))
 	}

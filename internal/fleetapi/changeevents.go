@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"context"
+	"net/http"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,8 +17,8 @@ func (a *API) initTimelineIfStored(cfg Config, deps Deps) (err error) {
 	}
 	a.timeline, err = timeline.New(cfg.Timeline, timeline.Deps{
 		Store: deps.Timeline, Log: deps.Log, Metrics: deps.Metrics, MaxBody: a.maxBody, MaxStreams: cfg.MaxWatches,
-		Authenticate: func(ctx context.Context, authorization string) (auth.Principal, error) {
-			who, err := a.auth.Authenticate(ctx, authorization)
+		Authenticate: func(ctx context.Context, header http.Header) (auth.Principal, error) {
+			who, err := a.auth.AuthenticateRequest(ctx, header)
 			if err != nil {
 				return who, toAuthProblem(err)
 			}

@@ -46,6 +46,7 @@ type fixture struct {
 	metrics  *prometheus.Registry
 	logs     *bytes.Buffer
 	token    string       // sent with each request unless ""
+	header   http.Header  // sent with each request
 	client   *http.Client // of watches; nil means the default client
 }
 
@@ -189,6 +190,7 @@ func (f *fixture) doWith(header http.Header, method, path string, content any) *
 
 func (f *fixture) send(r *http.Request, body []byte) *answer {
 	f.Helper()
+	maps.Copy(r.Header, f.header)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		f.Fatal(err)

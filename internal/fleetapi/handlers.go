@@ -173,7 +173,7 @@ func (rs resourceRoutes) newForceDeleteHandler(k *kind) handler {
 		if err := rs.api.forceDeleteResource(r.Context(), by, k, id); err != nil {
 			return err
 		}
-		rs.api.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Subject, "reason", req.Reason)
+		rs.api.log.InfoContext(r.Context(), "resource force-deleted", "kind", k.name, "resource_id", id, "subject", who.Actor(), "reason", req.Reason)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}

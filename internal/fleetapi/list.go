@@ -114,7 +114,7 @@ func (ls listRoutes) preparePageRequest(r *http.Request, k *kind, principal auth
 		rd.query.After, err = l.parseContinueToken()
 	default:
 		rd.query.Limit, rd.query.Count = l.size, true
-		rd.who, rd.walk = walker{principal.Subject, r.RemoteAddr}, l.computeQueryDigest(principal.Subject)
+		rd.who, rd.walk = walker{principal.Actor(), r.RemoteAddr}, l.computeQueryDigest(principal.Actor())
 		rd.startAt, rd.walking = ls.api.walks.FindPageStart(rd.walk, rd.who.addr, l.page, time.Now())
 		if rd.walking {
 			rd.start, _ = decodePosition([]byte(rd.startAt), l.query.Order) // the order is part of the walk, so it matches

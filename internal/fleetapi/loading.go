@@ -75,7 +75,7 @@ func (rs resourceRoutes) newBulkLoadHandler(k *kind) handler {
 		lines := newLineReader(w, r.Body, rs.api.maxBody)
 		defer lines.setFinalDeadlines()
 		err = l.loadAllLines(r.Context(), lines)
-		rs.api.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Subject,
+		rs.api.log.InfoContext(r.Context(), "bulk load finished", "kind", k.name, "subject", who.Actor(),
 			"created", l.result.Created, "skipped", l.result.Skipped, "took", time.Since(began), "complete", err == nil)
 		if err != nil {
 			return l.addLoadedCounts(err)

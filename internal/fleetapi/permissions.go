@@ -31,7 +31,7 @@ func authorizeVerb(principal auth.Principal, verb v1.Verb) (by author, err error
 	default:
 		err = rest.NewError(rest.CodeForbidden, "%q is not a verb of this API", verb)
 	}
-	return author{scope: scope, subject: principal.Subject, tenant: principal.Tenant}, err
+	return author{scope: scope, subject: principal.Actor(), tenant: principal.Tenant}, err
 }
 
 // authorizeList returns the scope in which a principal may list and follow resources.
@@ -156,7 +156,7 @@ func authorizeWrite(principal auth.Principal) (by author, err error) {
 		return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources", principal.Subject, joinWithCommas(principal.Roles))
 	}
 	scope, err := authorizeRead(principal)
-	return author{scope: scope, subject: principal.Subject, tenant: principal.Tenant}, err
+	return author{scope: scope, subject: principal.Actor(), tenant: principal.Tenant}, err
 }
 
 // authorizeReport returns the scope in which a principal may report status.

@@ -120,7 +120,7 @@ func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, pr
 	if err := json.Compact(&compact, raw); err != nil {
 		return err
 	}
-	stored, err := sr.api.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), principal.Subject)
+	stored, err := sr.api.store.SetSpecSchema(r.Context(), k.name, compact.Bytes(), principal.Actor())
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, pr
 	if err != nil {
 		return err
 	}
-	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", principal.Subject,
+	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", principal.Actor(),
 		"checked", stored.Existing.Checked, "invalid", stored.Existing.Invalid)
 	return writeJSONValue(w, http.StatusOK, stored)
 }
@@ -179,7 +179,7 @@ func (sr schemaRoutes) deleteSchema(w http.ResponseWriter, r *http.Request, prin
 	} else if err != nil {
 		return err
 	}
-	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", principal.Subject)
+	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", principal.Actor())
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -78,7 +78,7 @@ func (sy syncRoutes) newBulkSyncActionHandler(k *kind, action SyncAction) handle
 
 // newValidatedSyncChange validates a request and returns its change.
 func newValidatedSyncChange(action SyncAction, principal auth.Principal, req v1.SyncControl, now time.Time) (SyncChange, error) {
-	c := SyncChange{Action: action, By: principal.Subject, Reason: strings.TrimSpace(req.Reason)}
+	c := SyncChange{Action: action, By: principal.Actor(), Reason: strings.TrimSpace(req.Reason)}
 	var errs []v1.FieldError
 	if utf8.RuneCountInString(c.Reason) > maxReason || strings.ContainsRune(c.Reason, 0) {
 		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})

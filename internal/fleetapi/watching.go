@@ -21,16 +21,16 @@ func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, request *change
 		Hub: a.hub, Log: a.log, Expired: toExpiredCursorProblem,
 		Request: watch.Request{
 			Kind: request.kind.name, Tenant: request.scope.Tenant, All: request.scope.All, Labels: request.labels, After: request.after,
-			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: a.newAccessRecheck(r.Header.Get("Authorization"), request.scope),
+			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: a.newAccessRecheck(r.Header.Clone(), request.scope),
 		},
 	})
 }
 
-// newAccessRecheck returns a check that the token of a watch still has the same scope: access may be
+// newAccessRecheck returns a check that the headers of a watch still give the same scope: access may be
 // withdrawn while a watch is open.
-func (a *API) newAccessRecheck(authorization string, scope Scope) func(context.Context) error {
+func (a *API) newAccessRecheck(header http.Header, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
-		who, err := a.auth.Authenticate(ctx, authorization)
+		who, err := a.auth.AuthenticateRequest(ctx, header)
 		if errors.Is(err, auth.ErrUnavailable) {
 			return nil // it was valid before, and is checked again later
 		}

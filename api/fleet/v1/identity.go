@@ -20,9 +20,20 @@ const (
 	ScopeAll Scope = "all"
 )
 
+// The headers of a request that impersonates another principal. The caller needs the role operator. Group is that of
+// Kubernetes; the fleet API has no groups and refuses it, as it refuses all other headers that begin with Impersonate.
+const (
+	ImpersonateUserHeader   = "Impersonate-User"
+	ImpersonateTenantHeader = "Impersonate-Tenant"
+	ImpersonateRoleHeader   = "Impersonate-Role" // repeated for several roles
+	ImpersonateGroupHeader  = "Impersonate-Group"
+)
+
 // An Identity is the caller as the API sees it, and its permissions.
 type Identity struct {
 	Subject string `json:"subject"`
+	// ImpersonatedBy is the subject of the token, if the request impersonates Subject.
+	ImpersonatedBy string `json:"impersonated_by,omitempty"`
 	// Tenant owns the resources that the caller creates. Empty means that the
 	// caller has no tenant and can create only children of existing resources.
 	Tenant string `json:"tenant,omitempty"`

@@ -52,7 +52,11 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 	if cfg.InsecureTLS {
 		s.printNote("warning: the certificate of %s is not verified", cfg.Server)
 	}
-	if a.client, err = s.newClientOf(cfg, a.answers); err != nil {
+	who, err := findImpersonation(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if a.client, err = s.newClientOf(cfg, who, a.answers); err != nil {
 		return nil, err
 	}
 	if a.store.path == "" || isGiven(sourceOf(report, "token")) || isGiven(sourceOf(report, "token_file")) {
@@ -78,7 +82,7 @@ func isGiven(source settings.OriginSource) bool {
 }
 
 // newClientOf returns the client of a configuration, whatever the logins.
-func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.Client, error) {
+func (s *session) newClientOf(cfg Config, who fleetclient.Impersonation, answers *answerHeaders) (*fleetclient.Client, error) {
 	client, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
@@ -86,7 +90,7 @@ func (s *session) newClientOf(cfg Config, answers *answerHeaders) (*fleetclient.
 		CAFile:    cfg.CAFile,
 		TLS:       process.FleetClientTLS{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
 		Timeout:   cfg.RequestTimeout,
-		UserAgent: "fleetloop/" + version.Get().Version,
+		UserAgent: "fleetloop/" + version.Get().Version, Impersonate: who,
 		Wrap: func(next http.RoundTripper) http.RoundTripper {
 			if s.env.Wrap != nil {
 				next = s.env.Wrap(next)

@@ -228,6 +228,9 @@ func breakText(b *audit.Break) string {
 // openAudit returns the audit of the database that the environment names. The caller must call
 // done.
 func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, done func(), err error) {
+	if err := RejectImpersonation(cmd, "the audit is read with the login of the database"); err != nil {
+		return nil, nil, err
+	}
 	var cfg AuditConfig
 	if _, err := settings.Load(&cfg, settings.Source{Env: s.env.LookupEnv, Flags: cmd.Flags()}); err != nil {
 		return nil, nil, usageError(cmd, err)

@@ -52,6 +52,9 @@ type Env struct {
 	// OpenBrowser opens a URL in the browser of the user. Nil means that there is none.
 	OpenBrowser func(ctx context.Context, url string) error
 
+	// ExecPlugin runs a plugin. Nil means that there are no plugins.
+	ExecPlugin func(file string, args []string) (code int, err error)
+
 	// HostToken authenticates to the host cluster. It replaces all credentials of the kubeconfig. Empty means those.
 	HostToken string
 
@@ -83,7 +86,7 @@ func Command(env Env) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: rejectUnknownCommand,
+		Args: s.rejectUnknownCommandOrPlugin,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(env.Stdin)
@@ -94,23 +97,35 @@ func Command(env Env) *cobra.Command {
 	addConnectionFlags(root.PersistentFlags())
 	terminal.AddVersionFlag(root, version.Get().Text("fleetloop"))
 	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
+	_ = root.RegisterFlagCompletionFunc(asRoleFlag, cobra.FixedCompletions([]string{"viewer", "operator", "system"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
 	root.AddCommand(
 		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newUndoCommand(s), newDiffCommand(s), newWaitCommand(s),
 		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
 		newSummaryCommand(s), newStuckCommand(s), newTopCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
 		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s), newDoctorCommand(s),
-		newAdapterCommand(s), newExitCodesTopic(),
+		newAdapterCommand(s), newPluginCommand(s), newExitCodesTopic(),
 	)
 	return root
 }
 
-// Run runs root, the result of Command, prints any error and returns the exit code.
+// Run runs root, the result of Command, or a plugin. It prints any error and returns the exit code.
 func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
+	if code, found, err := env.runPlugin(ctx, root, args); found {
+		if err != nil {
+			printError(env.Stderr, err)
+			return ExitCode(err)
+		}
+		return code
+	}
+	env.addPluginCompletions(ctx, root, args)
 	begun := false
 	out := NewOutput(root.OutOrStdout())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		begun = true
+		if err := checkImpersonationFlags(cmd); err != nil {
+			return err
+		}
 		if err := ApplyContext(env, cmd); err != nil {
 			return err
 		}

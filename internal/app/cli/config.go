@@ -101,6 +101,7 @@ const (
 func addConnectionFlags(flags *pflag.FlagSet) {
 	flags.String(configFlag, "", "configuration `file` (env "+configEnv+"; default ~/.config/fleetloop/config.yaml, if it exists)")
 	settings.AddFlags(flags, &Connection{})
+	addImpersonationFlags(flags)
 	addVerboseFlag(flags, new(bool))
 }
 

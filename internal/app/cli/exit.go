@@ -147,6 +147,9 @@ func nextStepFor(err error) string {
 		}
 		return "run '" + all + "' to list the resources"
 	}
+	if errors.Is(err, fleetclient.ErrNotImpersonated) {
+		return "use a fleet API of the same release; nothing was sent with your own rights"
+	}
 	if errors.Is(err, errLoginExpired) {
 		return "run 'fleetloop login'"
 	}

@@ -34,6 +34,11 @@ const (
 type HostFlags struct {
 	Kubeconfig, Context string
 
+	// As and AsGroups name the user to impersonate, whose rights the API server checks. They have the flag of the
+	// command line, too.
+	As       string
+	AsGroups []string
+
 	// Verbose prints the requests. It has the flag of the command line, so that one flag is for all servers.
 	Verbose bool
 }
@@ -42,6 +47,8 @@ type HostFlags struct {
 func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
 	flags.StringVar(&w.Context, kubeContextFlag, "", "`name` of the kubeconfig context (env FLEETLOOP_KUBE_CONTEXT)")
+	addAsFlag(flags, &w.As)
+	flags.StringArrayVar(&w.AsGroups, asGroupFlag, nil, "`group` of the user of --as in the host cluster; can be repeated")
 	addVerboseFlag(flags, &w.Verbose)
 }
 
@@ -110,6 +117,12 @@ func (w *HostFlags) newRESTConfig(env Env) (*rest.Config, error) {
 	if env.HostToken != "" {
 		cfg = rest.AnonymousClientConfig(cfg)
 		cfg.BearerToken = env.HostToken
+	}
+	switch {
+	case w.As == "" && len(w.AsGroups) > 0:
+		return nil, NewUsageError(errors.New("--"+asGroupFlag+" needs a user to impersonate"), "add --as=USER")
+	case w.As != "": // it overrides that of the kubeconfig
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: w.As, Groups: w.AsGroups}
 	}
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // the same messages are returned as errors
 	cfg.WarningHandler = rest.NewWarningWriter(env.Stderr, rest.WarningWriterOptions{Deduplicate: true})

@@ -63,6 +63,9 @@ func newLoginCommand(s *session) *cobra.Command {
 }
 
 func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
+	if err := RejectImpersonation(cmd, "a login is for you"); err != nil {
+		return err
+	}
 	a, err := s.findAccess(cmd)
 	if err != nil {
 		return err
@@ -249,9 +252,13 @@ func newLogoutCommand(s *session) *cobra.Command {
 		Use:     "logout",
 		Example: "  fleetloop --context=prod logout",
 		Short:   "Delete the tokens of the login",
-		Long:    "Delete the tokens of the login for the context and the server. The issuer is not told: end the session there.",
-		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Delete the tokens of the login for the context and the server, and revoke the refresh token at the issuer, if it offers\n" +
+			"that. The session of the browser at the issuer stays: end it there.",
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := RejectImpersonation(cmd, "a login is yours"); err != nil {
+				return err
+			}
 			a, err := s.findAccess(cmd)
 			if err != nil {
 				return err
@@ -260,16 +267,31 @@ func newLogoutCommand(s *session) *cobra.Command {
 				s.printNote("There is no login for %s.", a.cfg.Server)
 				return nil
 			}
-			existed, err := a.store.deleteLogin(cmd.Context(), a.cfg.CurrentContext, a.client.Endpoint())
+			deleted, existed, err := a.store.deleteLogin(cmd.Context(), a.cfg.CurrentContext, a.client.Endpoint())
 			switch {
 			case err != nil:
 				return fmt.Errorf("delete the login: %w", err)
 			case !existed:
 				s.printNote("There is no login for %s.", a.cfg.Server)
 			default:
+				s.revokeLogin(cmd.Context(), deleted)
 				s.printNote("Logged out of %s.", a.cfg.Server)
 			}
 			return nil
 		},
+	}
+}
+
+// revokeLogin revokes the refresh token of a deleted login. Whoever has a copy of it could get tokens until it expires.
+func (s *session) revokeLogin(ctx context.Context, l storedLogin) {
+	if l.Tokens.Refresh == "" {
+		return
+	}
+	i, err := newIssuer(l.Issuer)
+	if err == nil {
+		err = i.RevokeRefreshToken(ctx, l.Tokens.Refresh)
+	}
+	if err != nil && !errors.Is(err, consolesession.ErrNoRevocation) {
+		s.printNote("warning: the refresh token remains valid at the issuer: %v", err)
 	}
 }

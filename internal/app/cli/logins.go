@@ -93,15 +93,17 @@ func (s loginStore) put(ctx context.Context, l storedLogin) error {
 	})
 }
 
-// deleteLogin deletes the login of a context at a server. It reports whether there was one.
-func (s loginStore) deleteLogin(ctx context.Context, contextName, server string) (existed bool, err error) {
+// deleteLogin deletes the login of a context at a server, and returns it. It reports whether there was one.
+func (s loginStore) deleteLogin(ctx context.Context, contextName, server string) (deleted storedLogin, existed bool, err error) {
 	err = s.update(ctx, func(logins []storedLogin) ([]storedLogin, error) {
-		before := len(logins)
-		logins = slices.DeleteFunc(logins, func(o storedLogin) bool { return o.isFor(contextName, server) })
-		existed = len(logins) < before
-		return logins, nil
+		i := slices.IndexFunc(logins, func(o storedLogin) bool { return o.isFor(contextName, server) })
+		if i < 0 {
+			return logins, nil
+		}
+		deleted, existed = logins[i], true
+		return slices.Delete(logins, i, i+1), nil
 	})
-	return existed, err
+	return deleted, existed, err
 }
 
 // deleteContext deletes all logins of a context.

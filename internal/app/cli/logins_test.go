@@ -123,7 +123,7 @@ func TestLoginTokenSourceAfterLogout(t *testing.T) {
 	t.Parallel()
 	l := newLogin(now, "refresh-0")
 	store := newTestLoginStore(t, l)
-	if existed, err := store.deleteLogin(t.Context(), "", loginServer); !existed || err != nil {
+	if _, existed, err := store.deleteLogin(t.Context(), "", loginServer); !existed || err != nil {
 		t.Fatalf("%t, %v", existed, err)
 	}
 	var asked atomic.Bool

@@ -12,17 +12,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) { // links to this program, of the tests of "up"
-	case "fleetloop":
-		env := Env{Stdout: os.Stdout, Stderr: os.Stderr}
+	case programName, pluginFile:
+		program, args := ProgramArgs(os.Args)
+		env := Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv, Program: program, ExecPlugin: ExecPlugin}
 		root := Command(env)
 		root.AddCommand(UpCommand())
-		os.Exit(Run(context.Background(), env, root, os.Args[1:])) //nolint:forbidigo // this is a program now
+		os.Exit(Run(context.Background(), env, root, args)) //nolint:forbidigo // this is a program now
 	case upProgram:
 		os.Exit(runFakeUp(os.Args[1:])) //nolint:forbidigo // this is a program now
 	}

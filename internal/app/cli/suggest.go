@@ -63,7 +63,7 @@ func newExitCodesTopic() *cobra.Command {
 		Long: exitCodeHelp() + "\n\n" +
 			"A command on several objects that fails for all of them has the code of the first failure.\n" +
 			"can-i, doctor and audit verify exit with 1 if the answer is no. exec, approve and rollback with --wait exit with the\n" +
-			"result of the execution; their help has the codes. up has those of fleetloop-up.",
+			"result of the execution; their help has the codes. up has those of fleetloop-up, and a plugin has its own.",
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -83,6 +84,9 @@ func showIdentity(s *session, a *access, i v1.Identity, expires time.Time) error
 	}
 	if a.hasToken() {
 		rows = append(rows, [2]string{"Token expires:", s.formatExpiry(a, expires)})
+	}
+	if i.ImpersonatedBy != "" {
+		rows = slices.Insert(rows, 3, [2]string{"Impersonated by:", terminal.Clean(i.ImpersonatedBy)}) // after the subject
 	}
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush returns the error

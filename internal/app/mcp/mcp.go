@@ -96,6 +96,9 @@ func run(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Command, 
 	}
 	s := &server{env: env, newRoot: newRoot, connection: connectionFlags(cmd), allowRequests: o.allowRequests}
 	if o.http.Issuer != "" {
+		if err := cli.RejectImpersonation(cmd, "each request has the rights of its token"); err != nil {
+			return err
+		}
 		if s.people, err = newPeople(cmd, env, o.kubeconfig, o.kubeContext); err != nil {
 			return err
 		}
@@ -135,8 +138,15 @@ func (nopCloser) Close() error { return nil }
 func connectionFlags(cmd *cobra.Command) []string {
 	var flags []string
 	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			flags = append(flags, "--"+f.Name+"="+f.Value.String())
+		if !f.Changed {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			flags = append(flags, "--"+f.Name+"="+value)
 		}
 	})
 	return flags

@@ -21,6 +21,8 @@ type FleetClientConfig struct {
 	Header    http.Header
 	Timeout   time.Duration
 	UserAgent string
+	// Impersonate names another principal, for people who may act as others.
+	Impersonate client.Impersonation
 
 	// Wrap wraps or replaces the HTTP transport. It may be nil.
 	Wrap func(http.RoundTripper) http.RoundTripper
@@ -45,7 +47,7 @@ func NewFleetClient(cfg FleetClientConfig) (*client.Client, error) {
 		token = client.FileToken(cfg.TokenFile)
 	}
 	return client.New(client.Config{
-		Endpoint: cfg.Endpoint, Token: token, CAFile: cfg.CAFile, Header: cfg.Header,
+		Endpoint: cfg.Endpoint, Token: token, CAFile: cfg.CAFile, Header: cfg.Header, Impersonate: cfg.Impersonate,
 		ClientCertFile: cfg.TLS.ClientCertFile, ClientKeyFile: cfg.TLS.ClientKeyFile, InsecureSkipVerify: cfg.TLS.InsecureSkipVerify,
 		Timeout: cfg.Timeout, UserAgent: cfg.UserAgent, MaxAttempts: 1,
 		WrapTransport: func(rt http.RoundTripper) http.RoundTripper {

@@ -34,6 +34,8 @@ type Issuer struct {
 	Refresh int
 	// Life is the lifetime of the tokens.
 	Life time.Duration
+	// Revocation is the status of the answers to revocations, 0 if the issuer does not offer them.
+	Revocation int
 	// Change changes the claims of each ID token.
 	Change func(claims map[string]any)
 
@@ -44,6 +46,7 @@ type Issuer struct {
 	codes   map[string]url.Values // the authorization requests, by code
 	devices map[string]string     // the user codes, by device code; empty once a person has entered it
 	issued  []string
+	revoked []string
 }
 
 // StartIssuer starts an issuer. It is closed when the test ends.
@@ -53,14 +56,18 @@ func StartIssuer(tb testing.TB) *Issuer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	i := &Issuer{key: key, codes: map[string]url.Values{}, devices: map[string]string{}, Life: time.Hour, Change: func(map[string]any) {}}
+	i := &Issuer{key: key, codes: map[string]url.Values{}, devices: map[string]string{}, Life: time.Hour, Revocation: http.StatusOK, Change: func(map[string]any) {}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]any{
+		document := map[string]any{
 			"issuer": i.URL, "jwks_uri": i.URL + "/keys", "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
 			"device_authorization_endpoint":         i.URL + "/device_authorization",
 			"id_token_signing_alg_values_supported": []string{"ES256"},
-		})
+		}
+		if i.Revocation != 0 {
+			document["revocation_endpoint"] = i.URL + "/revoke"
+		}
+		_ = json.NewEncoder(w).Encode(document)
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig", Algorithm: "ES256"}}})
@@ -69,6 +76,7 @@ func StartIssuer(tb testing.TB) *Issuer {
 	mux.HandleFunc("POST /authorize", i.redirectWithCode)
 	mux.HandleFunc("POST /token", i.serveToken)
 	mux.HandleFunc("POST /device_authorization", i.serveDeviceCode)
+	mux.HandleFunc("POST /revoke", i.serveRevocation)
 	i.server = httptest.NewServer(mux)
 	i.URL = i.server.URL
 	tb.Cleanup(i.Close)
@@ -83,6 +91,31 @@ func (i *Issuer) ListIssuedTokens() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return append([]string(nil), i.issued...)
+}
+
+// serveRevocation revokes a refresh token, as RFC 7009 says.
+func (i *Issuer) serveRevocation(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if r.PostFormValue("client_id") != ClientID || r.PostFormValue("token_type_hint") != "refresh_token" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if i.Revocation == http.StatusOK {
+		token := r.PostFormValue("token")
+		i.revoked = append(i.revoked, token)
+		if token == fmt.Sprint("secret-refresh-", i.Refresh) {
+			i.Refresh = -1
+		}
+	}
+	w.WriteHeader(i.Revocation)
+}
+
+// ListRevokedTokens returns the tokens that were revoked.
+func (i *Issuer) ListRevokedTokens() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]string(nil), i.revoked...)
 }
 
 // SignInAndGetCallback plays a person who signs in at the URL of an authorization request. It returns the URL of the

@@ -8,6 +8,9 @@
 //
 // An unavailable issuer does not keep the process from starting. Tokens whose keys are known remain
 // valid; others fail with ErrUnavailable, which is not a rejection.
+//
+// A request can ask to impersonate another principal. Only the role operator may do so, because it reads and changes
+// all tenants already. See AuthenticateRequest.
 package auth
 
 import (
@@ -51,6 +54,9 @@ type Principal struct {
 	Expires time.Time
 	// Unrestricted is set without authentication: the principal has all permissions.
 	Unrestricted bool
+	// ImpersonatedBy is the subject of the caller who impersonates the principal, "" for nobody. Records use Actor,
+	// which has both.
+	ImpersonatedBy string
 }
 
 // HasRole reports whether the principal has the role.
@@ -69,6 +75,10 @@ func (p Principal) CanChangeResources() bool {
 // CanControlSync reports whether the principal may control the sync of the clusters it sees, and submit
 // change events for them.
 func (p Principal) CanControlSync() bool { return p.CanChangeResources() || p.HasRole(System) }
+
+// CanSendForAllTenants reports whether the principal, if it may send change events at all, may name their tenant. A
+// principal of one tenant may not, though its role may let it read those of all.
+func (p Principal) CanSendForAllTenants() bool { return p.Unrestricted || p.Tenant == "" }
 
 // CanReportStatus reports whether the principal may write the reports of adapters.
 func (p Principal) CanReportStatus() bool { return p.Unrestricted || p.HasRole(System) }
@@ -187,8 +197,8 @@ func New(cfg Config, deps Deps) (*Authenticator, error) {
 	return a, nil
 }
 
-// Authenticate returns the principal of a request with the given Authorization header. Its errors
-// are, or wrap, those of this package.
+// Authenticate returns the principal of a token in an Authorization header. Its errors are, or wrap, those of this
+// package. Requests are for AuthenticateRequest, which knows all their headers.
 func (a *Authenticator) Authenticate(ctx context.Context, authorizationHeader string) (Principal, error) {
 	token := httpserver.TokenFromHeader(authorizationHeader)
 	if a.anonymous {

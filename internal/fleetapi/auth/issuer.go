@@ -136,7 +136,7 @@ func (i *issuer) newPrincipalFromToken(token *oidc.IDToken) (Principal, error) {
 		return Principal{}, fmt.Errorf("%w: %w", ErrInvalidToken, err)
 	}
 	p := Principal{Subject: token.Subject, Expires: token.Expiry}
-	if !httpserver.IsValidSubjectOrTenant(p.Subject) {
+	if !isValidSubject(p.Subject) {
 		return Principal{}, fmt.Errorf("%w: its subject is missing or invalid", ErrInvalidToken)
 	}
 	if tenant, ok := findClaim(claims, i.cfg.TenantClaim).(string); ok && tenant != "" {

@@ -180,6 +180,7 @@ func TestIssuerTokens(t *testing.T) {
 		"NoAudience":     {"meant for nobody", signed(map[string]any{"aud": nil}), auth.Principal{}, auth.ErrInvalidToken},
 		"OtherIssuer":    {"nobody we know", signed(map[string]any{"iss": "https://evil.example.com"}), auth.Principal{}, auth.ErrInvalidToken},
 		"NoSubject":      {"of nobody", signed(map[string]any{"sub": nil}), auth.Principal{}, auth.ErrInvalidToken},
+		"ForgedSubject":  {"it reads like an impersonation", signed(map[string]any{"sub": "bob (impersonated by alice)"}), auth.Principal{}, auth.ErrInvalidToken},
 		"StrangeSubject": {"what no log can hold", signed(map[string]any{"sub": "a\x00b"}), auth.Principal{}, auth.ErrInvalidToken},
 		"StrangeTenant":  {"what no row can hold", signed(map[string]any{"tenant": "a\x00b"}), auth.Principal{}, auth.ErrInvalidToken},
 		"OtherKey":       {"signed by somebody else", sign(t, jose.RS256, stranger, "k1", p.claims(nil)), auth.Principal{}, auth.ErrInvalidToken},

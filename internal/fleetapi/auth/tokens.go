@@ -3,6 +3,7 @@ package auth
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
@@ -40,6 +41,8 @@ func readTokenFile(path string) ([]httpserver.BearerToken[Principal], error) {
 
 func (e tokenEntry) checkTenantAndRoles() error {
 	switch {
+	case !isValidSubject(e.Subject):
+		return fmt.Errorf("subject must be 1 to 253 printable characters without %q", strings.TrimSpace(impersonationMark))
 	case e.Tenant == "" && len(e.Roles) == 0:
 		return fmt.Errorf("must have a tenant or one of the roles %q, %q and %q", System, Viewer, Operator)
 	case e.Tenant != "" && !httpserver.IsValidSubjectOrTenant(e.Tenant):

@@ -31,9 +31,9 @@ type Deps struct {
 	Store   Store
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Authenticate returns the principal of an Authorization header. Streams repeat the check
+	// Authenticate returns the principal of a request with the given headers. Streams repeat the check
 	// periodically.
-	Authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
+	Authenticate func(ctx context.Context, header http.Header) (auth.Principal, error)
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
 	// MaxStreams is the maximum number of open streams.
@@ -47,7 +47,7 @@ type Timeline struct {
 	log          *slog.Logger
 	hub          *watch.Hub
 	metrics      *metrics
-	authenticate func(ctx context.Context, authorization string) (auth.Principal, error)
+	authenticate func(ctx context.Context, header http.Header) (auth.Principal, error)
 
 	retention time.Duration
 	knownOnly bool

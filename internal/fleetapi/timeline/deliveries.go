@@ -134,7 +134,7 @@ func (t *Timeline) HandleResend(w http.ResponseWriter, r *http.Request, principa
 	if len(queued) > 0 {
 		status = http.StatusAccepted
 		t.hub.TriggerRead()
-		t.log.InfoContext(r.Context(), "change event queued again by request", "event_id", resend.EventID, "sinks", queued, "subject", principal.Subject)
+		t.log.InfoContext(r.Context(), "change event queued again by request", "event_id", resend.EventID, "sinks", queued, "subject", principal.Actor())
 	}
 	items, err := t.store.ListDeliveries(r.Context(), scope, resend.EventID)
 	if err != nil {
@@ -162,7 +162,7 @@ func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, p
 			return Resend{}, e
 		}
 	}
-	resend := Resend{EventID: id, Sink: req.Sink, Who: principal.Subject, Reason: strings.TrimSpace(req.Reason), IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader)}
+	resend := Resend{EventID: id, Sink: req.Sink, Who: principal.Actor(), Reason: strings.TrimSpace(req.Reason), IdempotencyKey: r.Header.Get(v1.IdempotencyKeyHeader)}
 	var errs []v1.FieldError
 	if utf8.RuneCountInString(resend.Reason) > maxReason || strings.ContainsRune(resend.Reason, 0) {
 		errs = append(errs, v1.FieldError{Field: "reason", Constraint: "max_length", Message: "must be at most 1024 characters without NUL"})
@@ -219,9 +219,7 @@ func (c *ResentChange) BuildEvent() (Event, error) {
 	}
 	sinks := strings.Join(c.Sinks, ", ")
 	details := map[string]string{"event_id": c.EventID, "event_action": c.Action, "sinks": sinks}
-	if c.Who != "" {
-		details[DetailActor] = c.Who
-	}
+	setActorDetails(details, c.Who)
 	summary := cmp.Or(c.Who, changeevent.ProductFleetloop) + " sent change event " + c.Action + " of cluster " + c.Cluster + " again to " + sinks
 	if c.Reason != "" {
 		summary += " - " + c.Reason

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 )
 
 // newEvent returns the event of a payload that changeevent has created or validated. senderServesAll means
@@ -74,7 +75,7 @@ type ResourceChange struct {
 
 	Action string
 	Reason string
-	// Who is the authenticated identity of the request.
+	// Who is the actor of the request, as auth.Principal.Actor returns it.
 	Who string
 	// Changes lists the changed fields or, for a created or deleted resource, all its fields.
 	Changes []changeevent.FieldChange
@@ -84,6 +85,18 @@ type ResourceChange struct {
 	Generation        int64
 	// Revision differs after every change.
 	Revision int64
+}
+
+// setActorDetails names the actor of a request, and who impersonated it.
+func setActorDetails(details map[string]string, who string) {
+	if who == "" {
+		return
+	}
+	subject, impersonatedBy := auth.SplitActor(who)
+	details[DetailActor] = subject
+	if impersonatedBy != "" {
+		details[changeevent.DetailImpersonatedBy] = impersonatedBy
+	}
 }
 
 // The actions on node pools. Package changeevent defines those on clusters.
@@ -100,9 +113,7 @@ func (c *ResourceChange) BuildEvent() (Event, error) {
 		subject = v1.CollectionNodePools + "/" + c.Name
 	}
 	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
-	if c.Who != "" {
-		details[DetailActor] = c.Who
-	}
+	setActorDetails(details, c.Who)
 	e := changeevent.ChangeEvent{
 		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.Revision, 10),
 		Action: c.Action, Subject: subject, Reason: c.Reason, Timestamp: c.At,
@@ -143,9 +154,7 @@ type SyncChange struct {
 // BuildEvent returns the change event of the change.
 func (c *SyncChange) BuildEvent() (Event, error) {
 	details := map[string]string{"id": c.ID}
-	if c.Who != "" {
-		details[DetailActor] = c.Who
-	}
+	setActorDetails(details, c.Who)
 	done, until := "resumed", ""
 	if c.Action == ActionSyncPaused {
 		done = "paused"

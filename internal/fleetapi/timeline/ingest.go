@@ -51,7 +51,7 @@ func (t *Timeline) HandlePostEvents(w http.ResponseWriter, r *http.Request, prin
 		if err := t.checkSourceAndTimestamp(&payloads[i], now); err != nil {
 			return addElementIndex(i, len(payloads), err)
 		}
-		if events[i], err = newEvent(payloads[i], chooseEventTenant(&payloads[i], principal), principal.Subject, canSendForAllTenants(principal)); err != nil {
+		if events[i], err = newEvent(payloads[i], chooseEventTenant(&payloads[i], principal), principal.Actor(), principal.CanSendForAllTenants()); err != nil {
 			return err
 		}
 	}
@@ -92,19 +92,13 @@ func isValidName(name string) bool {
 // chooseEventTenant returns the tenant of an event: the tenant of its sender. A component that serves all
 // tenants names the tenant of the cluster.
 func chooseEventTenant(payload *changeevent.Payload, sender auth.Principal) string {
-	if !canSendForAllTenants(sender) {
+	if !sender.CanSendForAllTenants() {
 		return sender.Tenant
 	}
 	if named := payload.Details[DetailTenant]; isValidName(named) {
 		return named
 	}
 	return sender.Tenant
-}
-
-// canSendForAllTenants reports whether the principal may send events for all tenants. A principal of one
-// tenant may not, though the role system lets it read them.
-func canSendForAllTenants(sender auth.Principal) bool {
-	return sender.Unrestricted || sender.Tenant == ""
 }
 
 // decodePayloads decodes the body.

@@ -37,7 +37,7 @@ func (t *Timeline) serveEventStream(w http.ResponseWriter, r *http.Request, scop
 		Hub: t.hub, Log: t.log, Expired: toStreamEndProblem,
 		Request: watch.Request{
 			Tenant: scope.Tenant, All: scope.All, Labels: &filter, After: after,
-			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: t.newAccessRecheck(r.Header.Get("Authorization"), scope),
+			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: t.newAccessRecheck(r.Header.Clone(), scope),
 		},
 	})
 }
@@ -60,10 +60,10 @@ func parseStreamStart(r *http.Request) (*watch.Cursor, error) {
 	return nil, rest.NewQueryError("after", "format", parameter, "is not a cursor of this API; use the cursor of a list or the id of an event")
 }
 
-// newAccessRecheck returns a check that the token of a stream still has the same scope.
-func (t *Timeline) newAccessRecheck(authorization string, scope Scope) func(context.Context) error {
+// newAccessRecheck returns a check that the headers of a stream still give the same scope.
+func (t *Timeline) newAccessRecheck(header http.Header, scope Scope) func(context.Context) error {
 	return func(ctx context.Context) error {
-		who, err := t.authenticate(ctx, authorization)
+		who, err := t.authenticate(ctx, header)
 		if p, ok := errors.AsType[*rest.Error](err); ok && p.Code == rest.CodeUnavailable {
 			return nil // it was valid before, and is checked again later
 		}

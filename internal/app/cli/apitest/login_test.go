@@ -143,6 +143,52 @@ func TestLogin(t *testing.T) {
 	wantNotSaid(p, issuer)
 }
 
+// TestLogout covers that the refresh token ends at the issuer, and that the local tokens are deleted whatever it answers.
+func TestLogout(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason     string
+		revocation int
+		closed     bool
+		says       string
+		revoked    int
+	}{
+		"Revoked": {"a copy of the token is of no use", http.StatusOK, false, "", 1},
+		"None":    {"the issuer does not offer it", 0, false, "", 0},
+		"Failed":  {"the person learns it", http.StatusServiceUnavailable, false, "warning: the refresh token remains valid at the issuer: revoke the refresh token: the issuer answered 503", 0},
+		"Away":    {"the person learns it", http.StatusOK, true, "warning: the refresh token remains valid at the issuer", 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			issuer := consoletest.StartIssuer(t)
+			issuer.Revocation = tc.revocation
+			p := newPerson(t)
+			p.browser = visit(t, issuer)
+			const server = "http://127.0.0.1:1" // which need not answer
+			p.runs(cli.CodeOK, "", "login", "--server", server, "--oidc-issuer", issuer.URL, "--oidc-client-id", consoletest.ClientID)
+			refresh := fmt.Sprint("secret-refresh-", issuer.Refresh)
+			if tc.closed {
+				issuer.Close()
+			}
+			text := p.runs(cli.CodeOK, "", "logout", "--server", server)
+			p.sees(text, "Logged out of "+server, tc.says)
+			if tc.says == "" && strings.Contains(text, "warning") {
+				t.Errorf("%s: %s", tc.reason, text)
+			}
+			if got := issuer.ListRevokedTokens(); len(got) != tc.revoked || tc.revoked > 0 && got[0] != refresh {
+				t.Errorf("%s: %q were revoked", tc.reason, got)
+			}
+			data, err := os.ReadFile(p.file("config.credentials.json"))
+			if err != nil || strings.Contains(string(data), "secret-") {
+				t.Errorf("%s: the tokens are still there: %v", tc.reason, err)
+			}
+			p.sees(p.runs(cli.CodeOK, "", "logout", "--server", server), "There is no login for "+server)
+			wantNotSaid(p, issuer)
+		})
+	}
+}
+
 // wantNotSaid verifies that no token was printed.
 func wantNotSaid(p *person, issuer *consoletest.Issuer) {
 	p.Helper()

@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetloop/fleetloop/internal/app/cli/plugin"
+	"github.com/fleetloop/fleetloop/internal/app/terminal"
+)
+
+// completionRequests returns the hidden commands that shells run.
+func completionRequests() []string {
+	return []string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+}
+
+// cobraCommands returns the commands that cobra adds when it runs.
+func cobraCommands() []string { return append(completionRequests(), "help", "completion") }
+
+// searchPath returns the value of PATH, empty if plugins are off.
+func (e Env) searchPath() string {
+	if e.ExecPlugin == nil || e.LookupEnv == nil {
+		return ""
+	}
+	path, _ := e.LookupEnv("PATH")
+	return path
+}
+
+// runPlugin runs the plugin that args name, if no command of ours has the name.
+func (e Env) runPlugin(ctx context.Context, root *cobra.Command, args []string) (code int, found bool, err error) {
+	if len(args) == 0 || isCommand(root, args[0]) {
+		return 0, false, nil
+	}
+	file, words, ok := plugin.Find(e.searchPath(), args)
+	if !ok {
+		return 0, false, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, true, err // the plugin would not know of a signal that came before it
+	}
+	code, err = e.ExecPlugin(file, args[words:])
+	return code, true, err
+}
+
+// isCommand reports whether a word is the name of a command of root.
+func isCommand(root *cobra.Command, word string) bool {
+	return slices.Contains(cobraCommands(), word) ||
+		slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == word || c.HasAlias(word) })
+}
+
+// rejectUnknownCommandOrPlugin is the check of the arguments of the root. Run has looked for plugins before.
+func (s *session) rejectUnknownCommandOrPlugin(cmd *cobra.Command, args []string) error {
+	if _, words, ok := plugin.Find(s.env.searchPath(), args); ok {
+		return usageErrorf(cmd, "%q is a plugin; its name must come before all flags", strings.Join(args[:words], " "))
+	}
+	return rejectUnknownCommand(cmd, args)
+}
+
+// ExecPlugin runs a plugin with the environment of this process. On Unix the plugin replaces the process, so that it
+// has its terminal and signals; ExecPlugin returns only if that fails.
+func ExecPlugin(file string, args []string) (code int, err error) {
+	if runtime.GOOS == "windows" {
+		return runPluginAsChild(file, args)
+	}
+	err = syscall.Exec(file, append([]string{file}, args...), os.Environ()) //nolint:gosec // the user selects the program
+	return 0, newPluginError(file, err)
+}
+
+// runPluginAsChild runs a plugin where a process cannot be replaced. The system sends an interrupt to both.
+func runPluginAsChild(file string, args []string) (code int, err error) {
+	cmd := exec.Command(file, args...) //nolint:gosec,noctx // the user selects the program, and ends it
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err = cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
+		return exit.ExitCode(), nil
+	}
+	if err != nil {
+		return 0, newPluginError(file, err)
+	}
+	return CodeOK, nil
+}
+
+func newPluginError(file string, err error) error {
+	return NewError(fmt.Errorf("start plugin %s: %w", file, err), CodeFailed, "run "+file+" to see why")
+}
+
+// addPluginCompletions adds the plugins to the commands of root, for a completion.
+func (e Env) addPluginCompletions(ctx context.Context, root *cobra.Command, args []string) {
+	if len(args) == 0 || !slices.Contains(completionRequests(), args[0]) {
+		return
+	}
+	path := e.searchPath()
+	for _, p := range plugin.List(path, func(word string) bool { return isCommand(root, word) }) {
+		if p.Warning == "" {
+			addPluginCommand(ctx, root, path, p)
+		}
+	}
+}
+
+// addPluginCommand adds a command for each word of the name of a plugin.
+func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath string, p plugin.Plugin) {
+	parent := root
+	for word := range strings.FieldsSeq(p.Name) {
+		i := slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
+		if i < 0 {
+			parent.AddCommand(&cobra.Command{Use: word, Short: "Plugin", DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}})
+			i = slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
+		}
+		parent = parent.Commands()[i]
+	}
+	parent.Short = "Plugin " + p.Path
+	parent.ValidArgsFunction = func(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		completer, ok := plugin.FindCompleter(searchPath, p.Name)
+		if !ok {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, completer, append(args, toComplete)...).Output() //nolint:gosec // a program of the user
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return parseCompletions(out)
+	}
+}
+
+func newPluginCommand(s *session) *cobra.Command {
+	formats := []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
+	var format string
+	list := &cobra.Command{
+		Use: "list", Short: "List the plugins on the PATH, and why some never run", Example: "  fleetloop plugin list\n  fleetloop plugin list -o name",
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := CheckFormat(cmd, format, formats); err != nil {
+				return err
+			}
+			return s.listPlugins(cmd.Root(), format)
+		},
+	}
+	addOutputFlag(list, &format, formats)
+	parent := &cobra.Command{
+		Use:   "plugin",
+		Short: "List the plugins of this command line",
+		Long: "A plugin is an executable on the PATH whose name begins with fleetloop-. If there is no command hello, 'fleetloop hello\n" +
+			"--twice' runs fleetloop-hello with the argument --twice and this environment. The words of a name are joined by dashes,\n" +
+			"and a dash of a word is an underscore: 'fleetloop a b-c' runs fleetloop-a-b_c or else fleetloop-a. Flags follow the name.\n\n" +
+			"The program fleetloop_complete-hello completes the arguments of hello, in the way of kubectl_complete-hello.",
+		Args: rejectUnknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	parent.AddCommand(list)
+	return parent
+}
+
+// listPlugins prints all plugins. Warnings go to standard error, unless the format has them.
+func (s *session) listPlugins(root *cobra.Command, format string) error {
+	all := plugin.List(s.env.searchPath(), func(word string) bool { return isCommand(root, word) })
+	switch format {
+	case terminal.FormatJSON, terminal.FormatYAML:
+		return WriteValue(s.env.Stdout, format, map[string]any{"items": append([]plugin.Plugin{}, all...)})
+	}
+	if len(all) == 0 {
+		s.printNote("No plugins found.")
+		return nil
+	}
+	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 3, ' ', 0)
+	if format == terminal.FormatTable {
+		_, _ = fmt.Fprintln(w, "NAME\tPATH") // Flush returns the error
+	}
+	for _, p := range all {
+		line := terminal.Clean(p.Name)
+		if format == terminal.FormatTable {
+			line += "\t" + terminal.Clean(p.Path)
+		}
+		_, _ = fmt.Fprintln(w, line)
+	}
+	err := w.Flush()
+	for _, p := range all {
+		if p.Warning != "" {
+			s.printNote("warning: %s never runs: %s", terminal.Clean(p.Path), terminal.Clean(p.Warning))
+		}
+	}
+	return err
+}

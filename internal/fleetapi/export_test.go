@@ -1,0 +1,11 @@
+package fleetapi
+
+import (
+	"context"
+	"net/http"
+)
+
+// RecheckAccess repeats the check of an open watch.
+func (a *API) RecheckAccess(ctx context.Context, header http.Header, scope Scope) error {
+	return a.newAccessRecheck(header, scope)(ctx)
+}
