@@ -112,6 +112,10 @@ const broken = `dial tcp|connection refused|connection reset|i/o timeout|context
 // reject all kinds of requests.
 func classifyForbidden(r *apiError, matchesText func(string) bool) shoot.Class {
 	switch {
+	case matchesText(`User "system:anonymous" cannot `):
+		// Like 401. An API server that has just started does not know its callers yet. A missing right, in contrast,
+		// is tried again only after minutes.
+		return shoot.ClassUnavailable
 	case !r.isFromAPIServer(), matchesText(`User "[^"]*" cannot `), matchesText(`user "[^"]*" is not allowed to`), matchesText(`not allowed to read`):
 		return shoot.ClassForbidden
 	case matchesText(`not yet ready to handle request`), matchesText(broken):

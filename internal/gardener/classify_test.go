@@ -53,6 +53,11 @@ func TestAnswersAreToldApartByWhatTheySay(t *testing.T) {
 			code:   403, body: status("Forbidden", `shoots.core.gardener.cloud "a" is forbidden: User "nobody" cannot patch resource "shoots" in API group "core.gardener.cloud" in the namespace "garden-test1"`),
 			want: shoot.ClassForbidden, says: `User "nobody" cannot patch resource "shoots" in API group "core.gardener.cloud" in the namespace "garden-test1"`,
 		},
+		"Anonymous": {
+			reason: "the API server has just started and does not know its callers",
+			code:   403, body: status("Forbidden", `shoots.core.gardener.cloud is forbidden: User "system:anonymous" cannot list resource "shoots" in API group "core.gardener.cloud" in the namespace "garden-test1"`),
+			want: shoot.ClassUnavailable, says: `User "system:anonymous" cannot list resource "shoots" in API group "core.gardener.cloud" in the namespace "garden-test1"`,
+		},
 		"NoRightToAField": {
 			reason: "a right that Gardener invented",
 			code:   403, body: status("Forbidden", `shoots.core.gardener.cloud "a" is forbidden: user "nobody" is not allowed to modify-spec-tolerations-whitelist for "projects"`),
