@@ -26,8 +26,10 @@ GOVULNCHECK    := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ACTIONLINT     := $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)
 
 export GOLANGCI_LINT
+# The go command takes no path with a space.
+TOOLEXEC := $(if $(word 2,$(CURDIR)),,-toolexec=$(CURDIR)/tools/toolexec)
 # One package more at a time than there are cores: many tests wait for servers. "make check" runs vet.
-GO_TEST := xargs -r env GOFLAGS='$(GOFLAGS)' CGO_ENABLED=1 go test -race -vet=off -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+GO_TEST := xargs -r env GOFLAGS='$(strip $(GOFLAGS) $(TOOLEXEC))' CGO_ENABLED=1 go test -race -vet=off -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Tests that start nothing: the go command repeats a result while nothing that they read has changed.
 TEST_PURE    := $(TOOLS)/dev packages pure ./... | $(GO_TEST)
 TEST_OTHERS  := $(TOOLS)/dev packages programs,servers ./... | $(GO_TEST) -shuffle=on
@@ -36,7 +38,7 @@ TEST_PROGRAMS := $(TOOLS)/dev packages programs ./... | $(GO_TEST) -shuffle=on -
 # Without the race detector everything is built as the binaries are, so that the compiler runs once for each package.
 # Without the tag, gRPC has debug pages, for which the linker keeps all exported methods.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath -tags=grpcnotrace)
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -tags=grpcnotrace $(TOOLEXEC))
 
 # The tests of what is shipped beside the binaries have a module of their own,
 # because Helm, Kustomize and Prometheus are needed nowhere else.
