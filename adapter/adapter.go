@@ -109,6 +109,10 @@ type Result struct {
 	// Report is what Reconcile reported, if it was called.
 	Report v1.Report
 
+	// Changed reports whether Report has another generation or another status of Available than the
+	// last report of the adapter on the resource.
+	Changed bool
+
 	// Err is the error of Reconcile, the fleet API or the event.
 	Err error
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
@@ -67,16 +68,29 @@ func (a *Adapter) logResult(ctx context.Context, res *Result) {
 			level = slog.LevelDebug
 		}
 		log.Log(ctx, level, "event ignored", "event_type", res.Event.Type, "err", res.Err)
-	case OutcomeReported: // at info, so that a new adapter visibly works
+	case OutcomeReported: // changes at info, so that an adapter visibly works
 		log = log.With("resource_name", res.ResourceName, "generation", res.Report.ObservedGeneration)
 		if i := slices.IndexFunc(res.Report.Conditions, isAvailable); i >= 0 {
 			c := res.Report.Conditions[i]
 			log = log.With("available", c.Status, "reason", c.Reason, "message", c.Message)
 		}
-		log.InfoContext(ctx, "reported")
+		level := slog.LevelDebug
+		if res.Changed {
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, "reported")
 	case OutcomeDiscarded, OutcomeDuplicate, OutcomePostponed, OutcomeGone, OutcomeStopped:
 		log.DebugContext(ctx, "event handled")
 	}
+}
+
+// isChange reports whether a report differs from the last one of the adapter in its generation or in Available.
+func isChange(r Resource, adapter string, report v1.Report) bool {
+	i := slices.IndexFunc(r.Reports, func(s v1.AdapterStatus) bool { return s.Adapter == adapter })
+	return i < 0 || r.Reports[i].ObservedGeneration != report.ObservedGeneration ||
+		r.HasReported(adapter, v1.ConditionAvailable) != slices.ContainsFunc(report.Conditions, func(c v1.ReportCondition) bool {
+			return isAvailable(c) && c.Status == v1.ConditionTrue
+		})
 }
 
 // handleSubject evaluates the resource of an event when its turn has come.
@@ -131,6 +145,7 @@ func (a *Adapter) evaluate(ctx context.Context, evaluation *evaluation, res *Res
 		report = failureReport(report, failure, last)
 	}
 	res.Report = newWireReport(a.cfg.Name, r.Generation, time.Now(), report)
+	res.Changed = isChange(r, a.cfg.Name, res.Report)
 	stored, err := a.sendReport(ctx, res)
 	if err != nil {
 		return a.endWithFleetError(ctx, evaluation, res, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -91,4 +92,35 @@ func TestLog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLogOfRepeatedReports holds that only changes are at info: a sentinel asks again and again.
+func TestLogOfRepeatedReports(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out logtest.Buffer
+		broker, fleet, available := newFakeBroker(), newFakeFleet(), true
+		stop := start(t, newAdapter(t, Config{Collections: []string{v1.CollectionClusters}}, func(context.Context, Resource) (Report, error) {
+			if available {
+				return Available("done"), nil
+			}
+			return Waiting("not yet"), nil
+		}, Deps{Consumer: broker, Fleet: fleet, Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}))
+		for i, want := range []string{"INFO", "DEBUG", "INFO", "DEBUG"} {
+			available = i < 2
+			before := len(out.String())
+			broker.queue <- event("e"+strconv.Itoa(i), "r1")
+			synctest.Wait()
+			if got := out.String()[before:]; !strings.Contains(got, "level="+want+" msg=reported") {
+				t.Errorf("report %d: want level %s:\n%s", i, want, got)
+			}
+			last := fleet.of("r1")[i]
+			status := v1.AdapterStatus{Adapter: "dns", ObservedGeneration: last.ObservedGeneration}
+			for _, c := range last.Conditions {
+				status.Conditions = append(status.Conditions, v1.AdapterCondition{ReportCondition: c})
+			}
+			fleet.set(func(f *fakeFleet) { f.statuses = []v1.AdapterStatus{status} })
+		}
+		stop()
+	})
 }

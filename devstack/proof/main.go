@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -44,7 +45,7 @@ func runCommand(ctx context.Context, args []string) error {
 	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
 	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
-	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all)")
+	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all; with -bug those that it needs)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
 	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
 	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
@@ -60,8 +61,12 @@ func runCommand(ctx context.Context, args []string) error {
 		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
 	}
 	if *bug != "" {
-		if _, err := bugs.Find(*bug); err != nil {
+		planted, err := bugs.Find(*bug)
+		if err != nil {
 			return err
+		}
+		if *kinds == "" { // other faults could break the promise, too
+			*kinds = cmp.Or(planted.Faults, "none")
 		}
 	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {

@@ -95,6 +95,9 @@ func (p *process) superviseLife(ctx context.Context, cmd *exec.Cmd, done chan st
 		p.mu.Unlock()
 		pauseFor(ctx, crashDelay)
 		p.mu.Lock()
+		if p.closed || p.held || p.cmd != cmd { // a fault came meanwhile
+			return
+		}
 	}
 	if err := p.launchLocked(ctx); err != nil && ctx.Err() == nil {
 		p.file.Add(history.Record{Exit: &history.Exit{Process: p.name, State: err.Error()}})

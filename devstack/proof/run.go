@@ -15,6 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
 	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 const (
@@ -25,8 +26,6 @@ const (
 	// quietSettleBound is that if nothing was killed. A change event whose worker has ended is sent after
 	// its lease of two minutes.
 	quietSettleBound = 150 * time.Second
-	// bugSettleBound is that with a planted bug, for which all may never agree.
-	bugSettleBound = 30 * time.Second
 	// sentinelInterval is the default interval of the chart for clusters that are not ready.
 	sentinelInterval = 10 * time.Second
 	// sentinelPoll is the default interval of polls. A round that had to wait charges its events to the
@@ -61,9 +60,6 @@ func (p plan) eventRate(replicas int) float64 {
 }
 
 func (p plan) settleBound() time.Duration {
-	if p.bug != "" {
-		return bugSettleBound
-	}
 	if len(p.faults) == 0 {
 		return quietSettleBound
 	}
@@ -91,7 +87,7 @@ func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error
 	t := newTopology(p, dir, log)
 	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, broker %s, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.broker, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err == nil {
-		err = t.writeConfig()
+		err = t.writeConfig(p)
 	}
 	if err != nil {
 		return err
@@ -108,9 +104,14 @@ func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error
 
 func (t *topology) configPath() string { return filepath.Join(t.dir, "config.json") }
 
-// writeConfig writes what the checkers expect, for a later check.
-func (t *topology) writeConfig() error {
-	text, err := json.Marshal(t.checkerConfig())
+// writeConfig writes what is run and what the checkers expect, for a later check.
+func (t *topology) writeConfig(p plan) error {
+	cfg := t.checkerConfig()
+	cfg.Run = history.Run{
+		Revision: version.Get().Revision, Began: time.Now().UTC().Truncate(time.Second),
+		Seed: p.seed, Clusters: p.clusters, Minutes: p.duration.Minutes(), Broker: p.broker,
+	}
+	text, err := json.Marshal(cfg)
 	if err != nil {
 		return err
 	}
@@ -224,12 +225,19 @@ func (t *topology) report() error {
 		return err
 	}
 	results := history.Check(cfg, records)
+	summary := history.Summarize(cfg.Run, results, records)
+	if text, err = json.MarshalIndent(summary, "", "  "); err != nil {
+		return err
+	}
+	if err = os.WriteFile(filepath.Join(t.dir, "summary.json"), append(text, '\n'), 0o644); err != nil { //nolint:gosec // no secret
+		return err
+	}
 	out, err := os.Create(filepath.Join(t.dir, "report.txt"))
 	if err != nil {
 		return err
 	}
-	err = history.WriteReport(out, results, records)
-	err = errors.Join(err, out.Close(), history.WriteReport(t.out, results, records))
+	err = history.WriteReport(out, summary, results)
+	err = errors.Join(err, out.Close(), history.WriteReport(t.out, summary, results))
 	_, _ = fmt.Fprintf(t.out, "\nproof: history in %s\n", t.historyPath())
 	return errors.Join(err, t.judge(results))
 }

@@ -68,7 +68,7 @@ func checkAPIReachable(ctx context.Context, ns *shootNamespace) Finding {
 func (c *Client) checkNamespaceAccess(ctx context.Context) Finding {
 	subject := "namespace " + c.ns.name
 	_, err := c.ns.getNamespaceMeta(ctx, false)
-	if hasHTTPStatus(err, http.StatusForbidden) {
+	if isMissingRight(err) {
 		return Finding{Worse, subject, "not permitted to get it; if it does not exist, every Shoot is treated as deleted"}
 	}
 	if err != nil {
@@ -93,7 +93,7 @@ func checkCredentialsBinding(ctx context.Context, ns *shootNamespace, bindingNam
 		return Finding{Fine, subject, "found"}
 	case isObjectNotFound(err, "credentialsbindings"):
 		return Finding{Broken, subject, fmt.Sprintf("not found in namespace %q", ns.name)}
-	case hasHTTPStatus(err, http.StatusForbidden):
+	case isMissingRight(err):
 		return Finding{Worse, subject, "not permitted to get it"}
 	default:
 		return Finding{Broken, subject, wrapWithErrorClass(err, "get").Error()}

@@ -58,6 +58,12 @@ func isObjectNotFound(err error, resource string) bool {
 		r.status.Reason == metav1.StatusReasonNotFound && r.status.Details != nil && r.status.Details.Kind == resource && r.status.Details.Name != ""
 }
 
+// isMissingRight reports whether the API server refused a request of a caller whom it knows.
+func isMissingRight(err error) bool {
+	r, ok := errors.AsType[*apiError](err)
+	return ok && r.code == http.StatusForbidden && classifyAPIError(r) == shoot.ClassForbidden
+}
+
 func hasHTTPStatus(err error, status int) bool {
 	var r *apiError
 	return errors.As(err, &r) && r.code == status

@@ -55,7 +55,7 @@ func (n *shootNamespace) checkNamespaceExists(ctx context.Context, withoutTimeou
 		return nil
 	}
 	_, err := n.getNamespaceMeta(ctx, withoutTimeout)
-	if err != nil && !hasHTTPStatus(err, http.StatusForbidden) {
+	if err != nil && !isMissingRight(err) {
 		return err
 	}
 	n.exists.Store(true)
@@ -81,7 +81,7 @@ const labelProject = "project.gardener.cloud/name"
 // guesses the name if neither is permitted.
 func (n *shootNamespace) findProjectName(ctx context.Context) (projectName string, err error) {
 	ns, err := n.getNamespaceMeta(ctx, false)
-	if err != nil && !hasHTTPStatus(err, http.StatusForbidden) {
+	if err != nil && !isMissingRight(err) {
 		return "", err
 	}
 	if name := ns.Labels[labelProject]; name != "" {

@@ -95,7 +95,7 @@ func takeOverOrRegisterMetrics(s *Sentinel, deps Deps) (*metrics, error) {
 		m = p.metrics
 	} else {
 		var err error
-		if m, err = registerMetrics(deps.Registerer, key); err != nil {
+		if m, err = registerMetrics(deps.Registerer, key, deps.Publisher.InFlight); err != nil {
 			return nil, err
 		}
 		if p != nil {
@@ -111,7 +111,7 @@ func takeOverOrRegisterMetrics(s *Sentinel, deps Deps) (*metrics, error) {
 	return m, nil
 }
 
-func registerMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error) {
+func registerMetrics(reg prometheus.Registerer, key metricsKey, inFlight func() int) (*metrics, error) {
 	f := &metricFactory{reg: reg, labels: prometheus.Labels{"shard": key.shard, "resource_type": key.resourceType}}
 	api := f.registerAPIErrors()
 	m := &metrics{
@@ -148,6 +148,7 @@ func registerMetrics(reg prometheus.Registerer, key metricsKey) (*metrics, error
 	m.skippedReady, m.skippedOthers = f.registerReadyStateCounters("resources_skipped_total", "Total number of times that the sentinel checked a resource and published no event, because it was too early for one, by ready_state of the resource: ready or not_ready.")
 	m.deferredReady, m.deferredOther = f.registerReadyStateCounters("resources_deferred_total", "Total number of times that the sentinel deferred the event of a resource to a later poll because of its limit on events per second, by ready_state of the resource: ready or not_ready.")
 	m.lastReload.Set(1)
+	m.inFlight.Store(&inFlight) // before it is registered, because a scrape can come at once
 	f.registerCollector(prometheus.NewGaugeFunc(prometheus.GaugeOpts(f.buildOpts("in_flight_events", "Number of CloudEvents that the sentinel has sent and that are waiting for the confirmation of the message broker.")),
 		func() float64 { return float64((*m.inFlight.Load())()) }))
 

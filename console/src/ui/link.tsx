@@ -11,5 +11,6 @@ export function PathLink({ path, className, children }: { path: string; classNam
     e.preventDefault()
     void router.navigate({ to: path })
   }
-  return <a href={hostPath(path)} className={className} onClick={open} onMouseEnter={() => void router.preloadRoute({ to: path })}>{children}</a>
+  const preload = () => void router.preloadRoute({ to: path })
+  return <a href={hostPath(path)} className={className} onClick={open} onMouseEnter={preload} onFocus={preload}>{children}</a>
 }

@@ -1,20 +1,23 @@
 // A table of any length with a constant number of rows in the document.
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { useEffect, useMemo, useRef } from 'react'
+import { assignSlots } from '../lib/slots'
 import { GridHead, type GridProps, GridRow } from './grid'
 import { useNarrow } from './prefs'
 
-export interface VirtualProps<R> extends GridProps<R> {
+// Rows that reuse elements cannot keep a checkbox: the focus would stay on it for another row.
+export interface VirtualProps<R> extends Omit<GridProps<R>, 'selection'> {
   count: number
   row: (index: number) => R | undefined
+  rowKey: (row: R) => string
   /** Called with the first and the last row that are shown. */
   onRange: (first: number, last: number) => void
   cursor: number
   onPoint: (index: number) => void
 }
 
-export function VirtualGrid<R>({ count, row, onRange, cursor, onPoint, label, columns, sort, onSort, selection }: VirtualProps<R>) {
-  const grid = useMemo(() => ({ label, columns, sort, onSort, selection }), [label, columns, sort, onSort, selection])
+export function VirtualGrid<R>({ count, row, rowKey, onRange, cursor, onPoint, label, columns, sort, onSort }: VirtualProps<R>) {
+  const grid = useMemo(() => ({ label, columns, sort, onSort }), [label, columns, sort, onSort])
   const scroller = useRef<HTMLDivElement>(null)
   const narrow = useNarrow()
   const height = narrow ? 64 : 34
@@ -24,15 +27,19 @@ export function VirtualGrid<R>({ count, row, onRange, cursor, onPoint, label, co
     if (cursor >= 0) virtual.scrollToIndex(cursor, { align: 'auto' })
   }, [cursor, virtual])
 
-  const shown = [...virtual.getVirtualItems()]
+  const slots = useRef(new Map<string, number>())
+  const shown = virtual.getVirtualItems().map((item) => {
+    const value = row(item.index)
+    return { ...item, value, id: value ? rowKey(value) : `#${item.index}` }
+  })
   const first = shown[0]?.index ?? 0
   const last = shown[shown.length - 1]?.index ?? 0
-  // A row that comes into view takes the elements of one that left it. Their order changes when the list is at rest,
-  // because a browser lays out what moves, and at once if one of them has the focus, because Tab follows the order.
-  const slots = useRef(1)
-  slots.current = Math.max(slots.current, shown.length)
-  const slotOf = (index: number) => index % slots.current
-  if (virtual.isScrolling && !scroller.current?.querySelector(':focus')) shown.sort((a, b) => slotOf(a.index) - slotOf(b.index))
+  // A row that comes into view takes the elements of one that left it. A browser lays out again what changes its place
+  // in the document, so elements are put in the order of the rows only when the list is at rest, or when one of them has
+  // the focus: Tab follows the order.
+  slots.current = assignSlots(shown.map((r) => r.id), slots.current)
+  const slotOf = (id: string) => slots.current.get(id) ?? 0
+  if (virtual.isScrolling && !scroller.current?.querySelector(':focus')) shown.sort((a, b) => slotOf(a.id) - slotOf(b.id))
   useEffect(() => onRange(first, last), [first, last, onRange])
 
   return (
@@ -40,9 +47,8 @@ export function VirtualGrid<R>({ count, row, onRange, cursor, onPoint, label, co
       <GridHead {...grid} />
       <div role="rowgroup" className="scroller" ref={scroller} tabIndex={0} aria-label={label}>
         <div role="presentation" className="space" style={{ height: virtual.getTotalSize() }}>
-          {shown.map((item) => (
-            <GridRow key={slotOf(item.index)} row={row(item.index)} index={item.index} at={item.index === cursor} grid={grid} onPoint={onPoint}
-              top={item.start} height={height} />
+          {shown.map(({ id, value, index, start }) => (
+            <GridRow key={slotOf(id)} row={value} index={index} at={index === cursor} grid={grid} onPoint={onPoint} top={start} height={height} />
           ))}
         </div>
       </div>

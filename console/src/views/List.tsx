@@ -96,7 +96,7 @@ function List({ kind }: { kind: Kind }) {
           ? <Notice icon={kind} title={filtered ? S.noMatch : S.noResources[kind]}>{filtered ? S.noMatchHint : S.noResourcesHint}</Notice>
           : (
             <VirtualGrid<Row> label={S.kinds[kind]} columns={COLUMNS[kind]} sort={filter.order} onSort={sort}
-              count={first?.data ? count : 20} row={row} onRange={onRange} cursor={cursor} onPoint={point} />
+              count={first?.data ? count : 20} row={row} rowKey={(r) => r.id} onRange={onRange} cursor={cursor} onPoint={point} />
           )}
     </div>
   )

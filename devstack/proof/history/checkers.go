@@ -23,6 +23,8 @@ func (r *Result) fail(format string, args ...any) {
 
 // A Config names what the checkers expect.
 type Config struct {
+	Run Run // for the report
+
 	Adapters  []string      // that must report on each cluster
 	Sentinels int           // number of replicas
 	Budget    int           // of nodes out of service

@@ -13,34 +13,20 @@ import (
 // maxShown is the number of violations of one promise that a report shows.
 const maxShown = 10
 
-// WriteReport writes the table of results, the latencies and the violations.
-func WriteReport(out io.Writer, results []Result, records []Record) error {
-	faults := map[string]int{}
-	total := 0
-	for _, r := range records {
-		if r.Fault != nil {
-			faults[r.Fault.Kind]++
-			total++
-		}
-	}
+// WriteReport writes the tables of a summary, and the violations.
+func WriteReport(out io.Writer, s Summary, results []Result) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "PROMISE\tCHECKED\tVIOLATIONS\tFAULTS") // Flush returns the error
 	for _, r := range results {
-		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", r.Promise, r.Checked, len(r.Violations), total)
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", r.Promise, r.Checked, len(r.Violations), s.CountFaults())
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	var kinds []string
-	for _, kind := range slices.Sorted(maps.Keys(faults)) {
-		kinds = append(kinds, fmt.Sprintf("%d %s", faults[kind], kind))
-	}
-	_, _ = fmt.Fprintf(out, "\nfaults: %s\n\n", strings.Join(kinds, ", "))
+	_, _ = fmt.Fprintf(out, "\nfaults: %s\n\n", listFaults(s.Faults))
 	_, _ = fmt.Fprintln(table, "LATENCY\tCOUNT\tOK\tFAILED\tUNKNOWN\tP50\tP99\tMAX")
-	for _, l := range measureLatencies(records) {
-		slices.Sort(l.took)
-		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", l.name, len(l.took), l.outcomes[OK], l.outcomes[Failed], l.outcomes[Unknown],
-			round(Quantile(l.took, 0.5)), round(Quantile(l.took, 0.99)), round(Quantile(l.took, 1)))
+	for _, l := range s.Latencies {
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", l.Name, l.Count, l.OK, l.Failed, l.Unknown, l.P50, l.P99, l.Max)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -61,6 +47,14 @@ func WriteReport(out io.Writer, results []Result, records []Record) error {
 		}
 	}
 	return nil
+}
+
+func listFaults(counts map[string]int) string {
+	var kinds []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		kinds = append(kinds, fmt.Sprintf("%d %s", counts[kind], kind))
+	}
+	return strings.Join(kinds, ", ")
 }
 
 // A latency is the latencies of one operation.

@@ -25,7 +25,7 @@ func writeAdapterEnv(file, natsURL, apiURL string, env func(string) (string, boo
 		{"HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"},
 		{"METRICS_BIND_ADDRESS", "127.0.0.1:0"},
 	}
-	for _, name := range []string{"BROKER_TOPIC", "BROKER_STREAM"} {
+	for _, name := range []string{"BROKER_TOPIC", "BROKER_STREAM", "BROKER_ROUTING_KEY"} {
 		if value, _ := env(name); value != "" {
 			variables = append(variables, variable{name, value})
 		}

@@ -110,7 +110,7 @@ func (l *loop) newGuide() (*guide, error) {
 	g.setVariable("FLEETLOOP_SERVER", l.address)
 	g.setVariable("CONSOLE", l.console)
 	if l.adapterEnv != "" {
-		g.sections = append(g.sections, section{"your own adapter, in its terminal", []string{formatSourceCommand(l.adapterEnv), "go run ."}})
+		g.sections = append(g.sections, section{"your own adapter, in its terminal", []string{"(" + formatSourceCommand(l.adapterEnv) + " && go run .)"}})
 	}
 	if l.host == nil {
 		return g, nil

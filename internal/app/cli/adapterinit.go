@@ -103,8 +103,8 @@ func runAdapterInit(s *session, o adapterOptions) error {
 	if err := writeAdapter(o); err != nil {
 		return fmt.Errorf("write the adapter %s: %w", o.name, err)
 	}
-	_, err := fmt.Fprintf(s.env.Stdout, "adapter %s written to %s\n\nNext:\n  cd %s\n  %s\n\nWhile 'fleetloop up --demo' runs:\n  . %s\n  go run .\n",
-		o.name, o.dir, o.dir, strings.Join(firstCommands(), "\n  "), filepath.Join(os.TempDir(), "fleetloop-demo-*", "adapter.env"))
+	_, err := fmt.Fprintf(s.env.Stdout, "adapter %s written to %s\n\nNext:\n  cd %s\n  %s\n\nWhile 'fleetloop up --demo' runs, with the adapter.env of its data directory:\n  (. DIR/adapter.env && go run .)\n",
+		o.name, o.dir, o.dir, strings.Join(firstCommands(), "\n  "))
 	return err
 }
 

@@ -47,7 +47,7 @@ type HostFlags struct {
 func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Kubeconfig, "kubeconfig", "", "kubeconfig `file` of the host cluster (env KUBECONFIG; default ~/.kube/config, in a pod its service account)")
 	flags.StringVar(&w.Context, kubeContextFlag, "", "`name` of the kubeconfig context (env FLEETLOOP_KUBE_CONTEXT)")
-	addAsFlag(flags, &w.As)
+	flags.StringVar(&w.As, asFlag, "", "`user` to impersonate; only the audit log of the API server has your name")
 	flags.StringArrayVar(&w.AsGroups, asGroupFlag, nil, "`group` of the user of --as in the host cluster; can be repeated")
 	addVerboseFlag(flags, &w.Verbose)
 }

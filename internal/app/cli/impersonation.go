@@ -9,7 +9,8 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 )
 
-// The flags that name the person, as kubectl has them. They are no settings: a file must not change who acts.
+// The flags that name the person, as kubectl has them. A configuration file cannot set them, because it must not change
+// who acts.
 const (
 	asFlag       = "as"
 	asTenantFlag = "as-tenant"
@@ -19,13 +20,9 @@ const (
 
 // addImpersonationFlags adds the flags for the fleet API. HostFlags has those for host clusters.
 func addImpersonationFlags(flags *pflag.FlagSet) {
-	addAsFlag(flags, new(string))
+	flags.String(asFlag, "", "`user` to impersonate; the records of the fleet API also have your name")
 	flags.String(asTenantFlag, "", "`tenant` of the user of --as in the fleet API")
 	flags.StringArray(asRoleFlag, nil, "`role` of the user of --as in the fleet API: viewer, operator or system; can be repeated")
-}
-
-func addAsFlag(flags *pflag.FlagSet, user *string) {
-	flags.StringVar(user, asFlag, "", "`user` to impersonate; records also have your name")
 }
 
 // checkImpersonationFlags returns a usage error if the flags name nobody: the command would have the rights of its caller.

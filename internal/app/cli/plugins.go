@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -125,7 +126,9 @@ func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath strin
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, completer, append(args, toComplete)...).Output() //nolint:gosec // a program of the user
+		cmd := exec.CommandContext(ctx, completer, append(args, toComplete)...) //nolint:gosec // a program of the user
+		cmd.WaitDelay = 100 * time.Millisecond                                  // its own processes may keep its output open
+		out, err := cmd.Output()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveDefault
 		}

@@ -68,6 +68,9 @@ func newRejectCommand(s *session) *cobra.Command {
 
 func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOptions) error {
 	const shortest = 12
+	if err := cli.RejectImpersonation(cmd, "the record would show two people although one decides"); err != nil {
+		return err
+	}
 	switch err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); {
 	case err != nil:
 		return err

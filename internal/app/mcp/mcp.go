@@ -208,6 +208,7 @@ func (s *server) runCommand(ctx context.Context, r mcp.Request, args []string, i
 	out, errOut := &limitedBuffer{}, &limitedBuffer{}
 	env.Stdin, env.Stdout, env.Stderr = strings.NewReader(input), out, errOut
 	env.Interactive, env.Terminal, env.Progress = false, false, false
+	env.ExecPlugin = nil // it would replace this server
 	code := cli.Run(ctx, env, s.newRoot(env), append(append([]string{}, connection...), args...))
 	if code == cli.CodeOK {
 		if out.text.Len() == 0 {

@@ -88,8 +88,11 @@ func List(searchPath string, isCommand func(word string) bool) []Plugin {
 		}
 		for _, entry := range entries {
 			name, ok := parseFileName(entry.Name())
+			if !ok {
+				continue
+			}
 			path := filepath.Join(dir, entry.Name())
-			if info, err := os.Stat(path); !ok || err == nil && info.IsDir() {
+			if info, err := os.Stat(path); err == nil && info.IsDir() {
 				continue
 			}
 			p := Plugin{Name: name, Path: path}
