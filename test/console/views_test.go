@@ -74,7 +74,7 @@ func prepareViews(t *testing.T, s *system) []view {
 	return []view{
 		{"now", "", []string{"Clusters", "Sync", "Waiting for approval", "Latest changes", "scale_deployment"}},
 		{"clusters", "clusters?group=region", []string{"Group by", "eu-west", "us-east"}},
-		{"nodepools", "nodepools?order=created_time+asc", []string{"workers", "us-east-01"}}, // others create pools meanwhile
+		{"nodepools", "nodepools?order=created_time+asc", []string{"workers", "system"}}, // others create pools meanwhile
 		{"cluster", one, []string{"eu-views", "Paused", "the network is being rebuilt", "Adapter reports", "validation"}},
 		{"cluster-revisions", one + "?tab=revisions", []string{"Generation 1 → 2", "1.34", "1.35"}},
 		{"", one + "?tab=timeline", []string{"cluster-created"}},
