@@ -58,10 +58,10 @@ func isObjectNotFound(err error, resource string) bool {
 		r.status.Reason == metav1.StatusReasonNotFound && r.status.Details != nil && r.status.Details.Kind == resource && r.status.Details.Name != ""
 }
 
-// isMissingRight reports whether the API server refused a request of a caller whom it knows.
+// isMissingRight reports whether a caller was refused for good, and not by an API server that is starting.
 func isMissingRight(err error) bool {
 	r, ok := errors.AsType[*apiError](err)
-	return ok && r.code == http.StatusForbidden && classifyAPIError(r) == shoot.ClassForbidden
+	return ok && r.code == http.StatusForbidden && classifyAPIError(r) != shoot.ClassUnavailable
 }
 
 func hasHTTPStatus(err error, status int) bool {

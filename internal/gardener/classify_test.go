@@ -240,6 +240,7 @@ func TestOnlyAMissingShootIsMissing(t *testing.T) {
 	}{
 		"Gone":        {reason: "the API server knows of none", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(200, there)}, absent: true},
 		"MayNotLook":  {reason: "we may not look at the namespace", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(403, status("Forbidden", "no"))}, absent: true},
+		"Starting":    {reason: "an API server that does not know us yet says nothing of the namespace", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(403, status("Forbidden", `User "system:anonymous" cannot get resource "namespaces"`))}},
 		"NoNamespace": {reason: "the namespace is wrong", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, absent), "GET /api/v1/namespaces/" + namespace: always(404, `{"kind":"Status","reason":"NotFound","message":"none","details":{"name":"garden-played","kind":"namespaces"},"code":404}`)}},
 		"NotServed":   {reason: "Gardener is not installed", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, "404 page not found\n")}},
 		"Unknown":     {reason: "an API server that knows no Shoots", handlers: map[string]http.HandlerFunc{http.MethodGet: always(404, `{"kind":"Status","reason":"NotFound","message":"the server could not find the requested resource","details":{},"code":404}`)}},
