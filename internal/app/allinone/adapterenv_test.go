@@ -67,7 +67,7 @@ func TestAdapterEnvConnectsToTheBroker(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, adapterEnvFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want a file for its owner alone", info, err)
 	}
-	if g, err := l.newGuide(); err != nil || !strings.Contains(g.formatText(), formatSourceCommand(l.adapterEnv)+"\n  go run .\n") {
+	if g, err := l.newGuide(); err != nil || !strings.Contains(g.formatText(), "("+formatSourceCommand(l.adapterEnv)+" && go run .)\n") {
 		t.Errorf("the guide does not show how to run an adapter: %v", err)
 	}
 }
