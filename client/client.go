@@ -106,7 +106,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	for name := range header {
-		if isImpersonationHeader(name) {
+		if v1.IsImpersonationHeader(name) {
 			return nil, fmt.Errorf("the header %q is set; use Config.Impersonate, which checks that the server knows it", name)
 		}
 	}

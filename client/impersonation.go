@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -49,11 +48,6 @@ func (i Impersonation) addTo(h http.Header) error {
 	}
 	_, err := checkHeader(h)
 	return err
-}
-
-// isImpersonationHeader reports whether a header asks for impersonation.
-func isImpersonationHeader(name string) bool {
-	return strings.HasPrefix(strings.ToLower(name), "impersonate")
 }
 
 // impersonator is the state of a client that impersonates.

@@ -20,7 +20,7 @@ func newSleeper(t *testing.T) *process {
 	t.Helper()
 	path, err := exec.LookPath("sleep")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	file, err := history.NewFile(filepath.Join(t.TempDir(), "history.jsonl"))
 	if err != nil {

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
+
+	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
 // writeTimeout limits how long a browser may take to accept a part of an answer.
@@ -59,23 +63,13 @@ func (c *Console) newFleetAPIProxy(fleetAPIURL *url.URL) http.Handler {
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asksForImpersonation(r.Header) {
+		// Without these headers, the request would have the rights of the person who is signed in.
+		if slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), v1.IsImpersonationHeader) {
 			WriteProblemJSON(w, http.StatusForbidden, "The console does not forward impersonation.", "Use the command line: fleetloop --as.")
 			return
 		}
 		proxy.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
 	})
-}
-
-// asksForImpersonation reports whether a request asks for the rights of another person. Without these headers, it would
-// have those of the person who is signed in.
-func asksForImpersonation(h http.Header) bool {
-	for name := range h {
-		if strings.HasPrefix(strings.ToLower(name), "impersonate") {
-			return true
-		}
-	}
-	return false
 }
 
 // removeUnforwardedHeaders removes all headers of a browser that the fleet API does not need. Cookies and

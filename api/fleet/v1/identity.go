@@ -1,5 +1,7 @@
 package v1
 
+import "strings"
+
 // WhoAmIPath is where callers ask who they are to the API.
 const WhoAmIPath = BasePath + "/whoami"
 
@@ -77,4 +79,12 @@ func Verbs() []Verb {
 type Permission struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`
+}
+
+// IsImpersonationHeader reports whether a request with a header of this name asks to impersonate, also if the
+// header is not known: to ignore it would give the request the rights of its token. Letters have any case. A name
+// with an underscore counts, because some proxies take it for a hyphen.
+func IsImpersonationHeader(name string) bool {
+	const family = "impersonate"
+	return len(name) >= len(family) && strings.EqualFold(name[:len(family)], family)
 }

@@ -19,7 +19,7 @@ type Bug struct {
 	File    string // from the root of the module
 	Old     string // occurs once in the file
 	New     string
-	Faults  string // kinds of faults without which nobody sees the bug
+	Faults  string // kinds of faults that the bug needs to show; empty means none
 }
 
 // All returns all bugs.
@@ -52,13 +52,13 @@ func All() []Bug {
 			Promise: "R9", File: "internal/execution/action/scale.go", Old: `"replicas": was}, "10s")`, New: `"replicas": 1}, "10s")`,
 		},
 		{
-			// There is no budget.
+			// All nodes of a pool may be out of service at once.
 			Promise: "R10", File: "internal/nodefault/budget/budget.go",
 			Old: `return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)`,
 			New: `return members, members`,
 		},
 		{
-			// A stop is an error.
+			// A process that is asked to stop ends with an error.
 			Promise: "R11", File: "internal/lifecycle/lifecycle.go", Old: `if err := r.stopWithin(opts.StopTimeout); err != nil {`,
 			New:    `if err := errors.Join(r.stopWithin(opts.StopTimeout), errors.New("planted")); err != nil {`,
 			Faults: "restart",

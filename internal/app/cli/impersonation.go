@@ -25,7 +25,8 @@ func addImpersonationFlags(flags *pflag.FlagSet) {
 	flags.StringArray(asRoleFlag, nil, "`role` of the user of --as in the fleet API: viewer, operator or system; can be repeated")
 }
 
-// checkImpersonationFlags returns a usage error if the flags name nobody: the command would have the rights of its caller.
+// checkImpersonationFlags returns a usage error if a flag is given without --as. The command would have the rights of its
+// caller.
 func checkImpersonationFlags(cmd *cobra.Command) error {
 	as := cmd.Flags().Lookup(asFlag)
 	if as == nil || as.Value.String() != "" {

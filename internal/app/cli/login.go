@@ -282,7 +282,7 @@ func newLogoutCommand(s *session) *cobra.Command {
 	}
 }
 
-// revokeLogin revokes the refresh token of a deleted login. Whoever has a copy of it could get tokens until it expires.
+// revokeLogin revokes the refresh token of a deleted login. A copy of it would otherwise give tokens until it expires.
 func (s *session) revokeLogin(ctx context.Context, l storedLogin) {
 	if l.Tokens.Refresh == "" {
 		return

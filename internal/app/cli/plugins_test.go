@@ -81,7 +81,7 @@ func TestPluginsRun(t *testing.T) {
 	}
 }
 
-// TestPluginsOfCurrentDirectory covers that nobody who can write to the current directory chooses a program.
+// TestPluginsOfCurrentDirectory covers that write access to the current directory is not enough to choose a program.
 func TestPluginsOfCurrentDirectory(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(linkPrograms(t, programName), programName)

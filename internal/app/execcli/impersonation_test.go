@@ -16,6 +16,9 @@ func TestAs(t *testing.T) {
 	f.wantRun(f.asUser("root", "exec", "get", "--as-group=system:masters"), cli.CodeUsage, "--as-group needs a user")
 	f.wantRun(f.asUser("root", "exec", "get", "--as="), cli.CodeUsage, "--as needs a user")
 	f.wantRun(f.asUser("root", "exec", "cordon_node", "node=n1", "--name=as-alice", "--reason=test", "--as=alice"), cli.CodeFailed, `User "alice" cannot`)
+	for _, decision := range []string{"approve", "reject"} { // the record would have two people
+		f.wantRun(f.asUser("root", decision, "any", "--reason=test", "--as=alice", "--as-group=system:masters"), cli.CodeUsage, "--as is not possible: the record would show two people")
+	}
 	nobody := run{args: []string{"exec", "get", "--as=root", "--as-group=system:masters", "--namespace=" + f.namespace}, env: map[string]string{"KUBECONFIG": kubeconfig(t, "nobody", "nobodies")}}
 	f.wantRun(nobody, cli.CodeFailed, `User "nobody" cannot impersonate`)
 }

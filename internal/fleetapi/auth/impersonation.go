@@ -16,7 +16,7 @@ import (
 var ErrImpersonation = errors.New("impersonation refused")
 
 // AuthenticateRequest returns the principal of a request with the given headers: that of its token, or the one that
-// this asks to impersonate. Such a request never has the rights of its token; it is refused if it names nobody.
+// this asks to impersonate. Such a request never has the rights of its token; without a user, it is refused.
 func (a *Authenticator) AuthenticateRequest(ctx context.Context, h http.Header) (Principal, error) {
 	caller, err := a.Authenticate(ctx, h.Get("Authorization"))
 	if err != nil || !asksForImpersonation(h) {
@@ -29,8 +29,8 @@ func (a *Authenticator) AuthenticateRequest(ctx context.Context, h http.Header) 
 	return p, nil
 }
 
-// CanImpersonate reports whether the principal may impersonate others. Without authentication nobody may: the
-// records would not have the person who acted.
+// CanImpersonate reports whether the principal may impersonate others. Without authentication, no
+// principal may: the records would not have the person who acted.
 func (p Principal) CanImpersonate() bool {
 	return p.HasRole(Operator) && !p.Unrestricted && p.Subject != "" && p.ImpersonatedBy == ""
 }
@@ -75,14 +75,10 @@ func crossTenantRights() []right {
 	}
 }
 
-// impersonationFamily begins the names of all headers that ask for impersonation.
-const impersonationFamily = "impersonate"
-
-// asksForImpersonation reports whether any header is of the family, known or not. A name with an underscore is, too:
-// some proxies take it for a hyphen.
+// asksForImpersonation reports whether a request with these headers asks to impersonate.
 func asksForImpersonation(h http.Header) bool {
 	for name := range h {
-		if len(name) >= len(impersonationFamily) && strings.EqualFold(name[:len(impersonationFamily)], impersonationFamily) {
+		if v1.IsImpersonationHeader(name) {
 			return true
 		}
 	}
@@ -94,7 +90,7 @@ func asksForImpersonation(h http.Header) bool {
 func parseImpersonation(h http.Header) (Principal, error) {
 	var target Principal
 	for name, values := range h {
-		if !asksForImpersonation(http.Header{name: nil}) {
+		if !v1.IsImpersonationHeader(name) {
 			continue
 		}
 		switch name {
