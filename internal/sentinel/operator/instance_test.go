@@ -206,8 +206,8 @@ func TestInstanceLatestWins(t *testing.T) {
 		r.Apply(newWantedConfig(1))
 		pass(2 * time.Second)
 		for g := range int64(5) {
+			r.brokers.SetAway(away+fmt.Sprint(g), true) // before the instance asks for it
 			r.Apply(newWantedConfig(2+g, onBroker(away+fmt.Sprint(g))))
-			r.brokers.SetAway(away+fmt.Sprint(g), true)
 			pass(time.Second)
 		}
 		r.Apply(newWantedConfig(9, onBroker(brokerB)))
