@@ -109,7 +109,7 @@ func (t *topology) writeConfig(p plan) error {
 	cfg := t.checkerConfig()
 	cfg.Run = history.Run{
 		Revision: version.Get().Revision, Began: time.Now().UTC().Truncate(time.Second),
-		Seed: p.seed, Clusters: p.clusters, Minutes: p.duration.Minutes(), Broker: p.broker,
+		Seed: p.seed, Clusters: p.clusters, Minutes: p.duration.Minutes(), Broker: p.broker, Bug: p.bug,
 	}
 	text, err := json.Marshal(cfg)
 	if err != nil {

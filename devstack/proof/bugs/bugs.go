@@ -36,6 +36,11 @@ func All() []Bug {
 			New: `again := *e; again.ID += "-again"; err := errors.Join(p.publisher.Publish(ctx, e), p.publisher.Publish(ctx, &again))`,
 		},
 		{
+			// Forty events are published for each one that the limit allows.
+			Promise: "R3", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
+			New: `var err error; for i := range 40 { copied := *e; copied.ID += string(rune('A' + i)); err = errors.Join(err, p.publisher.Publish(ctx, &copied)) }`,
+		},
+		{
 			// The sink is not told of updates.
 			Promise: "R4", File: "internal/clusterworker/completing.go", Old: `change.Action = ShootUpdated`, New: `return Change{}, false`,
 		},
@@ -44,8 +49,18 @@ func All() []Bug {
 			Promise: "R5", File: "internal/clusterworker/manifest/pool.go", Old: `return replicas, replicas`, New: `return replicas, replicas + 1`,
 		},
 		{
+			// Every second edit is written as one that is older than what is there.
+			Promise: "R6", File: "internal/clusterworker/manifest/manifest.go", Old: `strconv.FormatInt(claim.Generation, 10)`,
+			New: `strconv.FormatInt(claim.Generation%2, 10)`,
+		},
+		{
 			// No approval is needed.
 			Promise: "R7", File: "internal/execution/approval.go", Old: `>= int(max(a.RequiredCount, 1))`, New: `>= 0`,
+		},
+		{
+			// Each Job has a copy.
+			Promise: "R8", File: "internal/execution/operator/host.go", Old: `err := h.client.Create(call, j, client.FieldOwner(component))`,
+			New: `again := j.DeepCopy(); again.Name += "-again"; err := errors.Join(h.client.Create(call, j, client.FieldOwner(component)), h.client.Create(call, again, client.FieldOwner(component)))`,
 		},
 		{
 			// A rollback scales to another number than before.
@@ -62,6 +77,11 @@ func All() []Bug {
 			Promise: "R11", File: "internal/lifecycle/lifecycle.go", Old: `if err := r.stopWithin(opts.StopTimeout); err != nil {`,
 			New:    `if err := errors.Join(r.stopWithin(opts.StopTimeout), errors.New("planted")); err != nil {`,
 			Faults: "restart",
+		},
+		{
+			// Each event leaves 500 goroutines behind.
+			Promise: "R12", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
+			New: `for range 500 { go func() { select {} }() }; err := p.publisher.Publish(ctx, e)`,
 		},
 		{
 			// The clock of the sentinels is an hour ahead.

@@ -7,7 +7,7 @@ const upgradeSteps = 4
 // user has deleted the cluster or node pool, or without an answer. All wanted executions run, and the others wait for
 // an approval unless the policies changed after the request.
 func CheckUpgrade(_ Config, records []Record) Result {
-	res := Result{Promise: "upgrades are unnoticed"}
+	res := Result{Promise: "R14 upgrades are unnoticed"}
 	deleted := map[string]bool{}
 	steps := 0
 	for _, r := range records {

@@ -14,6 +14,7 @@ type Run struct {
 	Clusters int       `json:"clusters"`
 	Minutes  float64   `json:"minutes"`
 	Broker   string    `json:"broker"`
+	Bug      string    `json:"bug,omitempty"` // promise that a planted bug breaks; empty means none
 }
 
 // A Summary is a run and its figures, as they are published.
