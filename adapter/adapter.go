@@ -130,7 +130,7 @@ type Adapter struct {
 	broker     *openBroker // nil if the caller gave a consumer
 
 	slots    chan struct{}
-	order    order
+	order    resourceSerializer
 	running  atomic.Bool
 	fleetErr atomic.Pointer[error]
 	outage   atomic.Int32 // consecutive errors of the fleet API
@@ -161,7 +161,7 @@ func New(cfg Config, r Reconciler, deps Deps) (*Adapter, error) {
 		slots:  make(chan struct{}, cfg.Concurrency),
 	}
 	if a.fleet == nil || a.consumer == nil {
-		err = a.openFromEnvironment()
+		err = a.createMissingFleetAndBroker()
 	}
 	if err == nil {
 		a.metrics, err = newMetrics(deps.Registerer, cfg.Name)
@@ -277,8 +277,8 @@ func (a *Adapter) retryPolicy() backoff.Policy {
 	return backoff.Policy{Initial: a.cfg.RetryDelay, Max: a.cfg.MaxRetryDelay}
 }
 
-// openFromEnvironment opens the broker and the client of the fleet API that the caller did not give.
-func (a *Adapter) openFromEnvironment() (err error) {
+// createMissingFleetAndBroker opens the broker and the client of the fleet API that the caller did not give.
+func (a *Adapter) createMissingFleetAndBroker() (err error) {
 	env := a.deps.Env
 	if env == nil {
 		env = settings.OSEnv

@@ -35,8 +35,8 @@ type BrokerConfig struct {
 	ProjectID string
 }
 
-// newEnv returns an environment in which the given fields come first.
-func (c BrokerConfig) newEnv(env func(string) (string, bool)) func(string) (string, bool) {
+// overrideEnv returns an environment in which the given fields come first.
+func (c BrokerConfig) overrideEnv(env func(string) (string, bool)) func(string) (string, bool) {
 	given := map[string]string{"BROKER_URL": c.URL, "BROKER_TOPIC": c.Topic, "BROKER_PROJECT_ID": c.ProjectID}
 	return func(name string) (string, bool) {
 		if v := given[name]; v != "" {
@@ -60,17 +60,17 @@ type brokerClient interface {
 
 // newBroker returns the broker of the configuration. It does not connect.
 func newBroker(c BrokerConfig, env func(string) (string, bool), concurrency int, log *slog.Logger) (*openBroker, error) {
-	env = c.newEnv(env)
+	env = c.overrideEnv(env)
 	open := func() (brokerClient, error) {
 		return nil, errors.New("BROKER_TYPE is required: rabbitmq, pubsub or nats")
 	}
 	switch c.Type {
 	case "rabbitmq":
-		open = openWith(env, amqp.New, log, func(c *amqp.Config) { c.Concurrency = concurrency })
+		open = newBrokerOpenerFromEnv(env, amqp.New, log, func(c *amqp.Config) { c.Concurrency = concurrency })
 	case "pubsub", "gcp-pubsub":
-		open = openWith(env, pubsub.New, log, func(c *pubsub.Config) { c.Concurrency = concurrency })
+		open = newBrokerOpenerFromEnv(env, pubsub.New, log, func(c *pubsub.Config) { c.Concurrency = concurrency })
 	case "nats":
-		open = openWith(env, nats.New, log, func(c *nats.Config) { c.Concurrency = concurrency })
+		open = newBrokerOpenerFromEnv(env, nats.New, log, func(c *nats.Config) { c.Concurrency = concurrency })
 	case "":
 	default:
 		return nil, fmt.Errorf("the broker type is %q: use rabbitmq, pubsub or nats", c.Type)
@@ -82,16 +82,16 @@ func newBroker(c BrokerConfig, env func(string) (string, bool), concurrency int,
 	return &openBroker{client: client}, nil
 }
 
-// openWith returns a function that reads the settings C from env and opens a broker B.
-func openWith[C any, B brokerClient](
-	env func(string) (string, bool), open func(C, *slog.Logger) (B, error), log *slog.Logger, change func(*C),
+// newBrokerOpenerFromEnv returns a function that reads the settings C from env and opens a broker B.
+func newBrokerOpenerFromEnv[C any, B brokerClient](
+	env func(string) (string, bool), open func(C, *slog.Logger) (B, error), log *slog.Logger, adjustSettings func(*C),
 ) func() (brokerClient, error) {
 	return func() (brokerClient, error) {
 		var cfg C
 		if _, err := settings.Load(&cfg, settings.Source{Env: env}); err != nil {
 			return nil, err
 		}
-		change(&cfg)
+		adjustSettings(&cfg)
 		return open(cfg, log)
 	}
 }

@@ -37,7 +37,7 @@ func TestSubjects(t *testing.T) {
 func TestCutText(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"", "short", strings.Repeat("é", maxMessage), "x" + strings.Repeat("日本", maxMessage)} {
-		got := cutText(s)
+		got := truncateMessage(s)
 		if !strings.HasPrefix(s, got) || !utf8.ValidString(got) || len(got) > maxMessage || len(s) > maxMessage && len(got) < maxMessage-4 {
 			t.Errorf("cutText of %d bytes has %d bytes", len(s), len(got))
 		}

@@ -45,7 +45,7 @@ func (a *Adapter) handleEvent(ctx context.Context, e Event) error {
 	ctx, span := a.tracer.Start(ctx, "reconcile", trace.WithSpanKind(trace.SpanKindConsumer))
 	defer span.End()
 	res := Result{Event: e}
-	err := a.handleSubject(ctx, &res)
+	err := a.evaluateEventInTurn(ctx, &res)
 	if res.Err != nil && !errors.Is(res.Err, errOtherCollection) {
 		span.SetStatus(codes.Error, res.Err.Error())
 	}
@@ -84,8 +84,8 @@ func (a *Adapter) logResult(ctx context.Context, res *Result) {
 	}
 }
 
-// isChange reports whether a report differs from the last one of the adapter in its generation or in Available.
-func isChange(r Resource, adapter string, report v1.Report) bool {
+// differsFromLastReport reports whether a report differs from the last one of the adapter in its generation or in Available.
+func differsFromLastReport(r Resource, adapter string, report v1.Report) bool {
 	i := slices.IndexFunc(r.Reports, func(s v1.AdapterStatus) bool { return s.Adapter == adapter })
 	return i < 0 || r.Reports[i].ObservedGeneration != report.ObservedGeneration ||
 		r.HasReported(adapter, v1.ConditionAvailable) != slices.ContainsFunc(report.Conditions, func(c v1.ReportCondition) bool {
@@ -93,15 +93,15 @@ func isChange(r Resource, adapter string, report v1.Report) bool {
 		})
 }
 
-// handleSubject evaluates the resource of an event when its turn has come.
-func (a *Adapter) handleSubject(ctx context.Context, res *Result) error {
+// evaluateEventInTurn evaluates the resource of an event when its turn has come.
+func (a *Adapter) evaluateEventInTurn(ctx context.Context, res *Result) error {
 	s, generation, err := parseSubject(res.Event, a.cfg.Collections)
 	res.Collection, res.ResourceID = s.collection, s.id
 	if err != nil {
 		res.Outcome, res.Err = OutcomeIgnored, err
 		return nil
 	}
-	evaluation, err := a.order.begin(ctx, s, res.Event.ID, generation)
+	evaluation, err := a.order.waitAndBegin(ctx, s, res.Event.ID, generation)
 	switch {
 	case errors.Is(err, errHandled):
 		res.Outcome = OutcomeDuplicate
@@ -118,7 +118,7 @@ func (a *Adapter) handleSubject(ctx context.Context, res *Result) error {
 		defer func() { <-a.slots }()
 		a.metrics.inProgress.Inc()
 		defer a.metrics.inProgress.Dec()
-		return a.evaluate(ctx, evaluation, res)
+		return a.reconcileAndReport(ctx, evaluation, res)
 	case <-ctx.Done():
 		evaluation.abandon()
 		res.Outcome = OutcomeStopped
@@ -126,14 +126,14 @@ func (a *Adapter) handleSubject(ctx context.Context, res *Result) error {
 	}
 }
 
-// evaluate reads the resource, reconciles it and reports. It ends the evaluation.
-func (a *Adapter) evaluate(ctx context.Context, evaluation *evaluation, res *Result) error {
-	r, err := a.readResource(ctx, res)
+// reconcileAndReport reads the resource, reconciles it and reports. It ends the evaluation.
+func (a *Adapter) reconcileAndReport(ctx context.Context, evaluation *evaluation, res *Result) error {
+	r, err := a.getResourceAndReports(ctx, res)
 	if err != nil {
 		return a.endWithFleetError(ctx, evaluation, res, err)
 	}
 	res.ResourceName = r.Name
-	report, failure := a.reconcile(ctx, r)
+	report, failure := a.reconcileWithTimeout(ctx, r)
 	if failure != nil && ctx.Err() != nil {
 		evaluation.abandon() // the failure may only be that of the stop
 		res.Outcome = OutcomeStopped
@@ -144,25 +144,25 @@ func (a *Adapter) evaluate(ctx context.Context, evaluation *evaluation, res *Res
 	if failure != nil {
 		report = failureReport(report, failure, last)
 	}
-	res.Report = newWireReport(a.cfg.Name, r.Generation, time.Now(), report)
-	res.Changed = isChange(r, a.cfg.Name, res.Report)
+	res.Report = newWireReportWithHealth(a.cfg.Name, r.Generation, time.Now(), report)
+	res.Changed = differsFromLastReport(r, a.cfg.Name, res.Report)
 	stored, err := a.sendReport(ctx, res)
 	if err != nil {
 		return a.endWithFleetError(ctx, evaluation, res, err)
 	}
 	switch {
 	case failure == nil:
-		evaluation.succeed(r.Generation)
+		evaluation.endAsSucceeded(r.Generation)
 		if res.Outcome = OutcomeReported; !stored {
 			res.Outcome = OutcomeDiscarded
 		}
 		return nil
 	case last:
-		evaluation.fail(true)
+		evaluation.endAsFailed(true)
 		res.Outcome, res.Err = OutcomeDeadLettered, failure
 		return Permanent(fmt.Errorf("reconcile: attempt %d of %d: %w", attempt, a.cfg.MaxAttempts, failure))
 	}
-	evaluation.fail(false)
+	evaluation.endAsFailed(false)
 	res.Outcome, res.Err = OutcomeFailed, failure
 	return retryError{failure, a.retryDelay(attempt-1, failure)}
 }
@@ -176,7 +176,7 @@ func (a *Adapter) retryDelay(failures int, err error) time.Duration {
 	return delay
 }
 
-func (a *Adapter) readResource(ctx context.Context, res *Result) (Resource, error) {
+func (a *Adapter) getResourceAndReports(ctx context.Context, res *Result) (Resource, error) {
 	r, err := a.fleet.Get(ctx, res.Collection, res.ResourceID)
 	if err != nil {
 		return Resource{}, fmt.Errorf("get resource: %w", err)
@@ -188,8 +188,8 @@ func (a *Adapter) readResource(ctx context.Context, res *Result) (Resource, erro
 	return Resource{Resource: r, Collection: res.Collection, Reports: reports}, nil
 }
 
-// reconcile calls the reconciler. Its context ends StopTimeout after that of the adapter.
-func (a *Adapter) reconcile(ctx context.Context, r Resource) (report Report, err error) {
+// reconcileWithTimeout calls the reconciler. Its context ends StopTimeout after that of the adapter.
+func (a *Adapter) reconcileWithTimeout(ctx context.Context, r Resource) (report Report, err error) {
 	work, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.cfg.Timeout, errTimeout)
 	defer cancel()
 	work, stop := context.WithCancelCause(work)
@@ -230,14 +230,14 @@ func (a *Adapter) sendReport(ctx context.Context, res *Result) (stored bool, err
 // endWithFleetError ends an evaluation for which the fleet API returned an error.
 func (a *Adapter) endWithFleetError(ctx context.Context, evaluation *evaluation, res *Result, err error) error {
 	res.Err = err
-	status := statusOf(err)
+	status := httpStatusOf(err)
 	switch {
 	case status == http.StatusNotFound:
-		evaluation.succeed(0)
+		evaluation.endAsSucceeded(0)
 		res.Outcome, res.Err = OutcomeGone, nil
 		return nil
-	case isFinalStatus(status):
-		evaluation.fail(true)
+	case isPermanentHTTPStatus(status):
+		evaluation.endAsFailed(true)
 		res.Outcome = OutcomeRejected
 		return Permanent(err)
 	}
@@ -251,9 +251,9 @@ func (a *Adapter) endWithFleetError(ctx context.Context, evaluation *evaluation,
 	return retryError{err, a.retryDelay(int(a.outage.Add(1))-1, err)}
 }
 
-// isFinalStatus reports whether the same request would be refused again. Permissions and rate limits
+// isPermanentHTTPStatus reports whether the same request would be refused again. Permissions and rate limits
 // may change, so their errors are not final.
-func isFinalStatus(status int) bool {
+func isPermanentHTTPStatus(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
@@ -261,8 +261,8 @@ func isFinalStatus(status int) bool {
 	return status >= 400 && status < 500
 }
 
-// statusOf returns the HTTP status of an error of the fleet API, or 0.
-func statusOf(err error) int {
+// httpStatusOf returns the HTTP status of an error of the fleet API, or 0.
+func httpStatusOf(err error) int {
 	if e, ok := errors.AsType[interface {
 		error
 		StatusCode() int

@@ -26,14 +26,14 @@ var (
 
 // An order lets one evaluation at a time work on each resource, and remembers which events were
 // covered. An evaluation covers all events of its resource that arrived before it began.
-type order struct {
+type resourceSerializer struct {
 	mu        sync.Mutex
-	resources map[subject]*turns
+	resources map[subject]*resourceState
 	idle      []subject // oldest first; may hold a resource repeatedly
 }
 
-// turns is the state of one resource.
-type turns struct {
+// resourceState is the state of one resource.
+type resourceState struct {
 	users   int // calls of begin that have not ended
 	busy    bool
 	waiting *waiter // the newest event that waits
@@ -48,29 +48,29 @@ type waiter struct{ turn, replaced chan struct{} }
 
 // An evaluation is the right to work on a resource, until it is ended.
 type evaluation struct {
-	order   *order
+	order   *resourceSerializer
 	subject subject
 	event   string
 	covers  []string // events that arrived before it began
 }
 
-// begin waits until no other evaluation of the resource runs, and begins one. The error is
+// waitAndBegin waits until no other evaluation of the resource runs, and begins one. The error is
 // errHandled, errReplaced or the cause of ctx. generation is that of the event, or 0.
-func (o *order) begin(ctx context.Context, s subject, event string, generation int64) (*evaluation, error) {
+func (o *resourceSerializer) waitAndBegin(ctx context.Context, s subject, eventID string, generation int64) (*evaluation, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.resources[s]
 	if t == nil {
 		if o.resources == nil {
-			o.resources = map[subject]*turns{}
+			o.resources = map[subject]*resourceState{}
 		}
-		t = &turns{pending: map[string]int{}}
+		t = &resourceState{pending: map[string]int{}}
 		o.resources[s] = t
 	}
 	t.users++
-	err := o.waitTurn(ctx, t, event, generation)
+	err := o.waitUntilResourceIdle(ctx, t, eventID, generation)
 	if err != nil {
-		o.leave(s, t)
+		o.leaveAndEvictIdle(s, t)
 		return nil, err
 	}
 	t.busy = true
@@ -78,42 +78,42 @@ func (o *order) begin(ctx context.Context, s subject, event string, generation i
 	for id := range t.pending {
 		covers = append(covers, id)
 	}
-	return &evaluation{order: o, subject: s, event: event, covers: covers}, nil
+	return &evaluation{order: o, subject: s, event: eventID, covers: covers}, nil
 }
 
-// waitTurn waits until the resource is not busy. It is called and returns with the lock held.
-func (o *order) waitTurn(ctx context.Context, t *turns, event string, generation int64) error {
+// waitUntilResourceIdle waits until the resource is not busy. It is called and returns with the lock held.
+func (o *resourceSerializer) waitUntilResourceIdle(ctx context.Context, t *resourceState, eventID string, generation int64) error {
 	for {
-		if slices.Contains(t.handled, event) || generation != 0 && generation < t.generation {
-			delete(t.pending, event)
+		if slices.Contains(t.handled, eventID) || generation != 0 && generation < t.generation {
+			delete(t.pending, eventID)
 			return errHandled
 		}
-		_, known := t.pending[event]
+		_, known := t.pending[eventID]
 		if known && t.waiting != nil {
 			return errReplaced // redelivered, so the one that waits is newer
 		}
 		if !known {
-			t.addPending(event)
+			t.addPending(eventID)
 		}
 		if !t.busy {
 			return nil
 		}
-		if err := o.waitForEnd(ctx, t); err != nil {
+		if err := o.replaceWaiterAndWait(ctx, t); err != nil {
 			return err
 		}
 	}
 }
 
-func (t *turns) addPending(event string) {
+func (t *resourceState) addPending(event string) {
 	if len(t.pending) >= maxPending {
 		clear(t.pending) // they are evaluated again
 	}
 	t.pending[event] = 0
 }
 
-// waitForEnd waits for the end of the evaluation in progress, in place of the event that waits
+// replaceWaiterAndWait waits for the end of the evaluation in progress, in place of the event that waits
 // already. The lock is released meanwhile.
-func (o *order) waitForEnd(ctx context.Context, t *turns) error {
+func (o *resourceSerializer) replaceWaiterAndWait(ctx context.Context, t *resourceState) error {
 	if t.waiting != nil {
 		close(t.waiting.replaced)
 	}
@@ -136,8 +136,8 @@ func (o *order) waitForEnd(ctx context.Context, t *turns) error {
 	}
 }
 
-// leave ends a call of begin. The lock is held.
-func (o *order) leave(s subject, t *turns) {
+// leaveAndEvictIdle ends a call of begin. The lock is held.
+func (o *resourceSerializer) leaveAndEvictIdle(s subject, t *resourceState) {
 	if t.users--; t.users > 0 {
 		return
 	}
@@ -158,9 +158,9 @@ func (e *evaluation) attempts() int {
 	return e.order.resources[e.subject].pending[e.event]
 }
 
-// succeed ends the evaluation. The events that it covers are handled.
-func (e *evaluation) succeed(generation int64) {
-	e.end(func(t *turns) {
+// endAsSucceeded ends the evaluation. The events that it covers are handled.
+func (e *evaluation) endAsSucceeded(generation int64) {
+	e.end(func(t *resourceState) {
 		for _, id := range e.covers {
 			delete(t.pending, id)
 		}
@@ -172,19 +172,19 @@ func (e *evaluation) succeed(generation int64) {
 	})
 }
 
-// fail ends the evaluation after an attempt that counts. forget drops the count.
-func (e *evaluation) fail(forget bool) {
-	e.end(func(t *turns) {
-		if t.pending[e.event]++; forget {
+// endAsFailed ends the evaluation after an attempt that counts. forget drops the count.
+func (e *evaluation) endAsFailed(forgetAttempts bool) {
+	e.end(func(t *resourceState) {
+		if t.pending[e.event]++; forgetAttempts {
 			delete(t.pending, e.event)
 		}
 	})
 }
 
 // abandon ends the evaluation without a result.
-func (e *evaluation) abandon() { e.end(func(*turns) {}) }
+func (e *evaluation) abandon() { e.end(func(*resourceState) {}) }
 
-func (e *evaluation) end(change func(*turns)) {
+func (e *evaluation) end(change func(*resourceState)) {
 	e.order.mu.Lock()
 	defer e.order.mu.Unlock()
 	t := e.order.resources[e.subject]
@@ -194,5 +194,5 @@ func (e *evaluation) end(change func(*turns)) {
 		close(t.waiting.turn)
 		t.waiting = nil
 	}
-	e.order.leave(e.subject, t)
+	e.order.leaveAndEvictIdle(e.subject, t)
 }

@@ -214,23 +214,23 @@ func TestStop(t *testing.T) {
 // TestMemoryIsBounded holds the limits on what is remembered of the events.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	var o order
+	var o resourceSerializer
 	begin := func(id, event string) *evaluation {
-		e, err := o.begin(t.Context(), subject{"clusters", id}, event, 0)
+		e, err := o.waitAndBegin(t.Context(), subject{"clusters", id}, event, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return e
 	}
 	for n := range maxResources + 100 {
-		begin(fmt.Sprint(n), "e").succeed(1)
+		begin(fmt.Sprint(n), "e").endAsSucceeded(1)
 	}
 	if len(o.resources) != maxResources || len(o.idle) != maxResources {
 		t.Errorf("%d resources and %d idle ones, want %d", len(o.resources), len(o.idle), maxResources)
 	}
 	for n := range 1000 {
-		begin("r", fmt.Sprint("ok", n)).succeed(1)
-		begin("r", fmt.Sprint("bad", n)).fail(false)
+		begin("r", fmt.Sprint("ok", n)).endAsSucceeded(1)
+		begin("r", fmt.Sprint("bad", n)).endAsFailed(false)
 	}
 	r := o.resources[subject{"clusters", "r"}]
 	if len(r.handled) != maxHandled || len(r.pending) > maxPending || !slices.Contains(r.handled, "ok999") {

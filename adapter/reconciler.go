@@ -52,7 +52,7 @@ func (r Resource) IsAvailable(adapter string) bool {
 
 // HasReported reports whether a condition is True in an adapter's report on the current generation.
 // A report on an older generation concerns another spec and does not count.
-func (r Resource) HasReported(adapter, condition string) bool {
+func (r Resource) HasReported(adapter, condition string) (currentlyTrue bool) {
 	for _, s := range r.Reports {
 		if s.Adapter != adapter || s.ObservedGeneration != r.Generation {
 			continue
@@ -123,19 +123,19 @@ const maxMessage = 2048
 func failureReport(given Report, err error, last bool) Report {
 	r := given
 	if len(r.Conditions) == 0 || r.hasTrue(v1.ConditionAvailable) || r.hasTrue(v1.ConditionFinalized) || r.validate(true) != nil {
-		r.Conditions = newReport(v1.ConditionFalse, v1.ConditionUnknown, "ReconcileFailed", cutText(err.Error())).Conditions
+		r.Conditions = newReport(v1.ConditionFalse, v1.ConditionUnknown, "ReconcileFailed", truncateMessage(err.Error())).Conditions
 	}
 	if last {
 		r.Conditions = slices.DeleteFunc(slices.Clone(r.Conditions), func(c v1.ReportCondition) bool { return c.Type == v1.ConditionHealth })
 		r.Conditions = append(r.Conditions, v1.ReportCondition{
-			Type: v1.ConditionHealth, Status: v1.ConditionFalse, Reason: "RetriesExhausted", Message: cutText(err.Error()),
+			Type: v1.ConditionHealth, Status: v1.ConditionFalse, Reason: "RetriesExhausted", Message: truncateMessage(err.Error()),
 		})
 	}
 	return r
 }
 
-// cutText limits a text to maxMessage bytes, without cutting a character.
-func cutText(s string) string {
+// truncateMessage limits a text to maxMessage bytes, without cutting a character.
+func truncateMessage(s string) string {
 	if len(s) <= maxMessage {
 		return s
 	}
@@ -171,8 +171,8 @@ func (r Report) validate(deleting bool) error {
 	return nil
 }
 
-// newWireReport returns the report in the form of the fleet API.
-func newWireReport(adapter string, generation int64, now time.Time, r Report) v1.Report {
+// newWireReportWithHealth returns the report in the form of the fleet API.
+func newWireReportWithHealth(adapter string, generation int64, now time.Time, r Report) v1.Report {
 	now = now.UTC()
 	conditions := r.Conditions
 	if !slices.ContainsFunc(conditions, func(c v1.ReportCondition) bool { return c.Type == v1.ConditionHealth }) {

@@ -54,7 +54,7 @@ func privateNetworks() []netip.Prefix {
 func parseAllowedAddresses(texts []string) ([]netip.Prefix, error) {
 	prefixes := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
-		p, err := parsePrefix(strings.TrimSpace(text))
+		p, err := parseAddressOrCIDR(strings.TrimSpace(text))
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func parseAllowedAddresses(texts []string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-func parsePrefix(text string) (netip.Prefix, error) {
+func parseAddressOrCIDR(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
@@ -122,7 +122,7 @@ func (g addressGuard) denialReason(a netip.Addr) string {
 		return "it is not a valid address"
 	}
 	host := netip.PrefixFrom(a, a.BitLen())
-	inner, how, within := embeddedIPv4(a)
+	inner, how, within := ipv4InNAT64OrISATAP(a)
 	secret := isCloudMetadataAddress(a) || within && isCloudMetadataAddress(inner)
 	for _, p := range g.allow {
 		if p.Contains(a) && (!secret || p == host) {
@@ -149,9 +149,9 @@ func (g addressGuard) denialReason(a netip.Addr) string {
 	return ""
 }
 
-// embeddedIPv4 returns the IPv4 address that a gateway or a tunnel derives from an IPv6
+// ipv4InNAT64OrISATAP returns the IPv4 address that a gateway or a tunnel derives from an IPv6
 // address.
-func embeddedIPv4(a netip.Addr) (inner netip.Addr, mechanism string, ok bool) {
+func ipv4InNAT64OrISATAP(a netip.Addr) (inner netip.Addr, mechanism string, ok bool) {
 	if !a.Is6() {
 		return netip.Addr{}, "", false
 	}

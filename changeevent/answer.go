@@ -49,7 +49,7 @@ func readResponse(resp *http.Response, now time.Time) attemptResult {
 	attempt.class, attempt.retry = classifyStatus(resp.StatusCode)
 	attempt.permanent = attempt.class != "" && !attempt.retry
 	if attempt.retry {
-		attempt.after = requestedDelay(resp.Header, attempt.class, now)
+		attempt.after = retryAfterOrRateLimitReset(resp.Header, attempt.class, now)
 	}
 	body := io.LimitReader(resp.Body, maxAnswer)
 	if attempt.class == "" {
@@ -86,9 +86,9 @@ func classifyStatus(status int) (class Class, retryable bool) {
 	return ClassClientError, false
 }
 
-// requestedDelay returns the delay that a sink asks for. It reads Retry-After, in seconds or as
+// retryAfterOrRateLimitReset returns the delay that a sink asks for. It reads Retry-After, in seconds or as
 // a date, or X-RateLimit-Reset, in seconds or as a Unix time.
-func requestedDelay(header http.Header, class Class, now time.Time) time.Duration {
+func retryAfterOrRateLimitReset(header http.Header, class Class, now time.Time) time.Duration {
 	if wait, ok := parseNonNegativeSeconds(header.Get("Retry-After")); ok {
 		return wait
 	}

@@ -105,7 +105,7 @@ func FuzzRetryAfter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, after, reset string) {
 		h := http.Header{"Retry-After": {after}, "X-Ratelimit-Reset": {reset}}
 		for _, class := range []Class{ClassRateLimited, ClassServerError} {
-			if wait := requestedDelay(h, class, time.Unix(1_700_000_000, 0)); wait < 0 {
+			if wait := retryAfterOrRateLimitReset(h, class, time.Unix(1_700_000_000, 0)); wait < 0 {
 				t.Errorf("Retry-After %q and X-RateLimit-Reset %q make %s", after, reset, wait)
 			}
 		}

@@ -43,7 +43,7 @@ func newPayload(settings encodeSettings, e *ChangeEvent) Payload {
 	fields, omitted := redactedFieldChanges(e)
 	p := Payload{
 		Action: sanitizeLabel(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: sanitizeLabel(e.Source),
-		Cluster: sanitizeLabel(e.Cluster), Node: sanitizeLabel(e.NodeName), HealthEvent: healthEventOrNil(e), DryRun: e.DryRun,
+		Cluster: sanitizeLabel(e.Cluster), Node: sanitizeLabel(e.NodeName), HealthEvent: buildHealthEventOrNil(e), DryRun: e.DryRun,
 		ID: idOrDerived(e), Subject: sanitizeLabel(e.Subject), Summary: summaryOrGenerated(e, settings.product), Outcome: OutcomeSucceeded,
 		Reason: truncateText(sanitizeText(e.Reason), maxReason), Session: sanitizeLabel(e.Session),
 		Links: safeUniqueLinks(settings.links, e), Details: sanitizeDetails(e), Changes: fields, ChangesOmitted: omitted,
@@ -147,8 +147,8 @@ func errorCodeText(e *ChangeEvent) string {
 	return cmp.Or(e.ErrorCode, strings.Join(e.ErrorCodes, ","))
 }
 
-// healthEventOrNil returns the health report of an event, or nil if it has none.
-func healthEventOrNil(e *ChangeEvent) *HealthEvent {
+// buildHealthEventOrNil returns the health report of an event, or nil if it has none.
+func buildHealthEventOrNil(e *ChangeEvent) *HealthEvent {
 	var codes []string
 	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
 		if code = sanitizeLabel(code); code != "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A notice is a result that the sending goroutine leaves to runCallbacks. Either an event
+// A notice is a result that the sending goroutine leaves to runCallbacksAndLogOverflows. Either an event
 // was dropped from a full queue, or the sink does not receive its action.
 type notice struct {
 	event   *ChangeEvent // nil if the event has no OnDelivery
@@ -79,8 +79,8 @@ func (c *client) queueNoticeOfSkipped(e *ChangeEvent, now time.Time) {
 	}
 }
 
-// runCallbacks processes notices until the workers have ended and no notice can follow.
-func (c *client) runCallbacks() {
+// runCallbacksAndLogOverflows processes notices until the workers have ended and no notice can follow.
+func (c *client) runCallbacksAndLogOverflows() {
 	defer close(c.aside.ended)
 	var logged uint64
 	for over := false; !over; {

@@ -140,7 +140,7 @@ func (c *client) readKeysAndSetupTransport() (err error) {
 	if err != nil {
 		return nil //nolint:nilerr // its file is not there yet
 	}
-	return own.denyForbiddenAddress(u)
+	return own.checkLiteralIPAllowed(u)
 }
 
 // startWorkers starts the workers of the shards, one goroutine for callbacks, and one
@@ -160,7 +160,7 @@ func (c *client) startWorkers() {
 		c.working.Add(1)
 		go c.rereadUnreadableFilesUntilClose()
 	}
-	go c.runCallbacks()
+	go c.runCallbacksAndLogOverflows()
 }
 
 // Check returns an error if a configuration is invalid or one of its files cannot

@@ -72,7 +72,7 @@ type credentials struct {
 // invalid value in the configuration is an error.
 func newCredentials(cfg Config, log *slog.Logger, reloadRoots func() error) (*credentials, error) {
 	c := &credentials{cfg: cfg, log: log, trust: reloadRoots, there: make(chan struct{})}
-	k, failed := c.readKeysOrKeepOld(new(keys))
+	k, failed := c.readKeysOrOldIfUnchanged(new(keys))
 	c.looked.Store(time.Now().UnixNano())
 	if failed == nil {
 		c.current.Store(k)
@@ -191,7 +191,7 @@ func (c *credentials) rereadUnlessPresent(ctx context.Context) (present bool) {
 func (c *credentials) rereadFiles(ctx context.Context) {
 	defer c.looked.Store(time.Now().UnixNano()) // set at the end, so that concurrent callers wait for the new keys
 	old := c.current.Load()
-	k, failed := c.readKeysOrKeepOld(cmp.Or(old, new(keys)))
+	k, failed := c.readKeysOrOldIfUnchanged(cmp.Or(old, new(keys)))
 	before := c.trouble.Swap(failed)
 	switch {
 	case failed != nil && before != nil && failed.joinErrors().Error() == before.joinErrors().Error(): // already logged
@@ -209,14 +209,14 @@ func (c *credentials) rereadFiles(ctx context.Context) {
 	}
 }
 
-// readKeysOrKeepOld reads the current keys. It returns old if nothing has changed.
-func (c *credentials) readKeysOrKeepOld(old *keys) (current *keys, problem *readErrors) {
+// readKeysOrOldIfUnchanged reads the current keys. It returns old if nothing has changed.
+func (c *credentials) readKeysOrOldIfUnchanged(old *keys) (current *keys, problem *readErrors) {
 	var k keys
 	var failed readErrors
-	k.texts[fileEndpoint], failed[fileEndpoint] = valueOrFileContent("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
-	k.texts[fileToken], failed[fileToken] = valueOrFileContent("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
-	k.texts[fileKey], failed[fileKey] = valueOrFileContent("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
-	k.texts[fileSigning], failed[fileSigning] = valueOrFileContent("SigningKey", "", c.cfg.SigningKeyFile)
+	k.texts[fileEndpoint], failed[fileEndpoint] = fileContentOrValue("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
+	k.texts[fileToken], failed[fileToken] = fileContentOrValue("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
+	k.texts[fileKey], failed[fileKey] = fileContentOrValue("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
+	k.texts[fileSigning], failed[fileSigning] = fileContentOrValue("SigningKey", "", c.cfg.SigningKeyFile)
 	if failed[fileEndpoint] == nil {
 		k.endpoint, failed[fileEndpoint] = parseAndCheckEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	}
@@ -244,9 +244,9 @@ func withScheme(scheme, token string) string {
 	return scheme + " " + token
 }
 
-// valueOrFileContent returns value, or the content of file if one is set. It removes one line break at
+// fileContentOrValue returns value, or the content of file if one is set. It removes one line break at
 // the end, as editors and secrets often add one.
-func valueOrFileContent(what, value, file string) (string, error) {
+func fileContentOrValue(what, value, file string) (string, error) {
 	if file != "" {
 		data, err := readSmallFile(file)
 		if err != nil {

@@ -46,17 +46,17 @@ func Decode(data []byte) (Payload, error) {
 	if err := unmarshalJSON(data, &p); err != nil {
 		return Payload{}, err
 	}
-	return normalizePayload(p)
+	return validateAndNormalizePayload(p)
 }
 
 // DecodeAll parses one payload or an array of payloads. It returns all of them or
 // none, with an *ElementError if an element of an array is invalid.
 func DecodeAll(data []byte) ([]Payload, error) {
-	return decodeAll(data, Decode)
+	return decodeOneOrArray(data, Decode)
 }
 
-// decodeAll decodes one element or an array of elements with decode.
-func decodeAll(data []byte, decode func([]byte) (Payload, error)) ([]Payload, error) {
+// decodeOneOrArray decodes one element or an array of elements with decode.
+func decodeOneOrArray(data []byte, decode func([]byte) (Payload, error)) ([]Payload, error) {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '[' {
 		p, err := decode(data)
 		if err != nil {
@@ -105,8 +105,8 @@ func ParseTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("time %q is not RFC 3339 (example: 2025-08-26T14:42:58.315Z)", truncateText(sanitizeLine(text), maxLinkText))
 }
 
-// normalizePayload validates a payload and fills in derived fields.
-func normalizePayload(p Payload) (Payload, error) {
+// validateAndNormalizePayload validates a payload and fills in derived fields.
+func validateAndNormalizePayload(p Payload) (Payload, error) {
 	e, err := validatedEventOf(p)
 	if err != nil {
 		return Payload{}, err

@@ -41,7 +41,7 @@ func DecodeCloudEvent(header http.Header, body []byte) ([]Payload, error) {
 		if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
 			return nil, errors.New("a CloudEvents batch must be a JSON array")
 		}
-		return decodeAll(body, decodeStructuredCloudEvent)
+		return decodeOneOrArray(body, decodeStructuredCloudEvent)
 	case media == typeCloudEvent:
 		p, err := decodeStructuredCloudEvent(body)
 		if err != nil {
@@ -137,7 +137,7 @@ func (a cloudEventAttributes) toPayload(data []byte) (Payload, error) {
 	if p.Node == "" && p.Subject == "" {
 		p.Subject = a.Subject
 	}
-	return normalizePayload(p)
+	return validateAndNormalizePayload(p)
 }
 
 // idFromSourceAndID derives an id for an event whose data have none. The id of a CloudEvent is

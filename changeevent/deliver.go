@@ -51,7 +51,7 @@ func (w *worker) deliverUntilClosed() {
 	limit := formatSpecOrJSON(w.client.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for w.shard.awaitItems() {
-		ready := w.awaitKeys() && w.client.pace.awaitEndOfPause(w.dropExpiredWaiting)
+		ready := w.awaitKeysDroppingExpired() && w.client.pace.awaitEndOfPause(w.dropExpiredWaiting)
 		if ready && w.client.cfg.BatchWait > 0 {
 			w.client.pace.sleepOrUntilClose(w.client.cfg.BatchWait)
 		}
@@ -68,10 +68,10 @@ func (w *worker) deliverUntilClosed() {
 	}
 }
 
-// awaitKeys waits until credentials are available, and returns false if the client is
+// awaitKeysDroppingExpired waits until credentials are available, and returns false if the client is
 // closed before. Until then, events stay in the queue, where new events replace the
 // oldest, and events that become too old are dropped.
-func (w *worker) awaitKeys() (ready bool) {
+func (w *worker) awaitKeysDroppingExpired() (ready bool) {
 	select {
 	case <-w.client.keys.there:
 		return true
@@ -224,7 +224,7 @@ func (s *batchDelivery) sendWithRetries() deliveryResult {
 		if attempt.mayHaveStaleKeys() && !renewed {
 			keys, changed := s.client.keys.renewKeys(s.ctx, s.keys)
 			if renewed = changed; changed {
-				if result, ok := s.prepareRetryWithKeys(attempt, result, keys); !ok {
+				if result, ok := s.waitAndEncodeWithNewKeys(attempt, result, keys); !ok {
 					return result
 				}
 				continue
@@ -236,9 +236,9 @@ func (s *batchDelivery) sendWithRetries() deliveryResult {
 	}
 }
 
-// prepareRetryWithKeys prepares the next attempt with other keys, after any pause that the
+// waitAndEncodeWithNewKeys prepares the next attempt with other keys, after any pause that the
 // sink asked for. It returns false and the result if no attempt is left.
-func (s *batchDelivery) prepareRetryWithKeys(attempt attemptResult, result deliveryResult, renewed *keys) (failure deliveryResult, ok bool) {
+func (s *batchDelivery) waitAndEncodeWithNewKeys(attempt attemptResult, result deliveryResult, renewed *keys) (failure deliveryResult, mayRetry bool) {
 	if !s.waitBeforeRetry(attempt, 0) {
 		return result, false
 	}

@@ -98,14 +98,14 @@ func unschedulableChange(p Payload) (before, after map[string]any) {
 
 func truncatedDatadogTags(p Payload) []string {
 	tags := make([]string, 0, 8)
-	for _, tag := range searchTags(p) {
+	for _, tag := range buildSearchTags(p) {
 		tags = append(tags, truncateText(tag, maxDatadogTag))
 	}
 	return tags
 }
 
-// searchTags returns the tags that events are searched by, as name:value.
-func searchTags(p Payload) []string {
+// buildSearchTags returns the tags that events are searched by, as name:value.
+func buildSearchTags(p Payload) []string {
 	tags := []string{"action:" + p.Action}
 	for _, tag := range [...][2]string{
 		{"cluster", p.Cluster}, {"node", p.Node}, {"source", p.Source}, {"session", p.Session}, {"outcome", p.Outcome},

@@ -32,7 +32,7 @@ func encodeGrafana(cfg encodeSettings, e *ChangeEvent) (request, error) {
 	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
 		note.Time, note.TimeEnd = began.UnixMilli(), at
 	}
-	for _, tag := range searchTags(p)[1:] { // the first tag is the action, which is already in the list
+	for _, tag := range buildSearchTags(p)[1:] { // the first tag is the action, which is already in the list
 		note.Tags = append(note.Tags, truncateText(tag, grafanaTag))
 	}
 	note.Text = grafanaHTML(p)
@@ -47,7 +47,7 @@ func encodeGrafana(cfg encodeSettings, e *ChangeEvent) (request, error) {
 // escaped, and links can be clicked. A part that does not fit is omitted as a whole, so
 // that no tag stays open.
 func grafanaHTML(p Payload) string {
-	text := truncateThenEscape(p.Summary, grafanaText/3, html.EscapeString)
+	text := escapeWithinLimit(p.Summary, grafanaText/3, html.EscapeString)
 	add := func(more string) {
 		if len(text)+len(more) <= grafanaText {
 			text += more
@@ -57,7 +57,7 @@ func grafanaHTML(p Payload) string {
 		add("\n" + html.EscapeString(p.Reason))
 	}
 	if h := p.HealthEvent; h != nil && h.Message != "" {
-		add("\n" + truncateThenEscape(h.Message, grafanaText/3, html.EscapeString))
+		add("\n" + escapeWithinLimit(h.Message, grafanaText/3, html.EscapeString))
 	}
 	for _, l := range p.Links {
 		name := l.Text

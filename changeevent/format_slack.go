@@ -51,12 +51,12 @@ func encodeSlack(cfg encodeSettings, batch []*ChangeEvent) (request, error) {
 // and the time.
 func slackMessageOfOne(p Payload, e *ChangeEvent) slackMessage {
 	var text strings.Builder
-	text.WriteString("*" + truncateThenEscape(p.Summary, slackShort, escapeSlackText) + "*")
+	text.WriteString("*" + escapeWithinLimit(p.Summary, slackShort, escapeSlackText) + "*")
 	if p.HealthEvent != nil && p.HealthEvent.Message != "" {
-		text.WriteString("\n" + truncateThenEscape(p.HealthEvent.Message, slackShort, escapeSlackText))
+		text.WriteString("\n" + escapeWithinLimit(p.HealthEvent.Message, slackShort, escapeSlackText))
 	}
 	if p.Reason != "" && !strings.Contains(p.Summary, p.Reason) {
-		text.WriteString("\n" + truncateThenEscape(p.Reason, slackShort, escapeSlackText))
+		text.WriteString("\n" + escapeWithinLimit(p.Reason, slackShort, escapeSlackText))
 	}
 	for _, l := range p.Links {
 		if link := "\n" + slackLink(l); text.Len()+len(link) <= slackChars {
@@ -70,7 +70,7 @@ func slackMessageOfOne(p Payload, e *ChangeEvent) slackMessage {
 		}
 	}
 	return slackMessage{
-		Text: truncateThenEscape(p.Summary, slackShort, escapeSlackText),
+		Text: escapeWithinLimit(p.Summary, slackShort, escapeSlackText),
 		Blocks: []slackBlock{
 			slackSection(text.String()),
 			{Type: "context", Elements: []slackText{{Type: "mrkdwn", Text: strings.Join(where, " · ")}}},
@@ -90,7 +90,7 @@ func slackBatchMessage(cfg encodeSettings, batch []*ChangeEvent) slackMessage {
 		}
 	}
 	for _, e := range batch {
-		line := "• " + slackTime(e) + " " + truncateThenEscape(newPayload(cfg, e).Summary, slackLine, escapeSlackText) + "\n"
+		line := "• " + slackTime(e) + " " + escapeWithinLimit(newPayload(cfg, e).Summary, slackLine, escapeSlackText) + "\n"
 		if lines.Len()+len(line) > slackChars {
 			flush()
 		}

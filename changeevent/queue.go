@@ -180,17 +180,17 @@ func (s *shard) wakeWorker() {
 
 // pendingStats returns how many events are queued or being sent, the age of the oldest,
 // and how many were offered in total.
-func (s *shard) pendingStats(now time.Time) (n int, oldest time.Duration, offered uint64) {
+func (s *shard) pendingStats(now time.Time) (pending int, oldest time.Duration, offered uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = s.waiting.n
-	if n > 0 {
+	pending = s.waiting.n
+	if pending > 0 {
 		oldest = now.Sub(s.waiting.oldestItem().at)
 	}
 	for _, inFlight := range s.hands {
 		if inFlight.n > 0 {
-			n, oldest = n+inFlight.n, max(oldest, now.Sub(inFlight.since))
+			pending, oldest = pending+inFlight.n, max(oldest, now.Sub(inFlight.since))
 		}
 	}
-	return n, oldest, s.offered
+	return pending, oldest, s.offered
 }

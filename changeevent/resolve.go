@@ -47,7 +47,7 @@ func defaultAndCheckConfig(cfg Config) (Config, error) {
 	}
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	cfg.Source = cmp.Or(cfg.Source, SourceFaultQuarantine)
-	cfg, err = placeAndCheckCredential(cfg)
+	cfg, err = defaultAndCheckCredential(cfg)
 	errs = append(errs, err, defaultAndCheckSizes(&cfg), defaultAndCheckDurations(&cfg))
 	if err := errors.Join(errs...); err != nil {
 		return Config{}, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
@@ -118,8 +118,8 @@ func defaultAndCheckDurations(cfg *Config) error {
 	return errors.Join(errs...)
 }
 
-// placeAndCheckCredential puts the credential into a header or into the body, as the format requires.
-func placeAndCheckCredential(cfg Config) (Config, error) {
+// defaultAndCheckCredential puts the credential into a header or into the body, as the format requires.
+func defaultAndCheckCredential(cfg Config) (Config, error) {
 	d := formatSpecOrJSON(cfg.Format)
 	if cfg.AuthToken != "" && cfg.AuthTokenFile != "" {
 		return cfg, errors.New("AuthToken and AuthTokenFile are both set: remove one of them")

@@ -79,16 +79,16 @@ func (r *reporter) logResult(ctx context.Context, e *ChangeEvent, result deliver
 // logOverflows logs how many events were dropped from full queues since the count logged,
 // and returns the new count. It does not log each event, because there may be as many as
 // were sent.
-func (r *reporter) logOverflows(logged uint64) (total uint64) {
+func (r *reporter) logOverflows(alreadyLogged uint64) (nowLogged uint64) {
 	n := r.tally.classes[ClassQueueFull].n.Load()
-	if n == logged {
+	if n == alreadyLogged {
 		return n
 	}
 	if _, ok := r.lines.allowLine(ClassQueueFull, time.Now()); !ok {
-		return logged
+		return alreadyLogged
 	}
 	r.log.ErrorContext(r.root, "change events not delivered",
-		"reason", describeClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-logged)
+		"reason", describeClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-alreadyLogged)
 	return n
 }
 

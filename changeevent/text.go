@@ -12,29 +12,29 @@ const ellipsis = "…"
 // truncateText shortens text to at most limit characters. A rune outside the basic plane
 // counts as two, as in UTF-16, because sinks count differently. Truncated text ends with
 // an ellipsis, and no rune is split.
-func truncateText(text string, limit int) string {
-	if len(text) <= limit { // text never has more characters than bytes
+func truncateText(text string, maxUTF16Units int) string {
+	if len(text) <= maxUTF16Units { // text never has more characters than bytes
 		return text
 	}
 	used, kept := 0, 0 // kept is the end of the text that fits with an ellipsis
 	for i, r := range text {
 		used += utf16Width(r)
-		if used > limit {
-			if limit < 1 {
+		if used > maxUTF16Units {
+			if maxUTF16Units < 1 {
 				return ""
 			}
 			return strings.TrimRight(text[:kept], " \n\t") + ellipsis
 		}
-		if used < limit {
+		if used < maxUTF16Units {
 			kept = i + utf8.RuneLen(r)
 		}
 	}
 	return text
 }
 
-// truncateThenEscape truncates and escapes text so that the result has at most limit characters.
+// escapeWithinLimit truncates and escapes text so that the result has at most limit characters.
 // No escape sequence is split.
-func truncateThenEscape(text string, limit int, escape func(string) string) string {
+func escapeWithinLimit(text string, limit int, escape func(string) string) string {
 	for room := limit; ; room /= 2 {
 		if escaped := escape(truncateText(text, room)); room <= 1 || len(escaped) <= limit || utf16Len(escaped) <= limit {
 			return escaped
@@ -64,7 +64,7 @@ func sanitizeText(text string) string {
 	if isCleanASCII(text) {
 		return text
 	}
-	return strings.Map(replaceInvalidRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
+	return strings.Map(replaceControlOrInvalidRune, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
 // sanitizeLine is sanitizeText for one line, with single spaces between words and none at
@@ -87,7 +87,7 @@ func isCleanASCII(text string) bool {
 	return true
 }
 
-func replaceInvalidRune(r rune) rune {
+func replaceControlOrInvalidRune(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t':
 		return r

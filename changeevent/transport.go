@@ -85,9 +85,9 @@ func (t *transport) loadRootsOnce() error {
 	return nil
 }
 
-// denyForbiddenAddress returns an error if the address of an endpoint is denied, so that
+// checkLiteralIPAllowed returns an error if the address of an endpoint is denied, so that
 // NewClient fails rather than each event.
-func (t *transport) denyForbiddenAddress(endpoint *url.URL) error {
+func (t *transport) checkLiteralIPAllowed(endpoint *url.URL) error {
 	addr, err := netip.ParseAddr(endpoint.Hostname())
 	if err != nil {
 		return nil //nolint:nilerr // it is a name, which may lead elsewhere each time

@@ -37,7 +37,7 @@ type ChangeEventOptions struct {
 	PageSize int
 }
 
-func (o *ChangeEventOptions) urlValues() url.Values {
+func (o *ChangeEventOptions) urlValuesWithoutTimes() url.Values {
 	v := url.Values{}
 	for name, value := range map[string]string{
 		"cluster": o.Cluster, "node": o.Node, "subject": o.Subject, "session": o.Session, "field": o.Field,
@@ -53,7 +53,7 @@ func (o *ChangeEventOptions) urlValues() url.Values {
 
 // timedURLValues returns the parameters with the time limits.
 func (o *ChangeEventOptions) timedURLValues() url.Values {
-	v := o.urlValues()
+	v := o.urlValuesWithoutTimes()
 	for name, at := range map[string]time.Time{"since": o.Since, "until": o.Until} {
 		if !at.IsZero() {
 			v.Set(name, at.UTC().Format(time.RFC3339Nano))
@@ -71,7 +71,7 @@ func (o *ChangeEventOptions) pageValues() url.Values {
 
 // watchRequest returns the request for the events after a cursor.
 func (o *ChangeEventOptions) watchRequest(after string) request {
-	v := o.urlValues()
+	v := o.urlValuesWithoutTimes()
 	if after != "" {
 		v.Set("after", after)
 	}
@@ -87,7 +87,7 @@ func (c *ChangeEvents) Count(ctx context.Context, o ChangeEventOptions, by strin
 		v.Set("buckets", strconv.Itoa(buckets))
 	}
 	var counted v1.ChangeBuckets
-	_, err := c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.ChangeBucketsPath, query: v}, nil, &counted)
+	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.ChangeBucketsPath, query: v}, nil, &counted)
 	return counted, err
 }
 
@@ -99,7 +99,7 @@ func (c *ChangeEvents) Page(ctx context.Context, o ChangeEventOptions, cursor st
 		v.Set("continue", cursor)
 	}
 	var page v1.ChangeEventList
-	_, err := c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
+	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
 	return page, err
 }
 
@@ -131,14 +131,14 @@ func (c *ChangeEvents) Watch(ctx context.Context, o ChangeEventOptions, after st
 // Deliveries reads the deliveries of a change event to sinks.
 func (c *ChangeEvents) Deliveries(ctx context.Context, id string) (v1.ChangeDeliveries, error) {
 	var d v1.ChangeDeliveries
-	_, err := c.caller.callJSON(ctx, request{method: http.MethodGet, root: changePath(v1.ChangeDeliveriesPath, id)}, nil, &d)
+	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: changePath(v1.ChangeDeliveriesPath, id)}, nil, &d)
 	return d, err
 }
 
 // Undelivered lists the deliveries of change events that fail or were given up.
 func (c *ChangeEvents) Undelivered(ctx context.Context) (v1.UndeliveredChanges, error) {
 	var list v1.UndeliveredChanges
-	_, err := c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.UndeliveredChangesPath}, nil, &list)
+	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.UndeliveredChangesPath}, nil, &list)
 	return list, err
 }
 
@@ -147,7 +147,7 @@ func (c *ChangeEvents) Undelivered(ctx context.Context) (v1.UndeliveredChanges, 
 func (c *ChangeEvents) Resend(ctx context.Context, id, key string, resend v1.ChangeResend) (v1.ChangeResent, error) {
 	var sent v1.ChangeResent
 	r := request{method: http.MethodPost, root: changePath(v1.ChangeResendPath, id), header: map[string]string{v1.IdempotencyKeyHeader: key}}
-	_, err := c.caller.callJSON(ctx, r, resend, &sent)
+	_, err := c.caller.callJSONWithRetry(ctx, r, resend, &sent)
 	return sent, err
 }
 

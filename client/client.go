@@ -101,7 +101,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.WrapTransport != nil {
 		rt = cfg.WrapTransport(rt)
 	}
-	header, err := checkHeader(cfg.Header)
+	header, err := validateAndCloneHeader(cfg.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func New(cfg Config) (*Client, error) {
 	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
 	c := &Client{&caller{
 		base:        base,
-		http:        &http.Client{Transport: rt, CheckRedirect: checkRedirect},
+		http:        &http.Client{Transport: rt, CheckRedirect: followOnlySameHostGET},
 		transport:   transport,
 		header:      header,
 		timeout:     orDefault(cfg.Timeout, DefaultTimeout),
@@ -187,9 +187,9 @@ func (c *Client) Raw() *Raw { return &Raw{c.caller} }
 // WhoAmI returns the identity of the caller in the API. An error for which IsNotFound is true means
 // that the server does not support this.
 func (c *Client) WhoAmI(ctx context.Context) (identity v1.Identity, err error) {
-	_, err = c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil, &identity)
+	_, err = c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil, &identity)
 	if err == nil {
-		err = c.caller.impersonator.check(identity)
+		err = c.caller.impersonator.confirmIdentity(identity)
 	}
 	return identity, err
 }
@@ -202,7 +202,7 @@ func (c *Client) CanI(ctx context.Context, verb v1.Verb, collection, name string
 		q.Set("name", name)
 	}
 	var answer v1.Permission
-	_, err := c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.CanIPath, query: q}, nil, &answer)
+	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.CanIPath, query: q}, nil, &answer)
 	return answer, err
 }
 
@@ -212,9 +212,9 @@ func Nested(parents, parentID, children string) string {
 	return parents + "/" + url.PathEscape(parentID) + "/" + children
 }
 
-// checkHeader returns a copy of h. It rejects fields that net/http would reject in each request,
+// validateAndCloneHeader returns a copy of h. It rejects fields that net/http would reject in each request,
 // without showing a value.
-func checkHeader(h http.Header) (http.Header, error) {
+func validateAndCloneHeader(h http.Header) (http.Header, error) {
 	for name, values := range h {
 		if name == "" || strings.ContainsFunc(name, notInName) {
 			return nil, fmt.Errorf("%q is not a header name; use letters, digits and hyphens", name)
@@ -320,9 +320,9 @@ func newTransport(cfg Config) (*http.Transport, error) {
 	return t, nil
 }
 
-// checkRedirect follows a redirect only where the token may go and only for
+// followOnlySameHostGET follows a redirect only where the token may go and only for
 // a request without effects; otherwise the redirect itself is the answer.
-func checkRedirect(req *http.Request, via []*http.Request) error {
+func followOnlySameHostGET(req *http.Request, via []*http.Request) error {
 	first := via[0]
 	if len(via) > maxRedirects || first.Method != http.MethodGet ||
 		req.URL.Scheme != first.URL.Scheme || req.URL.Host != first.URL.Host {

@@ -52,7 +52,7 @@ func (c *Collection) Changes(ctx context.Context, since string, o ListOptions) (
 	var out v1.Changes
 	r := request{method: http.MethodGet, path: c.path, query: o.Values()}
 	r.query.Set("changed_since", since)
-	_, err := c.caller.callJSON(ctx, r, nil, &out)
+	_, err := c.caller.callJSONWithRetry(ctx, r, nil, &out)
 	if err == nil && out.Cursor == "" {
 		err = fmt.Errorf("%s: %w: the server returned a list; it does not support changed_since", r.operation(), errors.ErrUnsupported)
 	}
@@ -79,7 +79,7 @@ func (c *Collection) List(ctx context.Context, o ListOptions) iter.Seq2[v1.Resou
 
 // Create creates a resource. A kind with a parent is created in the collection that Nested returns.
 func (c *Collection) Create(ctx context.Context, in v1.CreateRequest) (out v1.Resource, err error) {
-	_, err = c.caller.callJSON(ctx, request{method: http.MethodPost, path: c.path, query: c.changeQuery()}, in, &out)
+	_, err = c.caller.callJSONWithRetry(ctx, request{method: http.MethodPost, path: c.path, query: c.changeQuery()}, in, &out)
 	return out, err
 }
 
@@ -168,7 +168,7 @@ func (c *Collection) callItem(ctx context.Context, r request, id string, in, out
 		return answer{}, err
 	}
 	r.path = path + r.path
-	return c.caller.callJSON(ctx, r, in, out)
+	return c.caller.callJSONWithRetry(ctx, r, in, out)
 }
 
 // A Reporter reads resources of any collection and reports on them. It suits adapters, which learn

@@ -46,7 +46,7 @@ func (i Impersonation) addTo(h http.Header) error {
 	for _, role := range i.Roles {
 		h.Add(v1.ImpersonateRoleHeader, role)
 	}
-	_, err := checkHeader(h)
+	_, err := validateAndCloneHeader(h)
 	return err
 }
 
@@ -56,9 +56,9 @@ type impersonator struct {
 	confirmed atomic.Bool
 }
 
-// check returns an error if an identity is not that of the impersonated principal. A server that does not know the headers
+// confirmIdentity returns an error if an identity is not that of the impersonated principal. A server that does not know the headers
 // ignores them, and answers with the identity of the token.
-func (i *impersonator) check(identity v1.Identity) error {
+func (i *impersonator) confirmIdentity(identity v1.Identity) error {
 	if i == nil {
 		return nil
 	}
@@ -69,8 +69,8 @@ func (i *impersonator) check(identity v1.Identity) error {
 	return nil
 }
 
-// confirmImpersonation asks the server once, before the first request, whether it impersonates.
-func (c *caller) confirmImpersonation(ctx context.Context, r request) error {
+// confirmImpersonationOnce asks the server once, before the first request, whether it impersonates.
+func (c *caller) confirmImpersonationOnce(ctx context.Context, r request) error {
 	if c.impersonator == nil || c.impersonator.confirmed.Load() || r.root == v1.WhoAmIPath {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (c *caller) confirmImpersonation(ctx context.Context, r request) error {
 		err = decodeBody(ask, body, &identity)
 	}
 	if err == nil {
-		err = c.impersonator.check(identity)
+		err = c.impersonator.confirmIdentity(identity)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errImpersonation, err)

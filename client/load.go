@@ -53,12 +53,12 @@ func (c *Collection) Load(ctx context.Context, lines io.Reader, o LoadOptions) (
 	defer src.stopSupply()
 	r.stream = src
 
-	resp, err := c.caller.sendWithToken(ctx, r)
+	resp, err := c.caller.sendAndRetryWithNewToken(ctx, r)
 	if err != nil {
 		return v1.LoadResult{}, c.caller.wrapTransportError(ctx, r, err)
 	}
 	defer closeStream(resp, cancel)
-	body, _, err := c.caller.readBody(ctx, r, resp, nil)
+	body, _, err := c.caller.readBodyOrError(ctx, r, resp, nil)
 	if err != nil {
 		if refusal, ok := errors.AsType[*Error](err); ok && refusal.Problem.Loaded != nil {
 			return *refusal.Problem.Loaded, err

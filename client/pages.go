@@ -16,7 +16,7 @@ func eachItem[T, P any](ctx context.Context, c *caller, r request, split func(*P
 		r.query = maps.Clone(r.query) // the sequence may be used again
 		for {
 			var page P
-			if _, err := c.callJSON(ctx, r, nil, &page); err != nil {
+			if _, err := c.callJSONWithRetry(ctx, r, nil, &page); err != nil {
 				yield(none, err)
 				return
 			}

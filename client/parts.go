@@ -22,7 +22,7 @@ func (c *caller) sendAndReadInParts(ctx context.Context, r request, dst []byte) 
 		timer.Stop()
 		cancel(nil)
 	}
-	resp, err := c.sendWithToken(ctx, r)
+	resp, err := c.sendAndRetryWithNewToken(ctx, r)
 	if err != nil {
 		err = c.wrapTransportError(ctx, r, err) // reads why ctx ended, before end does
 		end()
@@ -30,7 +30,7 @@ func (c *caller) sendAndReadInParts(ctx context.Context, r request, dst []byte) 
 	}
 	whole := resp.Body
 	resp.Body, resp.ContentLength = io.NopCloser(io.LimitReader(whole, MaxHead)), min(resp.ContentLength, MaxHead)
-	body, a, err = c.readBody(ctx, r, resp, dst)
+	body, a, err = c.readBodyOrError(ctx, r, resp, dst)
 	resp.Body = whole
 	if err != nil || len(body) < MaxHead {
 		closeBody(resp)

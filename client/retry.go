@@ -68,7 +68,7 @@ func requestedDelay(err error) time.Duration {
 }
 
 // sleep waits, and reports whether ctx is still in force.
-func sleep(ctx context.Context, d time.Duration) bool {
+func sleep(ctx context.Context, d time.Duration) (elapsed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

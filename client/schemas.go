@@ -18,7 +18,7 @@ type Schemas struct {
 // List returns the schemas of specs, in the order of their kinds.
 func (s *Schemas) List(ctx context.Context) ([]v1.SpecSchema, error) {
 	var list v1.SpecSchemaList
-	_, err := s.caller.callJSON(ctx, request{method: http.MethodGet, path: schemasPath}, nil, &list)
+	_, err := s.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, path: schemasPath}, nil, &list)
 	return list.Items, err
 }
 
@@ -35,12 +35,12 @@ func (s *Schemas) Set(ctx context.Context, collection string, schema json.RawMes
 
 // Delete removes the schema of a kind.
 func (s *Schemas) Delete(ctx context.Context, collection string) error {
-	_, err := s.caller.callJSON(ctx, request{method: http.MethodDelete, path: schemasPath + "/" + collection}, nil, nil)
+	_, err := s.caller.callJSONWithRetry(ctx, request{method: http.MethodDelete, path: schemasPath + "/" + collection}, nil, nil)
 	return err
 }
 
 func (s *Schemas) call(ctx context.Context, method, collection string, in any) (v1.SpecSchema, error) {
 	var out v1.SpecSchema
-	_, err := s.caller.callJSON(ctx, request{method: method, path: schemasPath + "/" + collection}, in, &out)
+	_, err := s.caller.callJSONWithRetry(ctx, request{method: method, path: schemasPath + "/" + collection}, in, &out)
 	return out, err
 }

@@ -15,7 +15,7 @@ import (
 // Summary returns the counts of the resources that the caller may read. An error for which
 // IsNotFound is true means that the server does not support this.
 func (c *Client) Summary(ctx context.Context) (summary v1.Summary, err error) {
-	_, err = c.caller.callJSON(ctx, request{method: http.MethodGet, root: v1.SummaryPath}, nil, &summary)
+	_, err = c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.SummaryPath}, nil, &summary)
 	return summary, err
 }
 

@@ -72,7 +72,7 @@ func (s *Syncs) call(ctx context.Context, method, id, action string, body any) (
 	if err != nil {
 		return out, err
 	}
-	_, err = s.caller.callJSON(ctx, request{method: method, path: path + "/sync" + action}, body, &out)
+	_, err = s.caller.callJSONWithRetry(ctx, request{method: method, path: path + "/sync" + action}, body, &out)
 	return out, err
 }
 
@@ -80,7 +80,7 @@ func (s *Syncs) call(ctx context.Context, method, id, action string, body any) (
 // "retry", "pause" or "resume". The result lists the clusters that failed.
 func (s *Syncs) ControlMany(ctx context.Context, action string, control v1.BulkSyncControl) (v1.BulkSyncResult, error) {
 	var out v1.BulkSyncResult
-	_, err := s.caller.callJSON(ctx, request{method: http.MethodPost, path: v1.CollectionClusters + "/sync/" + action}, control, &out)
+	_, err := s.caller.callJSONWithRetry(ctx, request{method: http.MethodPost, path: v1.CollectionClusters + "/sync/" + action}, control, &out)
 	return out, err
 }
 

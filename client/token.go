@@ -61,7 +61,7 @@ func (t *fileToken) Token(_ context.Context, rejected string) (string, error) {
 	if rejected == "" && !t.hasFileChanged() {
 		return t.token, nil
 	}
-	if err := t.readFile(); err != nil && t.token == "" {
+	if err := t.reloadToken(); err != nil && t.token == "" {
 		return "", err
 	}
 	return t.token, nil
@@ -75,7 +75,7 @@ func (t *fileToken) GoString() string { return t.String() }
 func (t *fileToken) check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.readFile()
+	return t.reloadToken()
 }
 
 func (t *fileToken) hasFileChanged() bool {
@@ -86,7 +86,7 @@ func (t *fileToken) hasFileChanged() bool {
 	return t.seen == nil || !os.SameFile(info, t.seen) || !info.ModTime().Equal(t.seen.ModTime()) || info.Size() != t.seen.Size()
 }
 
-func (t *fileToken) readFile() error {
+func (t *fileToken) reloadToken() error {
 	// The state is read before the content, so that the next request detects a change in between.
 	info, err := os.Stat(t.path)
 	if err != nil {

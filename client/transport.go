@@ -70,16 +70,16 @@ func (c *caller) sendAndRead(ctx context.Context, r request, dst []byte) (body [
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
 
-	resp, err := c.sendWithToken(ctx, r)
+	resp, err := c.sendAndRetryWithNewToken(ctx, r)
 	if err != nil {
 		return dst[:0], a, c.wrapTransportError(ctx, r, err)
 	}
 	defer closeBody(resp)
-	return c.readBody(ctx, r, resp, dst)
+	return c.readBodyOrError(ctx, r, resp, dst)
 }
 
-// readBody reads a response body into dst, as sendAndRead describes.
-func (c *caller) readBody(ctx context.Context, r request, resp *http.Response, dst []byte) (body []byte, a answer, err error) {
+// readBodyOrError reads a response body into dst, as sendAndRead describes.
+func (c *caller) readBodyOrError(ctx context.Context, r request, resp *http.Response, dst []byte) (body []byte, a answer, err error) {
 	a = answer{status: resp.StatusCode, tag: resp.Header.Get("Etag")}
 	if !r.succeeded(a.status) {
 		body, _ = readInto(dst, io.LimitReader(resp.Body, maxErrorBody), -1, maxErrorBody)
@@ -101,10 +101,10 @@ func (c *caller) readBody(ctx context.Context, r request, resp *http.Response, d
 	return body, a, nil
 }
 
-// sendWithToken sends a request, and once more if the server rejects a token that has been
+// sendAndRetryWithNewToken sends a request, and once more if the server rejects a token that has been
 // replaced.
-func (c *caller) sendWithToken(ctx context.Context, r request) (*http.Response, error) {
-	if err := c.confirmImpersonation(ctx, r); err != nil {
+func (c *caller) sendAndRetryWithNewToken(ctx context.Context, r request) (*http.Response, error) {
+	if err := c.confirmImpersonationOnce(ctx, r); err != nil {
 		return nil, err
 	}
 	token, err := c.currentToken(ctx, "")
@@ -126,11 +126,11 @@ func (c *caller) sendWithToken(ctx context.Context, r request) (*http.Response, 
 // errToken marks errors of a token source, in contrast to those of the server.
 var errToken = errors.New("get a token")
 
-func (c *caller) currentToken(ctx context.Context, rejected string) (token string, err error) {
+func (c *caller) currentToken(ctx context.Context, rejectedToken string) (token string, err error) {
 	if c.token == nil {
 		return "", nil
 	}
-	if token, err = c.token.Token(ctx, rejected); err == nil {
+	if token, err = c.token.Token(ctx, rejectedToken); err == nil {
 		err = checkToken(token)
 	}
 	if err != nil {
@@ -241,9 +241,9 @@ func isJSON(contentType string) bool {
 	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
-// callJSON sends a request with in as its body, unless in is nil, with retries, and decodes the
+// callJSONWithRetry sends a request with in as its body, unless in is nil, with retries, and decodes the
 // response into out. Only 202 and 204 may come without a body.
-func (c *caller) callJSON(ctx context.Context, r request, in, out any) (a answer, err error) {
+func (c *caller) callJSONWithRetry(ctx context.Context, r request, in, out any) (a answer, err error) {
 	if in != nil {
 		if r.body, err = json.Marshal(in); err != nil {
 			return a, fmt.Errorf("%s: encode the request: %w", r.operation(), err)

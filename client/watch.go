@@ -36,7 +36,7 @@ var errStopped = errors.New("the loop has ended")
 // watchEvents yields the events of a stream and of those that continue it.
 func watchEvents[T any](ctx context.Context, c *caller, cursor string, open func(cursor string) request) iter.Seq2[Event[T], error] {
 	return func(yield func(Event[T], error) bool) {
-		err := c.followEvents(ctx, cursor, open, func(raw v1.WatchEvent) error {
+		err := c.followEventsReconnecting(ctx, cursor, open, func(raw v1.WatchEvent) error {
 			e := Event[T]{Type: raw.Type, Cursor: raw.Cursor}
 			if raw.Type == v1.WatchChanged || raw.Type == v1.WatchRemoved {
 				if err := json.Unmarshal(raw.Data, &e.Item); err != nil {
@@ -54,12 +54,12 @@ func watchEvents[T any](ctx context.Context, c *caller, cursor string, open func
 	}
 }
 
-// followEvents passes on the events after a cursor, and reconnects as Collection.Watch describes.
-func (c *caller) followEvents(ctx context.Context, cursor string, open func(cursor string) request, handle func(v1.WatchEvent) error) error {
+// followEventsReconnecting passes on the events after a cursor, and reconnects as Collection.Watch describes.
+func (c *caller) followEventsReconnecting(ctx context.Context, cursor string, open func(cursor string) request, handle func(v1.WatchEvent) error) error {
 	begun, failures := false, 0 // consecutive streams without an event
 	for {
 		r := open(cursor)
-		err := c.streamEvents(ctx, r, func(e v1.WatchEvent) error {
+		err := c.streamEventsOnce(ctx, r, func(e v1.WatchEvent) error {
 			cursor, begun, failures = orDefault(e.Cursor, cursor), true, 0
 			return handle(e)
 		})
@@ -92,17 +92,17 @@ func watchRequest(collection string, q url.Values) request {
 // the stream; errors.ErrUnsupported if the response is not a stream; ErrUnreachable if the stream
 // is interrupted or silent. A truncated event is not passed to handle.
 func (r *Raw) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) error {
-	return r.caller.streamEvents(ctx, watchRequest(collection, q), handle)
+	return r.caller.streamEventsOnce(ctx, watchRequest(collection, q), handle)
 }
 
 // WatchChangeEvents passes every new change event to handle, from a cursor or, if that is "", from
 // now on. It ignores the times of o, and ends as Watch does.
 func (r *Raw) WatchChangeEvents(ctx context.Context, o ChangeEventOptions, after string, handle func(v1.WatchEvent) error) error {
-	return r.caller.streamEvents(ctx, o.watchRequest(after), handle)
+	return r.caller.streamEventsOnce(ctx, o.watchRequest(after), handle)
 }
 
-// streamEvents passes on the events of a stream, as Raw.Watch describes.
-func (c *caller) streamEvents(ctx context.Context, r request, handle func(v1.WatchEvent) error) error {
+// streamEventsOnce passes on the events of a stream, as Raw.Watch describes.
+func (c *caller) streamEventsOnce(ctx context.Context, r request, handle func(v1.WatchEvent) error) error {
 	r.header = map[string]string{
 		"Accept":        eventStream + ", application/problem+json",
 		"Cache-Control": "no-store",
@@ -110,7 +110,7 @@ func (c *caller) streamEvents(ctx context.Context, r request, handle func(v1.Wat
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(c.timeout, func() { cancel(errTimeout) })
-	resp, err := c.sendWithToken(ctx, r)
+	resp, err := c.sendAndRetryWithNewToken(ctx, r)
 	late.Stop()
 	if err != nil {
 		return c.wrapTransportError(ctx, r, err)
@@ -120,7 +120,7 @@ func (c *caller) streamEvents(ctx context.Context, r request, handle func(v1.Wat
 	if !r.succeeded(resp.StatusCode) {
 		late.Reset(c.timeout)
 		defer late.Stop()
-		_, _, err := c.readBody(ctx, r, resp, nil)
+		_, _, err := c.readBodyOrError(ctx, r, resp, nil)
 		return err
 	}
 	if kind := resp.Header.Get("Content-Type"); !isEventStream(kind) {

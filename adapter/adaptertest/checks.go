@@ -20,27 +20,27 @@ type check struct {
 
 func checks() []check {
 	return []check{
-		{"BecomesAvailable", checkAvailable},
+		{"BecomesAvailable", checkBecomesAvailable},
 		{"ReportsNewGeneration", checkNewGeneration},
-		{"WaitsForOthers", checkWaiting},
-		{"ReportsWhenNothingToDo", checkNothingToDo},
-		{"RepeatedEventIsHarmless", checkRedelivery},
+		{"WaitsForOthers", checkWaitsForOtherAdapters},
+		{"ReportsWhenNothingToDo", checkNoEffectsWhenUnchanged},
+		{"RepeatedEventIsHarmless", checkRedeliveryAfterRestart},
 		{"CrashBeforeReport", checkCrash},
-		{"DeletionEndsInFinalized", checkDeletion},
-		{"DeletionBeforeAnyWork", checkDeletionOnly},
-		{"CrashBeforeFinalized", checkDeletionCrash},
-		{"FailureIsReportedAndRetried", checkFailure},
-		{"FailedDeletionIsNotFinalized", checkDeletionFailure},
-		{"SeveralResources", checkSeveral},
-		{"CancelledContext", checkCancelled},
+		{"DeletionEndsInFinalized", checkDeletionAndCleanup},
+		{"DeletionBeforeAnyWork", checkDeletionBeforeAnyWork},
+		{"CrashBeforeFinalized", checkCrashBeforeFinalized},
+		{"FailureIsReportedAndRetried", checkFailureRetried},
+		{"FailedDeletionIsNotFinalized", checkFailedDeletionRetried},
+		{"SeveralResources", checkConcurrentResources},
+		{"CancelledContext", checkReconcileStopsOnCancel},
 	}
 }
 
-func checkAvailable(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+func checkBecomesAvailable(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	before := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return err
 		}
 		return b.wantNewEffects(before, "the resource is available")
@@ -48,58 +48,58 @@ func checkAvailable(ctx context.Context, b *fixture) error {
 }
 
 func checkNewGeneration(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+	b.createResource(b.id, true)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return err
 		}
 		before := b.Effects(b.id)
-		b.update(func(r *v1.Resource) { r.Spec = b.NewSpec })
-		b.reportOthers(b.id)
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil || bytes.Equal(b.Spec, b.NewSpec) {
+		b.updateResource(func(r *v1.Resource) { r.Spec = b.NewSpec })
+		b.reportOthersAvailable(b.id)
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil || bytes.Equal(b.Spec, b.NewSpec) {
 			return err
 		}
 		return b.wantNewEffects(before, "the new spec is available")
 	})
 }
 
-// checkWaiting checks that an unmet precondition is reported, and blocks only while it is unmet.
-func checkWaiting(ctx context.Context, b *fixture) error {
-	b.create(b.id, false)
+// checkWaitsForOtherAdapters checks that an unmet precondition is reported, and blocks only while it is unmet.
+func checkWaitsForOtherAdapters(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, false)
 	before := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		report, e, err := b.evaluate(ctx, b.id)
+		report, e, err := b.publishAndAwaitReport(ctx, b.id)
 		if err != nil {
 			return err
 		}
 		if statusIn(report, v1.ConditionAvailable) == v1.ConditionTrue || statusIn(report, v1.ConditionHealth) != v1.ConditionTrue {
 			return fmt.Errorf("before the other adapters are available, the report has %v; want Available False and Health True", report.Conditions)
 		}
-		if err := errors.Join(b.awaitAnswer(ctx, e), b.wantEffects(before, "an event before the other adapters were available")); err != nil {
+		if err := errors.Join(b.awaitAcknowledgement(ctx, e), b.wantEffects(before, "an event before the other adapters were available")); err != nil {
 			return err
 		}
-		b.reportOthers(b.id)
-		_, err = b.evaluateUntil(ctx, b.id, v1.ConditionAvailable)
+		b.reportOthersAvailable(b.id)
+		_, err = b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable)
 		return err
 	})
 }
 
-func checkNothingToDo(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+func checkNoEffectsWhenUnchanged(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return err
 		}
 		before := b.Effects(b.id)
 		for range 3 {
-			report, e, err := b.evaluate(ctx, b.id)
+			report, e, err := b.publishAndAwaitReport(ctx, b.id)
 			if err != nil {
 				return err
 			}
 			if statusIn(report, v1.ConditionAvailable) != v1.ConditionTrue {
 				return fmt.Errorf("when nothing is to do, the report has %v; want Available True", report.Conditions)
 			}
-			if err := b.awaitAnswer(ctx, e); err != nil {
+			if err := b.awaitAcknowledgement(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -107,24 +107,24 @@ func checkNothingToDo(ctx context.Context, b *fixture) error {
 	})
 }
 
-// checkRedelivery delivers the same event to a new process, which does not know that it was handled.
-func checkRedelivery(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+// checkRedeliveryAfterRestart delivers the same event to a new process, which does not know that it was handled.
+func checkRedeliveryAfterRestart(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	var e adapter.Event
 	if err := b.withAdapter(ctx, func(ctx context.Context) (err error) {
-		e, err = b.evaluateUntil(ctx, b.id, v1.ConditionAvailable)
+		e, err = b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable)
 		return err
 	}); err != nil {
 		return err
 	}
 	before := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		return errors.Join(b.redeliver(ctx, e, v1.ConditionAvailable), b.wantEffects(before, "a repeated event"))
+		return errors.Join(b.redeliverAndWantCondition(ctx, e, v1.ConditionAvailable), b.wantEffects(before, "a repeated event"))
 	})
 }
 
-// redeliver delivers an event again, and checks that the report has the condition.
-func (b *fixture) redeliver(ctx context.Context, e adapter.Event, condition string) error {
+// redeliverAndWantCondition delivers an event again, and checks that the report has the condition.
+func (b *fixture) redeliverAndWantCondition(ctx context.Context, e adapter.Event, condition string) error {
 	b.fleet.mu.Lock()
 	before := len(b.fleet.reports[b.id])
 	b.fleet.mu.Unlock()
@@ -136,19 +136,19 @@ func (b *fixture) redeliver(ctx context.Context, e adapter.Event, condition stri
 	if statusIn(report, condition) != v1.ConditionTrue {
 		return fmt.Errorf("the repeated event was answered by %v; want %s True", report.Conditions, condition)
 	}
-	return b.awaitAnswer(ctx, e)
+	return b.awaitAcknowledgement(ctx, e)
 }
 
 func checkCrash(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
-	return b.crashBefore(ctx, v1.ConditionAvailable)
+	b.createResource(b.id, true)
+	return b.crashBeforeReportAndRecover(ctx, v1.ConditionAvailable)
 }
 
-// crashBefore ends the process when it has done its work and before the report with the condition is
+// crashBeforeReportAndRecover ends the process when it has done its work and before the report with the condition is
 // stored, and lets a new process finish.
-func (b *fixture) crashBefore(ctx context.Context, condition string) error {
+func (b *fixture) crashBeforeReportAndRecover(ctx context.Context, condition string) error {
 	lost := false
-	b.fleet.change(func() {
+	b.fleet.changeAndNotify(func() {
 		b.fleet.lose = func(r v1.Report) bool {
 			lost = lost || statusIn(r, condition) == v1.ConditionTrue
 			return lost
@@ -176,55 +176,55 @@ func (b *fixture) crashBefore(ctx context.Context, condition string) error {
 		return err
 	}
 	before := b.Effects(b.id)
-	b.fleet.change(func() { b.fleet.lose = func(v1.Report) bool { return false } })
+	b.fleet.changeAndNotify(func() { b.fleet.lose = func(v1.Report) bool { return false } })
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		_, err := b.evaluateUntil(ctx, b.id, condition)
+		_, err := b.publishUntilConditionTrue(ctx, b.id, condition)
 		if err == nil {
-			err = b.awaitAllAnswers(ctx) // also to the events of the first process, which repeat the work
+			err = b.awaitAllAcknowledgements(ctx) // also to the events of the first process, which repeat the work
 		}
 		return errors.Join(err, b.wantEffects(before, "an event after a crash between the work and its report"))
 	})
 }
 
-func checkDeletion(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+func checkDeletionAndCleanup(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	none := b.Effects(b.id)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return err
 		}
 		b.requestDeletion()
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionFinalized); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionFinalized); err != nil {
 			return err
 		}
 		return b.wantEffects(none, "a resource that was created and finalized")
 	})
 }
 
-// checkDeletionOnly deletes a resource on which the adapter, and those before it, never worked.
-func checkDeletionOnly(ctx context.Context, b *fixture) error {
-	b.create(b.id, false)
+// checkDeletionBeforeAnyWork deletes a resource on which the adapter, and those before it, never worked.
+func checkDeletionBeforeAnyWork(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, false)
 	b.requestDeletion()
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		_, err := b.evaluateUntil(ctx, b.id, v1.ConditionFinalized)
+		_, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionFinalized)
 		return err
 	})
 }
 
-func checkDeletionCrash(ctx context.Context, b *fixture) error {
-	if err := checkAvailable(ctx, b); err != nil {
+func checkCrashBeforeFinalized(ctx context.Context, b *fixture) error {
+	if err := checkBecomesAvailable(ctx, b); err != nil {
 		return err
 	}
 	b.requestDeletion()
-	return b.crashBefore(ctx, v1.ConditionFinalized)
+	return b.crashBeforeReportAndRecover(ctx, v1.ConditionFinalized)
 }
 
-func checkFailure(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+func checkFailureRetried(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	repair := sync.OnceFunc(b.Break())
 	defer repair()
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		report, e, err := b.evaluate(ctx, b.id)
+		report, e, err := b.publishAndAwaitReport(ctx, b.id)
 		if err != nil {
 			return err
 		}
@@ -232,27 +232,27 @@ func checkFailure(ctx context.Context, b *fixture) error {
 			return fmt.Errorf("after a failure, the report has %v; want Available False. Or Break did not make the work fail", report.Conditions)
 		}
 		repair()
-		if err := b.awaitAnswer(ctx, e); err != nil {
+		if err := b.awaitAcknowledgement(ctx, e); err != nil {
 			return fmt.Errorf("after the repair, the retry of the event: %w", err)
 		}
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return fmt.Errorf("after the repair: %w", err)
 		}
 		return nil
 	})
 }
 
-// checkDeletionFailure checks that a failed cleanup is not reported as done, and is retried.
-func checkDeletionFailure(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+// checkFailedDeletionRetried checks that a failed cleanup is not reported as done, and is retried.
+func checkFailedDeletionRetried(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	return b.withAdapter(ctx, func(ctx context.Context) error {
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionAvailable); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionAvailable); err != nil {
 			return err
 		}
 		repair := sync.OnceFunc(b.Break())
 		defer repair()
 		b.requestDeletion()
-		report, _, err := b.evaluate(ctx, b.id)
+		report, _, err := b.publishAndAwaitReport(ctx, b.id)
 		if err != nil {
 			return err
 		}
@@ -260,31 +260,31 @@ func checkDeletionFailure(ctx context.Context, b *fixture) error {
 			return fmt.Errorf("after a failed cleanup, the report has %v; want no Finalized True. Or Break did not make the cleanup fail", report.Conditions)
 		}
 		repair()
-		if _, err := b.evaluateUntil(ctx, b.id, v1.ConditionFinalized); err != nil {
+		if _, err := b.publishUntilConditionTrue(ctx, b.id, v1.ConditionFinalized); err != nil {
 			return fmt.Errorf("after the repair: %w", err)
 		}
 		return nil
 	})
 }
 
-// checkSeveral reconciles several resources at the same time. The race detector makes it stricter.
-func checkSeveral(ctx context.Context, b *fixture) error {
+// checkConcurrentResources reconciles several resources at the same time. The race detector makes it stricter.
+func checkConcurrentResources(ctx context.Context, b *fixture) error {
 	return b.withAdapter(ctx, func(ctx context.Context) error {
 		errs := make([]error, adapter.DefaultConcurrency)
 		var work sync.WaitGroup
 		for i := range errs {
 			id := fmt.Sprintf("%s-%d", b.id, i)
-			b.create(id, true)
-			work.Go(func() { _, errs[i] = b.evaluateUntil(ctx, id, v1.ConditionAvailable) })
+			b.createResource(id, true)
+			work.Go(func() { _, errs[i] = b.publishUntilConditionTrue(ctx, id, v1.ConditionAvailable) })
 		}
 		work.Wait()
 		return errors.Join(errs...)
 	})
 }
 
-// checkCancelled checks that Reconcile returns when its context has ended, with any result.
-func checkCancelled(ctx context.Context, b *fixture) error {
-	b.create(b.id, true)
+// checkReconcileStopsOnCancel checks that Reconcile returns when its context has ended, with any result.
+func checkReconcileStopsOnCancel(ctx context.Context, b *fixture) error {
+	b.createResource(b.id, true)
 	resource, err := b.fleet.Get(ctx, b.Collection, b.id)
 	if err != nil {
 		return err

@@ -41,8 +41,8 @@ func newFakeFleet(collection string) *fakeFleet {
 	}
 }
 
-// change changes the fleet and wakes all calls of await.
-func (w *fakeFleet) change(f func()) {
+// changeAndNotify changes the fleet and wakes all calls of await.
+func (w *fakeFleet) changeAndNotify(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
@@ -106,7 +106,7 @@ var errLost = errors.New("connection reset")
 
 // Report implements adapter.Fleet. It stores and discards reports as the fleet API does.
 func (w *fakeFleet) Report(_ context.Context, _, id string, r v1.Report) (stored bool, err error) {
-	w.change(func() {
+	w.changeAndNotify(func() {
 		resource, ok := w.resources[id]
 		last := w.statuses[id][r.Adapter]
 		switch {
@@ -139,7 +139,7 @@ func (w *fakeFleet) Report(_ context.Context, _, id string, r v1.Report) (stored
 // publish queues an event about a resource.
 func (w *fakeFleet) publish(id string) adapter.Event {
 	var e adapter.Event
-	w.change(func() {
+	w.changeAndNotify(func() {
 		w.events++
 		e = adapter.Event{
 			ID: fmt.Sprintf("%s-%d", id, w.events), Type: w.eventType,
@@ -150,9 +150,9 @@ func (w *fakeFleet) publish(id string) adapter.Event {
 	return e
 }
 
-// redeliver queues an event again.
+// redeliverAndWantCondition queues an event again.
 func (w *fakeFleet) redeliver(e adapter.Event) {
-	w.change(func() {
+	w.changeAndNotify(func() {
 		delete(w.answers, e.ID)
 		w.queue = append(w.queue, e)
 	})
@@ -174,17 +174,17 @@ func (w *fakeFleet) Consume(ctx context.Context, _ string, handle func(context.C
 		if err != nil {
 			return nil // told to stop
 		}
-		work.Go(func() { w.deliver(ctx, e, handle) })
+		work.Go(func() { w.deliverUntilAnswered(ctx, e, handle) })
 	}
 }
 
-// deliver delivers an event until it is answered. An event that the adapter returns when it stops
+// deliverUntilAnswered delivers an event until it is answered. An event that the adapter returns when it stops
 // goes back to the queue.
-func (w *fakeFleet) deliver(ctx context.Context, e adapter.Event, handle func(context.Context, adapter.Event) error) {
+func (w *fakeFleet) deliverUntilAnswered(ctx context.Context, e adapter.Event, handle func(context.Context, adapter.Event) error) {
 	for {
 		err := handle(ctx, e)
 		if err == nil || adapter.IsPermanent(err) {
-			w.change(func() { w.answers[e.ID] = err })
+			w.changeAndNotify(func() { w.answers[e.ID] = err })
 			return
 		}
 		pause := time.NewTimer(10 * time.Millisecond)
@@ -192,7 +192,7 @@ func (w *fakeFleet) deliver(ctx context.Context, e adapter.Event, handle func(co
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			w.change(func() { w.queue = append(w.queue, e) })
+			w.changeAndNotify(func() { w.queue = append(w.queue, e) })
 			return
 		}
 	}

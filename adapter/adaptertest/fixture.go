@@ -22,22 +22,22 @@ type fixture struct {
 	showsEffects bool
 }
 
-// create creates a resource, and reports of the adapters that it waits for if ready.
-func (b *fixture) create(id string, ready bool) {
-	b.fleet.change(func() {
+// createResource creates a resource, and reports of the adapters that it waits for if ready.
+func (b *fixture) createResource(id string, othersAvailable bool) {
+	b.fleet.changeAndNotify(func() {
 		b.fleet.resources[id] = v1.Resource{
 			ID: id, Name: id, Generation: 1, Labels: maps.Clone(b.Labels), Spec: b.Spec, CreatedTime: time.Now(), UpdatedTime: time.Now(),
 			Status: v1.Status{Phase: v1.PhasePending},
 		}
 	})
-	if ready {
-		b.reportOthers(id)
+	if othersAvailable {
+		b.reportOthersAvailable(id)
 	}
 }
 
-// reportOthers reports the current generation as available for the adapters that this one waits for.
-func (b *fixture) reportOthers(id string) {
-	b.fleet.change(func() {
+// reportOthersAvailable reports the current generation as available for the adapters that this one waits for.
+func (b *fixture) reportOthersAvailable(id string) {
+	b.fleet.changeAndNotify(func() {
 		if b.fleet.statuses[id] == nil {
 			b.fleet.statuses[id] = map[string]v1.AdapterStatus{}
 		}
@@ -50,9 +50,9 @@ func (b *fixture) reportOthers(id string) {
 	})
 }
 
-// update changes the resource, which raises its generation.
-func (b *fixture) update(change func(*v1.Resource)) {
-	b.fleet.change(func() {
+// updateResource changes the resource, which raises its generation.
+func (b *fixture) updateResource(change func(*v1.Resource)) {
+	b.fleet.changeAndNotify(func() {
 		r := b.fleet.resources[b.id]
 		r.Generation++
 		change(&r)
@@ -62,11 +62,11 @@ func (b *fixture) update(change func(*v1.Resource)) {
 
 func (b *fixture) requestDeletion() {
 	now := time.Now()
-	b.update(func(r *v1.Resource) { r.DeletedTime = &now })
+	b.updateResource(func(r *v1.Resource) { r.DeletedTime = &now })
 }
 
-// start runs a process of the adapter. stop ends it; crash ends it without the time to finish.
-func (b *fixture) start(ctx context.Context, r adapter.Reconciler) (stop func() error, err error) {
+// startAdapter runs a process of the adapter. stop ends it; crash ends it without the time to finish.
+func (b *fixture) startAdapter(ctx context.Context, r adapter.Reconciler) (stop func() error, err error) {
 	a, err := adapter.New(adapter.Config{
 		Name: b.Name, Collections: []string{b.Collection}, RetryDelay: 10 * time.Millisecond, MaxRetryDelay: 50 * time.Millisecond,
 		Timeout: b.Timeout, StopTimeout: -1, MaxAttempts: math.MaxInt, // a repair may take longer than the attempts of an event
@@ -92,7 +92,7 @@ func (b *fixture) start(ctx context.Context, r adapter.Reconciler) (stop func() 
 
 // withAdapter runs f while a new process of the adapter runs.
 func (b *fixture) withAdapter(ctx context.Context, f func(context.Context) error) error {
-	stop, err := b.start(ctx, b.Open())
+	stop, err := b.startAdapter(ctx, b.Open())
 	if err != nil {
 		return err
 	}
@@ -100,8 +100,8 @@ func (b *fixture) withAdapter(ctx context.Context, f func(context.Context) error
 	return errors.Join(err, stop())
 }
 
-// evaluate publishes an event and returns the report that answers it, which it checks.
-func (b *fixture) evaluate(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
+// publishAndAwaitReport publishes an event and returns the report that answers it, which it checks.
+func (b *fixture) publishAndAwaitReport(ctx context.Context, id string) (v1.Report, adapter.Event, error) {
 	begin := time.Now()
 	b.fleet.mu.Lock()
 	before := len(b.fleet.reports[id])
@@ -115,11 +115,11 @@ func (b *fixture) evaluate(ctx context.Context, id string) (v1.Report, adapter.E
 }
 
 // awaitReport waits for a report after the first ones.
-func (b *fixture) awaitReport(ctx context.Context, id string, first int) (report v1.Report, err error) {
+func (b *fixture) awaitReport(ctx context.Context, id string, knownReports int) (report v1.Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	err = b.fleet.await(ctx, func() error {
-		if n := len(b.fleet.reports[id]); n > first {
+		if n := len(b.fleet.reports[id]); n > knownReports {
 			report = b.fleet.reports[id][n-1]
 			return nil
 		}
@@ -157,17 +157,17 @@ func statusIn(r v1.Report, condition string) v1.ConditionStatus {
 	return r.Conditions[i].Status
 }
 
-// evaluateUntil publishes events, as the sentinel does, until a report has the condition.
-func (b *fixture) evaluateUntil(ctx context.Context, id, condition string) (adapter.Event, error) {
+// publishUntilConditionTrue publishes events, as the sentinel does, until a report has the condition.
+func (b *fixture) publishUntilConditionTrue(ctx context.Context, id, condition string) (adapter.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	for {
-		report, e, err := b.evaluate(ctx, id)
+		report, e, err := b.publishAndAwaitReport(ctx, id)
 		switch {
 		case err != nil:
 			return e, err
 		case statusIn(report, condition) == v1.ConditionTrue:
-			return e, b.awaitAnswer(ctx, e)
+			return e, b.awaitAcknowledgement(ctx, e)
 		}
 		pause := time.NewTimer(10 * time.Millisecond)
 		select {
@@ -178,8 +178,8 @@ func (b *fixture) evaluateUntil(ctx context.Context, id, condition string) (adap
 	}
 }
 
-// awaitAnswer waits until the adapter has acknowledged an event.
-func (b *fixture) awaitAnswer(ctx context.Context, e adapter.Event) error {
+// awaitAcknowledgement waits until the adapter has acknowledged an event.
+func (b *fixture) awaitAcknowledgement(ctx context.Context, e adapter.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	var answer error
@@ -196,8 +196,8 @@ func (b *fixture) awaitAnswer(ctx context.Context, e adapter.Event) error {
 	return err
 }
 
-// awaitAllAnswers waits until the adapter has answered every event, so that it does no work.
-func (b *fixture) awaitAllAnswers(ctx context.Context) error {
+// awaitAllAcknowledgements waits until the adapter has answered every event, so that it does no work.
+func (b *fixture) awaitAllAcknowledgements(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Timeout)
 	defer cancel()
 	return b.fleet.await(ctx, func() error {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { kubebedtest.GardenMain(m, gardenbed.Options{}) }
 // TestRights: what is shipped gives a worker the rights that it needs, so that
 // nothing is left to complain of, and none to speak of besides.
 func TestRights(t *testing.T) {
-	_, ns := kubebedtest.GardenProject(t)
+	_, ns := kubebedtest.NewGardenProject(t)
 	bed := kubebedtest.Garden(t).Kube()
 	raw, err := os.ReadFile(manifest)
 	if err != nil {
@@ -45,7 +45,7 @@ func TestRights(t *testing.T) {
 	if out, err := bed.Kubectl(t.Context(), "apply", "-f", file); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	rc, err := bed.ServiceAccount(t.Context(), ns, account)
+	rc, err := bed.EnsureServiceAccountConfig(t.Context(), ns, account)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,8 @@ func (b *bareWorker) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forEachConn calls do concurrently on every connection.
-func (b *bareWorker) forEachConn(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
+// forEachConnInParallel calls do concurrently on every connection.
+func (b *bareWorker) forEachConnInParallel(ctx context.Context, do func(context.Context, *pgx.Conn) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, conn := range b.conns {
 		g.Go(func() error { return do(ctx, conn) })
@@ -64,11 +64,11 @@ func (b *bareWorker) forEachConn(ctx context.Context, do func(context.Context, *
 	return g.Wait()
 }
 
-// Drain claims and completes all due rows by the statements of pgstore, batch rows at a
+// CompleteAllDueRows claims and completes all due rows by the statements of pgstore, batch rows at a
 // time on each connection, and returns their number.
-func (b *bareWorker) Drain(ctx context.Context, batch int) (rows int, err error) {
+func (b *bareWorker) CompleteAllDueRows(ctx context.Context, batch int) (rows int, err error) {
 	var sum atomic.Int64
-	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = b.forEachConnInParallel(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for {
 			n, err := claimAndComplete(ctx, conn, batch)
 			sum.Add(int64(n))
@@ -130,13 +130,13 @@ order by s.due_at limit 1 for update of s skip locked`
 	sync_last_attempt = now(), unsynced_since = null where cluster_id = $1`
 )
 
-// DrainRows processes due rows one by one on every connection: it locks a row, calls
+// ProcessDueRowsOneByOne processes due rows one by one on every connection: it locks a row, calls
 // call, marks the row and commits. It ends after maxRows rows, or when none is due.
-func (b *bareWorker) DrainRows(ctx context.Context, maxRows int, call func(context.Context) error) (rows int, err error) {
+func (b *bareWorker) ProcessDueRowsOneByOne(ctx context.Context, maxRows int, callWhileLocked func(context.Context) error) (rows int, err error) {
 	var begun, sum atomic.Int64
-	err = b.forEachConn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err = b.forEachConnInParallel(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for begun.Add(1) <= int64(maxRows) {
-			found, err := drainRow(ctx, conn, call)
+			found, err := lockAndCompleteRow(ctx, conn, callWhileLocked)
 			if !found || err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ func (b *bareWorker) DrainRows(ctx context.Context, maxRows int, call func(conte
 	return int(sum.Load()), err
 }
 
-func drainRow(ctx context.Context, conn *pgx.Conn, call func(context.Context) error) (found bool, err error) {
+func lockAndCompleteRow(ctx context.Context, conn *pgx.Conn, callWhileLocked func(context.Context) error) (found bool, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var id pgtype.UUID
 		var generation int64
@@ -159,7 +159,7 @@ func drainRow(ctx context.Context, conn *pgx.Conn, call func(context.Context) er
 			return err
 		}
 		found = true
-		if err := call(ctx); err != nil {
+		if err := callWhileLocked(ctx); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, markOne, id, generation)

@@ -10,8 +10,8 @@ import (
 // amqpBench measures publishing to RabbitMQ.
 func amqpBench() bench {
 	return bench{names: []string{"broker.amqp_vs_raw", "broker.amqp_vs_one_at_a_time"}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		results, err := runRabbitMQ(ctx, io.Discard)
-		return toResultLines(progress, results), err
+		results, err := benchmarkRabbitMQPublish(ctx, io.Discard)
+		return printAndConvertToLines(progress, results), err
 	}}
 }
 
@@ -23,13 +23,13 @@ func natsBench() bench {
 			return nil, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		results, err := runNATS(ctx, dir, io.Discard)
-		return toResultLines(progress, results), err
+		results, err := benchmarkNATSPublish(ctx, dir, io.Discard)
+		return printAndConvertToLines(progress, results), err
 	}}
 }
 
-// toResultLines returns the results as lines, and prints the rates of both sides.
-func toResultLines(progress io.Writer, results []publishResult) []line {
+// printAndConvertToLines returns the results as lines, and prints the rates of both sides.
+func printAndConvertToLines(progress io.Writer, results []publishResult) []line {
 	var out []line
 	for _, r := range results {
 		_, _ = fmt.Fprintf(progress, "%s: %s\n", r.Name, r.Detail)

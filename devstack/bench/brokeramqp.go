@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// rabbitMQQueueType is the queue type of runRabbitMQ.
+// rabbitMQQueueType is the queue type of benchmarkRabbitMQPublish.
 const rabbitMQQueueType = amqp091.QueueTypeQuorum
 
 const (
@@ -35,8 +35,8 @@ type rabbitMQBed struct {
 	admin  *amqp091.Channel
 }
 
-// openRabbitMQ starts the server, declares a queue of the type and connects.
-func openRabbitMQ(ctx context.Context, queueType string) (*rabbitMQBed, error) {
+// startRabbitMQBed starts the server, declares a queue of the type and connects.
+func startRabbitMQBed(ctx context.Context, queueType string) (*rabbitMQBed, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startup)
 	defer cancel()
 	server, err := rabbitmq.Start(ctx, rabbitmq.Options{})
@@ -44,14 +44,14 @@ func openRabbitMQ(ctx context.Context, queueType string) (*rabbitMQBed, error) {
 		return nil, err
 	}
 	b := &rabbitMQBed{server: server, stop: func() {}}
-	if err := b.connectBroker(ctx, queueType); err != nil {
+	if err := b.connectAndDeclareQueue(ctx, queueType); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *rabbitMQBed) connectBroker(ctx context.Context, queueType string) error {
+func (b *rabbitMQBed) connectAndDeclareQueue(ctx context.Context, queueType string) error {
 	var err error
 	if b.conn, err = amqp091.Dial(b.server.URL()); err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -68,7 +68,7 @@ func (b *rabbitMQBed) connectBroker(ctx context.Context, queueType string) error
 	if b.broker, err = amqp.New(amqp.Config{URL: settings.Secret(b.server.URL()), Topic: exchange}, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
-	stop, err := startRunner(ctx, b.broker)
+	stop, err := startRunnerAndAwaitReady(ctx, b.broker)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (b *rabbitMQBed) connectBroker(ctx context.Context, queueType string) error
 	return nil
 }
 
-// Close stops everything that openRabbitMQ started.
+// Close stops everything that startRabbitMQBed started.
 func (b *rabbitMQBed) Close() {
 	b.stop()
 	if b.conn != nil {
@@ -92,7 +92,7 @@ func (b *rabbitMQBed) URL() string { return b.server.URL() }
 func (b *rabbitMQBed) Topic() string { return exchange }
 
 // NewAdapterSide returns the side that publishes through the adapter.
-func (b *rabbitMQBed) NewAdapterSide() publishSide { return newPublishSide(b.broker) }
+func (b *rabbitMQBed) NewAdapterSide() publishFunc { return newConcurrentPublishFunc(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
 // and continues as confirms arrive.
@@ -155,15 +155,15 @@ func (b *rabbitMQBed) PurgeMessages(context.Context) error {
 	return err
 }
 
-// runRabbitMQ runs the benchmarks and writes one line for each result.
-func runRabbitMQ(ctx context.Context, w io.Writer) ([]publishResult, error) {
-	b, err := openRabbitMQ(ctx, rabbitMQQueueType)
+// benchmarkRabbitMQPublish runs the benchmarks and writes one line for each result.
+func benchmarkRabbitMQPublish(ctx context.Context, w io.Writer) ([]publishResult, error) {
+	b, err := startRabbitMQBed(ctx, rabbitMQQueueType)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
 	var results []publishResult
-	for _, m := range []publishMatch{
+	for _, m := range []publishComparison{
 		{Name: "broker.amqp_vs_raw", Want: 0.85, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages},
 		{Name: "broker.amqp_vs_one_at_a_time", Want: 10, Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, TheirEvents: oneAtATime, TheirWindow: 1, Between: b.PurgeMessages},
 	} {

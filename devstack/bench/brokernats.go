@@ -33,8 +33,8 @@ type natsBed struct {
 	from          atomic.Int64
 }
 
-// openNATS starts the server in a folder, which is not removed, and connects.
-func openNATS(ctx context.Context, dir string) (*natsBed, error) {
+// startNATSBed starts the server in a folder, which is not removed, and connects.
+func startNATSBed(ctx context.Context, dir string) (*natsBed, error) {
 	b := &natsBed{}
 	if err := b.startAndConnect(ctx, dir); err != nil {
 		b.Close()
@@ -66,7 +66,7 @@ func (b *natsBed) startAndConnect(ctx context.Context, dir string) error {
 }
 
 func (b *natsBed) startBroker(ctx context.Context, broker *nats.Broker) error {
-	stop, err := startRunner(ctx, broker)
+	stop, err := startRunnerAndAwaitReady(ctx, broker)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (b *natsBed) startBroker(ctx context.Context, broker *nats.Broker) error {
 	return nil
 }
 
-// Close stops everything that openNATS started.
+// Close stops everything that startNATSBed started.
 func (b *natsBed) Close() {
 	if b.conn != nil {
 		b.conn.Close()
@@ -85,7 +85,7 @@ func (b *natsBed) Close() {
 }
 
 // NewAdapterSide returns the side that publishes through the adapter.
-func (b *natsBed) NewAdapterSide() publishSide { return newPublishSide(b.broker) }
+func (b *natsBed) NewAdapterSide() publishFunc { return newConcurrentPublishFunc(b.broker) }
 
 // PublishRaw is the tight loop: one goroutine publishes encoded events with the library's asynchronous
 // call, and continues as acknowledgements arrive.
@@ -130,14 +130,14 @@ func (b *natsBed) PurgeMessages(ctx context.Context) error {
 	return stream.Purge(ctx)
 }
 
-// runNATS runs the benchmark in a folder and writes one line for each result.
-func runNATS(ctx context.Context, dir string, w io.Writer) ([]publishResult, error) {
-	b, err := openNATS(ctx, dir)
+// benchmarkNATSPublish runs the benchmark in a folder and writes one line for each result.
+func benchmarkNATSPublish(ctx context.Context, dir string, w io.Writer) ([]publishResult, error) {
+	b, err := startNATSBed(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
-	m := publishMatch{
+	m := publishComparison{
 		Name: "broker.nats_vs_raw", Want: 0.85, Events: natsEvents,
 		Ours: b.NewAdapterSide(), Theirs: b.PublishRaw, Between: b.PurgeMessages,
 	}

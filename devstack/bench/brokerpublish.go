@@ -63,13 +63,13 @@ func newPublishBodies(first, count int) [][]byte {
 	return out
 }
 
-// A publishSide is one way to publish n events with at most window unconfirmed. It returns when the last
+// A publishFunc is one way to publish n events with at most window unconfirmed. It returns when the last
 // one is confirmed.
-type publishSide func(ctx context.Context, n, window int) error
+type publishFunc func(ctx context.Context, n, window int) error
 
-// newPublishSide returns the side of an adapter. It has window callers, each of which builds an event,
+// newConcurrentPublishFunc returns the side of an adapter. It has window callers, each of which builds an event,
 // publishes it and waits.
-func newPublishSide(p brokerAdapter) publishSide {
+func newConcurrentPublishFunc(p brokerAdapter) publishFunc {
 	var from atomic.Int64
 	return func(ctx context.Context, n, window int) error {
 		base := int(from.Add(int64(n))) - n
@@ -88,11 +88,11 @@ func newPublishSide(p brokerAdapter) publishSide {
 	}
 }
 
-// A publishMatch compares two sides.
-type publishMatch struct {
+// A publishComparison compares two sides.
+type publishComparison struct {
 	Name         string
 	Want         float64
-	Ours, Theirs publishSide
+	Ours, Theirs publishFunc
 	// Events is the number of events in a turn. Zero means publishEvents.
 	Events int
 	// TheirEvents and TheirWindow apply to their side, if they differ.
@@ -102,16 +102,16 @@ type publishMatch struct {
 }
 
 // Run runs the match and returns its result.
-func (m publishMatch) Run(ctx context.Context) (publishResult, error) {
+func (m publishComparison) Run(ctx context.Context) (publishResult, error) {
 	events := cmp.Or(m.Events, publishEvents)
 	theirEvents, theirWindow := cmp.Or(m.TheirEvents, events), cmp.Or(m.TheirWindow, publishWindow)
 	var ratios, ours, theirs []float64
 	for turn := -1; turn < publishTurns; turn++ { // the first warms up
-		a, err := m.measureRate(ctx, m.Ours, events, publishWindow)
+		a, err := m.measureRateAndReset(ctx, m.Ours, events, publishWindow)
 		if err != nil {
 			return publishResult{}, fmt.Errorf("%s, ours: %w", m.Name, err)
 		}
-		b, err := m.measureRate(ctx, m.Theirs, theirEvents, theirWindow)
+		b, err := m.measureRateAndReset(ctx, m.Theirs, theirEvents, theirWindow)
 		if err != nil {
 			return publishResult{}, fmt.Errorf("%s, theirs: %w", m.Name, err)
 		}
@@ -126,10 +126,10 @@ func (m publishMatch) Run(ctx context.Context) (publishResult, error) {
 	}, nil
 }
 
-// measureRate returns events per second.
-func (m publishMatch) measureRate(ctx context.Context, side publishSide, n, window int) (perSecond float64, err error) {
+// measureRateAndReset returns events per second.
+func (m publishComparison) measureRateAndReset(ctx context.Context, publish publishFunc, events, window int) (perSecond float64, err error) {
 	begin := time.Now()
-	if err := side(ctx, n, window); err != nil {
+	if err := publish(ctx, events, window); err != nil {
 		return 0, err
 	}
 	took := time.Since(begin)
@@ -138,7 +138,7 @@ func (m publishMatch) measureRate(ctx context.Context, side publishSide, n, wind
 			return 0, err
 		}
 	}
-	return float64(n) / took.Seconds(), nil
+	return float64(events) / took.Seconds(), nil
 }
 
 // A brokerRunner is a component that runs during a benchmark.
@@ -147,8 +147,8 @@ type brokerRunner interface {
 	Ready() error
 }
 
-// startRunner runs r until stop is called, and waits until it is ready.
-func startRunner(ctx context.Context, r brokerRunner) (stop func(), err error) {
+// startRunnerAndAwaitReady runs r until stop is called, and waits until it is ready.
+func startRunnerAndAwaitReady(ctx context.Context, r brokerRunner) (stop func(), err error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {

@@ -32,7 +32,7 @@ func TestMatchComparesRates(t *testing.T) {
 			time.Sleep(time.Duration(n) * time.Millisecond / time.Duration(window) / 2)
 			return nil
 		}
-		m := publishMatch{Name: "broker.x", Want: 0.25, Ours: newPublishSide(ours), Theirs: theirs, Events: 2560}
+		m := publishComparison{Name: "broker.x", Want: 0.25, Ours: newConcurrentPublishFunc(ours), Theirs: theirs, Events: 2560}
 		r, err := m.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestMatchComparesRates(t *testing.T) {
 
 func TestMatchStopsAtAFailure(t *testing.T) {
 	broken := publisherFunc(func(context.Context, *cloudevent.Event) error { return errors.New("down") })
-	m := publishMatch{Name: "broker.x", Ours: newPublishSide(broken), Theirs: newPublishSide(broken), Events: 10}
+	m := publishComparison{Name: "broker.x", Ours: newConcurrentPublishFunc(broken), Theirs: newConcurrentPublishFunc(broken), Events: 10}
 	if _, err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "ours") {
 		t.Errorf("Run() = %v, want an error that says whose", err)
 	}
@@ -66,16 +66,16 @@ func TestBodiesAreEvents(t *testing.T) {
 // BenchmarkPublish compares the adapter of each broker with its client library.
 func BenchmarkPublish(b *testing.B) {
 	type bed interface {
-		NewAdapterSide() publishSide
+		NewAdapterSide() publishFunc
 		PublishRaw(ctx context.Context, n, window int) error
 		PurgeMessages(ctx context.Context) error
 		Close()
 	}
 	for broker, open := range map[string]func(ctx context.Context, dir string) (bed, error){
 		"RabbitMQ": func(ctx context.Context, _ string) (bed, error) {
-			return openRabbitMQ(ctx, rabbitMQQueueType)
+			return startRabbitMQBed(ctx, rabbitMQQueueType)
 		},
-		"NATS": func(ctx context.Context, dir string) (bed, error) { return openNATS(ctx, dir) },
+		"NATS": func(ctx context.Context, dir string) (bed, error) { return startNATSBed(ctx, dir) },
 	} {
 		b.Run(broker, func(b *testing.B) {
 			bed, err := open(b.Context(), b.TempDir())
@@ -83,7 +83,7 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer bed.Close()
-			for name, side := range map[string]publishSide{"Ours": bed.NewAdapterSide(), "Raw": bed.PublishRaw} {
+			for name, side := range map[string]publishFunc{"Ours": bed.NewAdapterSide(), "Raw": bed.PublishRaw} {
 				b.Run(name, func(b *testing.B) {
 					b.ReportAllocs()
 					if err := side(b.Context(), b.N, publishWindow); err != nil {

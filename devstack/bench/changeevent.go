@@ -37,7 +37,7 @@ const (
 func changeeventBench() bench {
 	const alone, crowd, rate = "changeevent.send_ns", "changeevent.send_64_us", "changeevent.delivered_vs_raw"
 	return bench{names: []string{alone, crowd, rate}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
-		sink, err := newChangeSink(ctx)
+		sink, err := startChangeSink(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func changeeventBench() bench {
 		}
 		var ratios []float64
 		for range changeRounds {
-			raw, err := sink.measureRaw(ctx)
+			raw, err := sink.measureRawPostRate(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -80,7 +80,7 @@ type changeSink struct {
 	header   atomic.Pointer[http.Header]
 }
 
-func newChangeSink(ctx context.Context) (*changeSink, error) {
+func startChangeSink(ctx context.Context) (*changeSink, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (s *changeSink) measureSendTogether(ctx context.Context, progress io.Writer
 
 // measureRaw returns the maximum number of requests per second: it repeats the client's last
 // request, over as many connections.
-func (s *changeSink) measureRaw(ctx context.Context) (perSecond float64, err error) {
+func (s *changeSink) measureRawPostRate(ctx context.Context) (perSecond float64, err error) {
 	transport := &http.Transport{MaxConnsPerHost: changeConns, MaxIdleConnsPerHost: changeConns, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}

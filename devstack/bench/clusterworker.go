@@ -17,7 +17,7 @@ import (
 
 // clusterworkerBenches returns the benches of the cluster-worker.
 func clusterworkerBenches() []bench {
-	return []bench{syncBench(), slowCallBench(), realGardenBench(), commitTaxBench(), commitToCallBench(), idleBench()}
+	return []bench{workerSyncBench(), slowCallBench(), shootCreationBench(), triggerCostBench(), commitToCallLatencyBench(), workerIdleQueriesBench()}
 }
 
 const (
@@ -54,7 +54,7 @@ func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 		return b, err
 	}
 	b.onStop(func() error { remove(); return nil })
-	if b.db, err = startDatabase(ctx, dir, true); err != nil {
+	if b.db, err = startMigratedDatabase(ctx, dir, true); err != nil {
 		return b, err
 	}
 	b.onStop(b.db.stopServer)
@@ -62,16 +62,16 @@ func startSyncBed(ctx context.Context, clusters int) (b *syncBed, err error) {
 		return b, err
 	}
 	b.onStop(func() error { return b.owner.Close(ctx) })
-	if err = b.owner.LoadClusters(ctx, 0, clusters); err != nil {
+	if err = b.owner.InsertClustersWithPools(ctx, 0, clusters); err != nil {
 		return b, err
 	}
 	b.cfg = b.db.cfg
 	b.cfg.Role, b.cfg.MaxConns, b.cfg.ApplicationName = postgres.RoleClusterWorker, workerConns, workerName
-	return b, b.openStore(ctx)
+	return b, b.startStoreAndListener(ctx)
 }
 
-// openStore opens the connections that the workers share, as their process would.
-func (b *syncBed) openStore(ctx context.Context) error {
+// startStoreAndListener opens the connections that the workers share, as their process would.
+func (b *syncBed) startStoreAndListener(ctx context.Context) error {
 	log := slog.New(slog.DiscardHandler)
 	pool, err := postgres.New(b.cfg, log) //nolint:contextcheck // the pool outlives the call
 	if err != nil {

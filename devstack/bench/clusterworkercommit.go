@@ -30,11 +30,11 @@ const (
 	taxTurns   = 5
 )
 
-// commitTaxBench measures the cost of the sync for clients that change clusters. It compares
+// triggerCostBench measures the cost of the sync for clients that change clusters. It compares
 // concurrent transactions of the fleet API, each of which changes the spec of one cluster, with the
 // same transactions without the triggers. A worker's listener is connected in both cases. It also
 // prints the figures for single statements, which are the smallest possible transactions.
-func commitTaxBench() bench {
+func triggerCostBench() bench {
 	const name = "clusterworker.commit_tax"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -43,7 +43,7 @@ func commitTaxBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		ratio, err := (&commitCost{bed: bed}).measureRatio(ctx, progress)
+		ratio, err := (&commitCost{bed: bed}).compareRateWithoutTriggers(ctx, progress)
 		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, errors.Join(err, bed.stopBed())
 	}}
 }
@@ -56,7 +56,7 @@ type commitCost struct {
 	turn    int
 }
 
-func (x *commitCost) measureRatio(ctx context.Context, progress io.Writer) (ratio float64, err error) {
+func (x *commitCost) compareRateWithoutTriggers(ctx context.Context, progress io.Writer) (ratio float64, err error) {
 	for range taxWriters {
 		w, err := openClusterOwner(ctx, x.bed.db.server.DatabaseURL())
 		if err != nil {
@@ -74,8 +74,8 @@ func (x *commitCost) measureRatio(ctx context.Context, progress io.Writer) (rati
 	defer pool.Close()
 	x.api = fleetpgstore.New(pool)
 
-	all := x.newVariant("changes by the fleet API", x.changeByAPI, true, true)
-	free := x.newVariant("changes by the fleet API without the triggers", x.changeByAPI, false, true)
+	all := x.newVariant("changes by the fleet API", x.changeClusterInStoreTx, true, true)
+	free := x.newVariant("changes by the fleet API without the triggers", x.changeClusterInStoreTx, false, true)
 	bareAll := x.newVariant("changes by one statement", x.updateCluster, true, true)
 	bareSilent := x.newVariant("changes by one statement without notifications", x.updateCluster, true, false)
 	bareFree := x.newVariant("changes by one statement without the triggers", x.updateCluster, false, true)
@@ -121,8 +121,8 @@ func (x *commitCost) updateCluster(ctx context.Context, writer, i int) error {
 	return x.writers[writer].EditCluster(ctx, i, x.turn)
 }
 
-// changeByAPI changes a cluster as the fleet API does for a request.
-func (x *commitCost) changeByAPI(ctx context.Context, _, i int) error {
+// changeClusterInStoreTx changes a cluster as the fleet API does for a request.
+func (x *commitCost) changeClusterInStoreTx(ctx context.Context, _, i int) error {
 	return x.api.RunInTx(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
 		l, err := tx.LockAndReadResource(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: clusterID(i).String()})
 		if err != nil {
@@ -142,9 +142,9 @@ const (
 	wakeWarmUp  = 20
 )
 
-// commitToCallBench measures the time from the commit of a change to the resulting call of
+// commitToCallLatencyBench measures the time from the commit of a change to the resulting call of
 // Gardener. The worker has no other work.
-func commitToCallBench() bench {
+func commitToCallLatencyBench() bench {
 	const name = "clusterworker.commit_to_call_p99_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)

@@ -28,10 +28,10 @@ const (
 	gardenCallers = 16
 )
 
-// realGardenBench measures how many Shoots per second a worker creates on a real
+// shootCreationBench measures how many Shoots per second a worker creates on a real
 // gardener-apiserver. It compares them with bare requests that create the same ones. Neither side
 // limits its requests per second.
-func realGardenBench() bench {
+func shootCreationBench() bench {
 	const name = "clusterworker.real_garden_vs_raw"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -45,7 +45,7 @@ func realGardenBench() bench {
 		if err != nil {
 			return nil, errors.Join(err, garden.Stop())
 		}
-		ratio, err := (&gardenRace{bed: bed, garden: garden}).measureRatio(ctx, progress)
+		ratio, err := (&gardenRace{bed: bed, garden: garden}).measureWorkerVsRaw(ctx, progress)
 		err = errors.Join(err, bed.stopBed(), garden.Stop())
 		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.5}}, err
 	}}
@@ -60,9 +60,9 @@ type gardenRace struct {
 	made     [][]byte // the last objects of a worker, and their requests
 }
 
-func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (float64, error) {
+func (r *gardenRace) measureWorkerVsRaw(ctx context.Context, progress io.Writer) (float64, error) {
 	worker := &benchVariant{name: fmt.Sprintf("worker with %d slots", gardenSlots), run: r.measureWorker}
-	raw := &benchVariant{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.measureRaw}
+	raw := &benchVariant{name: fmt.Sprintf("%d callers without a worker", gardenCallers), run: r.measureRawCreates}
 	if err := measureAlternately(ctx, gardenTurns, progress, func(context.Context) error { return nil }, worker, raw); err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func (r *gardenRace) measureRatio(ctx context.Context, progress io.Writer) (floa
 // createProject creates a project.
 func (r *gardenRace) createProject(ctx context.Context) (namespace string, err error) {
 	r.projects++
-	return r.garden.NewProject(ctx, fmt.Sprintf("race%d", r.projects))
+	return r.garden.ApplyProjectAndWait(ctx, fmt.Sprintf("race%d", r.projects))
 }
 
 // measureWorker lets a worker sync new clusters.
@@ -86,7 +86,7 @@ func (r *gardenRace) measureWorker(ctx context.Context) (perSecond float64, err 
 		return 0, err
 	}
 	defer client.Close()
-	if err := r.bed.owner.LoadClusters(ctx, r.clusters, r.clusters+gardenShoots); err != nil {
+	if err := r.bed.owner.InsertClustersWithPools(ctx, r.clusters, r.clusters+gardenShoots); err != nil {
 		return 0, err
 	}
 	r.clusters += gardenShoots
@@ -116,7 +116,7 @@ func (g *recordedGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen 
 }
 
 // measureRaw creates the worker's last objects in another project.
-func (r *gardenRace) measureRaw(ctx context.Context) (perSecond float64, err error) {
+func (r *gardenRace) measureRawCreates(ctx context.Context) (perSecond float64, err error) {
 	from, err := r.createProject(ctx)
 	if err != nil {
 		return 0, err

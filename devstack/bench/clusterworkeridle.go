@@ -21,10 +21,10 @@ const (
 	idleTime = time.Minute
 )
 
-// idleBench measures how many statements a complete worker sends to the database while it has no
+// workerIdleQueriesBench measures how many statements a complete worker sends to the database while it has no
 // work. The worker includes its listener, its poller and the maintenance of connections. Every
 // statement counts, also those that are sent together.
-func idleBench() bench {
+func workerIdleQueriesBench() bench {
 	const name = "clusterworker.idle_queries_per_second"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -33,12 +33,12 @@ func idleBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		perSecond, err := bed.measureIdle(ctx, progress)
+		perSecond, err := bed.measureIdleStatements(ctx, progress)
 		return []line{{kind: "value", name: name, value: perSecond, op: "<=", want: 1}}, errors.Join(err, bed.stopBed())
 	}}
 }
 
-func (b *syncBed) measureIdle(ctx context.Context, progress io.Writer) (perSecond float64, err error) {
+func (b *syncBed) measureIdleStatements(ctx context.Context, progress io.Writer) (perSecond float64, err error) {
 	target, err := url.Parse(b.db.server.DatabaseURL())
 	if err != nil {
 		return 0, err
@@ -127,7 +127,7 @@ func (t *countingProxy) serveConn(ctx context.Context, client net.Conn) {
 		_, _ = io.Copy(client, server)
 		_ = client.Close()
 	})
-	_ = t.forwardAndCount(server, client)
+	_ = t.forwardAndCountStatements(server, client)
 	_ = server.Close()
 	back.Wait()
 }
@@ -138,9 +138,9 @@ const (
 	messageExecute = 'E'
 )
 
-// forwardAndCount copies the messages of a client: each has a byte for its type, except for the
+// forwardAndCountStatements copies the messages of a client: each has a byte for its type, except for the
 // first one, and the length.
-func (t *countingProxy) forwardAndCount(server io.Writer, client io.Reader) error {
+func (t *countingProxy) forwardAndCountStatements(server io.Writer, client io.Reader) error {
 	for first := true; ; first = false {
 		head := make([]byte, 5)
 		if first {

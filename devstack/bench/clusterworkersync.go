@@ -28,10 +28,10 @@ const (
 	lockers = 8
 )
 
-// syncBench measures how fast clusters are synced to an instant garden. It compares the worker with
+// workerSyncBench measures how fast clusters are synced to an instant garden. It compares the worker with
 // the same statements without a worker, and with the usual design of one row per transaction. The
 // clusters are already known, and each was changed.
-func syncBench() bench {
+func workerSyncBench() bench {
 	const bare, rows = "clusterworker.sync_vs_sql", "clusterworker.sync_vs_row_per_tx"
 	return bench{names: []string{bare, rows}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -40,7 +40,7 @@ func syncBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		overBare, overRows, err := bed.measureSync(ctx, progress)
+		overBare, overRows, err := bed.compareSyncRates(ctx, progress)
 		if err = errors.Join(err, bed.stopBed()); err != nil {
 			return nil, err
 		}
@@ -59,13 +59,13 @@ type benchVariant struct {
 }
 
 // newTimedVariant returns a way whose function returns the number of rows.
-func newTimedVariant(name string, want int, run func(context.Context) (rows int, err error)) *benchVariant {
+func newTimedVariant(name string, wantRows int, run func(context.Context) (rows int, err error)) *benchVariant {
 	return &benchVariant{name: name, run: func(ctx context.Context) (float64, error) {
 		begin := time.Now()
 		rows, err := run(ctx)
 		took := time.Since(begin)
-		if err == nil && rows != want {
-			err = fmt.Errorf("%s: %d rows, want %d", name, rows, want)
+		if err == nil && rows != wantRows {
+			err = fmt.Errorf("%s: %d rows, want %d", name, rows, wantRows)
 		}
 		return float64(rows) / took.Seconds(), err
 	}}
@@ -107,7 +107,7 @@ func medianRatio(a, b *benchVariant) float64 {
 	return computeMedian(ratios)
 }
 
-func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare, overRows float64, err error) {
+func (b *syncBed) compareSyncRates(ctx context.Context, progress io.Writer) (vsBareStatements, vsRowPerTx float64, err error) {
 	garden := memory.New(memory.Options{})
 	worker := &benchVariant{name: fmt.Sprintf("worker with %d slots", syncSlots), run: func(ctx context.Context) (float64, error) {
 		return b.measureDrain(ctx, syncRows, syncSlots, garden, manifest.Config{})
@@ -128,9 +128,9 @@ func (b *syncBed) measureSync(ctx context.Context, progress io.Writer) (overBare
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, many.Close(ctx)) }()
-	bare := newTimedVariant(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.Drain(ctx, syncBatch) })
+	bare := newTimedVariant(fmt.Sprintf("the bare statements for %d rows at a time", syncBatch), syncRows, func(ctx context.Context) (int, error) { return one.CompleteAllDueRows(ctx, syncBatch) })
 	rows := newTimedVariant("a transaction for each row", syncRows, func(ctx context.Context) (int, error) {
-		return many.DrainRows(ctx, syncRows, func(context.Context) error { return nil })
+		return many.ProcessDueRowsOneByOne(ctx, syncRows, func(context.Context) error { return nil })
 	})
 	if err := measureAlternately(ctx, syncTurns, progress, b.owner.MarkAllUnsynced, worker, bare, rows); err != nil {
 		return 0, 0, err
@@ -178,7 +178,7 @@ func (b *syncBed) measureSlowCalls(ctx context.Context, progress io.Writer) (rat
 		return b.divideByConnections(ctx, perSecond, workerName, progress, err)
 	}}
 	locked := newTimedVariant("", slowLockRows, func(ctx context.Context) (int, error) {
-		return many.DrainRows(ctx, slowLockRows, func(ctx context.Context) error { return backoff.Sleep(ctx, slowCall) })
+		return many.ProcessDueRowsOneByOne(ctx, slowLockRows, func(ctx context.Context) error { return backoff.Sleep(ctx, slowCall) })
 	})
 	locks := &benchVariant{name: "a lock during each call, for each connection", run: func(ctx context.Context) (float64, error) {
 		perSecond, err := locked.run(ctx)

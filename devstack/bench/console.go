@@ -43,7 +43,7 @@ func measureConsole(ctx context.Context, progress io.Writer) (summaryMS, filterM
 		return 0, 0, err
 	}
 	defer remove()
-	db, err := startDatabase(ctx, dir, false)
+	db, err := startMigratedDatabase(ctx, dir, false)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -52,7 +52,7 @@ func measureConsole(ctx context.Context, progress io.Writer) (summaryMS, filterM
 	if err := loadFleet(ctx, db.server.DatabaseURL(), databaseFleet{Rows: consoleRows}); err != nil {
 		return 0, 0, err
 	}
-	if err := disturbFleet(ctx, db.server.DatabaseURL()); err != nil {
+	if err := simulateFleetFailures(ctx, db.server.DatabaseURL()); err != nil {
 		return 0, 0, err
 	}
 	client, stop, err := serveAPI(ctx, db.cfg)
@@ -60,12 +60,12 @@ func measureConsole(ctx context.Context, progress io.Writer) (summaryMS, filterM
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	end, err := startCounting(ctx, db.cfg)
+	end, err := startRollupCounter(ctx, db.cfg)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if err := awaitSummary(ctx, client, progress); err != nil {
+	if err := awaitAllClustersCounted(ctx, client, progress); err != nil {
 		return 0, 0, err
 	}
 	if summaryMS, err = measureSummary(ctx, client, progress); err != nil {
@@ -75,8 +75,8 @@ func measureConsole(ctx context.Context, progress io.Writer) (summaryMS, filterM
 	return summaryMS, filterMS, err
 }
 
-// startCounting runs the roller of a fleet-api process.
-func startCounting(ctx context.Context, cfg postgres.Config) (end func() error, err error) {
+// startRollupCounter runs the roller of a fleet-api process.
+func startRollupCounter(ctx context.Context, cfg postgres.Config) (end func() error, err error) {
 	log := slog.New(slog.DiscardHandler)
 	pool, err := postgres.New(cfg, log) //nolint:contextcheck // the pool outlives the call
 	if err != nil {
@@ -93,8 +93,8 @@ func startCounting(ctx context.Context, cfg postgres.Config) (end func() error, 
 	}, nil
 }
 
-// awaitSummary waits until all clusters are counted.
-func awaitSummary(ctx context.Context, client *fleetclient.Client, progress io.Writer) error {
+// awaitAllClustersCounted waits until all clusters are counted.
+func awaitAllClustersCounted(ctx context.Context, client *fleetclient.Client, progress io.Writer) error {
 	began := time.Now()
 	for {
 		summary, err := client.Summary(ctx)
@@ -112,7 +112,7 @@ func awaitSummary(ctx context.Context, client *fleetclient.Client, progress io.W
 }
 
 // measureSummary returns the 99th percentile of a summary, and prints the greatest age.
-func measureSummary(ctx context.Context, client *fleetclient.Client, progress io.Writer) (ms float64, err error) {
+func measureSummary(ctx context.Context, client *fleetclient.Client, progress io.Writer) (p99MS float64, err error) {
 	var took []float64
 	var oldest time.Duration
 	for range summaryRequests {
@@ -146,7 +146,7 @@ func consoleOrders() []string {
 
 // measureFilters returns the 99th percentile of the first page over all filters and orders, and
 // prints that of each that is slow.
-func measureFilters(ctx context.Context, client *fleetclient.Client, progress io.Writer) (ms float64, err error) {
+func measureFilters(ctx context.Context, client *fleetclient.Client, progress io.Writer) (p99MS float64, err error) {
 	var all []float64
 	var body []byte
 	for _, labels := range consoleFilters() {

@@ -57,14 +57,14 @@ func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageF
 		return f, err
 	}
 	defer remove()
-	db, err := startDatabase(ctx, dir, false)
+	db, err := startMigratedDatabase(ctx, dir, false)
 	if err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", consolePageRows)
 	fleet := databaseFleet{Rows: consolePageRows}
-	if err := errors.Join(loadFleet(ctx, db.server.DatabaseURL(), fleet), disturbFleet(ctx, db.server.DatabaseURL())); err != nil {
+	if err := errors.Join(loadFleet(ctx, db.server.DatabaseURL(), fleet), simulateFleetFailures(ctx, db.server.DatabaseURL())); err != nil {
 		return f, err
 	}
 	client, stop, err := serveAPI(ctx, db.cfg)
@@ -72,7 +72,7 @@ func measureConsolePage(ctx context.Context, progress io.Writer) (f consolePageF
 		return f, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	end, err := startCounting(ctx, db.cfg)
+	end, err := startRollupCounter(ctx, db.cfg)
 	if err != nil {
 		return f, err
 	}
@@ -99,7 +99,7 @@ func (l listPage) measure(client *fleetclient.Client, fleet databaseFleet) (f co
 	if f.scroll, f.heapMB, err = l.measureScroll(); err != nil {
 		return f, err
 	}
-	f.pixelMS, err = l.measureChanges(client, fleet)
+	f.pixelMS, err = l.measureTimeToShowChanges(client, fleet)
 	return f, err
 }
 
@@ -134,7 +134,7 @@ func serveConsole(ctx context.Context, fleetAPI string) (url string, stop func()
 	}, nil
 }
 
-// A listPage is the list of clusters in a browser.
+// A buildPageAndCountSweeps is the list of clusters in a browser.
 type listPage struct {
 	browser  context.Context //nolint:containedctx // chromedp keeps the browser in it
 	url      string
@@ -180,7 +180,7 @@ func (l listPage) open() (p *consoletest.Page, paintedMS float64, err error) {
 }
 
 // measureFirstPaint returns the median of several visits. Each has an empty cache.
-func (l listPage) measureFirstPaint() (ms float64, err error) {
+func (l listPage) measureFirstPaint() (medianMS float64, err error) {
 	var took []float64
 	for range firstPaints {
 		p, painted, err := l.open()
@@ -211,13 +211,13 @@ const scrollList = `new Promise((resolve) => {
 
 // measureScroll scrolls the list and the bare list in turn, and returns the median ratio of their frame
 // times. Then it scrolls to the last row, and measures the heap.
-func (l listPage) measureScroll() (ratio, heapMB float64, err error) {
+func (l listPage) measureScroll() (frameTimeRatio, heapMB float64, err error) {
 	list, _, err := l.open()
 	if err != nil {
 		return 0, 0, err
 	}
 	defer list.Close()
-	static, closeStatic, err := l.openStatic(list)
+	static, closeStatic, err := l.openStaticCopy(list)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -242,7 +242,7 @@ func (l listPage) measureScroll() (ratio, heapMB float64, err error) {
 	if _, err := consoletest.Evaluate[float64](list, `(() => {`+awaitRow+`return awaitRow('cluster-0000000')})()`); err != nil {
 		return 0, 0, fmt.Errorf("await the last row: %w", err)
 	}
-	heap, err := list.HeapBytes()
+	heap, err := list.HeapBytesAfterGC()
 	_, _ = fmt.Fprintf(l.progress, "the heap has %.0f MB after the last row\n", heap/1e6)
 	return computeMedian(ratios), heap / 1e6, err
 }
@@ -266,8 +266,8 @@ const place = () => {
 scroller.addEventListener('scroll', place)
 place()`
 
-// openStatic opens a bare list with the document and the styles of the list.
-func (l listPage) openStatic(list *consoletest.Page) (p *consoletest.Page, closeAll func(), err error) {
+// openStaticCopy opens a bare list with the document and the styles of the list.
+func (l listPage) openStaticCopy(list *consoletest.Page) (p *consoletest.Page, closeAll func(), err error) {
 	document, err := consoletest.Evaluate[string](list, `(() => {
   const copy = document.documentElement.cloneNode(true)
   for (const e of copy.querySelectorAll('script, link')) e.remove()
@@ -298,9 +298,9 @@ func (l listPage) openStatic(list *consoletest.Page) (p *consoletest.Page, close
 	return p, closeAll, nil
 }
 
-// measureChanges returns the 99th percentile from the request for a change of a cluster to the frame
+// measureTimeToShowChanges returns the 99th percentile from the request for a change of a cluster to the frame
 // that shows it. Both clocks are that of the machine.
-func (l listPage) measureChanges(client *fleetclient.Client, fleet databaseFleet) (ms float64, err error) {
+func (l listPage) measureTimeToShowChanges(client *fleetclient.Client, fleet databaseFleet) (p99MS float64, err error) {
 	p, _, err := l.open()
 	if err != nil {
 		return 0, err

@@ -12,8 +12,8 @@ import (
 const changeColumns = `at, feed, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields`
 
 // exportChanges writes all change events, and their keys, in the format of COPY.
-func exportChanges(ctx context.Context, url string, keys, events io.Writer) (eventRows int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
+func exportChanges(ctx context.Context, databaseURL string, keys, events io.Writer) (eventRows int64, err error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return 0, err
 	}
@@ -29,8 +29,8 @@ func exportChanges(ctx context.Context, url string, keys, events io.Writer) (eve
 }
 
 // importChanges reads the output of exportChanges into a migrated database, as its owner.
-func importChanges(ctx context.Context, url string, keys, events io.Reader) (eventRows int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
+func importChanges(ctx context.Context, databaseURL string, keys, events io.Reader) (eventRows int64, err error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return 0, err
 	}

@@ -13,8 +13,8 @@ const resourceColumns = `id, kind, tenant, name, display_name, labels, spec, gen
 	created_by, updated_by, phase, observed_generation, last_updated_time, last_transition_time, conditions`
 
 // exportClusters writes all clusters in the format of COPY, ordered by id.
-func exportClusters(ctx context.Context, url string, w io.Writer) (rows int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
+func exportClusters(ctx context.Context, databaseURL string, w io.Writer) (rows int64, err error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return 0, err
 	}
@@ -28,8 +28,8 @@ func exportClusters(ctx context.Context, url string, w io.Writer) (rows int64, e
 
 // importClusters reads the output of exportClusters into a migrated database, as its owner: the
 // fastest way into the table.
-func importClusters(ctx context.Context, url string, r io.Reader) (rows int64, err error) {
-	conn, err := pgx.Connect(ctx, url)
+func importClusters(ctx context.Context, databaseURL string, r io.Reader) (rows int64, err error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return 0, err
 	}

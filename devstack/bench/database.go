@@ -30,9 +30,9 @@ type database struct {
 	cfg    postgres.Config
 }
 
-// startDatabase creates a database in a folder. A database that is not durable never waits for the
+// startMigratedDatabase creates a database in a folder. A database that is not durable never waits for the
 // disk, and loses its data when the machine crashes.
-func startDatabase(ctx context.Context, dir string, durable bool) (*database, error) {
+func startMigratedDatabase(ctx context.Context, dir string, durable bool) (*database, error) {
 	log := slog.New(slog.DiscardHandler)
 	server, err := pgserver.Start(ctx, pgserver.Config{
 		Dir: dir, Throwaway: !durable, Settings: map[string]string{"shared_buffers": "512MB"},

@@ -26,8 +26,8 @@ func clusterID(i int) uuid.UUID {
 type clusterOwner struct{ conn *pgx.Conn }
 
 // openClusterOwner connects as the owner.
-func openClusterOwner(ctx context.Context, url string) (*clusterOwner, error) {
-	conn, err := pgx.Connect(ctx, url)
+func openClusterOwner(ctx context.Context, databaseURL string) (*clusterOwner, error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return nil, err
 	}
@@ -39,9 +39,9 @@ func (o *clusterOwner) Close(ctx context.Context) error {
 	return o.conn.Close(context.WithoutCancel(ctx))
 }
 
-// LoadClusters adds clusters with the numbers from first up to but excluding end, each with a
+// InsertClustersWithPools adds clusters with the numbers from first up to but excluding end, each with a
 // node pool. They have never been synced.
-func (o *clusterOwner) LoadClusters(ctx context.Context, first, end int) error {
+func (o *clusterOwner) InsertClustersWithPools(ctx context.Context, first, end int) error {
 	now := time.Now()
 	load := func(kind string, row func(i int) (id uuid.UUID, name, spec string, owner, ownerKind any)) error {
 		i := first

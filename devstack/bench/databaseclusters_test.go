@@ -18,7 +18,7 @@ func newFleet(t *testing.T, rows int) (url string, o *clusterOwner) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = o.Close(t.Context()) })
-	if err := o.LoadClusters(t.Context(), 0, rows); err != nil {
+	if err := o.InsertClustersWithPools(t.Context(), 0, rows); err != nil {
 		t.Fatal(err)
 	}
 	return url, o
@@ -50,10 +50,10 @@ func TestEachWayWorksThroughAll(t *testing.T) {
 	var calls atomic.Int64
 	call := func(ctx context.Context) error { calls.Add(1); return ctx.Err() }
 	ways := map[string]func() (int, error){
-		"Batches":        func() (int, error) { return connect(t, url, 1).Drain(t.Context(), 30) },
-		"BatchesOfTwo":   func() (int, error) { return connect(t, url, 2).Drain(t.Context(), 7) },
-		"RowByRow":       func() (int, error) { return connect(t, url, 3).DrainRows(t.Context(), 2*rows, call) },
-		"RowByRowEnough": func() (int, error) { return connect(t, url, 3).DrainRows(t.Context(), rows, call) },
+		"Batches":        func() (int, error) { return connect(t, url, 1).CompleteAllDueRows(t.Context(), 30) },
+		"BatchesOfTwo":   func() (int, error) { return connect(t, url, 2).CompleteAllDueRows(t.Context(), 7) },
+		"RowByRow":       func() (int, error) { return connect(t, url, 3).ProcessDueRowsOneByOne(t.Context(), 2*rows, call) },
+		"RowByRowEnough": func() (int, error) { return connect(t, url, 3).ProcessDueRowsOneByOne(t.Context(), rows, call) },
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {

@@ -85,8 +85,8 @@ func loadFleet(ctx context.Context, url string, f databaseFleet) error {
 	return err
 }
 
-func (f databaseFleet) copyRowsOfPart(ctx context.Context, url string, part int) error {
-	conn, err := pgx.Connect(ctx, url)
+func (f databaseFleet) copyRowsOfPart(ctx context.Context, databaseURL string, part int) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return err
 	}
@@ -138,8 +138,8 @@ from tenant.clusters where labels @> $1::jsonb and id > $2::uuid order by id lim
 type bareReader struct{ conn *pgx.Conn }
 
 // openBareReader connects a reader as the owner of the table.
-func openBareReader(ctx context.Context, url string) (*bareReader, error) {
-	conn, err := pgx.Connect(ctx, url)
+func openBareReader(ctx context.Context, databaseURL string) (*bareReader, error) {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// disturbances bring a loaded fleet into the state of a bad day. Three in a hundred clusters are
+// fleetFailureStatements bring a loaded fleet into the state of a bad day. Three in a hundred clusters are
 // not ready, each with a failed report, and one in a hundred is not synced. The messages name the
 // cluster, as those of adapters do.
-func disturbances() []string {
+func fleetFailureStatements() []string {
 	const share = "abs(hashtext(id::text)) % 100"
 	return []string{
 		`update tenant.resources set phase = 'Failed', last_transition_time = now() - random() * interval '1 day' where kind = 'Cluster' and ` + share + ` < 3`,
@@ -26,14 +26,14 @@ func disturbances() []string {
 	}
 }
 
-// disturbFleet brings a loaded fleet into the state of a bad day, as its owner.
-func disturbFleet(ctx context.Context, url string) error {
-	conn, err := pgx.Connect(ctx, url)
+// simulateFleetFailures brings a loaded fleet into the state of a bad day, as its owner.
+func simulateFleetFailures(ctx context.Context, databaseURL string) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	for _, sql := range disturbances() {
+	for _, sql := range fleetFailureStatements() {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("disturb the fleet: %w", err)
 		}

@@ -102,7 +102,7 @@ func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptio
 	if err := build.Run(); err != nil {
 		return b, fmt.Errorf("build the binaries: %w", err)
 	}
-	db, err := startDatabase(ctx, filepath.Join(dir, "database"), true)
+	db, err := startMigratedDatabase(ctx, filepath.Join(dir, "database"), true)
 	if err != nil {
 		return b, err
 	}
@@ -110,7 +110,7 @@ func startExecutionBed(ctx context.Context, progress io.Writer, o executionOptio
 	if err := b.startCluster(ctx, o); err != nil {
 		return b, err
 	}
-	if err := b.installObjects(ctx); err != nil {
+	if err := b.installObjectsAndUsers(ctx); err != nil {
 		return b, err
 	}
 	return b, b.startController(ctx, db.server.DatabaseURL(), o)
@@ -176,8 +176,8 @@ func (b *executionBed) clientAs(user string, groups ...string) (client.WithWatch
 	return client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 }
 
-// installObjects installs the objects that executions need, and the users who request and approve.
-func (b *executionBed) installObjects(ctx context.Context) (err error) {
+// installObjectsAndUsers installs the objects that executions need, and the users who request and approve.
+func (b *executionBed) installObjectsAndUsers(ctx context.Context) (err error) {
 	cfg := executionapp.OverriddenDefaults().Part
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return err
@@ -241,9 +241,9 @@ const controllerUser = "system:serviceaccount:" + executor + ":" + roles.Control
 
 // startController runs the controller, and waits until it is ready. Without a rollback window
 // executions end when their action has ended.
-func (b *executionBed) startController(ctx context.Context, database string, o executionOptions) error {
+func (b *executionBed) startController(ctx context.Context, databaseURL string, o executionOptions) error {
 	// A token, as Pods have one. It is valid for longer than the measurement.
-	kubeconfig, err := b.bed.AccountKubeconfig(ctx, executor, roles.ControllerAccount)
+	kubeconfig, err := b.bed.WriteAccountKubeconfig(ctx, executor, roles.ControllerAccount)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--rollback-window=0",
 	}, o.args...)
 	b.controller = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.dir, "execution-controller"), args...) //nolint:gosec // our own program
-	b.controller.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + database, "LOG_FORMAT=json"}, o.env...)
+	b.controller.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "DATABASE_URL=" + databaseURL, "LOG_FORMAT=json"}, o.env...)
 	b.controller.Stdout, b.controller.Stderr = logged, logged
 	if err := b.controller.Start(); err != nil {
 		return fmt.Errorf("start the controller: %w", err)
@@ -277,7 +277,7 @@ func (b *executionBed) startController(ctx context.Context, database string, o e
 		case err := <-b.ended:
 			return finalError{fmt.Errorf("the controller has ended: %w: %s", err, b.logTail())}
 		default:
-			return b.checkReady(ctx)
+			return b.checkControllerReady(ctx)
 		}
 	})
 }
@@ -294,8 +294,8 @@ func (b *executionBed) logTail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// checkReady checks the controller's readiness endpoint.
-func (b *executionBed) checkReady(ctx context.Context) error {
+// checkControllerReady checks the controller's readiness endpoint.
+func (b *executionBed) checkControllerReady(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(b.dir, "controller.log"))
 	if err != nil {
 		return err

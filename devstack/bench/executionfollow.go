@@ -34,8 +34,8 @@ type follower struct {
 // events from the API server.
 const settled = "status.phase!=,status.phase!=executing"
 
-// followExecutions watches the executions that a field selector selects, until the bed stops.
-func (b *executionBed) followExecutions(ctx context.Context, fieldSelector string) (*follower, error) {
+// watchExecutionsAndJobs watches the executions that a field selector selects, until the bed stops.
+func (b *executionBed) watchExecutionsAndJobs(ctx context.Context, fieldSelector string) (*follower, error) {
 	selector, err := fields.ParseSelector(fieldSelector)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (b *executionBed) followExecutions(ctx context.Context, fieldSelector strin
 		watches.Go(func() {
 			for err == nil {
 				for e := range w.ResultChan() {
-					f.handleObject(e.Object)
+					f.recordObjectState(e.Object)
 				}
 				if watching.Err() != nil {
 					return
@@ -76,23 +76,23 @@ func (f *follower) failWaiters(err error) {
 	f.moved = make(chan struct{})
 }
 
-func (f *follower) handleObject(o runtime.Object) {
+func (f *follower) recordObjectState(o runtime.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch o := o.(type) {
 	case *v1alpha1.KubernetesExecution:
 		f.executions[o.Name] = o
-		f.markSeen(o.Name + "/" + string(o.Status.Phase))
+		f.recordFirstSeen(o.Name + "/" + string(o.Status.Phase))
 		if o.Status.Phase == v1alpha1.PhaseFailed {
 			f.failed = fmt.Errorf("execution %q failed: %s: %s", o.Name, o.Status.ReasonDetail, o.Status.Message)
 		}
 		if meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionAuditRecorded) && len(o.Finalizers) == 0 {
-			f.markSeen(o.Name + "/" + recorded)
+			f.recordFirstSeen(o.Name + "/" + recorded)
 		}
 	case *batchv1.Job:
 		for _, c := range o.Status.Conditions {
 			if c.Status == corev1.ConditionTrue {
-				f.markSeen(o.Name + "/" + string(c.Type))
+				f.recordFirstSeen(o.Name + "/" + string(c.Type))
 			}
 			if c.Status == corev1.ConditionTrue && c.Type == batchv1.JobFailed {
 				f.failed = fmt.Errorf("the Job %q failed: %s", o.Name, c.Message)
@@ -101,20 +101,20 @@ func (f *follower) handleObject(o runtime.Object) {
 	}
 }
 
-func (f *follower) markSeen(what string) {
-	if _, known := f.at[what]; known {
+func (f *follower) recordFirstSeen(state string) {
+	if _, known := f.at[state]; known {
 		return
 	}
-	f.at[what] = time.Now()
+	f.at[state] = time.Now()
 	close(f.moved)
 	f.moved = make(chan struct{})
 }
 
 // awaitSeen returns when a state was first seen, such as name/completed.
-func (f *follower) awaitSeen(ctx context.Context, what string) (time.Time, error) {
+func (f *follower) awaitSeen(ctx context.Context, state string) (time.Time, error) {
 	for {
 		f.mu.Lock()
-		at, moved, failed := f.at[what], f.moved, f.failed
+		at, moved, failed := f.at[state], f.moved, f.failed
 		f.mu.Unlock()
 		switch {
 		case !at.IsZero():
@@ -125,7 +125,7 @@ func (f *follower) awaitSeen(ctx context.Context, what string) (time.Time, error
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return at, fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+			return at, fmt.Errorf("wait for %s: %w", state, context.Cause(ctx))
 		}
 	}
 }

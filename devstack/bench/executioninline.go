@@ -47,8 +47,8 @@ func executionInlineBench() bench {
 	}}
 }
 
-func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time.Duration, err error) {
-	f, err := b.followExecutions(ctx, settled)
+func (b *executionBed) measureInline(ctx context.Context) (took, bareTook, cpuUsed time.Duration, err error) {
+	f, err := b.watchExecutionsAndJobs(ctx, settled)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -56,7 +56,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	if err := b.runInline(ctx, f, targets[:inlineWarm]); err != nil {
+	if err := b.runInlineExecutions(ctx, f, targets[:inlineWarm]); err != nil {
 		return 0, 0, 0, err
 	}
 	before, err := b.controllerCPU()
@@ -64,7 +64,7 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 		return 0, 0, 0, err
 	}
 	began := time.Now()
-	if err := b.runInline(ctx, f, targets[inlineWarm:]); err != nil {
+	if err := b.runInlineExecutions(ctx, f, targets[inlineWarm:]); err != nil {
 		return 0, 0, 0, err
 	}
 	took = time.Since(began)
@@ -72,12 +72,12 @@ func (b *executionBed) measureInline(ctx context.Context) (took, bare, used time
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	bare, err = b.measureBareInline(ctx, targets[inlineWarm:], f.execution(targets[inlineWarm]))
-	return took, bare, after - before, err
+	bareTook, err = b.measureInlineWithoutController(ctx, targets[inlineWarm:], f.execution(targets[inlineWarm]))
+	return took, bareTook, after - before, err
 }
 
-// runInline runs an execution for each target, and returns when all have ended.
-func (b *executionBed) runInline(ctx context.Context, f *follower, targets []string) error {
+// runInlineExecutions runs an execution for each target, and returns when all have ended.
+func (b *executionBed) runInlineExecutions(ctx context.Context, f *follower, targets []string) error {
 	err := runForEachInParallel(targets, func(target string) error {
 		return b.requester.Create(ctx, newScaleExecution(target, cheap, target, ""))
 	})

@@ -17,10 +17,10 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// measureBareInline sends the requests of the controller without it, after it was stopped. For each
+// measureInlineWithoutController sends the requests of the controller without it, after it was stopped. For each
 // target, loops send its queries for an execution, and its writes, with model as the template. They
 // scale the targets back.
-func (b *executionBed) measureBareInline(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
+func (b *executionBed) measureInlineWithoutController(ctx context.Context, targets []string, model *v1alpha1.KubernetesExecution) (took time.Duration, err error) {
 	if err := b.controller.Process.Signal(os.Interrupt); err != nil {
 		return 0, err
 	}
@@ -33,24 +33,24 @@ func (b *executionBed) measureBareInline(ctx context.Context, targets []string, 
 	if err != nil {
 		return 0, err
 	}
-	course := bareCourse{bed: b, writer: writer, ended: ended, begun: runtime.DeepCopyJSON(ended)}
+	course := bareReplay{bed: b, writer: writer, ended: ended, begun: runtime.DeepCopyJSON(ended)}
 	course.begun["phase"] = string(v1alpha1.PhaseExecuting)
 	for _, later := range []string{"outcome", "executionResults", "rollbackInformation"} {
 		delete(course.begun, later)
 	}
 	began := time.Now()
-	err = runForEachInParallel(targets, func(target string) error { return course.runBareExecution(ctx, target) })
+	err = runForEachInParallel(targets, func(target string) error { return course.replayExecutionRequests(ctx, target) })
 	return time.Since(began), err
 }
 
-// A bareCourse holds the content of the writes for one execution after another.
-type bareCourse struct {
+// A bareReplay holds the content of the writes for one execution after another.
+type bareReplay struct {
 	bed          *executionBed
 	writer       client.Client
 	begun, ended map[string]any // statuses
 }
 
-func (c bareCourse) runBareExecution(ctx context.Context, target string) error {
+func (c bareReplay) replayExecutionRequests(ctx context.Context, target string) error {
 	ke := newScaleExecution("bare-"+target, cheap, target, "")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	scale := func(o ...client.SubResourcePatchOption) error {
@@ -83,7 +83,7 @@ func (c bareCourse) runBareExecution(ctx context.Context, target string) error {
 	return nil
 }
 
-func (c bareCourse) applyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, status map[string]any, owner client.FieldOwner) error {
+func (c bareReplay) applyStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution, status map[string]any, owner client.FieldOwner) error {
 	o := &unstructured.Unstructured{Object: map[string]any{"status": runtime.DeepCopyJSON(status)}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	o.SetNamespace(ke.Namespace)
@@ -94,7 +94,7 @@ func (c bareCourse) applyStatus(ctx context.Context, ke *v1alpha1.KubernetesExec
 	return err
 }
 
-func (c bareCourse) createEvent(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
+func (c bareReplay) createEvent(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	return c.writer.Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}, EventTime: metav1.NowMicro(), ReportingController: "bare", ReportingInstance: "bare",
 		Action: "Execute", Reason: "ExecutionCompletedPermanent", Type: corev1.EventTypeNormal, Note: "it goes back",

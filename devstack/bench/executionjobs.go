@@ -58,7 +58,7 @@ func executionJobsBench() bench {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs []float64, err error) {
-	f, err := b.followExecutions(ctx, "")
+	f, err := b.watchExecutionsAndJobs(ctx, "")
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -73,7 +73,7 @@ func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs
 				return nil, nil, nil, err
 			}
 		}
-		took, err := b.measureCreation(ctx, f, newScaleExecution(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
+		took, err := b.createAndTimeUntilState(ctx, f, newScaleExecution(target, cheap, target, ""), string(v1alpha1.PhaseCompleted))
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -81,25 +81,25 @@ func (b *executionBed) measureJobs(ctx context.Context) (oursMs, bareMs, wokenMs
 		if _, err := f.awaitSeen(ctx, target+"/"+recorded); err != nil { // it must not delay the next one
 			return nil, nil, nil, err
 		}
-		again, err := b.resetAndCopyJob(ctx, target, job.Name(f.execution(target).UID, v1alpha1.PurposeExecute, 1))
+		again, err := b.resetTargetAndCopyJob(ctx, target, job.Name(f.execution(target).UID, v1alpha1.PurposeExecute, 1))
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		took, err = b.measureCreation(ctx, f, again, string(batchv1.JobComplete))
+		took, err = b.createAndTimeUntilState(ctx, f, again, string(batchv1.JobComplete))
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		bareMs = append(bareMs, took)
-		if err := b.checkEffect(ctx, target); err != nil {
+		if err := b.checkTargetScaled(ctx, target); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	wokenMs, err = b.measureWakes(f, targets[jobsWarm:])
+	wokenMs, err = b.readPodEndToResultDelays(f, targets[jobsWarm:])
 	return oursMs, bareMs, wokenMs, err
 }
 
-// measureCreation creates an object, and returns the time until it reaches the wanted state.
-func (b *executionBed) measureCreation(ctx context.Context, f *follower, o client.Object, state string) (ms float64, err error) {
+// createAndTimeUntilState creates an object, and returns the time until it reaches the wanted state.
+func (b *executionBed) createAndTimeUntilState(ctx context.Context, f *follower, o client.Object, state string) (ms float64, err error) {
 	began := time.Now()
 	if err := b.admin.Create(ctx, o); err != nil {
 		return 0, err
@@ -108,16 +108,16 @@ func (b *executionBed) measureCreation(ctx context.Context, f *follower, o clien
 	return milliseconds(ended.Sub(began)), err
 }
 
-// resetAndCopyJob reverts the effect of a Job, and returns a Job with the same Pod that no
+// resetTargetAndCopyJob reverts the effect of a Job, and returns a Job with the same Pod that no
 // execution follows.
-func (b *executionBed) resetAndCopyJob(ctx context.Context, target, name string) (*batchv1.Job, error) {
+func (b *executionBed) resetTargetAndCopyJob(ctx context.Context, target, jobName string) (*batchv1.Job, error) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cheap, Name: target}}
 	err := b.admin.Patch(ctx, d, newMergePatch(`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%d}}`, v1alpha1.AnnotationLastExecution, replicasBefore))
 	if err != nil {
 		return nil, err
 	}
 	var j batchv1.Job
-	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: name}, &j); err != nil {
+	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: jobName}, &j); err != nil {
 		return nil, err
 	}
 	again := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: "bare-" + target}, Spec: *j.Spec.DeepCopy()}
@@ -126,8 +126,8 @@ func (b *executionBed) resetAndCopyJob(ctx context.Context, target, name string)
 	return again, nil
 }
 
-// checkEffect checks that a bare Job had the same effect.
-func (b *executionBed) checkEffect(ctx context.Context, target string) error {
+// checkTargetScaled checks that a bare Job had the same effect.
+func (b *executionBed) checkTargetScaled(ctx context.Context, target string) error {
 	var d appsv1.Deployment
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: cheap, Name: target}, &d); err != nil {
 		return err
@@ -138,20 +138,20 @@ func (b *executionBed) checkEffect(ctx context.Context, target string) error {
 	return nil
 }
 
-// measureWakes returns the delays from the ends of Pods to the results of executions.
-func (b *executionBed) measureWakes(f *follower, names []string) (ms []float64, err error) {
+// readPodEndToResultDelays returns the delays from the ends of Pods to the results of executions.
+func (b *executionBed) readPodEndToResultDelays(f *follower, executions []string) (ms []float64, err error) {
 	writes, err := b.trail.readNewWrites()
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
+	for _, name := range executions {
 		pod := job.Name(f.execution(name).UID, v1alpha1.PurposeExecute, 1) + "-"
 		var ended, stored time.Time
 		for _, w := range writes {
 			switch {
-			case ended.IsZero() && w.formatKind() == "patch pods/status" && strings.HasPrefix(w.formatObjectName(), pod) && w.RequestObject.Status.Phase == "Succeeded":
+			case ended.IsZero() && w.formatVerbAndResource() == "patch pods/status" && strings.HasPrefix(w.formatObjectName(), pod) && w.RequestObject.Status.Phase == "Succeeded":
 				ended = w.Answered
-			case stored.IsZero() && w.formatKind() == "patch kubernetesexecutions/status" && w.formatObjectName() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
+			case stored.IsZero() && w.formatVerbAndResource() == "patch kubernetesexecutions/status" && w.formatObjectName() == name && w.RequestObject.Status.Phase == string(v1alpha1.PhaseCompleted):
 				stored = w.Answered
 			}
 		}

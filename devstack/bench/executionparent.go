@@ -33,7 +33,7 @@ func executionParentBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		took, err := b.measureParents(ctx)
+		took, err := b.measureParentWakes(ctx)
 		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
@@ -42,8 +42,8 @@ func executionParentBench() bench {
 	}}
 }
 
-func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err error) {
-	m, err := remediation.New(b.bed.Config(), remediation.Options{Namespace: executor}) //nolint:contextcheck // the manager is given one below
+func (b *executionBed) measureParentWakes(ctx context.Context) (ms []float64, err error) {
+	m, err := remediation.NewManager(b.bed.Config(), remediation.Options{Namespace: executor}) //nolint:contextcheck // the manager is given one below
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 		return nil, err
 	}
 	for i, target := range targets {
-		took, err := b.measureParent(ctx, target)
+		took, err := b.measureParentWake(ctx, target)
 		if err != nil {
 			return nil, err
 		}
@@ -67,8 +67,8 @@ func (b *executionBed) measureParents(ctx context.Context) (ms []float64, err er
 	return ms, nil
 }
 
-// measureParent returns the delay from the end of its execution to the parent's reconcile.
-func (b *executionBed) measureParent(ctx context.Context, target string) (ms float64, err error) {
+// measureParentWake returns the delay from the end of its execution to the parent's reconcile.
+func (b *executionBed) measureParentWake(ctx context.Context, target string) (ms float64, err error) {
 	rr := &remediation.Request{
 		ObjectMeta: metav1.ObjectMeta{Namespace: executor, Name: target},
 		Spec: remediation.Spec{

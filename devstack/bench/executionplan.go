@@ -64,7 +64,7 @@ func (b *executionBed) measurePlans(ctx context.Context) (aloneMs, togetherMs, b
 		return nil, nil, nil, err
 	}
 	for round := range planRounds {
-		took, err := b.measurePlanTimes(ctx, fmt.Sprintf("round-%d-", round), targets, nil)
+		took, err := b.createAndMeasurePlanTimes(ctx, fmt.Sprintf("round-%d-", round), targets, nil)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -73,19 +73,19 @@ func (b *executionBed) measurePlans(ctx context.Context) (aloneMs, togetherMs, b
 		}
 	}
 	for _, target := range targets[:20] {
-		took, err := b.measurePlanTimes(ctx, "alone-", []string{target}, nil)
+		took, err := b.createAndMeasurePlanTimes(ctx, "alone-", []string{target}, nil)
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		aloneMs = append(aloneMs, took...)
 	}
-	bareMs, err = b.measureBarePlans(ctx, targets)
+	bareMs, err = b.measurePlansWithoutController(ctx, targets)
 	return aloneMs, togetherMs, bareMs, err
 }
 
-// measureBarePlans sends the requests of the controller without it, after it was stopped: a loop sends its
+// measurePlansWithoutController sends the requests of the controller without it, after it was stopped: a loop sends its
 // queries and its writes.
-func (b *executionBed) measureBarePlans(ctx context.Context, targets []string) (ms []float64, err error) {
+func (b *executionBed) measurePlansWithoutController(ctx context.Context, targets []string) (ms []float64, err error) {
 	var model v1alpha1.KubernetesExecution
 	if err := b.admin.Get(ctx, client.ObjectKey{Namespace: executor, Name: "round-0-" + targets[0]}, &model); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (b *executionBed) measureBarePlans(ctx context.Context, targets []string) (
 		return writer.SubResource("status").Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.ForceOwnership, client.FieldOwner("bare"))
 	}
 	for round := range planRounds {
-		took, err := b.measurePlanTimes(ctx, fmt.Sprintf("bare-%d-", round), targets, plan)
+		took, err := b.createAndMeasurePlanTimes(ctx, fmt.Sprintf("bare-%d-", round), targets, plan)
 		if err != nil {
 			return nil, err
 		}
@@ -133,10 +133,10 @@ func (b *executionBed) measureBarePlans(ctx context.Context, targets []string) (
 	return ms, nil
 }
 
-// measurePlanTimes creates an execution for each target at once, and waits until all wait for an approval. It
+// createAndMeasurePlanTimes creates an execution for each target at once, and waits until all wait for an approval. It
 // returns how long each had no plan. If plan is not nil, it makes the plan of each created
 // execution.
-func (b *executionBed) measurePlanTimes(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
+func (b *executionBed) createAndMeasurePlanTimes(ctx context.Context, prefix string, targets []string, plan func(target string, ke *v1alpha1.KubernetesExecution) error) (ms []float64, err error) {
 	if _, err := b.trail.readNewWrites(); err != nil {
 		return nil, err
 	}
@@ -185,9 +185,9 @@ func (b *executionBed) awaitPlanned(ctx context.Context, n int) (created, valida
 		}
 		for _, w := range writes {
 			switch {
-			case w.formatKind() == "create kubernetesexecutions":
+			case w.formatVerbAndResource() == "create kubernetesexecutions":
 				created[w.formatObjectName()] = w.Answered
-			case w.formatKind() != "patch kubernetesexecutions/status":
+			case w.formatVerbAndResource() != "patch kubernetesexecutions/status":
 			case w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval):
 				validated[w.formatObjectName()] = w.Answered
 			}

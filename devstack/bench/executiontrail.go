@@ -78,8 +78,8 @@ type auditedWrite struct {
 	Answered time.Time `json:"stageTimestamp"`
 }
 
-// formatKind returns the kind of a write.
-func (w auditedWrite) formatKind() string {
+// formatVerbAndResource returns the kind of a write.
+func (w auditedWrite) formatVerbAndResource() string {
 	text := w.Verb + " " + w.ObjectRef.Resource
 	if w.ObjectRef.Subresource != "" {
 		text += "/" + w.ObjectRef.Subresource

@@ -56,7 +56,7 @@ func (b *executionBed) measureWaitingCPU(ctx context.Context, progress io.Writer
 			return b.requester.Create(ctx, newScaleExecution(fmt.Sprintf("waiting-%d", i), dear, targets[i%len(targets)], ""))
 		})
 	}()
-	if err := b.awaitWaiting(ctx, waitingExecutions, created); err != nil {
+	if err := b.awaitAllWaitingApproval(ctx, waitingExecutions, created); err != nil {
 		return 0, err
 	}
 	_, _ = fmt.Fprintf(progress, "%d executions wait after %s\n", waitingExecutions, time.Since(began))
@@ -77,8 +77,8 @@ func (b *executionBed) measureWaitingCPU(ctx context.Context, progress io.Writer
 	return float64(after-before) / float64(took), err
 }
 
-// awaitWaiting waits until a number of executions, which are being created, wait for an approval.
-func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-chan error) error {
+// awaitAllWaitingApproval waits until a number of executions, which are being created, wait for an approval.
+func (b *executionBed) awaitAllWaitingApproval(ctx context.Context, want int, created <-chan error) error {
 	waiting := map[string]bool{}
 	for len(waiting) < want {
 		select {
@@ -96,7 +96,7 @@ func (b *executionBed) awaitWaiting(ctx context.Context, want int, created <-cha
 			return err
 		}
 		for _, w := range writes {
-			if w.formatKind() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
+			if w.formatVerbAndResource() == "patch kubernetesexecutions/status" && w.RequestObject.Status.Phase == string(v1alpha1.PhaseWaitingApproval) {
 				waiting[w.formatObjectName()] = true
 			}
 		}

@@ -39,7 +39,7 @@ func executionWritesBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		counts, err := b.measureWrites(ctx, progress)
+		counts, err := b.countWritesPerExecution(ctx, progress)
 		if err = errors.Join(err, b.stopBed()); err != nil {
 			return nil, err
 		}
@@ -50,8 +50,8 @@ func executionWritesBench() bench {
 	}}
 }
 
-func (b *executionBed) measureWrites(ctx context.Context, progress io.Writer) (map[v1alpha1.ExecutionMode]float64, error) {
-	f, err := b.followExecutions(ctx, "")
+func (b *executionBed) countWritesPerExecution(ctx context.Context, progress io.Writer) (map[v1alpha1.ExecutionMode]float64, error) {
+	f, err := b.watchExecutionsAndJobs(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mo
 		return nil, err
 	}
 	for some := range slices.Chunk(targets, writesAtOnce) {
-		err := runForEachInParallel(some, func(target string) error { return b.executeApproved(ctx, f, mode, target) })
+		err := runForEachInParallel(some, func(target string) error { return b.requestApproveAndAwait(ctx, f, mode, target) })
 		if err != nil {
 			return nil, err
 		}
@@ -109,8 +109,8 @@ func (b *executionBed) executeAndListWrites(ctx context.Context, f *follower, mo
 	}
 }
 
-// executeApproved approves an execution and waits for its end.
-func (b *executionBed) executeApproved(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, target string) error {
+// requestApproveAndAwait approves an execution and waits for its end.
+func (b *executionBed) requestApproveAndAwait(ctx context.Context, f *follower, mode v1alpha1.ExecutionMode, target string) error {
 	if err := b.requester.Create(ctx, newScaleExecution(target, dear, target, mode)); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func formatWriteCounts(writes []auditedWrite) string {
 		if w.isImpersonated() {
 			who = "as the account of the action"
 		}
-		counts[w.formatKind()+" "+who]++
+		counts[w.formatVerbAndResource()+" "+who]++
 	}
 	var b strings.Builder
 	for _, what := range slices.Sorted(maps.Keys(counts)) {

@@ -17,12 +17,12 @@ import (
 func failoverBench() bench {
 	const name = "operator.failover_s"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		took, err := measureFailover(ctx, progress)
+		took, err := measureKubeLeaseFailover(ctx, progress)
 		return []line{{kind: "value", name: name, value: took.Seconds(), unit: "s", op: "<=", want: 15}}, err
 	}}
 }
 
-func measureFailover(ctx context.Context, progress io.Writer) (longest time.Duration, err error) {
+func measureKubeLeaseFailover(ctx context.Context, progress io.Writer) (longest time.Duration, err error) {
 	bed, err := kubebed.Start(ctx, kubebed.Options{})
 	if err != nil {
 		return 0, err

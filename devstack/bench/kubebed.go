@@ -21,7 +21,7 @@ const kubebedRounds = 5
 func kubebedBenches() []bench {
 	list := []bench{kubebedStartBench()}
 	if os.Getenv("COLD") == "1" {
-		list = append(list, kubebedColdBench())
+		list = append(list, kubebedColdBuildBench())
 	}
 	return list
 }
@@ -58,9 +58,9 @@ func measureKubebedStart(ctx context.Context, progress io.Writer) (seconds float
 	return computeMedian(took), nil
 }
 
-// kubebedColdBench measures the time to build the programs of a control plane with only the Go
+// kubebedColdBuildBench measures the time to build the programs of a control plane with only the Go
 // toolchain.
-func kubebedColdBench() bench {
+func kubebedColdBuildBench() bench {
 	const name = "kubebed.cold_build_min"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		minutes, err := measureKubebedBuild(ctx, progress)

@@ -24,15 +24,15 @@ const (
 	warmUp      = 100 // changes for the warm-up, which do not count
 )
 
-// latencyBench measures the delay from a change of a spec to the broker's confirmation of its
+// changeToEventLatencyBench measures the delay from a change of a spec to the broker's confirmation of its
 // event. It uses the real fleet API on PostgreSQL, a sentinel that watches it, and RabbitMQ. It
 // counts from the scheduled time of a change, even if earlier ones are not finished.
-func latencyBench() bench {
+func changeToEventLatencyBench() bench {
 	const name = "sentinel.change_to_event_p99_ms"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		took, err := measureLatency(ctx, progress)
+		took, err := measureChangeToEventDelays(ctx, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -55,14 +55,14 @@ func reportDelays(progress io.Writer, to string, took []time.Duration) (p99 time
 	return p99
 }
 
-func measureLatency(ctx context.Context, progress io.Writer) (took delays, err error) {
+func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took delays, err error) {
 	_, _ = fmt.Fprintf(progress, "loading %d rows\n", watched)
 	dir, remove, err := tempDir()
 	if err != nil {
 		return took, err
 	}
 	defer remove()
-	db, err := startDatabase(ctx, dir, true)
+	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return took, err
 	}
@@ -71,7 +71,7 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
 		return took, err
 	}
-	broker, err := openRabbitMQ(ctx, rabbitMQQueueType)
+	broker, err := startRabbitMQBed(ctx, rabbitMQQueueType)
 	if err != nil {
 		return took, err
 	}
@@ -84,17 +84,17 @@ func measureLatency(ctx context.Context, progress io.Writer) (took delays, err e
 	seen := confirmedEvents{at: map[string]time.Time{}}
 	config := newSentinelConfigText(client.Endpoint()) + "source: {mode: watch}\n"
 	watcher, err := startChild(ctx, config, childOptions{
-		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.recordEvent,
+		Broker: broker.URL(), Topic: broker.Topic(), OnEvent: seen.recordChangeConfirmTime,
 	})
 	if err != nil {
 		return took, err
 	}
 	defer func() { err = errors.Join(err, watcher.Stop()) }()
-	return (&changer{client: client, fleet: fleet, seen: &seen}).measureDelays(ctx, progress)
+	return (&changer{client: client, fleet: fleet, seen: &seen}).changeAndMeasureDelays(ctx, progress)
 }
 
 // startAPI runs the fleet API as its binary does, and waits until it responds.
-func startAPI(ctx context.Context, database string) (client *fleetclient.Client, stop func() error, err error) {
+func startAPI(ctx context.Context, databaseURL string) (client *fleetclient.Client, stop func() error, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +104,7 @@ func startAPI(ctx context.Context, database string) (client *fleetclient.Client,
 		return nil, nil, err
 	}
 	env := map[string]string{
-		"DATABASE_URL": database, "LISTEN_ADDRESS": addr,
+		"DATABASE_URL": databaseURL, "LISTEN_ADDRESS": addr,
 		"METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
 	}
 	command := apiapp.NewCommand(io.Discard, io.Discard, func(name string) (string, bool) { //nolint:contextcheck // it is given one below
@@ -138,7 +138,7 @@ type confirmedEvents struct {
 	at map[string]time.Time // time of the first such event
 }
 
-func (c *confirmedEvents) recordEvent(e childEvent) {
+func (c *confirmedEvents) recordChangeConfirmTime(e childEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.at[e.ResourceID]; !ok && e.Generation > 1 {
@@ -171,9 +171,9 @@ func (c *changer) changeSpec(ctx context.Context, n int) error {
 	return err
 }
 
-// measureDelays changes specs on schedule and returns the delay of each to its event.
-func (c *changer) measureDelays(ctx context.Context, progress io.Writer) (took delays, err error) {
-	if err := c.awaitWatch(ctx); err != nil {
+// changeAndMeasureDelays changes specs on schedule and returns the delay of each to its event.
+func (c *changer) changeAndMeasureDelays(ctx context.Context, progress io.Writer) (took delays, err error) {
+	if err := c.changeUntilWatchDelivers(ctx); err != nil {
 		return took, err
 	}
 	_, _ = fmt.Fprintf(progress, "changing %d specs, one every %s\n", warmUp+changes, changeEvery)
@@ -207,9 +207,9 @@ func (c *changer) measureDelays(ctx context.Context, progress io.Writer) (took d
 	return took, nil
 }
 
-// awaitWatch changes successive resources until an event about one arrives without waiting for a
+// changeUntilWatchDelivers changes successive resources until an event about one arrives without waiting for a
 // round: the sentinel watches by then.
-func (c *changer) awaitWatch(ctx context.Context) error {
+func (c *changer) changeUntilWatchDelivers(ctx context.Context) error {
 	for {
 		n, begin := c.next, time.Now()
 		c.next++

@@ -28,11 +28,11 @@ func bulkLoadBench() bench {
 		}
 		defer remove()
 		dump := filepath.Join(dir, "dump")
-		loaded, err := measureLoad(ctx, filepath.Join(dir, "loaded"), dump, progress)
+		loaded, err := measureLoadAndDump(ctx, filepath.Join(dir, "loaded"), dump, progress)
 		if err != nil {
 			return nil, err
 		}
-		copied, err := measureCopy(ctx, filepath.Join(dir, "copied"), dump)
+		copied, err := measureCopyFromDump(ctx, filepath.Join(dir, "copied"), dump)
 		if err != nil {
 			return nil, err
 		}
@@ -44,9 +44,9 @@ func bulkLoadBench() bench {
 	}}
 }
 
-// measureLoad loads a fleet into a database with the durability of production, and dumps it.
-func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (took time.Duration, err error) {
-	db, err := startDatabase(ctx, dir, true)
+// measureLoadAndDump loads a fleet into a database with the durability of production, and dumps it.
+func measureLoadAndDump(ctx context.Context, dir, dumpFile string, progress io.Writer) (took time.Duration, err error) {
+	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, err
 	}
@@ -67,7 +67,7 @@ func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (too
 	if loaded.Created != loadRows {
 		return 0, fmt.Errorf("%d clusters were created, want %d", loaded.Created, loadRows)
 	}
-	file, err := os.Create(dump) //nolint:gosec // a file of our own
+	file, err := os.Create(dumpFile) //nolint:gosec // a file of our own
 	if err != nil {
 		return 0, err
 	}
@@ -79,14 +79,14 @@ func measureLoad(ctx context.Context, dir, dump string, progress io.Writer) (too
 	return took, err
 }
 
-// measureCopy loads the same rows with COPY.
-func measureCopy(ctx context.Context, dir, dump string) (took time.Duration, err error) {
-	db, err := startDatabase(ctx, dir, true)
+// measureCopyFromDump loads the same rows with COPY.
+func measureCopyFromDump(ctx context.Context, dir, dumpFile string) (took time.Duration, err error) {
+	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
-	file, err := os.Open(dump) //nolint:gosec // a file of our own
+	file, err := os.Open(dumpFile) //nolint:gosec // a file of our own
 	if err != nil {
 		return 0, err
 	}

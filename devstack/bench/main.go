@@ -57,7 +57,7 @@ type bench struct {
 }
 
 func allBenches() []bench {
-	list := []bench{decodeBench(), indexBench(), cpuBench(), scaleBench(), manySentinelsMemoryBench(), reconfigureBench(), latencyBench(), amqpBench(), natsBench(), pageBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
+	list := []bench{decodeBench(), dueIndexMemoryBench(), sentinelListCPUBench(), sentinelScaleBench(), manySentinelsMemoryBench(), reconfigureBench(), changeToEventLatencyBench(), amqpBench(), natsBench(), pageVsSQLBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
 	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
 	return append(append(list, executionBenches()...), changeeventBench(), drainBench(), cordonBench())
 }
@@ -65,7 +65,7 @@ func allBenches() []bench {
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == childArgument {
 		// Its parent ends it.
-		if err := runChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+		if err := runSentinelChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -74,7 +74,7 @@ func main() {
 	only := flag.String("only", "", "run the benchmarks whose name begins so")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	missed, err := run(ctx, *only)
+	missed, err := runBenches(ctx, *only)
 	stop()
 	switch {
 	case err != nil:
@@ -86,11 +86,11 @@ func main() {
 	}
 }
 
-// run runs the benchmarks with a line whose name begins with only.
-func run(ctx context.Context, only string) (missed int, err error) {
+// runBenches runs the benchmarks with a line whose name begins with only.
+func runBenches(ctx context.Context, namePrefix string) (missed int, err error) {
 	found := false
 	for _, b := range allBenches() {
-		wanted := func(name string) bool { return strings.HasPrefix(name, only) }
+		wanted := func(name string) bool { return strings.HasPrefix(name, namePrefix) }
 		if !slices.ContainsFunc(b.names, wanted) {
 			continue
 		}
@@ -111,7 +111,7 @@ func run(ctx context.Context, only string) (missed int, err error) {
 		}
 	}
 	if !found {
-		return 0, fmt.Errorf("no benchmark's name begins with %q", only)
+		return 0, fmt.Errorf("no benchmark's name begins with %q", namePrefix)
 	}
 	return missed, nil
 }

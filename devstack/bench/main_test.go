@@ -16,7 +16,7 @@ import (
 // TestMain lets this program be a child as well.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childArgument {
-		if err := runChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+		if err := runSentinelChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -68,7 +68,7 @@ func (b *faultBed) stopBed() error {
 }
 
 // startFaultBed starts a bed whose controller accepts reports.
-func startFaultBed(ctx context.Context, progress io.Writer, pools map[string]int) (b *faultBed, err error) {
+func startFaultBed(ctx context.Context, progress io.Writer, nodesPerPool map[string]int) (b *faultBed, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane, its nodes and the node fault controller")
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	b = &faultBed{ended: make(chan error, 1)}
@@ -88,14 +88,14 @@ func startFaultBed(ctx context.Context, progress io.Writer, pools map[string]int
 	if err := build.Run(); err != nil {
 		return b, fmt.Errorf("build the binary: %w", err)
 	}
-	if b.sink, err = newChangeSink(ctx); err != nil {
+	if b.sink, err = startChangeSink(ctx); err != nil {
 		return b, err
 	}
 	b.onStop(b.sink.stopSink)
 	if err := b.startCluster(ctx); err != nil {
 		return b, err
 	}
-	for pool, n := range pools {
+	for pool, n := range nodesPerPool {
 		if err := b.createNodes(ctx, pool, n); err != nil {
 			return b, err
 		}
@@ -132,17 +132,17 @@ func (b *faultBed) startCluster(ctx context.Context) (err error) {
 	if b.nodes, err = kubernetes.NewForConfig(cfg); err != nil {
 		return err
 	}
-	return b.installRoles(ctx)
+	return b.createNamespaceAndRoles(ctx)
 }
 
-// installRoles grants the controller its permissions.
-func (b *faultBed) installRoles(ctx context.Context) error {
+// createNamespaceAndRoles grants the controller its permissions.
+func (b *faultBed) createNamespaceAndRoles(ctx context.Context) error {
 	admin, err := client.New(b.bed.Config(), client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
 		return err
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: nodefault.DefaultNamespace}}
-	objects := append([]runtime.Object{namespace}, nodefault.DefaultProcessRoles().Objects()...)
+	objects := append([]runtime.Object{namespace}, nodefault.DefaultProcessRoles().ServiceAccountAndRoles()...)
 	for _, o := range objects {
 		object, is := o.(client.Object)
 		if !is {
@@ -204,7 +204,7 @@ func newNode(pool, name string) *corev1.Node {
 // startController runs the controller, and waits until it accepts reports.
 func (b *faultBed) startController(ctx context.Context) error {
 	// A token, as Pods have one. It is valid for longer than the measurement.
-	kubeconfig, err := b.bed.AccountKubeconfig(ctx, nodefault.DefaultNamespace, nodefault.DefaultAccount)
+	kubeconfig, err := b.bed.WriteAccountKubeconfig(ctx, nodefault.DefaultNamespace, nodefault.DefaultAccount)
 	if err != nil {
 		return err
 	}
@@ -310,9 +310,9 @@ func (b *faultBed) postFaultReports(ctx context.Context, nodes []string) error {
 	return err
 }
 
-// awaitOwnWrites returns the writes of the controller since the last call, after they have ended. It
+// collectWritesUntilQuiet returns the writes of the controller since the last call, after they have ended. It
 // omits periodic writes, such as those of its Leases.
-func (b *faultBed) awaitOwnWrites(ctx context.Context) (all []auditedWrite, err error) {
+func (b *faultBed) collectWritesUntilQuiet(ctx context.Context) (all []auditedWrite, err error) {
 	const quiet = 2 * time.Second
 	for {
 		if err := backoff.Sleep(ctx, quiet); err != nil {

@@ -51,11 +51,11 @@ func cordonBench() bench {
 		if err != nil {
 			return nil, err
 		}
-		p99, each, err := b.measureTrickle(ctx, progress, seen)
+		p99, each, err := b.measureCordonsOneByOne(ctx, progress, seen)
 		if err != nil {
 			return nil, err
 		}
-		perSecond, err := b.measureStorm(ctx, progress, seen)
+		perSecond, err := b.measureCordonRateInStorm(ctx, progress, seen)
 		if err != nil {
 			return nil, err
 		}
@@ -67,14 +67,14 @@ func cordonBench() bench {
 	}}
 }
 
-// measureTrickle makes one node after the other fail. It returns the 99th percentile of the time
+// measureCordonsOneByOne makes one node after the other fail. It returns the 99th percentile of the time
 // until they were cordoned, in milliseconds, and the writes per node.
-func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen *cordons) (p99Ms, writesPerCordon float64, err error) {
+func (b *faultBed) measureCordonsOneByOne(ctx context.Context, progress io.Writer, seen *cordons) (p99Ms, writesPerCordon float64, err error) {
 	names := nodeNames(tricklePool, trickleWarm+trickleCount)
 	var took []time.Duration
 	for i, name := range names {
 		if i == trickleWarm {
-			if _, err := b.awaitOwnWrites(ctx); err != nil {
+			if _, err := b.collectWritesUntilQuiet(ctx); err != nil {
 				return 0, 0, err
 			}
 			took = nil
@@ -92,7 +92,7 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 			return 0, 0, err
 		}
 	}
-	all, err := b.awaitOwnWrites(ctx)
+	all, err := b.collectWritesUntilQuiet(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -105,9 +105,9 @@ func (b *faultBed) measureTrickle(ctx context.Context, progress io.Writer, seen 
 	return slow.Seconds() * milliseconds, counted, nil
 }
 
-// measureStorm makes all nodes of the large pool fail at once, and returns the number of cordoned
+// measureCordonRateInStorm makes all nodes of the large pool fail at once, and returns the number of cordoned
 // nodes per second.
-func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *cordons) (perSecond float64, err error) {
+func (b *faultBed) measureCordonRateInStorm(ctx context.Context, progress io.Writer, seen *cordons) (perSecond float64, err error) {
 	stored := make(chan error, stormNodes)
 	began, requests := time.Now(), 0
 	for some := range slices.Chunk(nodeNames(stormPool, stormNodes), stormReport) {
@@ -171,7 +171,7 @@ func (b *faultBed) watchCordons(ctx context.Context) (*cordons, error) {
 		defer close(done)
 		for ctx.Err() == nil {
 			for e := range w.ResultChan() {
-				c.handleEvent(e)
+				c.recordCordon(e)
 			}
 			// An API server may end a watch; the next watch starts with all objects.
 			if again, err := b.nodes.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}); err == nil {
@@ -183,7 +183,7 @@ func (b *faultBed) watchCordons(ctx context.Context) (*cordons, error) {
 	return c, nil
 }
 
-func (c *cordons) handleEvent(e watch.Event) {
+func (c *cordons) recordCordon(e watch.Event) {
 	now := time.Now()
 	node, is := e.Object.(*corev1.Node)
 	if !is || !node.Spec.Unschedulable {
@@ -234,7 +234,7 @@ func (w auditedWrite) isCordon() bool {
 func formatCordonWrites(writes []auditedWrite) string {
 	counts := map[string]int{}
 	for _, w := range writes {
-		what := w.formatKind()
+		what := w.formatVerbAndResource()
 		switch {
 		case strings.Contains(w.RequestURI, byIntake):
 			what += ", a report"

@@ -24,9 +24,9 @@ const (
 	pagesEach  = 200 // pages per round
 )
 
-// pageBench measures a filtered page of a large collection over HTTP, compared with the bare
+// pageVsSQLBench measures a filtered page of a large collection over HTTP, compared with the bare
 // statement.
-func pageBench() bench {
+func pageVsSQLBench() bench {
 	const name = "fleetapi.page_vs_sql"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		ratio, err := compareAPIWithBareSQL(ctx, progress)
@@ -41,7 +41,7 @@ func compareAPIWithBareSQL(ctx context.Context, progress io.Writer) (ratio float
 		return 0, err
 	}
 	defer remove()
-	db, err := startDatabase(ctx, dir, false)
+	db, err := startMigratedDatabase(ctx, dir, false)
 	if err != nil {
 		return 0, err
 	}

@@ -57,7 +57,7 @@ func reconfigureBench() bench {
 
 // measureReconfigure changes a SentinelConfig many times, and returns the duration of each change,
 // in milliseconds.
-func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64, err error) {
+func measureReconfigure(ctx context.Context, progress io.Writer) (tookMs []float64, err error) {
 	_, _ = fmt.Fprintln(progress, "starting a control plane")
 	bed, err := kubebed.Start(ctx, kubebed.Options{CRDs: []string{"deploy/crds"}})
 	if err != nil {
@@ -79,7 +79,7 @@ func measureReconfigure(ctx context.Context, progress io.Writer) (took []float64
 		defer server.Stop()
 		brokers = append(brokers, server.URL())
 	}
-	seen := &selected{at: map[string]time.Time{}, fleet: newServedFleet(thousand, time.Now()), moved: make(chan struct{})}
+	seen := &selectorRecorder{at: map[string]time.Time{}, fleet: newServedFleet(thousand, time.Now()), moved: make(chan struct{})}
 	web := httptest.NewServer(seen)
 	defer web.Close()
 	stop, err := startOperatorInBackground(ctx, bed.Config())
@@ -115,7 +115,7 @@ func startOperatorInBackground(ctx context.Context, host *rest.Config) (stop fun
 const benched = "benched"
 
 // measureReconfigurations changes the object repeatedly.
-func measureReconfigurations(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selected) (tookMs []float64, err error) {
+func measureReconfigurations(ctx context.Context, host *rest.Config, endpoint string, brokers []string, seen *selectorRecorder) (tookMs []float64, err error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -157,8 +157,8 @@ func measureReconfigurations(ctx context.Context, host *rest.Config, endpoint st
 	return took, nil
 }
 
-// selected is a fleet that records when it first answered a selector.
-type selected struct {
+// selectorRecorder is a fleet that records when it first answered a selector.
+type selectorRecorder struct {
 	fleet http.Handler
 
 	mu    sync.Mutex
@@ -167,7 +167,7 @@ type selected struct {
 }
 
 // ServeHTTP serves the fleet.
-func (s *selected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *selectorRecorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.fleet.ServeHTTP(w, r)
 	labels := strings.TrimSpace(r.URL.Query().Get("labels"))
 	s.mu.Lock()
@@ -180,7 +180,7 @@ func (s *selected) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // awaitAnswer waits until a selector has been answered, and returns when that was.
-func (s *selected) awaitAnswer(ctx context.Context, labels string) (time.Time, error) {
+func (s *selectorRecorder) awaitAnswer(ctx context.Context, labels string) (time.Time, error) {
 	for {
 		s.mu.Lock()
 		at, moved := s.at[labels], s.moved

@@ -15,9 +15,9 @@ const (
 	thousand = 1_000
 )
 
-// scaleBench measures the CPU time and memory of a sentinel for a million resources. One mode lists
+// sentinelScaleBench measures the CPU time and memory of a sentinel for a million resources. One mode lists
 // all of them in every round, another one requests changes.
-func scaleBench() bench {
+func sentinelScaleBench() bench {
 	const rssRatio, idle, rss = "sentinel.rss_1m_vs_10k", "sentinel.idle_round_1m_vs_full", "sentinel.rss_1m_mb"
 	return bench{names: []string{rssRatio, idle, rss}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		few, err := measureSweeps(ctx, progress, sweeps{resources: 10 * thousand, interval: 100 * time.Millisecond, rounds: 300})
@@ -40,8 +40,8 @@ func scaleBench() bench {
 	}}
 }
 
-// cpuBench measures the cost of listing everything for a sentinel of the recommended size.
-func cpuBench() bench {
+// sentinelListCPUBench measures the cost of listing everything for a sentinel of the recommended size.
+func sentinelListCPUBench() bench {
 	const name = "sentinel.cpu_100k_millicores"
 	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
 		got, err := measureSweeps(ctx, progress, sweeps{resources: 100 * thousand, interval: 5 * time.Second, rounds: 6})
@@ -49,9 +49,9 @@ func cpuBench() bench {
 	}}
 }
 
-// indexBench measures the memory of an index in its worst case: the load of its tables depends on
+// dueIndexMemoryBench measures the memory of an index in its worst case: the load of its tables depends on
 // the number of resources.
-func indexBench() bench {
+func dueIndexMemoryBench() bench {
 	const name = "sentinel.index_bytes_per_resource"
 	return bench{names: []string{name}, run: func(context.Context, io.Writer) ([]line, error) {
 		now := time.Now()
@@ -88,7 +88,7 @@ func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsToo
 	_, _ = fmt.Fprintf(progress, "listing %d resources %d times\n", s.resources, s.rounds+1)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	b, err := newBed(ctx, s.resources, fmt.Sprintf("source: {mode: sweep}\npoll_interval: %s\n", s.interval))
+	b, err := startSentinelBed(ctx, s.resources, fmt.Sprintf("source: {mode: sweep}\npoll_interval: %s\n", s.interval))
 	if err != nil {
 		return sweepsTook{}, err
 	}
@@ -110,13 +110,13 @@ func measureSweeps(ctx context.Context, progress io.Writer, s sweeps) (sweepsToo
 
 // measureCursor lets a sentinel list everything once and then request changes, of which there are
 // none. It returns the CPU time of such a round, and the peak memory after the second full list.
-func measureCursor(ctx context.Context, progress io.Writer, resources int) (round time.Duration, peak int, err error) {
+func measureCursor(ctx context.Context, progress io.Writer, resources int) (roundCPU time.Duration, peakBytes int, err error) {
 	const rounds = 100
 	_, _ = fmt.Fprintf(progress, "asking what changed of %d resources %d times\n", resources, rounds)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	// The rounds are closer together than usual, to get more of them.
-	b, err := newBed(ctx, resources, "source: {mode: cursor, full_sweep_interval: 75s}\npoll_interval: 250ms\n")
+	b, err := startSentinelBed(ctx, resources, "source: {mode: cursor, full_sweep_interval: 75s}\npoll_interval: 250ms\n")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -137,10 +137,10 @@ func measureCursor(ctx context.Context, progress io.Writer, resources int) (roun
 	if c := b.fleet.Counts(); c.Sweeps != asked.Sweeps || c.IDs != 0 {
 		return 0, 0, fmt.Errorf("measure rounds without a change: there was something to do, %+v", c)
 	}
-	round = (after.CPU - before.CPU) / rounds
-	_, _ = fmt.Fprintf(progress, "%s of CPU for a round without a change, peak so far %d KiB\n", round, after.Peak>>10)
+	roundCPU = (after.CPU - before.CPU) / rounds
+	_, _ = fmt.Fprintf(progress, "%s of CPU for a round without a change, peak so far %d KiB\n", roundCPU, after.Peak>>10)
 	end, err := b.awaitAndMeasureUsage(ctx, func(c fleetCounts) bool { return c.Swept > 1 })
-	return round, end.Peak, err
+	return roundCPU, end.Peak, err
 }
 
 // A bed is a served fleet and a sentinel that watches it.
@@ -150,7 +150,7 @@ type bed struct {
 	child *childProcess
 }
 
-func newBed(ctx context.Context, resources int, config string) (*bed, error) {
+func startSentinelBed(ctx context.Context, resources int, config string) (*bed, error) {
 	b := &bed{fleet: newServedFleet(resources, time.Now())}
 	b.web = httptest.NewServer(b.fleet)
 	var err error

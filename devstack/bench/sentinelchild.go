@@ -37,14 +37,14 @@ func (s childSpec) commandArgs() []string {
 	return []string{childArgument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
 }
 
-// runChild runs sentinels in this process, which startChild started so that a benchmark can measure
+// runSentinelChild runs sentinels in this process, which startChild started so that a benchmark can measure
 // only their usage. The arguments are those after childArgument.
 //
 // The process is this program, started again. It runs the sentinel and the client as the binary
 // does, from the text of a configuration file, and publishes to RabbitMQ or discards events. It
 // answers each line on its standard input with its usage so far, and prints each confirmed event.
 // It ends with its input, so that no process is left over.
-func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+func runSentinelChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 4 {
 		return fmt.Errorf("run a child: want a configuration, a broker, a topic and how many sentinels, got %d arguments", len(args))
 	}
@@ -52,10 +52,10 @@ func runChild(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 	if err != nil || count < 1 {
 		return fmt.Errorf("run a child: %q is not how many sentinels", args[3])
 	}
-	return runSentinels(ctx, childSpec{file: args[0], broker: args[1], topic: args[2], count: count}, in, out)
+	return runSentinelsAndReportUsage(ctx, childSpec{file: args[0], broker: args[1], topic: args[2], count: count}, in, out)
 }
 
-func runSentinels(ctx context.Context, s childSpec, in io.Reader, out io.Writer) error {
+func runSentinelsAndReportUsage(ctx context.Context, s childSpec, in io.Reader, out io.Writer) error {
 	// The log is written as usual, and discarded.
 	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // the work is done that the binary does
 	to, stop, err := s.openPublisher(ctx, log)
@@ -141,7 +141,7 @@ func (s childSpec) openPublisher(ctx context.Context, log *slog.Logger) (to even
 	if err != nil {
 		return nil, nil, err
 	}
-	stop, err = startRunner(ctx, broker)
+	stop, err = startRunnerAndAwaitReady(ctx, broker)
 	return broker, stop, err
 }
 

@@ -60,7 +60,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	out, child := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := runSentinels(t.Context(), childSpec{file: sentinelFile(web.URL, "cursor"), count: 2}, in, child)
+		err := runSentinelsAndReportUsage(t.Context(), childSpec{file: sentinelFile(web.URL, "cursor"), count: 2}, in, child)
 		_, _ = in.Close(), child.Close() // whoever writes or reads here fails now
 		done <- err
 	}()
@@ -79,10 +79,10 @@ func TestChildEndsWithItsInput(t *testing.T) {
 }
 
 func TestChildWithABadConfiguration(t *testing.T) {
-	if err := runChild(t.Context(), []string{"resource_type: moons", "", "", "1"}, strings.NewReader(""), io.Discard); err == nil {
+	if err := runSentinelChild(t.Context(), []string{"resource_type: moons", "", "", "1"}, strings.NewReader(""), io.Discard); err == nil {
 		t.Error("a bad configuration is taken")
 	}
-	if err := runChild(t.Context(), nil, strings.NewReader(""), io.Discard); err == nil {
+	if err := runSentinelChild(t.Context(), nil, strings.NewReader(""), io.Discard); err == nil {
 		t.Error("no arguments are taken")
 	}
 }

@@ -88,12 +88,12 @@ func startChild(ctx context.Context, config string, o childOptions) (*childProce
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a child: %w", err)
 	}
-	go p.readOutput(out)
+	go p.handleOutputAndWait(out)
 	return p, nil
 }
 
-// readOutput reads the child's output until it ends.
-func (p *childProcess) readOutput(out io.Reader) {
+// handleOutputAndWait reads the child's output until it ends.
+func (p *childProcess) handleOutputAndWait(out io.Reader) {
 	var err error
 	for lines := bufio.NewScanner(out); err == nil && lines.Scan(); {
 		err = p.handleLine(lines.Text())

@@ -65,13 +65,13 @@ func newServedFleet(n int, now time.Time) *servedFleet {
 }
 
 // findAllOffsets returns the positions of a text, plus offset bytes.
-func findAllOffsets(in []byte, text string, offset int) (at []int) {
+func findAllOffsets(data []byte, text string, shift int) (at []int) {
 	for from := 0; ; {
-		i := bytes.Index(in[from:], []byte(text))
+		i := bytes.Index(data[from:], []byte(text))
 		if i < 0 {
 			return at
 		}
-		at = append(at, from+i+offset)
+		at = append(at, from+i+shift)
 		from += i + len(text)
 	}
 }
@@ -121,7 +121,7 @@ func (f *servedFleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body = []byte(`{"items":[],"removed":[],"size":0,"cursor":"Y3Vyc29y","more":false}`)
 		f.updateCounts(func(c *fleetCounts) { c.Polls++ })
 	case q.Has("ids"):
-		body = f.lookUpIDs(strings.Split(q.Get("ids"), ","))
+		body = f.buildPageOfIDs(strings.Split(q.Get("ids"), ","))
 	default:
 		from, _ := strconv.Atoi(q.Get("continue"))
 		limit, err := strconv.Atoi(q.Get("limit"))
@@ -129,14 +129,14 @@ func (f *servedFleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "want a limit", http.StatusBadRequest)
 			return
 		}
-		body = f.listPage(from, limit)
+		body = f.buildPageAndCountSweeps(from, limit)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = w.Write(body) //nolint:gosec // JSON; whoever has gone asks again
 }
 
-func (f *servedFleet) listPage(from, limit int) []byte {
+func (f *servedFleet) buildPageAndCountSweeps(from, limit int) []byte {
 	to := min(from+limit, f.n)
 	body := make([]byte, 0, (to-from)*len(f.template)+100)
 	body = append(body, `{"items":[`...)
@@ -158,7 +158,7 @@ func (f *servedFleet) listPage(from, limit int) []byte {
 	return append(body, '}')
 }
 
-func (f *servedFleet) lookUpIDs(ids []string) []byte {
+func (f *servedFleet) buildPageOfIDs(ids []string) []byte {
 	body := []byte(`{"items":[`)
 	n := 0
 	for _, id := range ids {

@@ -26,8 +26,8 @@ type shardMember struct {
 	done   chan error
 }
 
-// joinShard starts a member. End it with Kill or Leave.
-func joinShard(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*shardMember, error) {
+// startShardMember starts a member. End it with Kill or Leave.
+func startShardMember(ctx context.Context, cfg shard.GroupConfig, deps shard.Deps) (*shardMember, error) {
 	m := &shardMember{link: &memberLink{to: deps.Leases}, done: make(chan error, 1)}
 	deps.Leases = m.link
 	var err error
@@ -178,7 +178,7 @@ func measureFailoverRound(
 		}
 		defer done()
 		cfg := shard.GroupConfig{Name: group, Identity: fmt.Sprint("replica-", i)}
-		m, err := joinShard(ctx, cfg, shard.Deps{Leases: l})
+		m, err := startShardMember(ctx, cfg, shard.Deps{Leases: l})
 		if err != nil {
 			return 0, err
 		}

@@ -79,7 +79,7 @@ func newShardAccount(t *testing.T, bed *kubebed.Bed, namespace string) *rest.Con
 	if _, err := admin.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := bed.ServiceAccount(t.Context(), namespace, meta.Name)
+	cfg, err := bed.EnsureServiceAccountConfig(t.Context(), namespace, meta.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func (c *crowd) join() {
 	identity := fmt.Sprint("sentinel-", c.made)
 	c.made++
 	log := slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("member", identity)
-	m, err := joinShard(c.t.Context(), shard.GroupConfig{Name: "fleet", Identity: identity}, shard.Deps{Leases: l, Log: log})
+	m, err := startShardMember(c.t.Context(), shard.GroupConfig{Name: "fleet", Identity: identity}, shard.Deps{Leases: l, Log: log})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func timelineBench() bench {
 		}
 		defer remove()
 		var keys, events bytes.Buffer
-		arrays, singles, err := measureIngest(ctx, dir+"/told", &keys, &events)
+		arrays, singles, err := measureIngestAndExport(ctx, dir+"/told", &keys, &events)
 		if err != nil {
 			return nil, err
 		}
@@ -53,10 +53,10 @@ func timelineBench() bench {
 	}}
 }
 
-// measureIngest sends change events, and dumps those that were sent in arrays. It returns the
+// measureIngestAndExport sends change events, and dumps those that were sent in arrays. It returns the
 // stored events per second, in arrays and one by one.
-func measureIngest(ctx context.Context, dir string, keys, events io.Writer) (arraysPerSecond, singlesPerSecond float64, err error) {
-	db, err := startDatabase(ctx, dir, true)
+func measureIngestAndExport(ctx context.Context, dir string, keys, events io.Writer) (arraysPerSecond, singlesPerSecond float64, err error) {
+	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -156,7 +156,7 @@ func postEvents(ctx context.Context, client *http.Client, url string, body []byt
 
 // measureTimelineCopy copies the same rows and returns the rows per second.
 func measureTimelineCopy(ctx context.Context, dir string, keys, events io.Reader) (perSecond float64, err error) {
-	db, err := startDatabase(ctx, dir, true)
+	db, err := startMigratedDatabase(ctx, dir, true)
 	if err != nil {
 		return 0, err
 	}

@@ -37,7 +37,7 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 		return 0, err
 	}
 	defer remove()
-	db, err := startDatabase(ctx, dir, false)
+	db, err := startMigratedDatabase(ctx, dir, false)
 	if err != nil {
 		return 0, err
 	}
@@ -51,11 +51,11 @@ func measureFanout(ctx context.Context, progress io.Writer) (ratio float64, err 
 	f := &fanout{client: client}
 	var ratios []float64
 	for round := range fanoutRounds + 1 {
-		one, err := f.measureWithWatchers(ctx, 1)
+		one, err := f.measureLoadWithWatchers(ctx, 1)
 		if err != nil {
 			return 0, err
 		}
-		many, err := f.measureWithWatchers(ctx, fanoutWatchers)
+		many, err := f.measureLoadWithWatchers(ctx, fanoutWatchers)
 		if err != nil {
 			return 0, err
 		}
@@ -73,15 +73,15 @@ type fanout struct {
 	made   int
 }
 
-// measureWithWatchers loads clusters and returns the changes per second that reached every watcher.
-func (f *fanout) measureWithWatchers(ctx context.Context, watchers int) (perSecond float64, err error) {
+// measureLoadWithWatchers loads clusters and returns the changes per second that reached every watcher.
+func (f *fanout) measureLoadWithWatchers(ctx context.Context, watchers int) (perSecond float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
 	ready, done := make(chan error, watchers), make(chan error, watchers)
 	for range watchers {
-		all.Go(func() { done <- f.watchChanges(ctx, ready) })
+		all.Go(func() { done <- f.watchUntilAllArrived(ctx, ready) })
 	}
 	for range watchers {
 		if err := <-ready; err != nil {
@@ -102,9 +102,9 @@ func (f *fanout) measureWithWatchers(ctx context.Context, watchers int) (perSeco
 	return fanoutChanges / time.Since(began).Seconds(), nil
 }
 
-// watchChanges watches until every change has arrived. It only scans the bytes to count the events:
+// watchUntilAllArrived watches until every change has arrived. It only scans the bytes to count the events:
 // the cost of parsing belongs to clients, which would not share two cores with the server.
-func (f *fanout) watchChanges(ctx context.Context, ready chan<- error) error {
+func (f *fanout) watchUntilAllArrived(ctx context.Context, ready chan<- error) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.client.Endpoint()+"/"+v1.CollectionClusters+"?watch=true", http.NoBody)
 	if err != nil {
 		ready <- err

@@ -66,18 +66,18 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 			return nil, err
 		}
 	}
-	if err := b.startPrograms(ctx); err != nil {
+	if err := b.startAPIServerAndProject(ctx); err != nil {
 		return nil, fmt.Errorf("start a garden: %w", errors.Join(err, b.Stop()))
 	}
 	b.log.InfoContext(ctx, "garden started", "url", b.kube.URL(), "project", DefaultProject, "took", time.Since(began).Round(time.Millisecond))
 	return b, nil
 }
 
-func (b *Bed) startPrograms(ctx context.Context) (err error) {
+func (b *Bed) startAPIServerAndProject(ctx context.Context) (err error) {
 	if b.client, err = dynamic.NewForConfig(b.kube.Config()); err != nil {
 		return err
 	}
-	if err := b.startOnFreePort(ctx); err != nil {
+	if err := b.startAPIServerOnFreePort(ctx); err != nil {
 		return err
 	}
 	err = b.applyTemplate(ctx, "garden", map[string]any{
@@ -86,19 +86,19 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.awaitServed(ctx); err != nil {
+	if err := b.awaitGardenerServed(ctx); err != nil {
 		return err
 	}
 	if err := b.applyTemplate(ctx, "offers", nil); err != nil {
 		return err
 	}
-	_, err = b.NewProject(ctx, DefaultProject)
+	_, err = b.ApplyProjectAndWait(ctx, DefaultProject)
 	return err
 }
 
-// startOnFreePort starts the API server. It retries on another port if the free port was
+// startAPIServerOnFreePort starts the API server. It retries on another port if the free port was
 // taken before its use.
-func (b *Bed) startOnFreePort(ctx context.Context) error {
+func (b *Bed) startAPIServerOnFreePort(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {
@@ -117,7 +117,7 @@ func (b *Bed) programPath() string { return filepath.Join(b.assets, APIServer) }
 
 // launchAPIServer starts the API server on the bed's port.
 func (b *Bed) launchAPIServer(ctx context.Context) error {
-	kubeconfig, err := b.kube.Kubeconfig(APIServer, "system:masters")
+	kubeconfig, err := b.kube.WriteUserKubeconfig(APIServer, "system:masters")
 	if err != nil {
 		return err
 	}
@@ -156,10 +156,10 @@ func (b *Bed) Kube() *kubebed.Bed { return b.kube }
 // Config returns the REST config of an administrator. Each call returns a copy.
 func (b *Bed) Config() *rest.Config { return b.kube.Config() }
 
-// Kubeconfig writes a kubeconfig file for a user in some groups, and returns its path.
+// WriteUserKubeconfig writes a kubeconfig file for a user in some groups, and returns its path.
 // Roles determine the permissions of users.
-func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error) {
-	return b.kube.Kubeconfig(name, groups...)
+func (b *Bed) WriteUserKubeconfig(name string, groups ...string) (path string, err error) {
+	return b.kube.WriteUserKubeconfig(name, groups...)
 }
 
 // AdminKubeconfig returns the path of a kubeconfig file for an administrator.
@@ -180,7 +180,7 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 	if err := b.launchAPIServer(ctx); err != nil {
 		return err
 	}
-	return b.awaitServed(ctx)
+	return b.awaitGardenerServed(ctx)
 }
 
 // Ready returns why the garden cannot be used: a program has ended, or an API server

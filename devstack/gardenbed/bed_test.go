@@ -21,7 +21,7 @@ import (
 // with Gardener's defaults.
 func TestShootsAreAccepted(t *testing.T) {
 	t.Parallel()
-	_, namespace := kubebedtest.GardenProject(t)
+	_, namespace := kubebedtest.NewGardenProject(t)
 	shoots := shootsOf(t, kubebedtest.Garden(t), namespace)
 	for _, provider := range gardenbed.Providers() {
 		s, err := create(t, shoots, newShoot(provider, "of-"+provider))
@@ -38,7 +38,7 @@ func TestShootsAreAccepted(t *testing.T) {
 // TestShootsAreRefused covers that the garden rejects invalid Shoots as Gardener does.
 func TestShootsAreRefused(t *testing.T) {
 	t.Parallel()
-	project, namespace := kubebedtest.GardenProject(t)
+	project, namespace := kubebedtest.NewGardenProject(t)
 	shoots := shootsOf(t, kubebedtest.Garden(t), namespace)
 	longest := strings.Repeat("x", 21-len(project))
 	cases := map[string]struct {
@@ -83,7 +83,7 @@ func TestShootsAreRefused(t *testing.T) {
 func TestLife(t *testing.T) {
 	t.Parallel()
 	bed := kubebedtest.Garden(t)
-	_, namespace := kubebedtest.GardenProject(t)
+	_, namespace := kubebedtest.NewGardenProject(t)
 	kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
 	shoots := shootsOf(t, bed, namespace)
 	if _, err := create(t, shoots, newShoot("aws", "life")); err != nil {
@@ -114,7 +114,7 @@ func TestLife(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	bed := kubebedtest.Garden(t)
-	_, namespace := kubebedtest.GardenProject(t)
+	_, namespace := kubebedtest.NewGardenProject(t)
 	g := kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{Namespace: namespace})
 	shoots := shootsOf(t, bed, namespace)
 	g.SetFault("errs", gardenbed.Error)
@@ -245,7 +245,7 @@ func TestStartRefuses(t *testing.T) {
 	if _, err := gardenbed.Start(t.Context(), gardenbed.Options{On: bed.Kube()}); err == nil || !strings.Contains(err.Error(), "has one already") {
 		t.Errorf("a second garden on a control plane gives %v", err)
 	}
-	if _, err := bed.NewProject(t.Context(), "Capitals"); err == nil || !strings.Contains(err.Error(), "Capitals") {
+	if _, err := bed.ApplyProjectAndWait(t.Context(), "Capitals"); err == nil || !strings.Contains(err.Error(), "Capitals") {
 		t.Errorf("a project that can not be gives %v", err)
 	}
 }
@@ -254,8 +254,8 @@ func TestStartRefuses(t *testing.T) {
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	bed := kubebedtest.Garden(t)
-	_, namespace := kubebedtest.GardenProject(t)
-	jane, err := bed.Kubeconfig("jane", "readers")
+	_, namespace := kubebedtest.NewGardenProject(t)
+	jane, err := bed.WriteUserKubeconfig("jane", "readers")
 	if err != nil {
 		t.Fatal(err)
 	}

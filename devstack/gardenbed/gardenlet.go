@@ -80,12 +80,12 @@ func NewGardenlet(cfg *rest.Config, o GardenletOptions) (*Gardenlet, error) {
 
 // SetFault injects a fault into the Shoots of a name, from the next step until a call with
 // None.
-func (g *Gardenlet) SetFault(name string, f Fault) {
+func (g *Gardenlet) SetFault(shootName string, f Fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults[name] = f
+	g.faults[shootName] = f
 	for k := range g.known {
-		if k.name == name {
+		if k.name == shootName {
 			g.due[k] = true
 		}
 	}
@@ -95,9 +95,9 @@ func (g *Gardenlet) SetFault(name string, f Fault) {
 func (g *Gardenlet) Run(ctx context.Context) error {
 	var working sync.WaitGroup
 	defer working.Wait()
-	working.Go(func() { g.applyChangesUntilDone(ctx) })
+	working.Go(func() { g.advanceShootsUntilDone(ctx) })
 	for {
-		err := g.followShoots(ctx)
+		err := g.listAndWatchShoots(ctx)
 		timer := time.NewTimer(retry)
 		select {
 		case <-ctx.Done():
@@ -109,8 +109,8 @@ func (g *Gardenlet) Run(ctx context.Context) error {
 	}
 }
 
-// followShoots lists all Shoots, and watches their changes until that fails.
-func (g *Gardenlet) followShoots(ctx context.Context) error {
+// listAndWatchShoots lists all Shoots, and watches their changes until that fails.
+func (g *Gardenlet) listAndWatchShoots(ctx context.Context) error {
 	shoots := g.shoots.Namespace(g.options.Namespace)
 	list, err := shoots.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -148,9 +148,9 @@ func (g *Gardenlet) handleEvent(e watch.Event) error {
 	case e.Type == watch.Error || !ok:
 		return apierrors.FromObject(e.Object)
 	case e.Type == watch.Deleted:
-		g.removeShoot(s)
+		g.forgetShoot(s)
 	default:
-		g.storeShoot(s)
+		g.storeShootIfNewer(s)
 	}
 	return nil
 }
@@ -165,8 +165,8 @@ func (g *Gardenlet) replaceShoots(list []unstructured.Unstructured) {
 	}
 }
 
-// storeShoot stores a Shoot, unless a newer version is known.
-func (g *Gardenlet) storeShoot(s *unstructured.Unstructured) {
+// storeShootIfNewer stores a Shoot, unless a newer version is known.
+func (g *Gardenlet) storeShootIfNewer(s *unstructured.Unstructured) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := keyOf(s)
@@ -178,7 +178,7 @@ func (g *Gardenlet) storeShoot(s *unstructured.Unstructured) {
 	g.known[k], g.due[k] = s, true
 }
 
-func (g *Gardenlet) removeShoot(s *unstructured.Unstructured) {
+func (g *Gardenlet) forgetShoot(s *unstructured.Unstructured) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if before := g.known[keyOf(s)]; before != nil && before.GetUID() == s.GetUID() {
@@ -186,8 +186,8 @@ func (g *Gardenlet) removeShoot(s *unstructured.Unstructured) {
 	}
 }
 
-// applyChangesUntilDone repeatedly performs one step of every Shoot that has a step to do.
-func (g *Gardenlet) applyChangesUntilDone(ctx context.Context) {
+// advanceShootsUntilDone repeatedly performs one step of every Shoot that has a step to do.
+func (g *Gardenlet) advanceShootsUntilDone(ctx context.Context) {
 	ticker := time.NewTicker(g.options.Step)
 	defer ticker.Stop()
 	free := make(chan struct{}, atOnce)
@@ -252,14 +252,14 @@ func (g *Gardenlet) writeChange(ctx context.Context, c change) {
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		g.removeShoot(c.shoot)
+		g.forgetShoot(c.shoot)
 	case err != nil:
 		log.DebugContext(ctx, "shoot not written", "err", err)
 	case now.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0:
-		g.removeShoot(now)
+		g.forgetShoot(now)
 		log.DebugContext(ctx, "shoot gone")
 	default:
-		g.storeShoot(now)
+		g.storeShootIfNewer(now)
 		log.DebugContext(ctx, "shoot written")
 	}
 }

@@ -22,10 +22,10 @@ import (
 //go:embed objects
 var objects embed.FS
 
-// NewProject creates or updates a project with everything that Shoots of every provider
+// ApplyProjectAndWait creates or updates a project with everything that Shoots of every provider
 // require, and returns when Shoots are accepted there. The name has at most ten
 // characters. A project stays as long as the garden's state.
-func (b *Bed) NewProject(ctx context.Context, name string) (namespace string, err error) {
+func (b *Bed) ApplyProjectAndWait(ctx context.Context, name string) (namespace string, err error) {
 	namespace = NamespaceOf(name)
 	values := map[string]any{"Project": name, "Namespace": namespace}
 	if err := b.applyTemplate(ctx, "project", values); err != nil {

@@ -27,9 +27,9 @@ func gardenerGroups() []schema.GroupVersion {
 	}
 }
 
-// awaitServed waits until the API server of Kubernetes forwards to that of Gardener.
+// awaitGardenerServed waits until the API server of Kubernetes forwards to that of Gardener.
 // Its checks have growing intervals; a change of the APIService triggers one at once.
-func (b *Bed) awaitServed(ctx context.Context) error {
+func (b *Bed) awaitGardenerServed(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(b.kube.Config())
 	if err != nil {
 		return err

@@ -48,24 +48,24 @@ const (
 )
 
 // advanceState returns the next state of a Shoot, and the part that has changed.
-func advanceState(s *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
-	s = s.DeepCopy()
-	deleting, held := s.GetDeletionTimestamp() != nil, slices.Contains(s.GetFinalizers(), finalizer)
-	op := readOperation(s)
+func advanceState(shoot *unstructured.Unstructured, f Fault, now time.Time) (*unstructured.Unstructured, part) {
+	shoot = shoot.DeepCopy()
+	deleting, held := shoot.GetDeletionTimestamp() != nil, slices.Contains(shoot.GetFinalizers(), finalizer)
+	op := readOperation(shoot)
 	switch {
 	case deleting && !held:
-		return s, nothing
+		return shoot, nothing
 	case deleting && op.kind == typeDelete && op.state == stateSucceeded:
-		s.SetFinalizers(slices.DeleteFunc(s.GetFinalizers(), func(f string) bool { return f == finalizer }))
-		return s, metadata
+		shoot.SetFinalizers(slices.DeleteFunc(shoot.GetFinalizers(), func(f string) bool { return f == finalizer }))
+		return shoot, metadata
 	case !held:
-		s.SetFinalizers(append(s.GetFinalizers(), finalizer))
-		return s, metadata
-	case op.state == "" || op.generation != s.GetGeneration() || deleting != (op.kind == typeDelete):
-		startOperation(s, op.nextType(deleting), now)
-		return s, status
+		shoot.SetFinalizers(append(shoot.GetFinalizers(), finalizer))
+		return shoot, metadata
+	case op.state == "" || op.generation != shoot.GetGeneration() || deleting != (op.kind == typeDelete):
+		initOperationStatus(shoot, op.nextType(deleting), now)
+		return shoot, status
 	}
-	return advanceOperation(s, op, f, now)
+	return advanceOperation(shoot, op, f, now)
 }
 
 // An operation is an operation in the status of a Shoot.
@@ -75,12 +75,12 @@ type operation struct {
 	generation  int64 // generation of the operation
 }
 
-func readOperation(s *unstructured.Unstructured) operation {
+func readOperation(shoot *unstructured.Unstructured) operation {
 	var op operation // stays zero for missing fields
-	op.kind, _, _ = unstructured.NestedString(s.Object, "status", "lastOperation", "type")
-	op.state, _, _ = unstructured.NestedString(s.Object, "status", "lastOperation", "state")
-	op.progress, _, _ = unstructured.NestedInt64(s.Object, "status", "lastOperation", "progress")
-	op.generation, _, _ = unstructured.NestedInt64(s.Object, "status", "observedGeneration")
+	op.kind, _, _ = unstructured.NestedString(shoot.Object, "status", "lastOperation", "type")
+	op.state, _, _ = unstructured.NestedString(shoot.Object, "status", "lastOperation", "state")
+	op.progress, _, _ = unstructured.NestedInt64(shoot.Object, "status", "lastOperation", "progress")
+	op.generation, _, _ = unstructured.NestedInt64(shoot.Object, "status", "observedGeneration")
 	return op
 }
 
@@ -101,45 +101,45 @@ func (op operation) withState(state string, progress int64) operation {
 	return op
 }
 
-// startOperation begins an operation.
-func startOperation(s *unstructured.Unstructured, kind string, now time.Time) {
-	setStatusField(s, s.GetGeneration(), "observedGeneration")
-	setStatusField(s, "shoot--"+s.GetNamespace()+"--"+s.GetName(), "technicalID")
-	setStatusField(s, string(s.GetUID()), "uid")
-	setStatusField(s, map[string]any{"id": "gardenbed", "name": "gardenlet", "version": "v1.0.0"}, "gardener")
+// initOperationStatus begins an operation.
+func initOperationStatus(shoot *unstructured.Unstructured, kind string, now time.Time) {
+	setStatusField(shoot, shoot.GetGeneration(), "observedGeneration")
+	setStatusField(shoot, "shoot--"+shoot.GetNamespace()+"--"+shoot.GetName(), "technicalID")
+	setStatusField(shoot, string(shoot.GetUID()), "uid")
+	setStatusField(shoot, map[string]any{"id": "gardenbed", "name": "gardenlet", "version": "v1.0.0"}, "gardener")
 	if kind == typeCreate {
-		setStatusField(s, newConditions("Progressing", now), "conditions")
+		setStatusField(shoot, newConditions("Progressing", now), "conditions")
 	}
-	setLastOperation(s, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
+	setLastOperation(shoot, operation{kind: kind, state: statePending}, "It waits for its turn.", now)
 }
 
 // advanceOperation advances an operation by one step.
-func advanceOperation(s *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
+func advanceOperation(shoot *unstructured.Unstructured, op operation, f Fault, now time.Time) (*unstructured.Unstructured, part) {
 	at := op.progress >= faultAt
 	switch {
 	case op.state == stateFailed, op.state == stateError && f == Error, op.state == stateProcessing && at && f == Stuck:
-		return s, nothing
+		return shoot, nothing
 	case op.state == stateProcessing && at && f == Error:
-		setStatusField(s, newLastErrors("The quota of the cloud account is used up.", "ERR_INFRA_QUOTA_EXCEEDED", now), "lastErrors")
-		setLastOperation(s, op.withState(stateError, op.progress), "It will be tried again.", now)
+		setStatusField(shoot, newLastErrors("The quota of the cloud account is used up.", "ERR_INFRA_QUOTA_EXCEEDED", now), "lastErrors")
+		setLastOperation(shoot, op.withState(stateError, op.progress), "It will be tried again.", now)
 	case op.state == stateProcessing && at && f == Failed:
-		setStatusField(s, newLastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
-		setLastOperation(s, op.withState(stateFailed, op.progress), "It was tried for too long.", now)
+		setStatusField(shoot, newLastErrors("The configuration can not be used.", "ERR_CONFIGURATION_PROBLEM", now), "lastErrors")
+		setLastOperation(shoot, op.withState(stateFailed, op.progress), "It was tried for too long.", now)
 	case op.state == stateSucceeded:
-		if findNodesStatus(s) == nodesStatusForFault(f) {
-			return s, nothing
+		if findNodesStatus(shoot) == nodesStatusForFault(f) {
+			return shoot, nothing
 		}
-		setStatusField(s, newConditions(nodesStatusForFault(f), now), "conditions")
+		setStatusField(shoot, newConditions(nodesStatusForFault(f), now), "conditions")
 	case op.state == stateProcessing && op.progress+stride >= done:
-		unstructured.RemoveNestedField(s.Object, "status", "lastErrors")
-		setStatusField(s, newConditions(nodesStatusForFault(f), now), "conditions")
-		setLastOperation(s, op.withState(stateSucceeded, done), "It is done.", now)
+		unstructured.RemoveNestedField(shoot.Object, "status", "lastErrors")
+		setStatusField(shoot, newConditions(nodesStatusForFault(f), now), "conditions")
+		setLastOperation(shoot, op.withState(stateSucceeded, done), "It is done.", now)
 	case op.state == stateProcessing:
-		setLastOperation(s, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
+		setLastOperation(shoot, op.withState(stateProcessing, op.progress+stride), fmt.Sprintf("%d of 4 tasks are done.", (op.progress+stride)/stride), now)
 	default: // it was pending, or failed and is retried
-		setLastOperation(s, op.withState(stateProcessing, op.progress), "It has begun.", now)
+		setLastOperation(shoot, op.withState(stateProcessing, op.progress), "It has begun.", now)
 	}
-	return s, status
+	return shoot, status
 }
 
 // setLastOperation writes the last operation.
@@ -184,8 +184,8 @@ func nodesStatusForFault(f Fault) string {
 }
 
 // findNodesStatus returns the status of the nodes' condition in a Shoot.
-func findNodesStatus(s *unstructured.Unstructured) string {
-	list, _, _ := unstructured.NestedSlice(s.Object, "status", "conditions")
+func findNodesStatus(shoot *unstructured.Unstructured) string {
+	list, _, _ := unstructured.NestedSlice(shoot.Object, "status", "conditions")
 	for _, c := range list {
 		if condition, ok := c.(map[string]any); ok && condition["type"] == nodesReady {
 			return fmt.Sprint(condition["status"])

@@ -51,7 +51,7 @@ type Bed struct {
 // Start starts a control plane and returns when it is ready. The caller then calls
 // Stop.
 func Start(ctx context.Context, o Options) (*Bed, error) {
-	o, err := o.withDefaults()
+	o, err := o.validatedWithDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
@@ -61,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 			return nil, err
 		}
 	}
-	if b.folder, err = openFolder(o.Dir); err != nil {
+	if b.folder, err = createAndLockFolder(o.Dir); err != nil {
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	began := time.Now()
@@ -73,13 +73,13 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 }
 
 func (b *Bed) startPrograms(ctx context.Context) (err error) {
-	if b.authority, err = openAuthority(b.folder.Join("pki"), mainAuthority); err != nil {
+	if b.authority, err = loadOrCreateAuthority(b.folder.Join("pki"), mainAuthority); err != nil {
 		return err
 	}
-	if err := writeServerFiles(b.folder, b.authority, b.options); err != nil {
+	if err := writeServerKeysAndCerts(b.folder, b.authority, b.options); err != nil {
 		return err
 	}
-	if err := b.launchAndFollow(Etcd, append(newEtcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
+	if err := b.launchAndWatch(Etcd, append(newEtcdArgs(b.folder.Temporary), b.options.Args[Etcd]...)); err != nil {
 		return err
 	}
 	if err := b.startAPIServerOnFreePort(ctx); err != nil {
@@ -88,7 +88,7 @@ func (b *Bed) startPrograms(ctx context.Context) (err error) {
 	if err := b.awaitDefaultNamespace(ctx); err != nil {
 		return err
 	}
-	if err := b.startControllers(); err != nil {
+	if err := b.startControllersAndScheduler(); err != nil {
 		return err
 	}
 	if err := b.InstallCRDs(ctx, b.options.CRDs...); err != nil {
@@ -144,7 +144,7 @@ func (b *Bed) StartAPIServer(ctx context.Context) error {
 
 // StopAPIServer kills the API server, as a power failure would: its connections break,
 // and new ones are refused until StartAPIServer.
-func (b *Bed) StopAPIServer() error { return b.stopProcess(APIServer) }
+func (b *Bed) StopAPIServer() error { return b.killProcess(APIServer) }
 
 // checkURL returns an error unless a URL answers 200.
 func checkURL(ctx context.Context, client *http.Client, url string) error {
@@ -182,24 +182,24 @@ func (b *Bed) awaitDefaultNamespace(ctx context.Context) error {
 	})
 }
 
-func (b *Bed) startControllers() error {
+func (b *Bed) startControllersAndScheduler() error {
 	if len(b.options.Controllers) > 0 {
-		kubeconfig, err := b.Kubeconfig(ControllerManager, administrators)
+		kubeconfig, err := b.WriteUserKubeconfig(ControllerManager, administrators)
 		if err != nil {
 			return err
 		}
-		if err := b.launchAndFollow(ControllerManager, newControllerManagerArgs(b.options, kubeconfig)); err != nil {
+		if err := b.launchAndWatch(ControllerManager, newControllerManagerArgs(b.options, kubeconfig)); err != nil {
 			return err
 		}
 	}
 	if !b.options.Scheduler {
 		return nil
 	}
-	kubeconfig, err := b.Kubeconfig(Scheduler, administrators)
+	kubeconfig, err := b.WriteUserKubeconfig(Scheduler, administrators)
 	if err != nil {
 		return err
 	}
-	return b.launchAndFollow(Scheduler, newSchedulerArgs(b.options, kubeconfig))
+	return b.launchAndWatch(Scheduler, newSchedulerArgs(b.options, kubeconfig))
 }
 
 // awaitDefaultServiceAccount waits until the controllers work, as far as that is visible: no Pod
@@ -256,7 +256,7 @@ func (b *Bed) Stop() error {
 		if p.name == Etcd && !b.folder.Temporary {
 			sig = syscall.SIGTERM
 		}
-		errs = append(errs, p.stopWith(sig))
+		errs = append(errs, p.stopWithSignalThenKill(sig))
 	}
 	b.following.Wait()
 	return errors.Join(append(errs, b.folder.Close())...)

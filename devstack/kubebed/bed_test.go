@@ -96,7 +96,7 @@ func TestKubeconfig(t *testing.T) {
 	for name, path := range map[string]string{"administrator": bed.AdminKubeconfig(), "system:of/some group": ""} {
 		if path == "" {
 			var err error
-			if path, err = bed.Kubeconfig(name, "system:masters"); err != nil {
+			if path, err = bed.WriteUserKubeconfig(name, "system:masters"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,7 +187,7 @@ func TestStateStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	robot, err := first.ServiceAccount(t.Context(), "default", "robot")
+	robot, err := first.EnsureServiceAccountConfig(t.Context(), "default", "robot")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ type building struct {
 // versions that the programs report: without them the server is a v0.0.0, which breaks
 // clients.
 func (b *building) buildBinary(ctx context.Context, out string) error {
-	total, err := b.countPackages(ctx)
+	total, err := b.downloadAndCountPackages(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,8 +118,8 @@ func (b *building) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// countPackages returns the number of packages to compile, and downloads their modules.
-func (b *building) countPackages(ctx context.Context) (int, error) {
+// downloadAndCountPackages returns the number of packages to compile, and downloads their modules.
+func (b *building) downloadAndCountPackages(ctx context.Context) (int, error) {
 	b.log.InfoContext(ctx, "downloading modules", "of", b.set.title)
 	cmd := b.goCommand(ctx, "list", "-deps", ".")
 	var stderr bytes.Buffer

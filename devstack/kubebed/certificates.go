@@ -43,8 +43,8 @@ const (
 	proxyAuthority = "front-proxy-ca" // its certificate may impersonate any user; only the API server has one
 )
 
-// openAuthority reads an authority from the folder, or creates it.
-func openAuthority(dir, name string) (*authority, error) {
+// loadOrCreateAuthority reads an authority from the folder, or creates it.
+func loadOrCreateAuthority(dir, name string) (*authority, error) {
 	certPath, keyPath := filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	a, err := readAuthority(certPath, keyPath)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -59,9 +59,9 @@ func (b *Bed) newAnonymousConfig() *rest.Config {
 	}
 }
 
-// Kubeconfig writes a kubeconfig file for a user in the bed's folder, and returns its
+// WriteUserKubeconfig writes a kubeconfig file for a user in the bed's folder, and returns its
 // path.
-func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error) {
+func (b *Bed) WriteUserKubeconfig(name string, groups ...string) (path string, err error) {
 	cfg, err := b.User(name, groups...)
 	if err != nil {
 		return "", err
@@ -69,10 +69,10 @@ func (b *Bed) Kubeconfig(name string, groups ...string) (path string, err error)
 	return b.writeKubeconfig(name, cfg)
 }
 
-// AccountKubeconfig writes a kubeconfig file for a service account, with the config of
-// ServiceAccount.
-func (b *Bed) AccountKubeconfig(ctx context.Context, namespace, name string) (path string, err error) {
-	cfg, err := b.ServiceAccount(ctx, namespace, name)
+// WriteAccountKubeconfig writes a kubeconfig file for a service account, with the config of
+// EnsureServiceAccountConfig.
+func (b *Bed) WriteAccountKubeconfig(ctx context.Context, namespace, name string) (path string, err error) {
+	cfg, err := b.EnsureServiceAccountConfig(ctx, namespace, name)
 	if err != nil {
 		return "", err
 	}
@@ -96,9 +96,9 @@ func (b *Bed) writeKubeconfig(user string, cfg *rest.Config) (path string, err e
 	return path, nil
 }
 
-// ServiceAccount returns the REST config of a service account, which it creates if
+// EnsureServiceAccountConfig returns the REST config of a service account, which it creates if
 // missing, with a bound token that is valid for an hour.
-func (b *Bed) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
+func (b *Bed) EnsureServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(b.admin)
 	if err != nil {
 		return nil, err

@@ -178,7 +178,7 @@ spec:
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)
-	kubebedtest.FinishPods(t, kubebedtest.Bed(t), ns)
+	kubebedtest.SimulatePodOutcomes(t, kubebedtest.Bed(t), ns)
 	jobs := client.BatchV1().Jobs(ns)
 	for name, want := range map[string]batchv1.JobConditionType{"Succeeded": batchv1.JobComplete, "Failed": batchv1.JobFailed} {
 		j := job(strings.ToLower(name), name)
@@ -273,7 +273,7 @@ func TestGarbageCollection(t *testing.T) {
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	client, ns := admin(t), kubebedtest.Namespace(t)
-	kubebedtest.FinishPods(t, kubebedtest.Bed(t), ns)
+	kubebedtest.SimulatePodOutcomes(t, kubebedtest.Bed(t), ns)
 	p := pod("guarded", map[string]string{kubebedtest.OutcomeAnnotation: "Running"})
 	if _, err := client.CoreV1().Pods(ns).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestEviction(t *testing.T) {
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	bed, client, ns := kubebedtest.Bed(t), admin(t), kubebedtest.Namespace(t)
-	granted, err := bed.ServiceAccount(t.Context(), ns, "robot")
+	granted, err := bed.EnsureServiceAccountConfig(t.Context(), ns, "robot")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,8 +94,8 @@ func newSchedulerArgs(o Options, kubeconfig string) []string {
 	return append([]string{"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--secure-port=0"}, o.Args[Scheduler]...)
 }
 
-// writeServerFiles writes the keys and certificates of the API server.
-func writeServerFiles(f *folder, a *authority, o Options) error {
+// writeServerKeysAndCerts writes the keys and certificates of the API server.
+func writeServerKeysAndCerts(f *folder, a *authority, o Options) error {
 	prefix, err := netip.ParsePrefix(o.ServiceRange)
 	if err != nil {
 		return fmt.Errorf("service range: %w", err)
@@ -111,7 +111,7 @@ func writeServerFiles(f *folder, a *authority, o Options) error {
 	if err != nil {
 		return err
 	}
-	proxies, err := openAuthority(f.Join("pki"), proxyAuthority)
+	proxies, err := loadOrCreateAuthority(f.Join("pki"), proxyAuthority)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (b *Bed) InstallCRDs(ctx context.Context, paths ...string) error {
 	if err != nil {
 		return fmt.Errorf("install CRDs: %w", err)
 	}
-	return b.installCRDs(ctx, crds)
+	return b.applyCRDsAndWait(ctx, crds)
 }
 
 // InstallCRDText is like InstallCRDs for the text of a YAML file.
@@ -41,10 +41,10 @@ func (b *Bed) InstallCRDText(ctx context.Context, text []byte) error {
 	if err != nil {
 		return fmt.Errorf("install CRDs: %w", err)
 	}
-	return b.installCRDs(ctx, crds)
+	return b.applyCRDsAndWait(ctx, crds)
 }
 
-func (b *Bed) installCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
+func (b *Bed) applyCRDsAndWait(ctx context.Context, crds []*unstructured.Unstructured) error {
 	client, err := dynamic.NewForConfig(b.admin)
 	if err != nil {
 		return err

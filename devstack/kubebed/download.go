@@ -33,15 +33,15 @@ const (
 
 var errDownloadBound = fmt.Errorf("not downloaded within %s", downloadBound)
 
-// releases are the download locations of the projects.
-type releases struct {
+// releaseDownloader are the download locations of the projects.
+type releaseDownloader struct {
 	kubernetes, etcd string // base URLs
 	goos             string
 	client           *http.Client
 }
 
-func releaseSources() releases {
-	return releases{
+func newReleaseDownloader() releaseDownloader {
+	return releaseDownloader{
 		kubernetes: "https://dl.k8s.io/release",
 		etcd:       "https://github.com/etcd-io/etcd/releases/download",
 		goos:       runtime.GOOS,
@@ -56,7 +56,7 @@ func releaseSources() releases {
 
 // downloadPrograms downloads the released programs, and verifies each against its
 // published checksum.
-func downloadPrograms(ctx context.Context, c *cache, from releases, dir string) error {
+func downloadPrograms(ctx context.Context, c *cache, from releaseDownloader, dir string) error {
 	if from.goos != "linux" {
 		return fmt.Errorf("no kube-apiserver release for %s", from.goos)
 	}
@@ -86,7 +86,7 @@ func ignoreIfIs(err, ignored error) error {
 	return err
 }
 
-func (r releases) fetchProgram(ctx context.Context, name, dir string) error {
+func (r releaseDownloader) fetchProgram(ctx context.Context, name, dir string) error {
 	url := strings.Join([]string{r.kubernetes, "v" + KubernetesVersion(), "bin", "linux", runtime.GOARCH, name}, "/")
 	sum, err := r.fetchText(ctx, url+".sha256")
 	if err != nil {
@@ -96,7 +96,7 @@ func (r releases) fetchProgram(ctx context.Context, name, dir string) error {
 }
 
 // fetchEtcd extracts etcd from its archive.
-func (r releases) fetchEtcd(ctx context.Context, dir string) (err error) {
+func (r releaseDownloader) fetchEtcd(ctx context.Context, dir string) (err error) {
 	version := kubernetesPrograms().requiredVersion("go.etcd.io/etcd/server/v3")
 	archive := fmt.Sprintf("etcd-v%s-linux-%s.tar.gz", version, runtime.GOARCH)
 	sums, err := r.fetchText(ctx, r.etcd+"/v"+version+"/SHA256SUMS")
@@ -121,7 +121,7 @@ func findChecksum(list, file string) string {
 }
 
 // openURL opens a URL, and returns an error unless it answers 200.
-func (r releases) openURL(ctx context.Context, url string) (io.ReadCloser, error) {
+func (r releaseDownloader) openURL(ctx context.Context, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (r releases) openURL(ctx context.Context, url string) (io.ReadCloser, error
 	return resp.Body, nil
 }
 
-func (r releases) fetchText(ctx context.Context, url string) (string, error) {
+func (r releaseDownloader) fetchText(ctx context.Context, url string) (string, error) {
 	body, err := r.openURL(ctx, url)
 	if err != nil {
 		return "", err
@@ -148,7 +148,7 @@ func (r releases) fetchText(ctx context.Context, url string) (string, error) {
 }
 
 // fetchFile downloads a URL into a program's file, and verifies its checksum.
-func (r releases) fetchFile(ctx context.Context, url, sha256Sum, to string) (err error) {
+func (r releaseDownloader) fetchFile(ctx context.Context, url, sha256Sum, to string) (err error) {
 	body, err := r.openURL(ctx, url)
 	if err != nil {
 		return err

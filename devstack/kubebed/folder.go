@@ -21,8 +21,8 @@ const (
 //	*.kubeconfig    for the users of Kubeconfig
 type folder struct{ *LockedFolder }
 
-// openFolder creates and locks the folder. The empty path means a temporary folder.
-func openFolder(path string) (*folder, error) {
+// createAndLockFolder creates and locks the folder. The empty path means a temporary folder.
+func createAndLockFolder(path string) (*folder, error) {
 	dir, err := OpenLockedFolder(path, tempPrefix)
 	if err != nil {
 		return nil, err

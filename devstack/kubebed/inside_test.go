@@ -257,7 +257,7 @@ func TestDownload(t *testing.T) {
 			}))
 			defer server.Close()
 			dir := t.TempDir()
-			err := downloadPrograms(t.Context(), newCache(t), releases{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: server.Client()}, dir)
+			err := downloadPrograms(t.Context(), newCache(t), releaseDownloader{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: server.Client()}, dir)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%s: got %v, want %q in it", tc.reason, err, tc.want)
@@ -294,18 +294,18 @@ func TestDownloadGivesUp(t *testing.T) {
 	defer close(release)
 	client := server.Client()
 	client.Transport.(*http.Transport).ResponseHeaderTimeout = 100 * time.Millisecond //nolint:errcheck,forcetypeassert // httptest's is one
-	err := downloadPrograms(t.Context(), newCache(t), releases{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: client}, t.TempDir())
+	err := downloadPrograms(t.Context(), newCache(t), releaseDownloader{kubernetes: server.URL, etcd: server.URL, goos: "linux", client: client}, t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "timeout") {
 		t.Errorf("got %v, want a timeout", err)
 	}
-	if r := releaseSources(); r.client.Transport.(*http.Transport).ResponseHeaderTimeout == 0 { //nolint:errcheck,forcetypeassert // released makes one
+	if r := newReleaseDownloader(); r.client.Transport.(*http.Transport).ResponseHeaderTimeout == 0 { //nolint:errcheck,forcetypeassert // released makes one
 		t.Error("the real client waits for ever")
 	}
 }
 
 func TestDownloadOnOtherSystems(t *testing.T) {
 	t.Parallel()
-	r := releaseSources()
+	r := newReleaseDownloader()
 	r.goos = "darwin"
 	if err := downloadPrograms(t.Context(), newCache(t), r, t.TempDir()); err == nil || !strings.Contains(err.Error(), "darwin") {
 		t.Errorf("got %v", err)
@@ -375,7 +375,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv(GardenAssetsVariable, "")
 	t.Setenv(SourceVariable, "download")
 	for _, tc := range []struct {
-		set    *set
+		set    *programSet
 		folder func(context.Context, *slog.Logger) (string, error)
 	}{{kubernetesPrograms(), EnsureProgramFolder}, {gardenerPrograms(), EnsureGardenProgramFolder}} {
 		want := inCache(t, tc.set)
@@ -386,7 +386,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 // inCache creates the folder of a set in the cache, as if it were filled.
-func inCache(t *testing.T, s *set) string {
+func inCache(t *testing.T, s *programSet) string {
 	t.Helper()
 	base, err := cacheFolder()
 	if err != nil {

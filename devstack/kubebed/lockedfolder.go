@@ -35,7 +35,7 @@ func OpenLockedFolder(path, prefix string) (*LockedFolder, error) {
 	d := &LockedFolder{Path: path, Temporary: path == ""}
 	var err error
 	if d.Temporary {
-		removeStale(os.TempDir(), prefix)
+		removeStaleFolders(os.TempDir(), prefix)
 		d.Path, err = os.MkdirTemp("", prefix)
 	} else if d.Path, err = filepath.Abs(path); err == nil {
 		err = os.MkdirAll(d.Path, 0o700)
@@ -73,9 +73,9 @@ func tryLock(lock *os.File) error {
 	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// removeStale removes the folders of killed processes. It skips folders that it cannot
+// removeStaleFolders removes the folders of killed processes. It skips folders that it cannot
 // remove, or that have no lock, as they belong to others.
-func removeStale(tmp, prefix string) {
+func removeStaleFolders(tmp, prefix string) {
 	entries, _ := os.ReadDir(tmp)
 	for _, e := range entries {
 		info, err := e.Info()

@@ -77,7 +77,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-func (o Options) withDefaults() (Options, error) {
+func (o Options) validatedWithDefaults() (Options, error) {
 	o.ListenAddress = cmp.Or(o.ListenAddress, loopback)
 	o.ServiceRange = cmp.Or(o.ServiceRange, defaultServiceRange)
 	if o.Log == nil {

@@ -93,8 +93,8 @@ func (p *process) lastOutput() string {
 	return lastLines(readFileFrom(p.log, p.from), lines)
 }
 
-// stopWith ends the program by sig, and by SIGKILL if that does not suffice.
-func (p *process) stopWith(sig syscall.Signal) error {
+// stopWithSignalThenKill ends the program by sig, and by SIGKILL if that does not suffice.
+func (p *process) stopWithSignalThenKill(sig syscall.Signal) error {
 	p.told.Store(true)
 	for _, s := range []syscall.Signal{sig, syscall.SIGKILL} {
 		if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -38,7 +38,7 @@ func (b *Bed) StartProgram(ctx context.Context, p Program) error {
 
 // StopProgram kills a program, as a power failure would. It does nothing if the program
 // does not run.
-func (b *Bed) StopProgram(name string) error { return b.stopProcess(name) }
+func (b *Bed) StopProgram(name string) error { return b.killProcess(name) }
 
 // Runs reports whether a program was started and has not been stopped.
 func (b *Bed) Runs(name string) bool { return b.findProcess(name) != nil }

@@ -50,7 +50,7 @@ func ProgramNames() []string {
 func EnsureProgramFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(AssetsVariable)
 	if dir != "" {
-		return folderFromEnv(AssetsVariable, dir, "kube-apiserver", "etcd")
+		return resolveAndCheckFolder(AssetsVariable, dir, "kube-apiserver", "etcd")
 	}
 	source, _ := settings.OSEnv(SourceVariable)
 	dir, err := ensureCachedFolder(ctx, log, kubernetesPrograms(), source)
@@ -64,7 +64,7 @@ func EnsureProgramFolder(ctx context.Context, log *slog.Logger) (string, error) 
 func EnsureGardenProgramFolder(ctx context.Context, log *slog.Logger) (string, error) {
 	dir, _ := settings.OSEnv(GardenAssetsVariable)
 	if dir != "" {
-		return folderFromEnv(GardenAssetsVariable, dir, GardenerAPIServer)
+		return resolveAndCheckFolder(GardenAssetsVariable, dir, GardenerAPIServer)
 	}
 	dir, err := ensureCachedFolder(ctx, log, gardenerPrograms(), "build")
 	if err != nil {
@@ -73,8 +73,8 @@ func EnsureGardenProgramFolder(ctx context.Context, log *slog.Logger) (string, e
 	return dir, nil
 }
 
-// folderFromEnv returns the folder in an environment variable.
-func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
+// resolveAndCheckFolder returns the folder in an environment variable.
+func resolveAndCheckFolder(variable, dir string, wanted ...string) (string, error) {
 	dir, err := filepath.Abs(dir) // programs are started in other folders
 	if err != nil {
 		return "", err
@@ -86,7 +86,7 @@ func folderFromEnv(variable, dir string, wanted ...string) (string, error) {
 }
 
 // ensureCachedFolder returns the folder of a set in the cache.
-func ensureCachedFolder(ctx context.Context, log *slog.Logger, s *set, sourceName string) (string, error) {
+func ensureCachedFolder(ctx context.Context, log *slog.Logger, s *programSet, sourceName string) (string, error) {
 	base, err := cacheFolder()
 	if err != nil {
 		return "", err
@@ -129,27 +129,27 @@ type source struct {
 func allSources() []source {
 	return []source{
 		{"download", func(ctx context.Context, c *cache, dir string) error {
-			return downloadPrograms(ctx, c, releaseSources(), dir)
+			return downloadPrograms(ctx, c, newReleaseDownloader(), dir)
 		}},
 		{"build", buildPrograms},
 	}
 }
 
 // sourceOrder returns the names of the sources to try.
-func sourceOrder(variable string) ([]string, error) {
-	switch variable {
+func sourceOrder(setting string) ([]string, error) {
+	switch setting {
 	case "", "auto":
 		return []string{"download", "build"}, nil
 	case "download", "build":
-		return []string{variable}, nil
+		return []string{setting}, nil
 	}
-	return nil, fmt.Errorf("%s is %q: use auto, download or build", SourceVariable, variable)
+	return nil, fmt.Errorf("%s is %q: use auto, download or build", SourceVariable, setting)
 }
 
 // A cache has a folder with the programs of a set for each of their versions. The sets
 // share the lock: two concurrent builds are no faster than two in sequence.
 type cache struct {
-	set     *set
+	set     *programSet
 	base    string
 	sources []source
 	order   []string

@@ -19,7 +19,7 @@ import (
 var modules embed.FS
 
 // A set is a set of programs that are built from one module, and stored in one folder.
-type set struct {
+type programSet struct {
 	title  string // name of the programs, for people
 	dir    string // folder of its module
 	of     string // module whose version is that of the set
@@ -31,26 +31,26 @@ type set struct {
 }
 
 // kubernetesPrograms returns the set of the programs of a control plane.
-func kubernetesPrograms() *set {
-	return &set{
+func kubernetesPrograms() *programSet {
+	return &programSet{
 		title: "kubernetes", dir: "module", of: "k8s.io/kubernetes", binary: "kubebed", names: ProgramNames(),
 		time: "5 to 20 minutes on two cores", assets: AssetsVariable,
 	}
 }
 
 // gardenerPrograms returns the set with the API server of Gardener.
-func gardenerPrograms() *set {
-	return &set{
+func gardenerPrograms() *programSet {
+	return &programSet{
 		title: "gardener", dir: "garden", of: "github.com/gardener/gardener", prefix: "gardener-", binary: GardenerAPIServer,
 		names: []string{GardenerAPIServer}, time: "2 to 8 minutes on two cores", assets: GardenAssetsVariable,
 	}
 }
 
 // releaseVersion returns the release of the set, such as 1.37.1.
-func (s *set) releaseVersion() string { return s.requiredVersion(s.of) }
+func (s *programSet) releaseVersion() string { return s.requiredVersion(s.of) }
 
 // requiredVersion returns the version of a module that the set's module requires.
-func (s *set) requiredVersion(name string) string {
+func (s *programSet) requiredVersion(name string) string {
 	text, err := modules.ReadFile(s.dir + "/go.mod.txt")
 	if err != nil {
 		panic(err) // it is embedded
@@ -63,7 +63,7 @@ func (s *set) requiredVersion(name string) string {
 }
 
 // cacheKey returns a key over everything that the programs are built from.
-func (s *set) cacheKey() (string, error) {
+func (s *programSet) cacheKey() (string, error) {
 	sum := sha256.New()
 	err := s.forEachFile(func(name string, content []byte) error {
 		_, err := fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
@@ -77,7 +77,7 @@ func (s *set) cacheKey() (string, error) {
 
 // forEachFile calls f with each file of the set's module, in order, with its name in the
 // module.
-func (s *set) forEachFile(f func(name string, content []byte) error) error {
+func (s *programSet) forEachFile(f func(name string, content []byte) error) error {
 	entries, err := fs.ReadDir(modules, s.dir)
 	if err != nil {
 		return err
@@ -95,6 +95,6 @@ func (s *set) forEachFile(f func(name string, content []byte) error) error {
 }
 
 // linkNames returns the programs that are links to the binary.
-func (s *set) linkNames() []string {
+func (s *programSet) linkNames() []string {
 	return slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return name == s.binary })
 }

@@ -51,7 +51,7 @@ func TestGardenModule(t *testing.T) {
 // TestFoldersAreApart covers that the sets have different folders.
 func TestFoldersAreApart(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[*set]string{
+	for s, want := range map[*programSet]string{
 		kubernetesPrograms(): `^1\.\d+\.\d+-[a-z]+-[a-z0-9]+-[0-9a-f]{12}$`,
 		gardenerPrograms():   `^gardener-1\.\d+\.\d+-[a-z]+-[a-z0-9]+-[0-9a-f]{12}$`,
 	} {
@@ -62,7 +62,7 @@ func TestFoldersAreApart(t *testing.T) {
 }
 
 // wantFiles checks that the files of a set's module are those of a module.
-func wantFiles(t *testing.T, s *set) {
+func wantFiles(t *testing.T, s *programSet) {
 	t.Helper()
 	var names []string
 	err := s.forEachFile(func(name string, content []byte) error {

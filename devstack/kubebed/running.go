@@ -47,8 +47,8 @@ func (b *Bed) watchProcess(p *process) {
 	})
 }
 
-// launchAndFollow starts a program without a readiness check.
-func (b *Bed) launchAndFollow(name string, args []string) error {
+// launchAndWatch starts a program without a readiness check.
+func (b *Bed) launchAndWatch(name string, args []string) error {
 	p, err := b.launchProgram(filepath.Join(b.assets, name), args)
 	if err == nil {
 		b.watchProcess(p)
@@ -70,7 +70,7 @@ func (b *Bed) launchUntilReady(ctx context.Context, path string, args []string, 
 	if p.exitError() != nil && strings.Contains(readFileFrom(p.log, p.from), "address already in use") {
 		err = fmt.Errorf("start %s: %w", p.name, ErrPortTaken)
 	}
-	return errors.Join(err, b.stopProcess(p.name))
+	return errors.Join(err, b.killProcess(p.name))
 }
 
 // awaitReady waits until a program is ready, as long as it and the programs that it
@@ -113,13 +113,13 @@ func (b *Bed) findProcess(name string) *process {
 	return nil
 }
 
-// stopProcess kills a program.
-func (b *Bed) stopProcess(name string) error {
+// killProcess kills a program.
+func (b *Bed) killProcess(name string) error {
 	p := b.findProcess(name)
 	if p == nil {
 		return nil
 	}
-	err := p.stopWith(syscall.SIGKILL)
+	err := p.stopWithSignalThenKill(syscall.SIGKILL)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.running = slices.DeleteFunc(b.running, func(other *process) bool { return other == p })

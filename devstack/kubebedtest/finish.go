@@ -15,15 +15,15 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 )
 
-// OutcomeAnnotation of a Pod is the phase that FinishPods sets. It is Succeeded, which
+// OutcomeAnnotation of a Pod is the phase that SimulatePodOutcomes sets. It is Succeeded, which
 // is the default, Failed (with exit code 3), or Running (and Ready, permanently).
 const OutcomeAnnotation = "kubebed.fleetloop.io/outcome"
 
 const failedCode = 3
 
-// FinishPods simulates the scheduler and kubelet for the Pods of a namespace until the
+// SimulatePodOutcomes simulates the scheduler and kubelet for the Pods of a namespace until the
 // test ends. It sets the phase of each according to its annotation. No container runs.
-func FinishPods(tb testing.TB, bed *kubebed.Bed, namespace string) {
+func SimulatePodOutcomes(tb testing.TB, bed *kubebed.Bed, namespace string) {
 	tb.Helper()
 	client, err := kubernetes.NewForConfig(bed.Config())
 	if err != nil {

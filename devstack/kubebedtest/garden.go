@@ -31,16 +31,16 @@ func GardenMain(m *testing.M, o gardenbed.Options, options ...goleak.Option) {
 // Garden returns the garden of this package's tests.
 func Garden(tb testing.TB) *gardenbed.Bed {
 	tb.Helper()
-	return sharedGarden.get(tb, func(bed *gardenbed.Bed) { ShowLogsOnFailure(tb, bed.Kube()) })
+	return sharedGarden.startOnceAndShowLogs(tb, func(bed *gardenbed.Bed) { ShowLogsOnFailure(tb, bed.Kube()) })
 }
 
-// GardenProject creates a project for the test and returns its name and namespace. The name
+// NewGardenProject creates a project for the test and returns its name and namespace. The name
 // is short, as together with that of a Shoot it may have 21 characters. The project
 // stays as long as the garden.
-func GardenProject(tb testing.TB) (name, namespace string) {
+func NewGardenProject(tb testing.TB) (name, namespace string) {
 	tb.Helper()
 	name = fmt.Sprintf("test%d", gardenProjects.Add(1))
-	namespace, err := Garden(tb).NewProject(tb.Context(), name)
+	namespace, err := Garden(tb).ApplyProjectAndWait(tb.Context(), name)
 	if err != nil {
 		tb.Fatal(err)
 	}

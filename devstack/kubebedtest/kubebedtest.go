@@ -5,7 +5,7 @@
 // If the process is killed, the programs die with it. A failed test shows the output of
 // the programs since its start. StartProcess runs a controller against it.
 //
-// GardenMain, Garden and GardenProject do the same with a garden.
+// GardenMain, Garden and NewGardenProject do the same with a garden.
 package kubebedtest
 
 import (
@@ -59,19 +59,19 @@ func Main(m goleak.TestingM, o kubebed.Options, options ...goleak.Option) {
 // Bed returns the control plane of this package's tests.
 func Bed(tb testing.TB) *kubebed.Bed {
 	tb.Helper()
-	return sharedControlPlane.get(tb, func(bed *kubebed.Bed) { ShowLogsOnFailure(tb, bed) })
+	return sharedControlPlane.startOnceAndShowLogs(tb, func(bed *kubebed.Bed) { ShowLogsOnFailure(tb, bed) })
 }
 
 // ShowLogsOnFailure logs the further output of a bed's programs if the test has failed at its
 // end. Bed and Namespace do so already.
 func ShowLogsOnFailure(tb testing.TB, bed *kubebed.Bed) {
 	tb.Helper()
-	begin := logSizes(bed)
+	begin := logFileSizes(bed)
 	tb.Cleanup(func() {
 		if !tb.Failed() {
 			return
 		}
-		for path := range logSizes(bed) {
+		for path := range logFileSizes(bed) {
 			text, err := os.ReadFile(path) //nolint:gosec // a log file of the bed
 			if err != nil {
 				tb.Logf("read what a program said: %v", err)
@@ -83,8 +83,8 @@ func ShowLogsOnFailure(tb testing.TB, bed *kubebed.Bed) {
 	})
 }
 
-// logSizes returns the sizes of the log files.
-func logSizes(bed *kubebed.Bed) map[string]int {
+// logFileSizes returns the sizes of the log files.
+func logFileSizes(bed *kubebed.Bed) map[string]int {
 	files, _ := filepath.Glob(filepath.Join(bed.Dir(), "logs", "*.log")) // its only error is a bad pattern
 	lengths := make(map[string]int)
 	for _, path := range files {

@@ -169,8 +169,8 @@ func (p *Process) getPath(ctx context.Context, purpose, path string) (code int, 
 	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
 }
 
-// Kubeconfig returns a kubeconfig file for a client configuration.
-func Kubeconfig(tb testing.TB, cfg *rest.Config) string {
+// FormatKubeconfig returns a kubeconfig file for a client configuration.
+func FormatKubeconfig(tb testing.TB, cfg *rest.Config) string {
 	tb.Helper()
 	const name = "bed"
 	text, err := clientcmd.Write(clientcmdapi.Config{

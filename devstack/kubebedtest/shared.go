@@ -57,16 +57,16 @@ func newWarningLogger() *slog.Logger {
 
 // verifyTestMain runs the tests, stops the bed and checks for leaked goroutines.
 func (s *sharedBed[B]) verifyTestMain(m goleak.TestingM, options ...goleak.Option) {
-	goleak.VerifyTestMain(runner[B]{m, s}, options...)
+	goleak.VerifyTestMain(bedStoppingRunner[B]{m, s}, options...)
 }
 
-type runner[B bed] struct {
+type bedStoppingRunner[B bed] struct {
 	m goleak.TestingM
 	s *sharedBed[B]
 }
 
 // Run runs the tests and stops the bed, so that its goroutines are gone before the leak check.
-func (r runner[B]) Run() int {
+func (r bedStoppingRunner[B]) Run() int {
 	code := r.m.Run()
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -81,8 +81,8 @@ func (r runner[B]) Run() int {
 	return code
 }
 
-// get returns the bed, and calls showLogs the first time that a test requests it.
-func (s *sharedBed[B]) get(tb testing.TB, showLogs func(B)) B {
+// startOnceAndShowLogs returns the bed, and calls showLogs the first time that a test requests it.
+func (s *sharedBed[B]) startOnceAndShowLogs(tb testing.TB, showLogs func(B)) B {
 	tb.Helper()
 	bed, err := s.start()
 	if err != nil {

@@ -24,8 +24,8 @@ const accountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 // A commandBuilder makes the commands of the containers of a pod, and the files that they need.
 type commandBuilder struct{ worker *worker }
 
-// buildSandboxCommand returns the command of a container. An error may be temporary.
-func (b commandBuilder) buildSandboxCommand(ctx context.Context, c *container) (SandboxCommand, error) {
+// prepareSandboxCommand returns the command of a container. An error may be temporary.
+func (b commandBuilder) prepareSandboxCommand(ctx context.Context, c *container) (SandboxCommand, error) {
 	env, err := b.worker.node.source.Environment(ctx, b.worker.pod, c.spec)
 	if err != nil {
 		return SandboxCommand{}, err
@@ -48,7 +48,7 @@ func (b commandBuilder) buildSandboxCommand(ctx context.Context, c *container) (
 	}
 	command := SandboxCommand{Argv: argv, Dir: c.spec.WorkingDir, Hostname: b.podHostname(), Mounts: mounts, Scratch: b.podPath("tmp")}
 	if b.worker.node.sandbox.Namespaces() != nil {
-		if err := b.rewriteMountPaths(&command, env); err != nil {
+		if err := b.rewritePathsAndAddKubeconfig(&command, env); err != nil {
 			return SandboxCommand{}, err
 		}
 	}
@@ -153,9 +153,9 @@ func isWithin(path, folder string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// rewriteMountPaths replaces mount paths by the real paths of the volumes, where they occur
+// rewritePathsAndAddKubeconfig replaces mount paths by the real paths of the volumes, where they occur
 // in the command.
-func (b commandBuilder) rewriteMountPaths(c *SandboxCommand, env map[string]string) error {
+func (b commandBuilder) rewritePathsAndAddKubeconfig(c *SandboxCommand, env map[string]string) error {
 	where := toPathMoves(c.Mounts)
 	for i := range c.Argv {
 		c.Argv[i] = RewritePaths(c.Argv[i], where)

@@ -63,8 +63,8 @@ func (c *container) setWaiting(reason, message string) {
 	c.waiting = corev1.ContainerStateWaiting{Reason: reason, Message: message}
 }
 
-// markNeverRan marks a container that was given up before its start as failed.
-func (c *container) markNeverRan(now time.Time) {
+// markNeverRanUnlessEnded marks a container that was given up before its start as failed.
+func (c *container) markNeverRanUnlessEnded(now time.Time) {
 	if c.ended == nil {
 		c.ended = &corev1.ContainerStateTerminated{
 			ExitCode: 128 + int32(syscall.SIGKILL), Reason: reasonUnknown,
@@ -90,16 +90,16 @@ func (b commandBuilder) podPath(parts ...string) string {
 // A containerRunner starts the containers of a pod, and notices that they end.
 type containerRunner struct{ worker *worker }
 
-// ensureRunning starts a container that should run, and returns the delay of the next
+// ensureRunningAndLive starts a container that should run, and returns the delay of the next
 // check.
-func (cr containerRunner) ensureRunning(ctx context.Context, c *container, now time.Time) time.Duration {
+func (cr containerRunner) ensureRunningAndLive(ctx context.Context, c *container, now time.Time) (nextCheck time.Duration) {
 	if c.proc != nil {
 		return cr.enforceLiveness(ctx, c, now)
 	}
 	if c.ended != nil && now.Before(c.notBefore) {
 		return c.notBefore.Sub(now)
 	}
-	s, err := commandBuilder(cr).buildSandboxCommand(ctx, c)
+	s, err := commandBuilder(cr).prepareSandboxCommand(ctx, c)
 	if err != nil {
 		reason := reasonConfigError
 		if errors.Is(err, errNoProgram) {
@@ -136,7 +136,7 @@ func (cr containerRunner) launchContainer(ctx context.Context, c *container, com
 	}
 	c.restarts, c.ended, c.startAt, c.killedAt = life, nil, metav1.Now(), time.Time{}
 	if err != nil {
-		cr.recordExit(c, ExitUnstartable, time.Now())
+		cr.recordExitAndBackoff(c, ExitUnstartable, time.Now())
 		cr.worker.wakeWorker()
 		return nil //nolint:nilerr // it is how the container ended: its log says it
 	}
@@ -151,8 +151,8 @@ func (cr containerRunner) launchContainer(ctx context.Context, c *container, com
 	return nil
 }
 
-// collectExit records the end of a container that has ended.
-func (cr containerRunner) collectExit(c *container, now time.Time) {
+// recordExitIfEnded records the end of a container that has ended.
+func (cr containerRunner) recordExitIfEnded(c *container, now time.Time) {
 	if c.proc == nil {
 		return
 	}
@@ -163,12 +163,12 @@ func (cr containerRunner) collectExit(c *container, now time.Time) {
 	}
 	c.probes.waitForProbes()
 	cr.worker.node.logs.markLogClosed(logFile(cr.worker.dir, c.spec.Name, c.restarts))
-	cr.recordExit(c, c.proc.ExitCode(), now)
+	cr.recordExitAndBackoff(c, c.proc.ExitCode(), now)
 	c.proc, c.probes = nil, newNoProbes()
 }
 
-// recordExit records the result of a run of the container, and when the next may start.
-func (cr containerRunner) recordExit(c *container, code int, now time.Time) {
+// recordExitAndBackoff records the result of a run of the container, and when the next may start.
+func (cr containerRunner) recordExitAndBackoff(c *container, code int, now time.Time) {
 	reason := reasonCompleted
 	if code != 0 {
 		reason = reasonError
@@ -210,7 +210,7 @@ func PID(s corev1.ContainerStatus) (int, bool) {
 
 // enforceLiveness ends a container whose liveness or startup probe failed; the restart
 // policy determines whether it restarts.
-func (cr containerRunner) enforceLiveness(ctx context.Context, c *container, now time.Time) time.Duration {
+func (cr containerRunner) enforceLiveness(ctx context.Context, c *container, now time.Time) (nextCheck time.Duration) {
 	if !c.probes.hasFailedLiveness() {
 		return never
 	}
@@ -251,12 +251,12 @@ func (cr containerRunner) terminationMessage(c *container, code int) string {
 }
 
 // readFileTail returns the end of a file as valid text, empty if the file does not exist.
-func readFileTail(path string, most int) string {
+func readFileTail(path string, maxBytes int) string {
 	text, err := os.ReadFile(path) //nolint:gosec // in the pod's folder
 	if err != nil {
 		return ""
 	}
-	return strings.ToValidUTF8(string(text[max(0, len(text)-most):]), "?")
+	return strings.ToValidUTF8(string(text[max(0, len(text)-maxBytes):]), "?")
 }
 
 // makeContainerFolders creates the files and folders of a run of the container, and empties

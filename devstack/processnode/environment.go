@@ -37,7 +37,7 @@ func (s *InputSource) Environment(ctx context.Context, pod *corev1.Pod, c *corev
 	}
 	for i := range c.Env {
 		e := &c.Env[i]
-		value, ok, err := s.envValue(ctx, pod, c.Name, e)
+		value, ok, err := s.resolveEnvValueFrom(ctx, pod, c.Name, e)
 		if err != nil {
 			return nil, fmt.Errorf("variable %q: %w", e.Name, err)
 		}
@@ -60,9 +60,9 @@ func EnvironmentList(env map[string]string) []string {
 	return out
 }
 
-// envValue returns the value of a variable, or false if it refers to a missing optional
+// resolveEnvValueFrom returns the value of a variable, or false if it refers to a missing optional
 // object.
-func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (value string, set bool, err error) {
+func (s *InputSource) resolveEnvValueFrom(ctx context.Context, pod *corev1.Pod, container string, e *corev1.EnvVar) (value string, set bool, err error) {
 	from := e.ValueFrom
 
 	switch {
@@ -86,12 +86,12 @@ func (s *InputSource) envValue(ctx context.Context, pod *corev1.Pod, container s
 	return value, err == nil, err
 }
 
-func findKeyValue(data map[string][]byte, missing error, key string, optional bool) (text string, found bool, err error) {
-	if missing != nil {
-		if optional && apierrors.IsNotFound(missing) {
+func findKeyValue(data map[string][]byte, readErr error, key string, optional bool) (text string, found bool, err error) {
+	if readErr != nil {
+		if optional && apierrors.IsNotFound(readErr) {
 			return "", false, nil
 		}
-		return "", false, missing
+		return "", false, readErr
 	}
 	value, ok := data[key]
 	if !ok && !optional {

@@ -80,10 +80,10 @@ func (s *InputSource) resolveResourceField(pod *corev1.Pod, container string, re
 	if !ok && kind == "limits" {
 		value = s.Allocatable[corev1.ResourceName(name)]
 	}
-	return formatInUnits(value, ref.Divisor, name == string(corev1.ResourceCPU)), nil
+	return formatQuotientRoundedUp(value, ref.Divisor, name == string(corev1.ResourceCPU)), nil
 }
 
-func formatInUnits(value, divisor resource.Quantity, milli bool) string {
+func formatQuotientRoundedUp(value, divisor resource.Quantity, milli bool) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}

@@ -15,9 +15,9 @@ const (
 	tempPrefix = "fleetloop-node-"
 )
 
-// openFolder opens the folder of a node's pods; the empty path means a temporary
+// lockFolderAndClearPods opens the folder of a node's pods; the empty path means a temporary
 // folder. It removes the pods of an earlier node, as their processes died with it.
-func openFolder(path string) (*kubebed.LockedFolder, error) {
+func lockFolderAndClearPods(path string) (*kubebed.LockedFolder, error) {
 	dir, err := kubebed.OpenLockedFolder(path, tempPrefix)
 	if err != nil {
 		return nil, err

@@ -10,11 +10,11 @@ import (
 
 func TestFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	living, err := openFolder("")
+	living, err := lockFolderAndClearPods("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openFolder(living.Path); err == nil {
+	if _, err := lockFolderAndClearPods(living.Path); err == nil {
 		t.Error("two nodes have one folder")
 	}
 	dead, err := os.MkdirTemp("", tempPrefix) //nolint:usetesting // of that name
@@ -39,7 +39,7 @@ func TestFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"", given} {
-		f, err := openFolder(dir)
+		f, err := lockFolderAndClearPods(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,15 +18,15 @@ func init() { //nolint:gochecknoinits // before main, which knows nothing of it
 		return
 	}
 	runtime.LockOSThread() // privileges belong to threads
-	if err := runPlan(os.Args[1]); err != nil {
+	if err := setUpSandboxAndExec(os.Args[1]); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		syscall.Exit(ExitUnstartable) // skips the end of the importing program
 	}
 	syscall.Exit(0) // empty plan: only a try
 }
 
-// runPlan carries out a plan and becomes its command.
-func runPlan(planFile string) error {
+// setUpSandboxAndExec carries out a plan and becomes its command.
+func setUpSandboxAndExec(planFile string) error {
 	text, err := os.ReadFile(planFile) //nolint:gosec // written by Start
 	if err != nil {
 		return fmt.Errorf("read process plan: %w", err)
@@ -52,7 +52,7 @@ func runPlan(planFile string) error {
 			return fmt.Errorf("set host name: %w", err)
 		}
 	}
-	if err := buildView(p.Root, p.Mounts); err != nil {
+	if err := mountSandboxRoot(p.Root, p.Mounts); err != nil {
 		return err
 	}
 	if err := syscall.Chroot(p.Root); err != nil {
@@ -67,12 +67,12 @@ func runPlan(planFile string) error {
 	if len(p.Argv) == 0 {
 		return nil
 	}
-	return execProgram(p.Argv, p.Env, program)
+	return dropPrivilegesAndExec(p.Argv, p.Env, program)
 }
 
-// execProgram replaces this process by a program, without its privileges in the
+// dropPrivilegesAndExec replaces this process by a program, without its privileges in the
 // namespace. The descriptor is for a program that the mounts have hidden.
-func execProgram(argv, env []string, programFD int) error {
+func dropPrivilegesAndExec(argv, env []string, programFD int) error {
 	const prCapAmbient, prCapAmbientClearAll = 47, 4
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("drop privileges: %w", errno)

@@ -127,7 +127,7 @@ func (l *logServer) serveLog(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	if err := l.copyLog(rw, r, f); err != nil && r.Context().Err() == nil {
+	if err := l.streamRequestedLog(rw, r, f); err != nil && r.Context().Err() == nil {
 		http.Error(rw, "read log: "+err.Error(), http.StatusInternalServerError)
 	}
 }
@@ -168,8 +168,8 @@ func (l *logServer) isBeingWritten(file string) bool {
 	return l.open[file]
 }
 
-// copyLog sends a log according to the parameters of the request.
-func (l *logServer) copyLog(rw http.ResponseWriter, r *http.Request, f *os.File) error {
+// streamRequestedLog sends a log according to the parameters of the request.
+func (l *logServer) streamRequestedLog(rw http.ResponseWriter, r *http.Request, f *os.File) error {
 	if lines, err := strconv.Atoi(r.FormValue("tailLines")); err == nil {
 		if err := seekLastLines(f, lines); err != nil {
 			return err

@@ -141,10 +141,10 @@ func withDefaults(o Options) Options {
 	return o
 }
 
-func splitServerURL(host string) (name, port string, err error) {
-	u, err := url.Parse(host)
+func splitServerURL(serverURL string) (name, port string, err error) {
+	u, err := url.Parse(serverURL)
 	if err != nil || u.Host == "" {
-		return "", "", fmt.Errorf("API server address %q is not a URL", host)
+		return "", "", fmt.Errorf("API server address %q is not a URL", serverURL)
 	}
 	if name, port, err = net.SplitHostPort(u.Host); err == nil {
 		return name, port, nil
@@ -178,7 +178,7 @@ func (n *Node) setReady(err error) {
 // Run registers the node and runs its pods until ctx ends; then it kills every process.
 // It returns early only if it cannot start. Call it once.
 func (n *Node) Run(ctx context.Context) (err error) {
-	f, err := openFolder(n.o.Dir)
+	f, err := lockFolderAndClearPods(n.o.Dir)
 	if err != nil {
 		return fmt.Errorf("run node %q: %w", n.o.NodeName, err)
 	}

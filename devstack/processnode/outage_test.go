@@ -34,7 +34,7 @@ func TestWithoutNamespaces(t *testing.T) {
 func TestAgentIsKilled(t *testing.T) {
 	f := newFixture(t)
 	f.node = "mortal"
-	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("agent", "system:masters")
+	kubeconfig, err := kubebedtest.Bed(t).WriteUserKubeconfig("agent", "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}

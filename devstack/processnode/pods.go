@@ -21,8 +21,8 @@ func (n *Node) runPods(ctx context.Context) {
 		ListerWatcher: source,
 		ObjectType:    &corev1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { d.handlePod(ctx, o) },
-			UpdateFunc: func(_, o any) { d.handlePod(ctx, o) },
+			AddFunc:    func(o any) { d.startOrUpdateWorker(ctx, o) },
+			UpdateFunc: func(_, o any) { d.startOrUpdateWorker(ctx, o) },
 			DeleteFunc: d.handleDeletedPod,
 		},
 	})
@@ -37,7 +37,7 @@ type dispatcher struct {
 	wg      sync.WaitGroup
 }
 
-func (d *dispatcher) handlePod(ctx context.Context, o any) {
+func (d *dispatcher) startOrUpdateWorker(ctx context.Context, o any) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return
@@ -49,7 +49,7 @@ func (d *dispatcher) handlePod(ctx context.Context, o any) {
 		d.wg.Go(func() { w.runUntilDeleted(ctx) })
 		return
 	}
-	w.updatePod(pod)
+	w.queueLatestPod(pod)
 }
 
 func (d *dispatcher) handleDeletedPod(o any) {

@@ -11,14 +11,14 @@ import (
 // current is the link to all files of a volume, so that they change at once.
 const current = "..data"
 
-// publishFiles writes files to a folder, in place of earlier ones. A reader sees either
+// replaceFilesAtomically writes files to a folder, in place of earlier ones. A reader sees either
 // all of the old ones or all of the new ones.
-func publishFiles(dir string, files fileSet) error {
+func replaceFilesAtomically(dir string, files fileSet) error {
 	old, err := os.Readlink(filepath.Join(dir, current))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if old != "" && folderHasFiles(filepath.Join(dir, old), files) {
+	if old != "" && folderHasExactFiles(filepath.Join(dir, old), files) {
 		return nil
 	}
 	fresh, err := os.MkdirTemp(dir, "..data-")
@@ -35,7 +35,7 @@ func publishFiles(dir string, files fileSet) error {
 	if err := os.Rename(next, filepath.Join(dir, current)); err != nil {
 		return err
 	}
-	if err := linkVisibleNames(dir, files); err != nil {
+	if err := syncVisibleLinks(dir, files); err != nil {
 		return err
 	}
 	if old == "" {
@@ -44,7 +44,7 @@ func publishFiles(dir string, files fileSet) error {
 	return os.RemoveAll(filepath.Join(dir, old))
 }
 
-func folderHasFiles(dir string, files fileSet) bool {
+func folderHasExactFiles(dir string, files fileSet) bool {
 	have := fileSet{}
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err != nil || info.IsDir() {
@@ -77,8 +77,8 @@ func writeAllFiles(dir string, files fileSet) error {
 	return nil
 }
 
-// linkVisibleNames creates the visible names, and removes outdated ones.
-func linkVisibleNames(dir string, files fileSet) error {
+// syncVisibleLinks creates the visible names, and removes outdated ones.
+func syncVisibleLinks(dir string, files fileSet) error {
 	names := map[string]bool{}
 	for path := range files {
 		top, _, _ := strings.Cut(path, string(filepath.Separator))

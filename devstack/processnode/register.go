@@ -24,7 +24,7 @@ const (
 func (n *Node) keepAlive(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause := n.o.Heartbeat
-		err := errors.Join(n.ensureNode(ctx), n.renewLease(ctx))
+		err := errors.Join(n.ensureNodeReady(ctx), n.renewOrCreateLease(ctx))
 		if err != nil && ctx.Err() == nil {
 			n.log.WarnContext(ctx, "renew node lease failed, retrying", "err", err)
 			pause = min(pause, registerRetry)
@@ -39,8 +39,8 @@ func (n *Node) keepAlive(ctx context.Context) {
 	}
 }
 
-// ensureNode creates the Node if it is missing, and sets it ready if it is not.
-func (n *Node) ensureNode(ctx context.Context) error {
+// ensureNodeReady creates the Node if it is missing, and sets it ready if it is not.
+func (n *Node) ensureNodeReady(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, n.o.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -124,7 +124,7 @@ func (n *Node) fillStatus(node *corev1.Node) {
 	}
 }
 
-func (n *Node) renewLease(ctx context.Context) error {
+func (n *Node) renewOrCreateLease(ctx context.Context) error {
 	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	name, now, seconds := n.o.NodeName, metav1.NowMicro(), int32(leaseSeconds)
 	spec := coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reportStatusThenDelete sends the pod's status to the API server, and removes the object of a
+// reportStatusDeleteIfEnded sends the pod's status to the API server, and removes the object of a
 // deleted pod that has ended.
-func (w *worker) reportStatusThenDelete(ctx context.Context) error {
+func (w *worker) reportStatusDeleteIfEnded(ctx context.Context) error {
 	if status := (statusBuilder{w}).buildPodStatus(); !equality.Semantic.DeepEqual(status, w.sent) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
 		if err != nil {
@@ -189,12 +189,12 @@ func (sb statusBuilder) findUnmetReadinessGate() corev1.PodConditionType {
 	return ""
 }
 
-func (sb statusBuilder) newCondition(kind corev1.PodConditionType, is bool, reason, message string) corev1.PodCondition {
+func (sb statusBuilder) newCondition(kind corev1.PodConditionType, isTrue bool, reason, message string) corev1.PodCondition {
 	c := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: sb.worker.pod.Generation, LastTransitionTime: metav1.Now().Rfc3339Copy(),
 	}
-	if is {
+	if isTrue {
 		c.Status = corev1.ConditionTrue
 	}
 	for _, known := range [][]corev1.PodCondition{sb.worker.sent.Conditions, sb.worker.pod.Status.Conditions} {

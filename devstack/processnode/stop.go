@@ -25,10 +25,10 @@ func (w *worker) beginOrContinueStopIfDue(ctx context.Context, now time.Time) (a
 		if g := w.pod.DeletionGracePeriodSeconds; g != nil {
 			grace = *g
 		}
-		w.beginStop(now, grace)
+		w.beginOrShortenStop(now, grace)
 	case w.stop == nil && w.timeUntilDeadline(now) <= 0:
 		w.reason, w.message = reasonDeadline, "Pod was active on the node longer than the specified deadline"
-		w.beginStop(now, w.selectGracePeriod())
+		w.beginOrShortenStop(now, w.selectGracePeriod())
 	case w.stop == nil:
 		return 0, false
 	}
@@ -36,13 +36,13 @@ func (w *worker) beginOrContinueStopIfDue(ctx context.Context, now time.Time) (a
 	for _, c := range w.allContainers() {
 		if c.proc != nil {
 			left = true
-			w.signalContainer(ctx, c, now)
+			w.signalContainerIfDue(ctx, c, now)
 		}
 	}
 	if !left {
 		w.over = true
 		for _, c := range w.allContainers() {
-			c.markNeverRan(now)
+			c.markNeverRanUnlessEnded(now)
 		}
 		return 0, true
 	}
@@ -63,8 +63,8 @@ func (w *worker) selectGracePeriod() (seconds int64) {
 	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
-// beginStop begins the end, or shortens the grace period of one in progress.
-func (w *worker) beginStop(now time.Time, graceSeconds int64) {
+// beginOrShortenStop begins the end, or shortens the grace period of one in progress.
+func (w *worker) beginOrShortenStop(now time.Time, graceSeconds int64) {
 	grace := time.Duration(graceSeconds) * time.Second
 	if w.stop == nil {
 		w.stop = &stop{began: now, termAt: now, killAt: now.Add(grace)}
@@ -86,8 +86,8 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// signalContainer sends a container the signal that is due.
-func (w *worker) signalContainer(ctx context.Context, c *container, now time.Time) {
+// signalContainerIfDue sends a container the signal that is due.
+func (w *worker) signalContainerIfDue(ctx context.Context, c *container, now time.Time) {
 	var err error
 	switch {
 	case !now.Before(w.stop.killAt):

@@ -12,18 +12,18 @@ import (
 // A view is the file tree that a process sees. It starts as a mirror of the machine's
 // tree, entry by entry, so that names can be added that the machine does not have and
 // must not get.
-type view struct {
+type sandboxRoot struct {
 	root string
 	own  []string // folders in the view in which names can be created
 }
 
-// buildView builds the view under root, in this process's mount namespace.
-func buildView(root string, mounts []SandboxMount) error {
+// mountSandboxRoot builds the view under root, in this process's mount namespace.
+func mountSandboxRoot(root string, mounts []SandboxMount) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	v := &view{root: root}
-	if err := v.mirrorFolder("/", "/"); err != nil {
+	v := &sandboxRoot{root: root}
+	if err := v.mirrorOnTmpfs("/", "/"); err != nil {
 		return err
 	}
 	// This /proc shows the PID namespace. Where it is refused, the machine's /proc
@@ -40,9 +40,9 @@ func buildView(root string, mounts []SandboxMount) error {
 	return nil
 }
 
-// mirrorFolder mounts a writable folder over the folder at seen, with every entry of
+// mirrorOnTmpfs mounts a writable folder over the folder at seen, with every entry of
 // source in it.
-func (v *view) mirrorFolder(source, seen string) error {
+func (v *sandboxRoot) mirrorOnTmpfs(source, pathInRoot string) error {
 	// The descriptor leads below the new mount even if both are one folder.
 	dir, err := os.Open(source) //nolint:gosec // a folder of the machine
 	if err != nil {
@@ -53,18 +53,18 @@ func (v *view) mirrorFolder(source, seen string) error {
 	if err != nil {
 		return err
 	}
-	target := filepath.Join(v.root, seen)
+	target := filepath.Join(v.root, pathInRoot)
 	if err := syscall.Mount("tmpfs", target, "tmpfs", 0, "mode=0755"); err != nil {
-		return fmt.Errorf("mount directory over %q: %w", seen, err)
+		return fmt.Errorf("mount directory over %q: %w", pathInRoot, err)
 	}
 	below := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
 	for _, e := range entries {
 		err := mirrorEntry(filepath.Join(below, e.Name()), filepath.Join(target, e.Name()), e.Type())
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // it may just have been removed
-			return fmt.Errorf("bind mount %q: %w", filepath.Join(seen, e.Name()), err)
+			return fmt.Errorf("bind mount %q: %w", filepath.Join(pathInRoot, e.Name()), err)
 		}
 	}
-	v.own = append(v.own, seen)
+	v.own = append(v.own, pathInRoot)
 	return nil
 }
 
@@ -97,7 +97,7 @@ func bindMount(source, target string, folder bool) error {
 	return syscall.Mount(source, target, "", syscall.MS_BIND|syscall.MS_REC, "")
 }
 
-func (v *view) addMount(m SandboxMount) error {
+func (v *sandboxRoot) addMount(m SandboxMount) error {
 	info, err := os.Stat(m.Source)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func remountReadOnly(target string) error {
 
 // ensurePath creates path in the view, as a folder or a file, and returns it with its
 // links resolved.
-func (v *view) ensurePath(path string, folder bool) (resolved string, err error) {
+func (v *sandboxRoot) ensurePath(path string, folder bool) (resolved string, err error) {
 	const mostLinks = 40
 	links := 0
 	seen := "/"
@@ -171,10 +171,10 @@ func (v *view) ensurePath(path string, folder bool) (resolved string, err error)
 }
 
 // makePath creates a name in the view, in an owned folder.
-func (v *view) makePath(path string, folder bool) error {
+func (v *sandboxRoot) makePath(path string, folder bool) error {
 	parent := filepath.Dir(path)
-	if !v.isOwned(parent) {
-		if err := v.mirrorFolder(filepath.Join(v.root, parent), parent); err != nil {
+	if !v.canCreateIn(parent) {
+		if err := v.mirrorOnTmpfs(filepath.Join(v.root, parent), parent); err != nil {
 			return err
 		}
 	}
@@ -189,9 +189,9 @@ func (v *view) makePath(path string, folder bool) error {
 	return f.Close()
 }
 
-// isOwned reports whether names can be created in a folder: the nearest mount above it
+// canCreateIn reports whether names can be created in a folder: the nearest mount above it
 // belongs to the view. A name that was created in an owned folder is owned as well.
-func (v *view) isOwned(folder string) bool {
+func (v *sandboxRoot) canCreateIn(folder string) bool {
 	for _, o := range v.own {
 		if folder == o {
 			return true
@@ -205,7 +205,7 @@ func (v *view) isOwned(folder string) bool {
 
 // isSameDevice reports whether nothing is mounted between an owned folder and one below
 // it.
-func (v *view) isSameDevice(own, rest string) bool {
+func (v *sandboxRoot) isSameDevice(own, rest string) bool {
 	var a, b syscall.Stat_t
 	if syscall.Stat(filepath.Join(v.root, own), &a) != nil || syscall.Stat(filepath.Join(v.root, own, rest), &b) != nil {
 		return false

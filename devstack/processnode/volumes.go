@@ -63,7 +63,7 @@ func (v *PodVolumes) syncVolume(ctx context.Context, pod *corev1.Pod, volume *co
 	if err != nil {
 		return err
 	}
-	return publishFiles(dir, files)
+	return replaceFilesAtomically(dir, files)
 }
 
 func ensureHostPath(h *corev1.HostPathVolumeSource) error {
@@ -249,12 +249,12 @@ func (f fileSet) addFile(path string, data []byte, mode *int32) error {
 	return nil
 }
 
-func (f fileSet) addSelectedKeys(data map[string][]byte, missing error, s selection) error {
-	if missing != nil {
-		if s.optional && apierrors.IsNotFound(missing) {
+func (f fileSet) addSelectedKeys(data map[string][]byte, readErr error, s selection) error {
+	if readErr != nil {
+		if s.optional && apierrors.IsNotFound(readErr) {
 			return nil
 		}
-		return missing
+		return readErr
 	}
 	if s.items == nil {
 		for key, value := range data {

@@ -91,8 +91,8 @@ func (w *worker) restoreStatus() {
 	}
 }
 
-// updatePod passes on a version of the pod; only the latest counts.
-func (w *worker) updatePod(pod *corev1.Pod) {
+// queueLatestPod passes on a version of the pod; only the latest counts.
+func (w *worker) queueLatestPod(pod *corev1.Pod) {
 	for {
 		select {
 		case w.updates <- pod:
@@ -118,7 +118,7 @@ func (w *worker) runUntilDeleted(ctx context.Context) {
 	defer w.killContainersAndRemoveFolder(ctx)
 	for {
 		pause := w.runPossibleSteps(ctx)
-		if err := w.reportStatusThenDelete(ctx); err != nil {
+		if err := w.reportStatusDeleteIfEnded(ctx); err != nil {
 			if ctx.Err() == nil {
 				w.node.log.WarnContext(ctx, "update pod status failed, retrying", "pod", w.podName(), "err", err)
 			}
@@ -171,7 +171,7 @@ func (w *worker) allContainers() []*container {
 func (w *worker) runPossibleSteps(ctx context.Context) (again time.Duration) {
 	now := time.Now()
 	for _, c := range w.allContainers() {
-		containerRunner{w}.collectExit(c, now)
+		containerRunner{w}.recordExitIfEnded(c, now)
 	}
 	if w.over {
 		return never
@@ -235,18 +235,18 @@ func (w *worker) runInitContainers(ctx context.Context, now time.Time) (initiali
 		if c.ended != nil && w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 			return false, never // the pod has failed
 		}
-		return false, containerRunner{w}.ensureRunning(ctx, c, now)
+		return false, containerRunner{w}.ensureRunningAndLive(ctx, c, now)
 	}
 	return true, never
 }
 
-func (w *worker) runContainers(ctx context.Context, now time.Time) time.Duration {
+func (w *worker) runContainers(ctx context.Context, now time.Time) (nextCheck time.Duration) {
 	pause := never
 	for _, c := range w.containers {
 		if c.ended != nil && !w.shouldRestart(c) {
 			continue
 		}
-		pause = min(pause, containerRunner{w}.ensureRunning(ctx, c, now))
+		pause = min(pause, containerRunner{w}.ensureRunningAndLive(ctx, c, now))
 	}
 	return pause
 }

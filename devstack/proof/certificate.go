@@ -55,8 +55,8 @@ func newAuthority(dir string) (*authority, error) {
 	return a, writePEM(caPath(dir), "CERTIFICATE", der)
 }
 
-// issueCertificate writes a new certificate and key of the fleet API. For a moment they do not match.
-func (a *authority) issueCertificate() error {
+// issueServerCertificate writes a new certificate and key of the fleet API. For a moment they do not match.
+func (a *authority) issueServerCertificate() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -82,9 +82,9 @@ func writePEM(path, kind string, der []byte) error {
 	return replaceFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// rotateCertificate replaces the certificate of the fleet API, and waits until each server has it.
-func (t *topology) rotateCertificate(ctx context.Context) error {
-	if err := t.authority.issueCertificate(); err != nil {
+// rotateCertificateAndWait replaces the certificate of the fleet API, and waits until each server has it.
+func (t *topology) rotateCertificateAndWait(ctx context.Context) error {
+	if err := t.authority.issueServerCertificate(); err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()

@@ -86,7 +86,7 @@ func (t *topology) rotateTokens(ctx, schedule context.Context, f faults.Fault) e
 	if err := writeServerTokens(t.dir, before, after); err != nil {
 		return err
 	}
-	if err := t.awaitToken(ctx, after["viewer"], http.StatusOK); err != nil {
+	if err := t.awaitTokenStatus(ctx, after["viewer"], http.StatusOK); err != nil {
 		return fmt.Errorf("the fleet API does not accept a new token: %w", err)
 	}
 	t.tokens = after
@@ -101,14 +101,14 @@ func (t *topology) rotateTokens(ctx, schedule context.Context, f faults.Fault) e
 	if err := writeServerTokens(t.dir, after); err != nil {
 		return err
 	}
-	if err := t.awaitToken(ctx, before["viewer"], http.StatusUnauthorized); err != nil {
+	if err := t.awaitTokenStatus(ctx, before["viewer"], http.StatusUnauthorized); err != nil {
 		return fmt.Errorf("the fleet API does not reject an old token: %w", err)
 	}
 	return nil
 }
 
-// awaitToken waits until each fleet API responds to a token with a status.
-func (t *topology) awaitToken(ctx context.Context, token string, want int) error {
+// awaitTokenStatus waits until each fleet API responds to a token with a status.
+func (t *topology) awaitTokenStatus(ctx context.Context, token string, wantStatus int) error {
 	for _, addr := range t.apiAddrs {
 		c, err := client.New(client.Config{Endpoint: "https://" + addr, Token: client.StaticToken(token), CAFile: caPath(t.dir), MaxAttempts: 1})
 		if err != nil {
@@ -116,8 +116,8 @@ func (t *topology) awaitToken(ctx context.Context, token string, want int) error
 		}
 		err = poll(ctx, rotationBound, func(ctx context.Context) error {
 			_, err := c.WhoAmI(ctx)
-			if _, status := classify(err); status != want {
-				return fmt.Errorf("%s: status %d, want %d: %w", addr, status, want, err)
+			if _, status := classify(err); status != wantStatus {
+				return fmt.Errorf("%s: status %d, want %d: %w", addr, status, wantStatus, err)
 			}
 			return nil
 		})

@@ -58,7 +58,7 @@ func TestCertificates(t *testing.T) {
 	}
 	var serials []string
 	for range 2 {
-		if err := a.issueCertificate(); err != nil {
+		if err := a.issueServerCertificate(); err != nil {
 			t.Fatal(err)
 		}
 		pair, err := tls.LoadX509KeyPair(certificatePaths(a.dir))

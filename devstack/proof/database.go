@@ -52,8 +52,8 @@ func (n *databaseNode) addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.server.LoopbackPort()))
 }
 
-// startDatabase starts the primary and attaches a standby.
-func startDatabase(ctx context.Context, dir string, log *slog.Logger) (*database, error) {
+// startPrimaryAndStandby starts the primary and attaches a standby.
+func startPrimaryAndStandby(ctx context.Context, dir string, log *slog.Logger) (*database, error) {
 	d := &database{dir: dir, log: log}
 	for i := range d.proxies {
 		var err error
@@ -101,8 +101,8 @@ func (n *databaseNode) stop() error {
 	return n.err
 }
 
-// urlFor returns the URL for clients: both servers, of which they use the one that accepts writes.
-func (d *database) urlFor() string {
+// clientURL returns the URL for clients: both servers, of which they use the one that accepts writes.
+func (d *database) clientURL() string {
 	u := url.URL{
 		Scheme: "postgres", User: d.password, Host: d.proxies[0].Addr() + "," + d.proxies[1].Addr(),
 		Path: "/" + pgserver.DefaultDatabase, RawQuery: "sslmode=disable",
@@ -127,7 +127,7 @@ func (d *database) attachStandby(ctx context.Context) error {
 	}
 	d.nodes[other] = node
 	d.proxies[other].SetBackend(node.addr())
-	if err := d.setSynchronous(ctx, "*"); err != nil {
+	if err := d.setSynchronousStandbys(ctx, "*"); err != nil {
 		return err
 	}
 	return poll(ctx, replicationBound, func(ctx context.Context) error {
@@ -143,38 +143,38 @@ func (d *database) attachStandby(ctx context.Context) error {
 }
 
 // copyPrimary makes a base backup that starts as a standby. The folder belongs to the server's user.
-func (d *database) copyPrimary(ctx context.Context, home string) error {
+func (d *database) copyPrimary(ctx context.Context, standbyDir string) error {
 	primary := d.nodes[d.primary].server
 	old, err := filepath.EvalSymlinks(filepath.Join(d.nodes[d.primary].dir, "data"))
 	if err != nil {
 		return err
 	}
-	owner, ok := mustStat(old).(*syscall.Stat_t)
+	owner, ok := statSysOrNil(old).(*syscall.Stat_t)
 	if !ok {
 		return errors.New("the owner of the data is unknown")
 	}
-	if err := os.MkdirAll(home, 0o711); err != nil { //nolint:gosec // passed through by the server's user
+	if err := os.MkdirAll(standbyDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(d.nodes[d.primary].dir, "password")); err == nil {
-		if err := os.WriteFile(filepath.Join(home, "password"), text, 0o600); err != nil { //nolint:gosec // our own folder
+		if err := os.WriteFile(filepath.Join(standbyDir, "password"), text, 0o600); err != nil { //nolint:gosec // our own folder
 			return err
 		}
 	}
-	data := filepath.Join(home, "data")
+	data := filepath.Join(standbyDir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
 	if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
 		return err
 	}
-	program, err := findBaseBackup()
+	program, err := findBaseBackupProgram()
 	if err != nil {
 		return err
 	}
 	source := strings.Replace(primary.DatabaseURL(), "/"+pgserver.DefaultDatabase+"?", "/postgres?", 1)
 	cmd := exec.CommandContext(ctx, program, "--pgdata="+data, "--dbname="+source, "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast") //nolint:gosec // our own arguments
-	cmd.Dir = home
+	cmd.Dir = standbyDir
 	cmd.SysProcAttr = newProcAttr()
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
@@ -185,7 +185,7 @@ func (d *database) copyPrimary(ctx context.Context, home string) error {
 	return nil
 }
 
-func mustStat(path string) any {
+func statSysOrNil(path string) any {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil
@@ -193,8 +193,8 @@ func mustStat(path string) any {
 	return info.Sys()
 }
 
-// findBaseBackup returns the path of pg_basebackup.
-func findBaseBackup() (string, error) {
+// findBaseBackupProgram returns the path of pg_basebackup.
+func findBaseBackupProgram() (string, error) {
 	if path, err := exec.LookPath("pg_basebackup"); err == nil {
 		return path, nil
 	}
@@ -205,8 +205,8 @@ func findBaseBackup() (string, error) {
 	return found[len(found)-1], nil
 }
 
-// setSynchronous names the standbys that a commit waits for; empty means none.
-func (d *database) setSynchronous(ctx context.Context, names string) error {
+// setSynchronousStandbys names the standbys that a commit waits for; empty means none.
+func (d *database) setSynchronousStandbys(ctx context.Context, names string) error {
 	return d.onPrimary(ctx, func(conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, "alter system set synchronous_standby_names = '"+names+"'"); err != nil {
 			return err
@@ -283,7 +283,7 @@ func (d *database) failOver(ctx context.Context) error {
 		return fmt.Errorf("promote the standby: %w", err)
 	}
 	// As Patroni does while there is no standby.
-	if err := d.setSynchronous(ctx, ""); err != nil {
+	if err := d.setSynchronousStandbys(ctx, ""); err != nil {
 		return fmt.Errorf("commit without a standby: %w", err)
 	}
 	return d.attachStandby(ctx)

@@ -44,10 +44,10 @@ const (
 // A hostClients holds the clients of the people and of an administrator of the host cluster.
 type hostClients struct{ admin, requester, approver client.Client }
 
-// startExecutions lets people use executions, runs a node for the Jobs, and starts the controllers.
-func (t *topology) startExecutions(ctx context.Context) (err error) {
+// startExecutionControllers lets people use executions, runs a node for the Jobs, and starts the controllers.
+func (t *topology) startExecutionControllers(ctx context.Context) (err error) {
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
-	if err := t.installPeople(ctx); err != nil {
+	if err := t.setUpRequesterAndApprover(ctx); err != nil {
 		return err
 	}
 	images := map[string][]string{}
@@ -60,14 +60,14 @@ func (t *topology) startExecutions(ctx context.Context) (err error) {
 	}
 	t.simulated.Go(func() { _ = node.Run(ctx) }) // ends only with ctx
 	account := "system:serviceaccount:" + executorNamespace + ":" + roles.ControllerAccount
-	kubeconfig, err := t.kube.Kubeconfig(account, "system:serviceaccounts", "system:serviceaccounts:"+executorNamespace, "system:authenticated")
+	kubeconfig, err := t.kube.WriteUserKubeconfig(account, "system:serviceaccounts", "system:serviceaccounts:"+executorNamespace, "system:authenticated")
 	if err != nil {
 		return err
 	}
-	return t.addReplicas(ctx, "execution-controller", executionReplicas, func(p *process, _ string) {
+	return t.startReplicas(ctx, "execution-controller", executionReplicas, func(p *process, _ string) {
 		// The image is a program of the node, so there is nothing to pull.
 		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + executorNamespace, "--runner-image=" + runnerImage + releaseName, "--runner-pull-policy=Never"}
-		p.env["DATABASE_URL"] = t.database.urlFor()
+		p.env["DATABASE_URL"] = t.database.clientURL()
 		if t.upgrade {
 			p.env["ADMISSION_POLICY_PROPAGATION_DELAY"] = enforceDelay
 		}
@@ -75,8 +75,8 @@ func (t *topology) startExecutions(ctx context.Context) (err error) {
 	})
 }
 
-// installPeople lets one person request and another one approve, in a namespace of production.
-func (t *topology) installPeople(ctx context.Context) (err error) {
+// setUpRequesterAndApprover lets one person request and another one approve, in a namespace of production.
+func (t *topology) setUpRequesterAndApprover(ctx context.Context) (err error) {
 	for user, c := range map[string]*client.Client{"root": &t.people.admin, requesterName: &t.people.requester, approverName: &t.people.approver} {
 		var groups []string
 		if user == "root" {
@@ -151,8 +151,8 @@ func (t *topology) forgeApproval(ctx context.Context, name string, options ...cl
 	return t.people.requester.Create(ctx, forged, options...)
 }
 
-// createTarget creates a Deployment without Pods: no controller of Deployments runs.
-func (t *topology) createTarget(ctx context.Context, name string) error {
+// createTargetDeployment creates a Deployment without Pods: no controller of Deployments runs.
+func (t *topology) createTargetDeployment(ctx context.Context, name string) error {
 	labels, replicas := map[string]string{"app": name}, int32(replicasBefore)
 	return t.people.admin.Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: targetNamespace, Name: name, Labels: labels},
@@ -166,10 +166,10 @@ func (t *topology) createTarget(ctx context.Context, name string) error {
 	})
 }
 
-// approve approves each plan of an execution, and waits for the end. A plan that waits while the admission
+// approvePlansUntilEnded approves each plan of an execution, and waits for the end. A plan that waits while the admission
 // policies change needs another approval. It returns the last plan whose approval the API server
 // acknowledged; nil means none.
-func (t *topology) approve(ctx context.Context, name string) (approved *v1alpha1.Plan, err error) {
+func (t *topology) approvePlansUntilEnded(ctx context.Context, name string) (approved *v1alpha1.Plan, err error) {
 	for {
 		ke := &v1alpha1.KubernetesExecution{}
 		err := t.people.approver.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: name}, ke)
@@ -200,8 +200,8 @@ func isRefused(ke *v1alpha1.KubernetesExecution) bool {
 	return ke.Status.ReasonDetail == v1alpha1.DetailRequesterUnverified || ke.Status.Reason == v1alpha1.ReasonPlanStale
 }
 
-// rollBack requests and approves the rollback of an execution when it has ended.
-func (t *topology) rollBack(ctx context.Context, name string) (approved bool, err error) {
+// requestAndApproveRollback requests and approves the rollback of an execution when it has ended.
+func (t *topology) requestAndApproveRollback(ctx context.Context, name string) (approved bool, err error) {
 	ke := &v1alpha1.KubernetesExecution{}
 	for ke.Status.Phase != v1alpha1.PhaseRollbackReady {
 		err = t.people.requester.Get(ctx, client.ObjectKey{Namespace: executorNamespace, Name: name}, ke)
@@ -212,7 +212,7 @@ func (t *topology) rollBack(ctx context.Context, name string) (approved bool, er
 	if err := t.people.requester.Create(ctx, executions.NewRollback(ke, rollbackOf(name), "proof")); err != nil {
 		return false, err
 	}
-	plan, err := t.approve(ctx, rollbackOf(name))
+	plan, err := t.approvePlansUntilEnded(ctx, rollbackOf(name))
 	return plan != nil, err
 }
 
@@ -254,7 +254,7 @@ func (t *topology) runExecution(all context.Context, name string, kind execution
 	ctx, cancel := context.WithTimeout(all, approvalBound)
 	defer cancel()
 	e := &history.Execution{Name: name, Wanted: kind != neverApproved}
-	err := t.createTarget(ctx, e.Name)
+	err := t.createTargetDeployment(ctx, e.Name)
 	if err == nil && !e.Wanted {
 		e.Forged = t.forgeApproval(ctx, e.Name+"-forged") == nil
 	}
@@ -264,7 +264,7 @@ func (t *topology) runExecution(all context.Context, name string, kind execution
 	e.Requested = err == nil
 	if err == nil && e.Wanted {
 		var plan *v1alpha1.Plan
-		plan, err = t.approve(ctx, e.Name)
+		plan, err = t.approvePlansUntilEnded(ctx, e.Name)
 		e.Approved = plan != nil
 		e.RollbackPlanned = plan != nil && plan.Rollback != nil && plan.Rollback.Available && plan.Rollback.RollbackParameters != nil
 	}
@@ -274,7 +274,7 @@ func (t *topology) runExecution(all context.Context, name string, kind execution
 		undoing, cancel := context.WithTimeout(all, approvalBound)
 		defer cancel()
 		e.Rollback = &history.Rollback{}
-		e.Rollback.Approved, err = t.rollBack(undoing, e.Name)
+		e.Rollback.Approved, err = t.requestAndApproveRollback(undoing, e.Name)
 	}
 	if err != nil && !again {
 		e.Error = err.Error()

@@ -40,12 +40,12 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 	case faults.Tokens:
 		return faults.Target{Name: "tokens", Lock: "tokens", Inject: func(ctx, schedule context.Context) error { return t.rotateTokens(ctx, schedule, f) }}
 	case faults.Certificate:
-		return faults.Target{Name: "certificate", Lock: "certificate", Inject: func(ctx, _ context.Context) error { return t.rotateCertificate(ctx) }}
+		return faults.Target{Name: "certificate", Lock: "certificate", Inject: func(ctx, _ context.Context) error { return t.rotateCertificateAndWait(ctx) }}
 	case faults.Settings:
 		return faults.Target{Name: "sentinelconfigs", Lock: "sentinelconfigs", Inject: func(ctx, schedule context.Context) error {
 			edits := settingsEdits()
 			edit := edits[f.Pick%len(edits)]
-			return f.Hold(schedule, func() error { return t.editSettings(ctx, edit) }, func() error { return t.editSettings(ctx, defaultSettings) })
+			return f.Hold(schedule, func() error { return t.patchAllSentinelConfigs(ctx, edit) }, func() error { return t.patchAllSentinelConfigs(ctx, defaultSettings) })
 		}}
 	}
 	list := t.processes(components()...)
@@ -61,8 +61,8 @@ func settingsEdits() []string {
 	return []string{`{"spec": {"pollInterval": "4s"}}`, `{"spec": {"source": {"mode": "cursor"}}}`, `{"spec": {"source": {"mode": "sweep"}}}`}
 }
 
-// editSettings patches all SentinelConfigs.
-func (t *topology) editSettings(ctx context.Context, patch string) error {
+// patchAllSentinelConfigs patches all SentinelConfigs.
+func (t *topology) patchAllSentinelConfigs(ctx context.Context, patch string) error {
 	var errs []error
 	for _, collection := range collections() {
 		errs = append(errs, t.patchHost(ctx, "sentinelconfig", collection, patch))

@@ -50,7 +50,7 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 		return nil, err
 	}
 	state = append(state, pools...)
-	if err := readStatuses(ctx, viewer, state); err != nil {
+	if err := addAdapterStatuses(ctx, viewer, state); err != nil {
 		return nil, err
 	}
 	generations, err := t.database.readSyncGenerations(ctx)
@@ -67,7 +67,7 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 		return nil, err
 	}
 	for _, collection := range collections() {
-		owned, err := t.sentinelStatus(ctx, collection)
+		owned, err := t.readOwnedPerSentinel(ctx, collection)
 		if err != nil {
 			return nil, err
 		}
@@ -101,15 +101,15 @@ func readPools(ctx context.Context, viewer *fleetclient.Client) (finalState, err
 	return state, nil
 }
 
-// readStatuses adds the reports of adapters to clusters and node pools, several at a time.
-func readStatuses(ctx context.Context, viewer *fleetclient.Client, state finalState) error {
+// addAdapterStatuses adds the reports of adapters to clusters and node pools, several at a time.
+func addAdapterStatuses(ctx context.Context, viewer *fleetclient.Client, state finalState) error {
 	const atOnce = 8
 	errs := make([]error, atOnce)
 	var reading sync.WaitGroup
 	for part := range atOnce {
 		reading.Go(func() {
 			for i := part; i < len(state) && errs[part] == nil; i += atOnce {
-				errs[part] = readStatus(ctx, viewer, state[i])
+				errs[part] = addAdapterStatus(ctx, viewer, state[i])
 			}
 		})
 	}
@@ -117,7 +117,7 @@ func readStatuses(ctx context.Context, viewer *fleetclient.Client, state finalSt
 	return errors.Join(errs...)
 }
 
-func readStatus(ctx context.Context, viewer *fleetclient.Client, r history.Record) error {
+func addAdapterStatus(ctx context.Context, viewer *fleetclient.Client, r history.Record) error {
 	if p := r.Pool; p != nil {
 		statuses, err := viewer.NodePools().Statuses(ctx, p.ID)
 		for _, s := range statuses {
@@ -159,14 +159,14 @@ func (t *topology) readShoots(ctx context.Context) (finalState, error) {
 		o := &list.Items[i]
 		state = append(state, history.Record{Shoot: &history.Shoot{
 			Name: o.GetName(), UID: string(o.GetUID()), ClusterID: o.GetLabels()[shoot.LabelCluster], Generation: generationOf(o), Deleting: o.GetDeletionTimestamp() != nil,
-			Workers: workersOf(o),
+			Workers: maxMachinesPerWorkerGroup(o),
 		}})
 	}
 	return state, nil
 }
 
-// workersOf returns the maximum of machines of each worker group.
-func workersOf(o *unstructured.Unstructured) map[string]int {
+// maxMachinesPerWorkerGroup returns the maximum of machines of each worker group.
+func maxMachinesPerWorkerGroup(o *unstructured.Unstructured) map[string]int {
 	workers := map[string]int{}
 	list, _, _ := unstructured.NestedSlice(o.Object, "spec", "provider", "workers") // none are no workers
 	for _, item := range list {
@@ -189,13 +189,13 @@ func generationOf(o *unstructured.Unstructured) int64 {
 	return n
 }
 
-// settle waits until the checkers that look at the end find nothing wrong, and the outbox is empty, or
+// waitUntilSettled waits until the checkers that look at the end find nothing wrong, and the outbox is empty, or
 // the bound has passed. It returns the last state.
-func (t *topology) settle(ctx context.Context, bound time.Duration, progress func(string)) (finalState, error) {
+func (t *topology) waitUntilSettled(ctx context.Context, timeout time.Duration, progress func(string)) (finalState, error) {
 	var state finalState
-	deadline := time.Now().Add(bound)
+	deadline := time.Now().Add(timeout)
 	for {
-		read, open, err := t.readAndCompare(ctx)
+		read, open, err := t.readAndCountDifferences(ctx)
 		if err == nil {
 			if state = read; open == 0 {
 				return state, nil
@@ -218,17 +218,17 @@ func (t *topology) settle(ctx context.Context, bound time.Duration, progress fun
 	}
 }
 
-// readAndCompare returns the state, and the number of differences and of change events that were not
+// readAndCountDifferences returns the state, and the number of differences and of change events that were not
 // yet delivered.
-func (t *topology) readAndCompare(ctx context.Context) (state finalState, open int, err error) {
+func (t *topology) readAndCountDifferences(ctx context.Context) (state finalState, differences int, err error) {
 	if state, err = t.readState(ctx); err != nil {
 		return nil, 0, err
 	}
-	if open, err = t.database.countPendingChangeEvents(ctx); err != nil {
+	if differences, err = t.database.countPendingChangeEvents(ctx); err != nil {
 		return nil, 0, err
 	}
-	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShards} {
-		open += len(check(t.checkerConfig(), state).Violations)
+	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShardsCoverAll} {
+		differences += len(check(t.checkerConfig(), state).Violations)
 	}
 	nodes := &corev1.NodeList{}
 	if err := t.people.admin.List(ctx, nodes); err != nil {
@@ -236,15 +236,15 @@ func (t *topology) readAndCompare(ctx context.Context) (state finalState, open i
 	}
 	for i := range nodes.Items {
 		if nodes.Items[i].Spec.Unschedulable {
-			open++
+			differences++
 		}
 	}
 	for _, r := range state {
 		if r.Execution != nil {
-			open += r.Execution.Undelivered
+			differences += r.Execution.Undelivered
 		}
 	}
-	return state, open, nil
+	return state, differences, nil
 }
 
 // An auditEvent holds the fields of an audit event that the checkers need.
@@ -265,8 +265,8 @@ type auditEvent struct {
 	StageTimestamp           time.Time       `json:"stageTimestamp"`
 }
 
-// readAudit returns the writes of the cluster-workers in the audit log of the garden.
-func readAudit(path string) ([]history.Record, error) {
+// readWorkerWritesFromAudit returns the writes of the cluster-workers in the audit log of the garden.
+func readWorkerWritesFromAudit(path string) ([]history.Record, error) {
 	f, err := os.Open(path) //nolint:gosec // our own file
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -70,8 +70,8 @@ spec:
   messageData: {collection: COLLECTION, resource_id: .id, generation: .generation, reason: "cel:reason", updated: .updated_time}
 `
 
-// startKubernetes starts the host cluster and the garden, and installs what an administrator installs.
-func (t *topology) startKubernetes(ctx context.Context) (err error) {
+// startKubernetesAndGarden starts the host cluster and the garden, and installs what an administrator installs.
+func (t *topology) startKubernetesAndGarden(ctx context.Context) (err error) {
 	t.kube, err = kubebed.Start(ctx, kubebed.Options{
 		CRDs: []string{t.first.crds()}, Controllers: hostControllers(), Scheduler: true, Log: t.log,
 	})
@@ -93,7 +93,7 @@ func (t *topology) startKubernetes(ctx context.Context) (err error) {
 		return err
 	}
 	t.simulated.Go(func() { _ = gardenlet.Run(ctx) }) // ends only with ctx
-	if err := t.apply(ctx, namespaces); err != nil {
+	if err := t.applyManifestText(ctx, namespaces); err != nil {
 		return err
 	}
 	if err := t.applyManifests(ctx, t.first); err != nil {
@@ -112,15 +112,15 @@ func (t *topology) installSentinel(ctx context.Context) error {
 	}
 	for _, collection := range collections() {
 		config := strings.NewReplacer("COLLECTION", collection, "URL", t.apiURL(), "TOPIC", brokerTopic, "KIND", t.broker, "BROKER", t.brokerURL).Replace(sentinelConfig)
-		if err := t.apply(ctx, config); err != nil {
+		if err := t.applyManifestText(ctx, config); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// apply applies a manifest in the namespace of the sentinels.
-func (t *topology) apply(ctx context.Context, manifest string) error {
+// applyManifestText applies a manifest in the namespace of the sentinels.
+func (t *topology) applyManifestText(ctx context.Context, manifest string) error {
 	path := filepath.Join(t.dir, "manifest.yaml")
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
 		return err
@@ -135,11 +135,11 @@ func collections() []string { return []string{v1.CollectionClusters, v1.Collecti
 // startSentinels starts sentinels that share the SentinelConfigs.
 func (t *topology) startSentinels(ctx context.Context) error {
 	// A certificate with the name of the ServiceAccount has its rights and outlives a token.
-	kubeconfig, err := t.kube.Kubeconfig("system:serviceaccount:"+hostNamespace+":"+operator.SentinelAccount, "system:serviceaccounts", "system:authenticated")
+	kubeconfig, err := t.kube.WriteUserKubeconfig("system:serviceaccount:"+hostNamespace+":"+operator.SentinelAccount, "system:serviceaccounts", "system:authenticated")
 	if err != nil {
 		return err
 	}
-	return t.addReplicas(ctx, "sentinel", sentinelReplicas, func(p *process, _ string) {
+	return t.startReplicas(ctx, "sentinel", sentinelReplicas, func(p *process, _ string) {
 		p.args = []string{"--all", "--namespace=" + hostNamespace}
 		p.env["KUBECONFIG"] = kubeconfig
 		p.env["POD_NAME"] = p.name
@@ -148,14 +148,14 @@ func (t *topology) startSentinels(ctx context.Context) error {
 	})
 }
 
-// startWorkers starts cluster-workers on the database and the garden.
-func (t *topology) startWorkers(ctx context.Context) error {
-	kubeconfig, err := t.garden.Kubeconfig(workerUser, "system:serviceaccounts", "system:authenticated")
+// startClusterWorkers starts cluster-workers on the database and the garden.
+func (t *topology) startClusterWorkers(ctx context.Context) error {
+	kubeconfig, err := t.garden.WriteUserKubeconfig(workerUser, "system:serviceaccounts", "system:authenticated")
 	if err != nil {
 		return err
 	}
-	return t.addReplicas(ctx, "cluster-worker", workerReplicas, func(p *process, _ string) {
-		p.env["DATABASE_URL"] = t.database.urlFor()
+	return t.startReplicas(ctx, "cluster-worker", workerReplicas, func(p *process, _ string) {
+		p.env["DATABASE_URL"] = t.database.clientURL()
 		p.env["GARDENER_MODE"] = "real"
 		p.env["GARDENER_KUBECONFIG"] = kubeconfig
 		p.env["GARDENER_NAMESPACE"] = t.garden.Namespace()
@@ -165,8 +165,8 @@ func (t *topology) startWorkers(ctx context.Context) error {
 	})
 }
 
-// sentinelStatus returns the replicas of the SentinelConfig of a collection.
-func (t *topology) sentinelStatus(ctx context.Context, collection string) (owned map[string]int, err error) {
+// readOwnedPerSentinel returns the replicas of the SentinelConfig of a collection.
+func (t *topology) readOwnedPerSentinel(ctx context.Context, collection string) (owned map[string]int, err error) {
 	out, err := t.kube.Kubectl(ctx, "--namespace", hostNamespace, "get", "sentinelconfigs", collection, "--output=jsonpath={.status.replicas}")
 	if err != nil {
 		return nil, err

@@ -37,10 +37,10 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return runCommand(ctx, args)
+	return parseFlagsAndProve(ctx, args)
 }
 
-func runCommand(ctx context.Context, args []string) error {
+func parseFlagsAndProve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
 	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
 	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
@@ -55,7 +55,7 @@ func runCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	if *check {
-		return (&topology{dir: *dir, out: os.Stdout}).report()
+		return (&topology{dir: *dir, out: os.Stdout}).checkHistoryAndReport()
 	}
 	if *broker != brokerNATS && *broker != brokerRabbitMQ {
 		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
@@ -77,7 +77,7 @@ func runCommand(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = faults.Parse(*kinds); err != nil {
+	if p.faults, err = faults.ParseKinds(*kinds); err != nil {
 		return err
 	}
 	if *dir == "" {
@@ -93,5 +93,5 @@ func runCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	return prove(ctx, p, *dir, log)
+	return runProofAndReport(ctx, p, *dir, log)
 }

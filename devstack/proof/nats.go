@@ -108,7 +108,7 @@ func (t *topology) startNATS(ctx context.Context) error {
 		}
 		p := t.newProcess(fmt.Sprintf("nats-%d", i), t.self, natsServerMode)
 		p.env[brokerSpecEnv] = string(spec)
-		if err := t.add(ctx, brokerNATS, p); err != nil {
+		if err := t.startInGroup(ctx, brokerNATS, p); err != nil {
 			return err
 		}
 	}

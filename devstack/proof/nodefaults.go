@@ -61,13 +61,13 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	if err := os.WriteFile(tokens, []byte("tokens:\n- {token: "+reportToken+", subject: monitor}\n"), 0o600); err != nil {
 		return err
 	}
-	kubeconfig, err := t.kube.Kubeconfig("system:serviceaccount:"+nodefault.DefaultNamespace+":"+nodefault.DefaultAccount, "system:serviceaccounts", "system:serviceaccounts:"+nodefault.DefaultNamespace, "system:authenticated")
+	kubeconfig, err := t.kube.WriteUserKubeconfig("system:serviceaccount:"+nodefault.DefaultNamespace+":"+nodefault.DefaultAccount, "system:serviceaccounts", "system:serviceaccounts:"+nodefault.DefaultNamespace, "system:authenticated")
 	if err != nil {
 		return err
 	}
 	var backends []*proxy.Backend
 	var failed error
-	err = t.addReplicas(ctx, "node-fault-controller", faultReplicas, func(p *process, _ string) {
+	err = t.startReplicas(ctx, "node-fault-controller", faultReplicas, func(p *process, _ string) {
 		listen, err := newFreeAddress(ctx)
 		if err != nil {
 			failed = err
@@ -87,8 +87,8 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	return nil
 }
 
-// createMachines creates nodes on which no Job can run.
-func (t *topology) createMachines(ctx context.Context, count int) error {
+// createFakeNodes creates nodes on which no Job can run.
+func (t *topology) createFakeNodes(ctx context.Context, count int) error {
 	for i := range count {
 		name := fmt.Sprintf("%s%d", machinePrefix, i)
 		node := &corev1.Node{
@@ -106,8 +106,8 @@ func (t *topology) createMachines(ctx context.Context, count int) error {
 	return nil
 }
 
-// watchMachines records when nodes are cordoned and uncordoned, until ctx ends.
-func (t *topology) watchMachines(ctx context.Context) error {
+// recordNodeCordons records when nodes are cordoned and uncordoned, until ctx ends.
+func (t *topology) recordNodeCordons(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(t.kube.Config())
 	if err != nil {
 		return err
@@ -142,9 +142,9 @@ func (t *topology) runNodeFaults(ctx context.Context, p plan) {
 		lasts := p.duration/20 + time.Duration(dice.Int64N(int64(p.duration/3-p.duration/20)))
 		running.Go(func() {
 			name := fmt.Sprintf("%s%d", machinePrefix, i)
-			t.reportNode(ctx, name, false)
+			t.reportNodeUntilAcknowledged(ctx, name, false)
 			pauseFor(ctx, lasts)
-			t.reportNode(ctx, name, true)
+			t.reportNodeUntilAcknowledged(ctx, name, true)
 		})
 		if !pauseFor(ctx, p.duration/time.Duration(count)) {
 			return
@@ -152,8 +152,8 @@ func (t *topology) runNodeFaults(ctx context.Context, p plan) {
 	}
 }
 
-// reportNode reports a fault or its end, again until it is acknowledged, and records the outcome.
-func (t *topology) reportNode(ctx context.Context, node string, healthy bool) {
+// reportNodeUntilAcknowledged reports a fault or its end, again until it is acknowledged, and records the outcome.
+func (t *topology) reportNodeUntilAcknowledged(ctx context.Context, node string, healthy bool) {
 	ctx, cancel := context.WithTimeout(ctx, reportBound)
 	defer cancel()
 	r := &history.NodeReport{Node: node, Healthy: healthy}

@@ -65,7 +65,7 @@ func (p *process) launchLocked(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = out.Close() }() // the child has its own copy
-	path, args := p.release.resolve(p.path, p.args)
+	path, args := p.release.resolvePathAndArgs(p.path, p.args)
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // our own programs
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir}
 	for key, value := range p.env {
@@ -77,12 +77,12 @@ func (p *process) launchLocked(ctx context.Context) error {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	p.cmd, p.done, p.expected, p.paused = cmd, make(chan struct{}), false, false
-	p.watching.Go(func() { p.superviseLife(ctx, cmd, p.done) })
+	p.watching.Go(func() { p.awaitExitAndRestart(ctx, cmd, p.done) })
 	return nil
 }
 
-// superviseLife waits for the end of one life and begins the next one.
-func (p *process) superviseLife(ctx context.Context, cmd *exec.Cmd, done chan struct{}) {
+// awaitExitAndRestart waits for the end of one life and begins the next one.
+func (p *process) awaitExitAndRestart(ctx context.Context, cmd *exec.Cmd, done chan struct{}) {
 	_ = cmd.Wait() // the state is in ProcessState
 	close(done)
 	p.mu.Lock()
@@ -242,7 +242,7 @@ func poll(ctx context.Context, within time.Duration, check func(context.Context)
 }
 
 // pauseFor waits, and reports whether ctx is still valid.
-func pauseFor(ctx context.Context, d time.Duration) bool {
+func pauseFor(ctx context.Context, d time.Duration) (completed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -29,7 +29,7 @@ type rabbitNode struct {
 // startRabbitMQ starts a cluster of RabbitMQ servers behind a Service, and waits until all belong to it.
 // Otherwise a quorum queue would get fewer copies.
 func (t *topology) startRabbitMQ(ctx context.Context) error {
-	bin, err := findRabbitMQ()
+	bin, err := findRabbitMQFolder()
 	if err != nil {
 		return err
 	}
@@ -46,12 +46,12 @@ func (t *topology) startRabbitMQ(ctx context.Context) error {
 	}
 	var backends []*proxy.Backend
 	for i, n := range nodes {
-		if err := n.writeFiles(nodes); err != nil {
+		if err := n.writeConfigFiles(nodes); err != nil {
 			return err
 		}
 		p := t.newProcess(fmt.Sprintf("%s-%d", brokerRabbitMQ, i), filepath.Join(bin, "rabbitmq-server"))
 		maps.Copy(p.env, n.env(mapper))
-		if err := t.add(ctx, brokerRabbitMQ, p); err != nil {
+		if err := t.startInGroup(ctx, brokerRabbitMQ, p); err != nil {
 			return err
 		}
 		backends = append(backends, &proxy.Backend{Addr: n.amqp, Probe: n.checkAMQP})
@@ -69,8 +69,8 @@ func (t *topology) startRabbitMQ(ctx context.Context) error {
 	return nodes[0].awaitCluster(ctx, bin, mapper)
 }
 
-// findRabbitMQ returns the folder with the programs of RabbitMQ.
-func findRabbitMQ() (string, error) {
+// findRabbitMQFolder returns the folder with the programs of RabbitMQ.
+func findRabbitMQFolder() (string, error) {
 	const distribution = "/usr/lib/rabbitmq/bin"
 	if _, err := os.Stat(filepath.Join(distribution, "rabbitmq-server")); err == nil {
 		return distribution, nil
@@ -88,7 +88,7 @@ func (t *topology) startPortMapper(ctx context.Context, addr string) error {
 	if err != nil {
 		return errors.New("epmd is not installed: install Erlang")
 	}
-	return t.add(ctx, "epmd", t.newProcess("epmd-0", path, "-address", "127.0.0.1", "-port", portOf(addr), "-relaxed_command_check"))
+	return t.startInGroup(ctx, "epmd", t.newProcess("epmd-0", path, "-address", "127.0.0.1", "-port", portOf(addr), "-relaxed_command_check"))
 }
 
 func portOf(addr string) string {
@@ -111,8 +111,8 @@ func (t *topology) newRabbitNodes(ctx context.Context) ([]*rabbitNode, error) {
 	return nodes, nil
 }
 
-// writeFiles writes the configuration. A server that has lost the majority stops to serve until it is back.
-func (n *rabbitNode) writeFiles(all []*rabbitNode) error {
+// writeConfigFiles writes the configuration. A server that has lost the majority stops to serve until it is back.
+func (n *rabbitNode) writeConfigFiles(all []*rabbitNode) error {
 	var config strings.Builder
 	config.WriteString("listeners.tcp.1 = " + n.amqp + "\nlog.console = true\nlog.file = false\n" +
 		"cluster_partition_handling = pause_minority\ncluster_formation.peer_discovery_backend = classic_config\n")

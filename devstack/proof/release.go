@@ -22,8 +22,8 @@ type release struct {
 	bin    string // folder of the programs
 }
 
-// resolve returns the path and the arguments of a program of the release.
-func (r release) resolve(path string, args []string) (string, []string) {
+// resolvePathAndArgs returns the path and the arguments of a program of the release.
+func (r release) resolvePathAndArgs(path string, args []string) (string, []string) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.bin, path)
 	}
@@ -52,7 +52,7 @@ func (t *topology) buildReleases(ctx context.Context) error {
 		if err := binaries.CheckOut(ctx, root, commit, t.previous.source); err != nil {
 			return err
 		}
-		if err := errors.Join(copyAdapter(root, t.previous.source), t.previous.build(ctx)); err != nil {
+		if err := errors.Join(replaceAdapterSource(root, t.previous.source), t.previous.build(ctx)); err != nil {
 			return err
 		}
 	}
@@ -70,9 +70,9 @@ func (t *topology) buildReleases(ctx context.Context) error {
 	return t.latest.build(ctx, "-overlay="+overlay)
 }
 
-// copyAdapter copies the adapter into the source of an older release, so that it is built with the
+// replaceAdapterSource copies the adapter into the source of an older release, so that it is built with the
 // older kit.
-func copyAdapter(from, to string) error {
+func replaceAdapterSource(from, to string) error {
 	for _, dir := range []string{"adapter", "history"} {
 		path := filepath.Join("devstack", "proof", dir)
 		if err := os.RemoveAll(filepath.Join(to, path)); err != nil {

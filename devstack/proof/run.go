@@ -82,8 +82,8 @@ func (t *topology) checkerConfig() history.Config {
 	}
 }
 
-// prove runs the plan and prints the report.
-func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
+// runProofAndReport runs the plan and prints the report.
+func runProofAndReport(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
 	t := newTopology(p, dir, log)
 	_, _ = fmt.Fprintf(t.out, "proof: SEED=%d, %d clusters, %s of workload, broker %s, faults %v, files in %s\n", p.seed, p.clusters, p.duration, p.broker, p.faults, dir)
 	if t.file, err = history.NewFile(t.historyPath()); err == nil {
@@ -93,13 +93,13 @@ func prove(ctx context.Context, p plan, dir string, log *slog.Logger) (err error
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
-	err = t.proveOn(running, p)
+	err = t.runAndRecordPlan(running, p)
 	cancel()
 	err = errors.Join(err, t.close(), t.file.Close())
 	if err != nil {
 		return fmt.Errorf("%w (history, logs in %s)", err, dir)
 	}
-	return t.report()
+	return t.checkHistoryAndReport()
 }
 
 func (t *topology) configPath() string { return filepath.Join(t.dir, "config.json") }
@@ -118,8 +118,8 @@ func (t *topology) writeConfig(p plan) error {
 	return os.WriteFile(t.configPath(), text, 0o644) //nolint:gosec // no secret
 }
 
-// proveOn starts the deployment, runs the workload and the faults, and records the end.
-func (t *topology) proveOn(ctx context.Context, p plan) error {
+// runAndRecordPlan starts the deployment, runs the workload and the faults, and records the end.
+func (t *topology) runAndRecordPlan(ctx context.Context, p plan) error {
 	began := time.Now()
 	if err := t.start(ctx); err != nil {
 		return err
@@ -131,9 +131,9 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	watching.Go(func() { recorder <- t.recordEvents(recording) })
 	defer watching.Wait()
 	defer stop()
-	watching.Go(func() { machines <- t.watchMachines(recording) })
+	watching.Go(func() { machines <- t.recordNodeCordons(recording) })
 	watching.Go(func() { t.recordUsage(recording) })
-	if err := t.createMachines(ctx, p.machines()); err != nil {
+	if err := t.createFakeNodes(ctx, p.machines()); err != nil {
 		return err
 	}
 	load, err := t.newWorkload(p)
@@ -146,7 +146,7 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
 			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), injector.CountInjected(), note)
 	}
-	if err := t.runLoad(ctx, p, load, injector, progress); err != nil {
+	if err := t.runLoadAndFaults(ctx, p, load, injector, progress); err != nil {
 		return err
 	}
 	progress("the workload and the faults have ended")
@@ -154,8 +154,8 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 		return fmt.Errorf("after the faults: %w", err)
 	}
 	reading, stopReading := context.WithCancel(ctx)
-	watching.Go(func() { load.readAll(reading) })
-	state, err := t.settle(ctx, p.settleBound(), progress)
+	watching.Go(func() { load.recordListsUntilDone(reading) })
+	state, err := t.waitUntilSettled(ctx, p.settleBound(), progress)
 	stopReading()
 	if err != nil {
 		return fmt.Errorf("read the final state: %w", err)
@@ -170,16 +170,16 @@ func (t *topology) proveOn(ctx context.Context, p plan) error {
 	for _, r := range state {
 		t.file.Add(r)
 	}
-	return t.addAudit()
+	return t.recordAuditWrites()
 }
 
-// runLoad runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
-func (t *topology) runLoad(ctx context.Context, p plan, load *workload, injector *faults.Injector, progress func(string)) error {
+// runLoadAndFaults runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
+func (t *topology) runLoadAndFaults(ctx context.Context, p plan, load *workload, injector *faults.Injector, progress func(string)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	reading, stop := context.WithCancel(ctx)
 	var helpers, running sync.WaitGroup
-	helpers.Go(func() { load.readAll(reading) })
+	helpers.Go(func() { load.recordListsUntilDone(reading) })
 	helpers.Go(func() {
 		for pauseFor(reading, progressEvery) {
 			progress("")
@@ -202,16 +202,16 @@ func (t *topology) runLoad(ctx context.Context, p plan, load *workload, injector
 	return context.Cause(ctx)
 }
 
-func (t *topology) addAudit() error {
-	writes, err := readAudit(t.auditPath())
+func (t *topology) recordAuditWrites() error {
+	writes, err := readWorkerWritesFromAudit(t.auditPath())
 	for _, w := range writes {
 		t.file.Add(w)
 	}
 	return err
 }
 
-// report checks the history, and prints and writes the report.
-func (t *topology) report() error {
+// checkHistoryAndReport checks the history, and prints and writes the report.
+func (t *topology) checkHistoryAndReport() error {
 	records, err := history.ReadFile(t.historyPath())
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (t *topology) report() error {
 	if err := json.Unmarshal(text, &cfg); err != nil {
 		return err
 	}
-	results := history.Check(cfg, records)
+	results := history.RunAllCheckers(cfg, records)
 	summary := history.Summarize(cfg.Run, results, records)
 	if text, err = json.MarshalIndent(summary, "", "  "); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 // A sink records the change events that it receives.
-type sink struct {
+type changeEventSink struct {
 	server *http.Server
 	ended  chan error
 	link   *proxy.Proxy
@@ -27,7 +27,7 @@ func (t *topology) startSink(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &sink{ended: make(chan error, 1), file: t.file}
+	s := &changeEventSink{ended: make(chan error, 1), file: t.file}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	go func() { s.ended <- s.server.Serve(l) }()
 	t.sink = s
@@ -39,7 +39,7 @@ func (t *topology) startSink(ctx context.Context) error {
 }
 
 // env returns the settings of a component that sends change events.
-func (s *sink) env() map[string]string {
+func (s *changeEventSink) env() map[string]string {
 	return map[string]string{
 		"CHANGE_EVENTS_ENABLED": "true", "CHANGE_EVENTS_CLUSTER_NAME": "host", "CHANGE_EVENTS_ENDPOINT": "http://" + s.link.Addr() + "/changes",
 		"CHANGE_EVENTS_ALLOW_HTTP": "true", "CHANGE_EVENTS_ALLOW_ADDRESSES": "127.0.0.1",
@@ -47,7 +47,7 @@ func (s *sink) env() map[string]string {
 }
 
 // ServeHTTP records an event before it acknowledges it.
-func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *changeEventSink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var p changeevent.Payload
 	if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -61,7 +61,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-func (s *sink) close() error {
+func (s *changeEventSink) close() error {
 	err := s.server.Close()
 	<-s.ended // http.ErrServerClosed
 	return err

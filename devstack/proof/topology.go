@@ -50,7 +50,7 @@ type topology struct {
 	brokerURL string // for clients
 	kube      *kubebed.Bed
 	garden    *gardenbed.Bed
-	sink      *sink
+	sink      *changeEventSink
 	simulated sync.WaitGroup // what plays Gardener and a node
 	people    hostClients
 	intake    *proxy.Proxy // in front of the node fault controllers
@@ -91,17 +91,17 @@ func (t *topology) start(ctx context.Context) (err error) {
 	}{
 		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
-			t.database, err = startDatabase(ctx, t.dir, t.log)
+			t.database, err = startPrimaryAndStandby(ctx, t.dir, t.log)
 			return err
 		}},
 		{"start the fleet API", t.startAPI},
 		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
-		{"start Kubernetes and Gardener", t.startKubernetes},
+		{"start Kubernetes and Gardener", t.startKubernetesAndGarden},
 		{"start the sentinels", t.startSentinels},
 		{"start the adapters", t.startAdapters},
-		{"start the cluster-workers", t.startWorkers},
-		{"start the execution controllers", t.startExecutions},
+		{"start the cluster-workers", t.startClusterWorkers},
+		{"start the execution controllers", t.startExecutionControllers},
 		{"start the node fault controllers", t.startNodeFaults},
 	}
 	for _, s := range steps {
@@ -131,8 +131,8 @@ func (t *topology) newProcess(name, path string, args ...string) *process {
 	return p
 }
 
-// add starts a process and makes it a target of faults.
-func (t *topology) add(ctx context.Context, group string, p *process) error {
+// startInGroup starts a process and makes it a target of faults.
+func (t *topology) startInGroup(ctx context.Context, group string, p *process) error {
 	if t.groups[group] == nil {
 		t.order = append(t.order, group)
 	}
@@ -140,8 +140,8 @@ func (t *topology) add(ctx context.Context, group string, p *process) error {
 	return p.start(ctx)
 }
 
-// addReplicas starts replicas of a binary. set completes the arguments and the environment of each.
-func (t *topology) addReplicas(ctx context.Context, name string, count int, set func(p *process, health string)) error {
+// startReplicas starts replicas of a binary. set completes the arguments and the environment of each.
+func (t *topology) startReplicas(ctx context.Context, name string, count int, configure func(p *process, health string)) error {
 	for i := range t.replicas(count) {
 		health, err := newFreeAddress(ctx)
 		if err != nil {
@@ -151,8 +151,8 @@ func (t *topology) addReplicas(ctx context.Context, name string, count int, set 
 		p.health, p.metric = health, health
 		p.env["HEALTH_PROBE_BIND_ADDRESS"] = health
 		p.env["METRICS_BIND_ADDRESS"] = health
-		set(p, health)
-		if err := t.add(ctx, name, p); err != nil {
+		configure(p, health)
+		if err := t.startInGroup(ctx, name, p); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (t *topology) checkReady(ctx context.Context) error {
 
 // startAPI starts the replicas of the fleet API behind a balancer.
 func (t *topology) startAPI(ctx context.Context) error {
-	if err := t.writeCredentials(); err != nil {
+	if err := t.createCredentials(); err != nil {
 		return err
 	}
 	certFile, keyFile := certificatePaths(t.dir)
@@ -195,10 +195,10 @@ func (t *topology) startAPI(ctx context.Context) error {
 			"--listen-address="+listen, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health,
 			"--auth-mode=bearer", "--auth-token-file="+tokensPath(t.dir), "--tls-cert-file="+certFile, "--tls-key-file="+keyFile, "--migrate=true")
 		p.health, p.metric = health, metrics
-		p.env["DATABASE_URL"] = t.database.urlFor()
+		p.env["DATABASE_URL"] = t.database.clientURL()
 		p.env["FLEET_API_REQUIRED_ADAPTERS_CLUSTERS"] = history.AdapterName + ",gardener"
 		p.env["FLEET_API_REQUIRED_ADAPTERS_NODEPOOLS"] = history.AdapterName + ",gardener"
-		if err := t.add(ctx, "fleet-api", p); err != nil {
+		if err := t.startInGroup(ctx, "fleet-api", p); err != nil {
 			return err
 		}
 		t.apiAddrs = append(t.apiAddrs, listen)
@@ -212,13 +212,13 @@ func (t *topology) startAPI(ctx context.Context) error {
 	return poll(ctx, startBound, t.checkReady)
 }
 
-// writeCredentials writes the first tokens and the first certificate.
-func (t *topology) writeCredentials() (err error) {
+// createCredentials writes the first tokens and the first certificate.
+func (t *topology) createCredentials() (err error) {
 	t.tokens = newTokens()
 	if t.authority, err = newAuthority(t.dir); err != nil {
 		return err
 	}
-	return errors.Join(writeServerTokens(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueCertificate())
+	return errors.Join(writeServerTokens(t.dir, t.tokens), writeClientTokens(t.dir, t.tokens), t.authority.issueServerCertificate())
 }
 
 func (t *topology) apiURL() string { return "https://" + t.balancer.Addr() }
@@ -237,7 +237,7 @@ func (t *topology) newClient(subject string) (*fleetclient.Client, error) {
 
 // startAdapters starts adapters that share a subscription.
 func (t *topology) startAdapters(ctx context.Context) error {
-	return t.addReplicas(ctx, "adapter", adapterReplicas, func(p *process, _ string) {
+	return t.startReplicas(ctx, "adapter", adapterReplicas, func(p *process, _ string) {
 		maps.Copy(p.env, map[string]string{
 			"BROKER_TYPE": t.broker, "BROKER_URL": t.brokerURL, "BROKER_TOPIC": brokerTopic, "BROKER_QUEUE_TYPE": quorumQueue,
 			history.PathEnv: t.historyPath(),

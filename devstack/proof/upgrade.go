@@ -40,7 +40,7 @@ func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) error
 		name string
 		run  func(context.Context) error
 	}{
-		{"the definitions and the schema of this release", t.expand},
+		{"the definitions and the schema of this release", t.applyCRDsAndMigrate},
 		{"forward", func(ctx context.Context) error { return t.rollTo(ctx, t.latest) }},
 		{"back", func(ctx context.Context) error { return t.rollTo(ctx, t.previous) }},
 		{"forward again", func(ctx context.Context) error { return t.rollTo(ctx, t.latest) }},
@@ -60,14 +60,14 @@ func (t *topology) runUpgrade(ctx context.Context, duration time.Duration) error
 	return nil
 }
 
-// expand applies the CustomResourceDefinitions and migrates the database, as before an upgrade. Both stay
+// applyCRDsAndMigrate applies the CustomResourceDefinitions and migrates the database, as before an upgrade. Both stay
 // when the older release returns, so its processes must run on them.
-func (t *topology) expand(ctx context.Context) error {
+func (t *topology) applyCRDsAndMigrate(ctx context.Context) error {
 	if err := t.kube.InstallCRDs(ctx, t.latest.crds()); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(t.latest.bin, "fleet-api"), "migrate") //nolint:gosec // our own program
-	cmd.Env = []string{"DATABASE_URL=" + t.database.urlFor()}
+	cmd.Env = []string{"DATABASE_URL=" + t.database.clientURL()}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("migrate the database: %w: %s", err, out)
 	}
@@ -88,7 +88,7 @@ func (t *topology) rollTo(ctx context.Context, r release) error {
 		errs := make([]error, len(components()))
 		var replacing sync.WaitGroup
 		for at, group := range components() {
-			replacing.Go(func() { errs[at] = t.groups[group][i].replace(ctx, r) })
+			replacing.Go(func() { errs[at] = t.groups[group][i].restartOnRelease(ctx, r) })
 		}
 		replacing.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -99,8 +99,8 @@ func (t *topology) rollTo(ctx context.Context, r release) error {
 	return nil
 }
 
-// replace ends the process as the kubelet does, and waits until that of another release is ready.
-func (p *process) replace(ctx context.Context, r release) error {
+// restartOnRelease ends the process as the kubelet does, and waits until that of another release is ready.
+func (p *process) restartOnRelease(ctx context.Context, r release) error {
 	p.mu.Lock()
 	p.release = r
 	p.mu.Unlock()

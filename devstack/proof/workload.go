@@ -132,13 +132,13 @@ func (w *workload) run(ctx context.Context, schedule []operation) {
 		w.pending.Add(1)
 		requests.Go(func() {
 			defer w.pending.Add(-1)
-			w.send(context.WithoutCancel(ctx), o, intended)
+			w.sendAndRecord(context.WithoutCancel(ctx), o, intended)
 		})
 	}
 }
 
-// readAll lists the clusters and node pools of each tenant until ctx ends.
-func (w *workload) readAll(ctx context.Context) {
+// recordListsUntilDone lists the clusters and node pools of each tenant until ctx ends.
+func (w *workload) recordListsUntilDone(ctx context.Context) {
 	for pauseFor(ctx, readEvery) {
 		for tenant, c := range w.clients {
 			for _, collection := range collections() {
@@ -177,8 +177,8 @@ func (w *workload) newRequest(o operation) (q *history.Request, known bool) {
 	return q, known
 }
 
-// remember keeps the id of what a request created, or the generation that it changed.
-func (w *workload) remember(o operation, q *history.Request, r v1.Resource) {
+// storeIDsAndGeneration keeps the id of what a request created, or the generation that it changed.
+func (w *workload) storeIDsAndGeneration(o operation, q *history.Request, r v1.Resource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q.Generation = r.Generation
@@ -189,9 +189,9 @@ func (w *workload) remember(o operation, q *history.Request, r v1.Resource) {
 	q.ClusterID, w.ids[o.cluster] = r.ID, r.ID
 }
 
-// send sends one operation and records it. An operation on something whose creation was not yet
+// sendAndRecord sends one operation and records it. An operation on something whose creation was not yet
 // acknowledged is skipped.
-func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
+func (w *workload) sendAndRecord(ctx context.Context, o operation, intended time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
 	q, known := w.newRequest(o)
@@ -206,7 +206,7 @@ func (w *workload) send(ctx context.Context, o operation, intended time.Time) {
 	w.sent.Add(1)
 	switch {
 	case err == nil:
-		w.remember(o, q, r)
+		w.storeIDsAndGeneration(o, q, r)
 	case q.Outcome == history.Failed:
 		w.failed.Add(1)
 		q.Error = err.Error()

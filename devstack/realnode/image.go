@@ -39,7 +39,7 @@ func writeImage(w io.Writer, name string, files map[string]string, imageConfig m
 		}
 		all = append(all, file{at[1:], text})
 	}
-	layer, err := newArchive(0o755, all...)
+	layer, err := newTarArchive(0o755, all...)
 	if err != nil {
 		return fmt.Errorf("write image %q: %w", name, err)
 	}
@@ -54,7 +54,7 @@ func writeImage(w io.Writer, name string, files map[string]string, imageConfig m
 	if err != nil {
 		return err
 	}
-	out, err := newArchive(0o644, file{"manifest.json", manifest}, file{"config.json", config}, file{"layer.tar", layer})
+	out, err := newTarArchive(0o644, file{"manifest.json", manifest}, file{"config.json", config}, file{"layer.tar", layer})
 	if err != nil {
 		return fmt.Errorf("write image %q: %w", name, err)
 	}
@@ -67,7 +67,7 @@ type file struct {
 	text []byte
 }
 
-func newArchive(mode int64, files ...file) ([]byte, error) {
+func newTarArchive(mode int64, files ...file) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range files {

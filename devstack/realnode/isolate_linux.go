@@ -25,24 +25,24 @@ const stateDir = "/run/fleetloop-node"
 // Isolate runs this program again, with the same arguments, in new namespaces, and
 // returns its exit code when it has ended. In that program it prepares the namespaces
 // and reports inside. Call it first, before any other process is started.
-func Isolate(ctx context.Context, log *slog.Logger) (inside bool, code int, err error) {
+func Isolate(ctx context.Context, log *slog.Logger) (inside bool, exitCode int, err error) {
 	if name, _ := settings.OSEnv(insideVariable); name != "" {
 		return true, 0, prepareNamespaces(ctx)
 	}
-	if err := Possible(); err != nil {
+	if err := CheckRequirements(); err != nil {
 		return false, 0, err
 	}
 	assets, err := kubebed.EnsureAssets(ctx, log)
 	if err != nil {
 		return false, 0, err
 	}
-	code, err = runInside(ctx, assets)
-	return false, code, err
+	exitCode, err = rerunInNamespaces(ctx, assets)
+	return false, exitCode, err
 }
 
-// Possible returns an error with the requirements of a real node that this machine
+// CheckRequirements returns an error with the requirements of a real node that this machine
 // lacks.
-func Possible() error {
+func CheckRequirements() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a real node requires root")
 	}
@@ -58,7 +58,7 @@ func Possible() error {
 	return nil
 }
 
-func runInside(ctx context.Context, assets string) (exitCode int, err error) {
+func rerunInNamespaces(ctx context.Context, assets string) (exitCode int, err error) {
 	cgroup := fmt.Sprint(cgroupPrefix, os.Getpid())
 	again := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...) //nolint:gosec // this program
 	again.Args[0] = os.Args[0]

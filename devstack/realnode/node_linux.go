@@ -49,7 +49,7 @@ func startNode(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("node not ready within %s", startBound))
 	defer cancel()
 	n := &Node{dir: stateDir}
-	err := n.startPrograms(ctx, bed, o, cgroup)
+	err := n.startContainerdAndKubelet(ctx, bed, o, cgroup)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(err, cause)
@@ -59,11 +59,11 @@ func startNode(ctx context.Context, bed *kubebed.Bed, o Options) (*Node, error) 
 	return n, nil
 }
 
-func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, cgroup string) error {
+func (n *Node) startContainerdAndKubelet(ctx context.Context, bed *kubebed.Bed, o Options, cgroup string) error {
 	if err := errors.Join(n.writeFiles(cgroup), makeCgroups(cgroup)); err != nil {
 		return err
 	}
-	pause, err := n.buildPause(ctx)
+	pause, err := n.buildPauseImage(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 			return err
 		}
 	}
-	kubeconfig, err := bed.Kubeconfig("system:node:"+Name, "system:nodes")
+	kubeconfig, err := bed.WriteUserKubeconfig("system:node:"+Name, "system:nodes")
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (n *Node) startPrograms(ctx context.Context, bed *kubebed.Bed, o Options, c
 	if err != nil {
 		return err
 	}
-	return n.pollUntilNil(ctx, func() error { return checkReady(ctx, client) })
+	return n.pollUntilNil(ctx, func() error { return checkNodeReady(ctx, client) })
 }
 
 func (n *Node) pathInNodeFolder(name string) string { return filepath.Join(n.dir, name) }
@@ -127,8 +127,8 @@ func (n *Node) writeFiles(cgroup string) error {
 	return os.MkdirAll(n.pathInNodeFolder("logs"), 0o700)
 }
 
-// buildPause builds the image that holds pods' namespaces, and returns its archive.
-func (n *Node) buildPause(ctx context.Context) (archive string, err error) {
+// buildPauseImage builds the image that holds pods' namespaces, and returns its archive.
+func (n *Node) buildPauseImage(ctx context.Context) (archive string, err error) {
 	source, program, archive := n.pathInNodeFolder("pause.go"), n.pathInNodeFolder("pause"), n.pathInNodeFolder("pause.tar")
 	if err := os.WriteFile(source, pauseSource, 0o600); err != nil {
 		return "", err
@@ -154,7 +154,7 @@ func (n *Node) runCtr(ctx context.Context, args ...string) error {
 	return nil
 }
 
-func checkReady(ctx context.Context, client kubernetes.Interface) error {
+func checkNodeReady(ctx context.Context, client kubernetes.Interface) error {
 	node, err := client.CoreV1().Nodes().Get(ctx, Name, metav1.GetOptions{})
 	if err != nil {
 		return err

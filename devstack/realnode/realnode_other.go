@@ -19,8 +19,8 @@ func Isolate(context.Context, *slog.Logger) (inside bool, code int, err error) {
 	return false, 0, errLinux
 }
 
-// Possible returns an error, as a real node requires Linux.
-func Possible() error { return errLinux }
+// CheckRequirements returns an error, as a real node requires Linux.
+func CheckRequirements() error { return errLinux }
 
 func startNode(context.Context, *kubebed.Bed, Options) (*Node, error) { return nil, errLinux }
 

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if realnode.Off() {
 		os.Exit(m.Run())
 	}
-	if impossible = realnode.Possible(); impossible != nil {
+	if impossible = realnode.CheckRequirements(); impossible != nil {
 		os.Exit(m.Run())
 	}
 	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))

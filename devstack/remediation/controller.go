@@ -43,8 +43,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// New creates a manager that runs the controller.
-func New(cfg *rest.Config, o Options) (manager.Manager, error) {
+// NewManager creates a manager that runs the controller.
+func NewManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -134,7 +134,7 @@ func (r *reconciler) runCurrentStep(ctx context.Context, rr *Request) (after tim
 	case ke.Status.Phase != v1alpha1.PhaseRollbackReady:
 		return r.enforceDeadline(ctx, rr, ke)
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed && rr.Spec.Rollback:
-		return 0, r.rollBackExecution(ctx, rr, ke)
+		return 0, r.advanceRollback(ctx, rr, ke)
 	default:
 		return 0, r.setSpecFlag(ctx, ke, "finalize", ke.Spec.Finalize)
 	}
@@ -152,8 +152,8 @@ func (r *reconciler) enforceDeadline(ctx context.Context, rr *Request, ke *v1alp
 	return 0, r.setSpecFlag(ctx, ke, "cancel", ke.Spec.Cancel)
 }
 
-// rollBackExecution creates the rollback execution, finalizes it, and then finalizes the original execution.
-func (r *reconciler) rollBackExecution(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
+// advanceRollback creates the rollback execution, finalizes it, and then finalizes the original execution.
+func (r *reconciler) advanceRollback(ctx context.Context, rr *Request, ke *v1alpha1.KubernetesExecution) error {
 	back := ke.Status.RollbackInformation
 	if back == nil || !back.Available {
 		return r.setSpecFlag(ctx, ke, "finalize", ke.Spec.Finalize)

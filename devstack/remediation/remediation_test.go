@@ -43,7 +43,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t, c, kubebedtest.Namespace(t)}
-	m, err := remediation.New(cfg, remediation.Options{Namespace: f.namespace, RequestedBy: "parent", Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	m, err := remediation.NewManager(cfg, remediation.Options{Namespace: f.namespace, RequestedBy: "parent", Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	if err != nil {
 		t.Fatal(err)
 	}

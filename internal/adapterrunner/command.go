@@ -35,7 +35,7 @@ type commandAction struct {
 	permanent []int
 }
 
-func (c *compiler) compileCommand(key string, f Command, env func(string) (string, bool)) action {
+func (c *compiler) compileCommand(key string, f Command, lookupEnv func(string) (string, bool)) action {
 	a := &commandAction{
 		env:   c.compileTexts(key+".env", f.Env, c.secret),
 		stdin: c.compileTree(key+".stdin", f.Stdin.Value, c.secret), hasStdin: f.Stdin.Value != nil,
@@ -45,7 +45,7 @@ func (c *compiler) compileCommand(key string, f Command, env func(string) (strin
 		a.timeout = defaultCommandTimeout
 	}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
-		if v, ok := env(name); ok {
+		if v, ok := lookupEnv(name); ok {
 			a.inherited = append(a.inherited, name+"="+v)
 		}
 	}
@@ -87,7 +87,7 @@ func (a *commandAction) prepareStep(s *scope) (step, error) {
 	out.env = env
 	if a.hasStdin {
 		if out.stdin, err = a.stdin(s); err == nil {
-			out.encoded, err = encodeJSON(out.stdin)
+			out.encoded, err = encodeLimitedJSON(out.stdin)
 		}
 	}
 	return out, err
@@ -133,7 +133,7 @@ func (c commandStep) runStep(ctx context.Context) (map[string]any, error) {
 		err = stdout.err
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && context.Cause(ctx) == nil {
-		err = fmt.Errorf("%s: %w%s", name, exit, stderr.lastLine())
+		err = fmt.Errorf("%s: %w%s", name, exit, stderr.colonAndLastLine())
 		if slices.Contains(c.action.permanent, exit.ExitCode()) {
 			err = adapter.Permanent(err)
 		}
@@ -171,8 +171,8 @@ func (b *tailBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lastLine returns the last line as the end of a message.
-func (b *tailBuffer) lastLine() string {
+// colonAndLastLine returns the last line as the end of a message.
+func (b *tailBuffer) colonAndLastLine() string {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(b.text), ""))
 	if text == "" {
 		return ""

@@ -73,7 +73,7 @@ func newCompiler(report *settings.Report, secrets map[string]Secret) (*compiler,
 
 // recordError records an error of a key.
 func (c *compiler) recordError(key string, err error) {
-	c.errs = append(c.errs, c.report.Wrap(key, err))
+	c.errs = append(c.errs, c.report.WrapWithOrigin(key, err))
 }
 
 // compileExpression compiles an expression.
@@ -175,8 +175,8 @@ func (s *scope) evaluateMap(fields map[string]value) (_ any, err error) {
 
 // compileText compiles a text or an expression. Numbers and truth values become texts; lists, maps and null
 // are errors.
-func (c *compiler) compileText(key, compileText string, env *cel.Env) func(*scope) (string, error) {
-	v := c.compileTree(key, compileText, env)
+func (c *compiler) compileText(key, text string, env *cel.Env) func(*scope) (string, error) {
+	v := c.compileTree(key, text, env)
 	return func(s *scope) (string, error) {
 		got, err := v(s)
 		if err != nil {
@@ -193,9 +193,9 @@ func (c *compiler) compileText(key, compileText string, env *cel.Env) func(*scop
 }
 
 // compileTexts compiles a map of texts or expressions. Its keys in the file are key[name].
-func (c *compiler) compileTexts(key string, compileTexts map[string]string, env *cel.Env) func(*scope) (map[string]string, error) {
-	values := make(map[string]func(*scope) (string, error), len(compileTexts))
-	for name, text := range compileTexts {
+func (c *compiler) compileTexts(key string, texts map[string]string, env *cel.Env) func(*scope) (map[string]string, error) {
+	values := make(map[string]func(*scope) (string, error), len(texts))
+	for name, text := range texts {
 		values[name] = c.compileText(key+"["+name+"]", text, env)
 	}
 	return func(s *scope) (map[string]string, error) {
@@ -212,15 +212,15 @@ func (c *compiler) compileTexts(key string, compileTexts map[string]string, env 
 
 // toJSONValue returns a value of CEL as one of JSON. It fails when the size exceeds the budget,
 // because a short expression can repeat a large text.
-func toJSONValue(v ref.Val, budget *int) (any, error) {
-	*budget -= 8
+func toJSONValue(v ref.Val, remainingBytes *int) (any, error) {
+	*remainingBytes -= 8
 	switch text := v.(type) {
 	case types.String:
-		*budget -= len(text)
+		*remainingBytes -= len(text)
 	case types.Bytes:
-		*budget -= len(text)
+		*remainingBytes -= len(text)
 	}
-	if *budget < 0 {
+	if *remainingBytes < 0 {
 		return nil, errValueTooLong
 	}
 	switch v := v.(type) {
@@ -241,11 +241,11 @@ func toJSONValue(v ref.Val, budget *int) (any, error) {
 	case types.Duration:
 		return v.String(), nil
 	case traits.Mapper:
-		return toJSONObject(v, budget)
+		return toJSONObject(v, remainingBytes)
 	case traits.Lister:
 		out := []any{}
 		for it := v.Iterator(); it.HasNext() == types.True; {
-			item, err := toJSONValue(it.Next(), budget)
+			item, err := toJSONValue(it.Next(), remainingBytes)
 			if err != nil {
 				return nil, err
 			}
@@ -271,7 +271,7 @@ func toJSONNumber(v ref.Val) (any, error) {
 	return float64(f), nil
 }
 
-func toJSONObject(m traits.Mapper, budget *int) (any, error) {
+func toJSONObject(m traits.Mapper, remainingBytes *int) (any, error) {
 	out := map[string]any{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -279,8 +279,8 @@ func toJSONObject(m traits.Mapper, budget *int) (any, error) {
 		if !ok {
 			return nil, errors.New("the keys of a map must be texts")
 		}
-		*budget -= len(name)
-		item, err := toJSONValue(m.Get(key), budget)
+		*remainingBytes -= len(name)
+		item, err := toJSONValue(m.Get(key), remainingBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -41,9 +41,9 @@ type httpAction struct {
 	hasBody            bool
 }
 
-func (c *compiler) compileHTTPAction(key string, f HTTP, name string) action {
+func (c *compiler) compileHTTPAction(key string, f HTTP, adapterName string) action {
 	a := &httpAction{
-		method: textOrFallback(f.Method, http.MethodPost), userAgent: "fleetloop-adapter/" + name,
+		method: textOrFallback(f.Method, http.MethodPost), userAgent: "fleetloop-adapter/" + adapterName,
 		timeout: f.Timeout, success: f.Success, permanent: f.Permanent,
 		url:     c.compileURL(key+".url", f.URL),
 		headers: c.compileTexts(key+".headers", f.Headers, c.secret),
@@ -150,14 +150,14 @@ func constantText(text string) func(*scope) (string, error) {
 }
 
 // compileURLValue compiles an expression in a URL.
-func (c *compiler) compileURLValue(key, expr string, query bool) func(*scope) (string, error) {
+func (c *compiler) compileURLValue(key, expr string, inQuery bool) func(*scope) (string, error) {
 	v := c.compileText(key, expressionPrefix+expr, c.resource)
 	return func(s *scope) (string, error) {
 		text, err := v(s)
 		switch {
 		case err != nil:
 			return "", err
-		case query:
+		case inQuery:
 			return url.QueryEscape(text), nil
 		case text == "":
 			return "", fmt.Errorf("evaluate %s: the value of {%s} is empty", key, expr)
@@ -183,14 +183,14 @@ func (a *httpAction) prepareStep(s *scope) (step, error) {
 	}
 	if a.hasBody {
 		if out.body, err = a.body(s); err == nil {
-			out.encoded, err = encodeJSON(out.body)
+			out.encoded, err = encodeLimitedJSON(out.body)
 		}
 	}
 	return out, err
 }
 
-// encodeJSON returns a value as JSON of limited size.
-func encodeJSON(v any) ([]byte, error) {
+// encodeLimitedJSON returns a value as JSON of limited size.
+func encodeLimitedJSON(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err == nil && len(text) > maxValue {
 		err = errValueTooLong

@@ -45,7 +45,7 @@ type jobAction struct {
 	wait          time.Duration
 }
 
-func (c *compiler) compileJobAction(purpose, name string, f Job, kube client.Client) action {
+func (c *compiler) compileJobAction(purpose, adapterName string, f Job, kube client.Client) action {
 	key := purpose + ".job.manifest"
 	fields, _ := f.Manifest.Value.(map[string]any)
 	if _, found, _ := unstructured.NestedFieldNoCopy(fields, "spec", "ttlSecondsAfterFinished"); found {
@@ -54,7 +54,7 @@ func (c *compiler) compileJobAction(purpose, name string, f Job, kube client.Cli
 	if ns, _, _ := unstructured.NestedString(fields, "metadata", "namespace"); ns == "" {
 		c.recordError(key, errors.New("must be a mapping with metadata.namespace and spec"))
 	}
-	a := &jobAction{kube: kube, name: name, purpose: purpose, manifest: c.compileTree(key, f.Manifest.Value, c.resource), wait: f.Wait}
+	a := &jobAction{kube: kube, name: adapterName, purpose: purpose, manifest: c.compileTree(key, f.Manifest.Value, c.resource), wait: f.Wait}
 	if a.wait == 0 {
 		a.wait = defaultJobWait
 	}
@@ -105,7 +105,7 @@ func (j jobStep) runStep(ctx context.Context) (map[string]any, error) {
 	tick := time.NewTicker(jobPoll)
 	defer tick.Stop()
 	for {
-		state, err := j.ensureOnlyJob(ctx)
+		state, err := j.ensureOnlyThisJob(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("run Job %q: %w", j.object.GetName(), err)
 		}
@@ -123,8 +123,8 @@ func (j jobStep) runStep(ctx context.Context) (map[string]any, error) {
 	}
 }
 
-// ensureOnlyJob deletes the other Jobs of the resource, creates this one if none is left, and returns its state.
-func (j jobStep) ensureOnlyJob(ctx context.Context) (state string, err error) {
+// ensureOnlyThisJob deletes the other Jobs of the resource, creates this one if none is left, and returns its state.
+func (j jobStep) ensureOnlyThisJob(ctx context.Context) (state string, err error) {
 	var list batchv1.JobList
 	labels := client.MatchingLabels{labelAdapter: j.action.name, labelResource: j.object.GetLabels()[labelResource]}
 	if err := j.action.kube.List(ctx, &list, client.InNamespace(j.object.GetNamespace()), labels); err != nil {
@@ -151,7 +151,7 @@ func (j jobStep) ensureOnlyJob(ctx context.Context) (state string, err error) {
 	case others:
 		return jobWaiting, nil
 	case own == nil:
-		return jobRunning, j.createJob(ctx)
+		return jobRunning, j.createJobIfMissing(ctx)
 	}
 	for _, c := range own.Status.Conditions {
 		switch {
@@ -165,8 +165,8 @@ func (j jobStep) ensureOnlyJob(ctx context.Context) (state string, err error) {
 	return jobRunning, nil
 }
 
-// createJob creates the Job. Unknown fields of its manifest are an error.
-func (j jobStep) createJob(ctx context.Context) error {
+// createJobIfMissing creates the Job. Unknown fields of its manifest are an error.
+func (j jobStep) createJobIfMissing(ctx context.Context) error {
 	var job batchv1.Job
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(j.object.Object, &job, true); err != nil {
 		return adapter.Permanent(err)

@@ -64,7 +64,7 @@ func (k kubeStep) describeForDryRun() map[string]any {
 func (k kubeStep) runStep(ctx context.Context) (map[string]any, error) {
 	what := fmt.Sprintf("%s %q", k.object.GetKind(), k.object.GetName())
 	if k.action.remove {
-		exists, err := k.removeObject(ctx)
+		exists, err := k.deleteAppliedObject(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("delete %s: %w", what, err)
 		}
@@ -81,8 +81,8 @@ func (k kubeStep) runStep(ctx context.Context) (map[string]any, error) {
 	return map[string]any{"object": applied.Object}, nil
 }
 
-// removeObject deletes the object if this adapter applied it, and reports whether it still exists.
-func (k kubeStep) removeObject(ctx context.Context) (exists bool, err error) {
+// deleteAppliedObject deletes the object if this adapter applied it, and reports whether it still exists.
+func (k kubeStep) deleteAppliedObject(ctx context.Context) (stillExists bool, err error) {
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(k.object.GroupVersionKind())
 	err = k.action.kube.Get(ctx, client.ObjectKeyFromObject(k.object), found)

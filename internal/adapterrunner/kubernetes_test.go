@@ -194,7 +194,7 @@ func jobsOf(t *testing.T, host client.Client, ns, id string) (jobs []string) {
 // and all but the last one after a deletion, are deleted.
 func TestJobConformance(t *testing.T) {
 	host, ns := newHostClient(t)
-	kubebedtest.FinishPods(t, kubebedtest.Bed(t), ns)
+	kubebedtest.SimulatePodOutcomes(t, kubebedtest.Bed(t), ns)
 	adaptertest.Run(t, adaptertest.Suite{
 		Open:    func() adapter.Reconciler { return newRunner(t, jobFile(ns, "Succeeded"), nil, host) },
 		After:   []string{"validation"},
@@ -212,7 +212,7 @@ func TestJobConformance(t *testing.T) {
 // TestJobEnds checks a Job that runs for longer than one evaluation, and one that fails.
 func TestJobEnds(t *testing.T) {
 	host, ns := newHostClient(t)
-	kubebedtest.FinishPods(t, kubebedtest.Bed(t), ns)
+	kubebedtest.SimulatePodOutcomes(t, kubebedtest.Bed(t), ns)
 	resource := newZone(`{"zone":"a.example"}`)
 	resource.Kind = ""
 	report, err := newRunner(t, strings.Replace(jobFile(ns, "Running"), "wait: 5s", "wait: 100ms", 1), nil, host).Reconcile(t.Context(), resource)

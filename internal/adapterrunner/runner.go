@@ -127,22 +127,22 @@ func (c *compiler) checkSecrets(secrets map[string]Secret) {
 }
 
 // compileAction compiles the one action of a section.
-func (c *compiler) compileAction(key string, a Action, name string, deps Deps) action {
+func (c *compiler) compileAction(key string, a Action, adapterName string, deps Deps) action {
 	var found []action
 	if isSectionGiven(a.HTTP) {
-		found = append(found, c.compileHTTPAction(key+".http", a.HTTP, name))
+		found = append(found, c.compileHTTPAction(key+".http", a.HTTP, adapterName))
 	}
 	if isSectionGiven(a.Command) {
 		found = append(found, c.compileCommand(key+".command", a.Command, deps.Env))
 	}
 	if isSectionGiven(a.Apply) {
-		found = append(found, c.compileObjectAction(key+".apply", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Apply.FieldManager, name)}, a.Apply.Manifest))
+		found = append(found, c.compileObjectAction(key+".apply", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Apply.FieldManager, adapterName)}, a.Apply.Manifest))
 	}
 	if isSectionGiven(a.Remove) {
-		found = append(found, c.compileObjectAction(key+".remove", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Remove.FieldManager, name), remove: true}, a.Remove.Manifest))
+		found = append(found, c.compileObjectAction(key+".remove", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Remove.FieldManager, adapterName), remove: true}, a.Remove.Manifest))
 	}
 	if isSectionGiven(a.Job) {
-		found = append(found, c.compileJobAction(key, name, a.Job, deps.Kube))
+		found = append(found, c.compileJobAction(key, adapterName, a.Job, deps.Kube))
 	}
 	if len(found) == 1 {
 		return found[0]
@@ -171,14 +171,14 @@ func (r *Runner) Reconcile(ctx context.Context, resource adapter.Resource) (adap
 	if !due {
 		return adapter.Waiting(r.waiting), nil
 	}
-	if err := s.runAction(ctx, r.work); err != nil {
+	if err := s.runActionAndStoreResult(ctx, r.work); err != nil {
 		return adapter.Report{}, err
 	}
 	return r.report.evaluateReport(s)
 }
 
-// runAction runs an action, and sets the variable result.
-func (s *scope) runAction(ctx context.Context, a action) error {
+// runActionAndStoreResult runs an action, and sets the variable result.
+func (s *scope) runActionAndStoreResult(ctx context.Context, a action) error {
 	ready, err := a.prepareStep(s)
 	if err != nil {
 		return s.markPermanentUnlessSecretFailed(err)
@@ -192,7 +192,7 @@ func (r *Runner) finalize(ctx context.Context, s *scope) (adapter.Report, error)
 	s.vars[varResult] = map[string]any{}
 	done := true
 	if r.cleanup != nil {
-		err := s.runAction(ctx, r.cleanup)
+		err := s.runActionAndStoreResult(ctx, r.cleanup)
 		if err == nil {
 			done, err = r.finalized(s)
 		}
@@ -221,8 +221,8 @@ type condition struct {
 	reason, message func(*scope) (string, error)
 }
 
-func (c *compiler) compileReport(f Report, complete string) report {
-	r := report{available: c.compileCondition("report.available", f.Available, complete, c.result)}
+func (c *compiler) compileReport(f Report, defaultAvailable string) report {
+	r := report{available: c.compileCondition("report.available", f.Available, defaultAvailable, c.result)}
 	if f.Message != "" {
 		r.message = c.compileText("report.message", f.Message, c.result)
 	}

@@ -87,11 +87,11 @@ func (s *scope) markPermanentUnlessSecretFailed(err error) error {
 }
 
 // newSecretReader returns a function that reads the secrets of a file.
-func newSecretReader(secrets map[string]Secret, env func(string) (string, bool)) func(name string) (string, error) {
+func newSecretReader(secrets map[string]Secret, lookupEnv func(string) (string, bool)) func(name string) (string, error) {
 	return func(name string) (string, error) {
 		from := secrets[name]
 		if from.Env != "" {
-			text, ok := env(from.Env)
+			text, ok := lookupEnv(from.Env)
 			if !ok || text == "" {
 				return "", fmt.Errorf("the variable %s is not set", from.Env)
 			}

@@ -51,8 +51,8 @@ type Policy struct {
 	MaxAttempts int
 }
 
-// withDefaults returns p with every field in its documented range.
-func (p Policy) withDefaults() Policy {
+// defaultAndClamp returns p with every field in its documented range.
+func (p Policy) defaultAndClamp() Policy {
 	if p.Initial <= 0 {
 		p.Initial = DefaultInitial
 	}
@@ -77,7 +77,7 @@ func (p Policy) withDefaults() Policy {
 // Delay returns the delay before a retry; attempt 0 is the first retry. It is at most Max, and at
 // least Max or the grown delay without its jitter, however large the attempt.
 func (p Policy) Delay(attempt int) time.Duration {
-	p = p.withDefaults()
+	p = p.defaultAndClamp()
 	d := p.delayWithoutJitter(max(attempt, 0))
 	//nolint:gosec // where a delay falls within its spread is no secret
 	return d - time.Duration(p.Jitter*rand.Float64()*float64(d))

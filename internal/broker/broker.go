@@ -72,7 +72,7 @@ type PublishWindow struct {
 }
 
 // BeginPublish adds a publish and returns true, unless CloseAndWaitEmpty was called.
-func (w *PublishWindow) BeginPublish() bool {
+func (w *PublishWindow) BeginPublish() (begun bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {

@@ -110,12 +110,12 @@ func (b *circuitBreaker) runProbesWhileOpen(ctx context.Context) {
 			return
 		case <-b.opened:
 		}
-		b.probeUntilGardenerAnswers(ctx)
+		b.probeUntilUpThenClose(ctx)
 	}
 }
 
-// probeUntilGardenerAnswers probes while the breaker is open, and closes it when Gardener answers.
-func (b *circuitBreaker) probeUntilGardenerAnswers(ctx context.Context) {
+// probeUntilUpThenClose probes while the breaker is open, and closes it when Gardener answers.
+func (b *circuitBreaker) probeUntilUpThenClose(ctx context.Context) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	ctx, cancel := context.WithCancel(ctx)

@@ -116,7 +116,7 @@ func (c *claimer) claimRowsAndStartCallsIfDue(ctx, callCtx, databaseCtx context.
 		c.claims.expectClaimWithin(c.cfg.PollInterval)
 		return throttled
 	}
-	c.setAlarmAtNextLeaseEnd(databaseCtx, now)
+	c.setAlarmAtOthersNextLeaseEnd(databaseCtx, now)
 	at, why := c.schedule.nextClaimTime(room, freed)
 	if c.hold.After(at) {
 		at = c.hold
@@ -155,10 +155,10 @@ func checkClaimLimitsReached(claims []timedClaim, limits ClaimLimits) reachedLim
 	return reachedLimits{all: len(claims) >= limits.Slots, timedOut: n >= limits.TimedOut}
 }
 
-// setAlarmAtNextLeaseEnd sets an alarm for the end of a pause or of another worker's lease. That
+// setAlarmAtOthersNextLeaseEnd sets an alarm for the end of a pause or of another worker's lease. That
 // worker may have died. It queries twice per lease duration and after notifications, so that none
 // ends unnoticed.
-func (c *claimer) setAlarmAtNextLeaseEnd(databaseCtx context.Context, now time.Time) {
+func (c *claimer) setAlarmAtOthersNextLeaseEnd(databaseCtx context.Context, now time.Time) {
 	if now.Before(c.leases) {
 		return
 	}

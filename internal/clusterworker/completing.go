@@ -123,7 +123,7 @@ func (c *outcomeWriter) writeResultBatch(ctx context.Context) error {
 	c.db.recordRequestResult(ctx, toComplete, err)
 	if err != nil {
 		c.batch = max(1, n/2)
-		c.moveResultsBackOrDropExpired(ctx, n)
+		c.requeueResultsOrDropExpired(ctx, n)
 		return err
 	}
 	c.failed = 0
@@ -172,9 +172,9 @@ func (c *outcomeWriter) writeResultsOnce(ctx context.Context, results []Result) 
 	return c.store.WriteResults(ctx, results)
 }
 
-// moveResultsBackOrDropExpired moves the first count results behind the others, except those whose lease is over.
+// requeueResultsOrDropExpired moves the first count results behind the others, except those whose lease is over.
 // Those rows are due again and some worker will retry them.
-func (c *outcomeWriter) moveResultsBackOrDropExpired(ctx context.Context, count int) {
+func (c *outcomeWriter) requeueResultsOrDropExpired(ctx context.Context, count int) {
 	first := slices.Clone(c.pending[:count])
 	c.pending = slices.Delete(c.pending, 0, count)
 	for _, o := range first {

@@ -45,11 +45,11 @@ func (r *outageReporter) writeOutageUntilDone(ctx context.Context) {
 		case <-r.changed:
 		case <-ticker.C:
 		}
-		r.writeCurrentOutage(ctx)
+		r.recordOrClearOutage(ctx)
 	}
 }
 
-func (r *outageReporter) writeCurrentOutage(ctx context.Context) {
+func (r *outageReporter) recordOrClearOutage(ctx context.Context) {
 	o := r.worker.breaker.currentOutageOrZero()
 	open := !o.Since.IsZero()
 	if !open && !r.noted {

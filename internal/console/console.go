@@ -241,7 +241,7 @@ func (c *Console) serveSessionInfo(w http.ResponseWriter, r *http.Request) {
 	for _, p := range c.deps.Demo {
 		answer.DemoUsers = append(answer.DemoUsers, demoAnswer{p.Name, p.Role})
 	}
-	p, err := c.currentSession(r)
+	p, err := c.getSessionAndRecordUse(r)
 	switch {
 	case err == nil:
 		answer.SignedIn, answer.User = true, &p.User

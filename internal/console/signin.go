@@ -9,8 +9,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
-// currentSession returns the signed-in person. In ModeNone everyone is the same one.
-func (c *Console) currentSession(r *http.Request) (session.Session, error) {
+// getSessionAndRecordUse returns the signed-in person. In ModeNone everyone is the same one.
+func (c *Console) getSessionAndRecordUse(r *http.Request) (session.Session, error) {
 	if c.cfg.Mode == ModeNone {
 		who, err := c.deps.Identify(r.Context(), "")
 		return session.Session{User: who}, err
@@ -28,7 +28,7 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 		var p session.Session
 		if c.cfg.Mode != ModeNone { // the name is of no use to the fleet API
 			var err error
-			if p, err = c.currentSession(r); err != nil {
+			if p, err = c.getSessionAndRecordUse(r); err != nil {
 				c.writeErrorProblem(w, r, err)
 				return
 			}

@@ -66,7 +66,7 @@ func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error,
 		return a, approvalFailure(ke, a, approversUnverified), time.Time{}
 	}
 	rejection, rejected := firstPlanRejection(ke)
-	a.CountedDecisions = countedApprovals(ke, a)
+	a.CountedDecisions = validApprovals(ke, a)
 	switch {
 	case rejected && approversUnverified == nil:
 		a.State, a.CountedDecisions = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
@@ -133,8 +133,8 @@ func firstPlanRejection(ke *v1alpha1.KubernetesExecution) (first v1alpha1.Approv
 	return ke.Spec.Approvals[i], true
 }
 
-// countedApprovals returns the approvals that count for the plan.
-func countedApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
+// validApprovals returns the approvals that count for the plan.
+func validApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	plan := planHash(ke)
 	if plan == "" || isRequesterUnknown(ke, a) {
 		return nil
@@ -215,7 +215,7 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 
 // formatApprovalCount formats the number of approvals and the number required.
 func formatApprovalCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
-	return fmt.Sprintf("%d of %d approvals", len(countedApprovals(ke, a))+approvalReceivedCount(ke, a), max(a.RequiredCount, 1))
+	return fmt.Sprintf("%d of %d approvals", len(validApprovals(ke, a))+approvalReceivedCount(ke, a), max(a.RequiredCount, 1))
 }
 
 func planHash(ke *v1alpha1.KubernetesExecution) string {

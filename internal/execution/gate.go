@@ -109,7 +109,7 @@ type Gate struct {
 
 // NewGate creates an empty gate.
 func NewGate(cfg GateConfig) (*Gate, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.defaultAndValidate()
 	if err != nil {
 		return nil, fmt.Errorf("create limiter: %w", err)
 	}
@@ -168,10 +168,10 @@ func (g *Gate) Restore(inside []Claim, past []PastExecution) {
 	})
 }
 
-// Enter requests a place. A refused execution stays in the queue, and an admitted one stays inside,
+// EnterOrQueue requests a place. A refused execution stays in the queue, and an admitted one stays inside,
 // however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
 // Forget when it no longer wants a place.
-func (g *Gate) Enter(c Claim, now time.Time) (v GateVerdict) {
+func (g *Gate) EnterOrQueue(c Claim, now time.Time) (verdict GateVerdict) {
 	g.updateThenWake(c.Key, func() {
 		if g.untimed {
 			g.untimed = false
@@ -193,14 +193,14 @@ func (g *Gate) Enter(c Claim, now time.Time) (v GateVerdict) {
 			m.state = stateInside
 		}
 		if m.state == stateInside {
-			v = GateVerdict{In: true}
+			verdict = GateVerdict{In: true}
 			return
 		}
-		if v = g.refusalFor(m, now); v.Failed {
+		if verdict = g.refusalFor(m, now); verdict.Failed {
 			g.removeMember(m, now)
 		}
 	})
-	return v
+	return verdict
 }
 
 // addMember creates the member of a claim, outside any queue.
@@ -311,8 +311,8 @@ func (g *Gate) Resume() {
 	})
 }
 
-// SetNodes sets the number of nodes in the cluster. Until the first call, one node may be acted on.
-func (g *Gate) SetNodes(total int) {
+// SetNodeCount sets the number of nodes in the cluster. Until the first call, one node may be acted on.
+func (g *Gate) SetNodeCount(total int) {
 	g.updateThenWake(types.NamespacedName{}, func() {
 		if total < g.budget.nodes {
 			g.revokeReserved()

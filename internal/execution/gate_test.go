@@ -68,36 +68,36 @@ func TestOneAtATimeForATarget(t *testing.T) {
 	told := woken(g)
 	now := startGate()
 	a, b, c := newClaim("a", "Deployment.apps/shop/web"), newClaim("b", "Deployment.apps/shop/web"), newClaim("c", "Deployment.apps/shop/web")
-	wantIn(t, g.Enter(a, now))
-	wantIn(t, g.Enter(a, now))
-	wantHeld(t, g.Enter(b, now), v1alpha1.DetailTargetBusy)
+	wantIn(t, g.EnterOrQueue(a, now))
+	wantIn(t, g.EnterOrQueue(a, now))
+	wantHeld(t, g.EnterOrQueue(b, now), v1alpha1.DetailTargetBusy)
 	c.Rollback = true
-	wantHeld(t, g.Enter(c, now.Add(time.Second)), v1alpha1.DetailTargetBusy)
+	wantHeld(t, g.EnterOrQueue(c, now.Add(time.Second)), v1alpha1.DetailTargetBusy)
 	g.Leave(a.UID, v1alpha1.OutcomeSucceeded, now)
 	if diff := cmp.Diff([]string{"c"}, told()); diff != "" {
 		t.Errorf("woken: the rollback goes first (-want +got):\n%s", diff)
 	}
-	wantHeld(t, g.Enter(b, now), v1alpha1.DetailTargetBusy)
-	wantIn(t, g.Enter(c, now))
+	wantHeld(t, g.EnterOrQueue(b, now), v1alpha1.DetailTargetBusy)
+	wantIn(t, g.EnterOrQueue(c, now))
 	g.Forget(c.UID)
 	if diff := cmp.Diff([]string{"b"}, told()); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
 	}
-	wantIn(t, g.Enter(b, now))
+	wantIn(t, g.EnterOrQueue(b, now))
 }
 
 func TestNobodyIsOvertaken(t *testing.T) {
 	g := newGate(t, execution.GateConfig{MaxConcurrent: 1})
 	told := woken(g)
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", "1"), now))
-	wantHeld(t, g.Enter(newClaim("b", "2"), now.Add(1)), v1alpha1.DetailBudgetExceeded)
+	wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
+	wantHeld(t, g.EnterOrQueue(newClaim("b", "2"), now.Add(1)), v1alpha1.DetailBudgetExceeded)
 	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now.Add(2))
 	if diff := cmp.Diff([]string{"b"}, told()); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
 	}
-	wantHeld(t, g.Enter(newClaim("c", "3"), now.Add(3)), v1alpha1.DetailBudgetExceeded) // b's place is kept
-	wantIn(t, g.Enter(newClaim("b", "2"), now.Add(4)))
+	wantHeld(t, g.EnterOrQueue(newClaim("c", "3"), now.Add(3)), v1alpha1.DetailBudgetExceeded) // b's place is kept
+	wantIn(t, g.EnterOrQueue(newClaim("b", "2"), now.Add(4)))
 }
 
 func TestGateBudgets(t *testing.T) {
@@ -108,36 +108,36 @@ func TestGateBudgets(t *testing.T) {
 	now := startGate()
 	t.Run("Namespace", func(t *testing.T) {
 		g := newGate(t, execution.GateConfig{MaxPerNamespace: 1})
-		wantIn(t, g.Enter(newClaim("a", "1"), now))
-		wantHeld(t, g.Enter(newClaim("b", "2"), now), v1alpha1.DetailBudgetExceeded)
+		wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
+		wantHeld(t, g.EnterOrQueue(newClaim("b", "2"), now), v1alpha1.DetailBudgetExceeded)
 		other := newClaim("c", "3")
 		other.TargetNamespace = "blog"
-		wantIn(t, g.Enter(other, now))
-		wantIn(t, g.Enter(node(newClaim("d", "4")), now))
-		g.SetNodes(100)
-		wantIn(t, g.Enter(node(newClaim("e", "5")), now)) // what is outside of namespaces has no such bound
+		wantIn(t, g.EnterOrQueue(other, now))
+		wantIn(t, g.EnterOrQueue(node(newClaim("d", "4")), now))
+		g.SetNodeCount(100)
+		wantIn(t, g.EnterOrQueue(node(newClaim("e", "5")), now)) // what is outside of namespaces has no such bound
 		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
-		wantIn(t, g.Enter(newClaim("b", "2"), now))
+		wantIn(t, g.EnterOrQueue(newClaim("b", "2"), now))
 	})
 	t.Run("Action", func(t *testing.T) {
 		g := newGate(t, execution.GateConfig{MaxPerAction: map[string]int{"scale_deployment": 1}})
-		wantIn(t, g.Enter(newClaim("a", "1"), now))
-		wantHeld(t, g.Enter(newClaim("b", "2"), now), v1alpha1.DetailBudgetExceeded)
+		wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
+		wantHeld(t, g.EnterOrQueue(newClaim("b", "2"), now), v1alpha1.DetailBudgetExceeded)
 		other := newClaim("c", "3")
 		other.Action = "restart_pod"
-		wantIn(t, g.Enter(other, now))
+		wantIn(t, g.EnterOrQueue(other, now))
 	})
 	t.Run("NoRequester", func(t *testing.T) {
 		g := newGate(t, execution.GateConfig{MaxConcurrent: 10, MaxPerRequester: 4})
-		wantIn(t, g.Enter(newClaim("a", "a"), now))
-		wantIn(t, g.Enter(newClaim("b", "b"), now)) // half of what somebody has who is named
-		v := g.Enter(newClaim("c", "c"), now)
+		wantIn(t, g.EnterOrQueue(newClaim("a", "a"), now))
+		wantIn(t, g.EnterOrQueue(newClaim("b", "b"), now)) // half of what somebody has who is named
+		v := g.EnterOrQueue(newClaim("c", "c"), now)
 		wantHeld(t, v, v1alpha1.DetailBudgetExceeded)
 		if want := "2 executions without a requester are running"; !strings.Contains(v.Message, want) {
 			t.Errorf("it says %q, want %q", v.Message, want)
 		}
 		one := newGate(t, execution.GateConfig{MaxConcurrent: 10, MaxPerRequester: 1})
-		wantIn(t, one.Enter(newClaim("a", "a"), now))
+		wantIn(t, one.EnterOrQueue(newClaim("a", "a"), now))
 	})
 	t.Run("Requester", func(t *testing.T) {
 		g := newGate(t, execution.GateConfig{MaxConcurrent: 3, MaxPerRequester: 2})
@@ -146,15 +146,15 @@ func TestGateBudgets(t *testing.T) {
 			c.Requester = requester
 			return c
 		}
-		wantIn(t, g.Enter(of("a", "alice"), now))
-		wantIn(t, g.Enter(of("b", "alice"), now))
-		v := g.Enter(of("c", "alice"), now)
+		wantIn(t, g.EnterOrQueue(of("a", "alice"), now))
+		wantIn(t, g.EnterOrQueue(of("b", "alice"), now))
+		v := g.EnterOrQueue(of("c", "alice"), now)
 		if wantHeld(t, v, v1alpha1.DetailBudgetExceeded); !strings.Contains(v.Message, `"alice"`) {
 			t.Errorf("%q does not say whose", v.Message)
 		}
-		wantIn(t, g.Enter(of("d", "bob"), now.Add(1))) // he comes later, and has a share of his own
+		wantIn(t, g.EnterOrQueue(of("d", "bob"), now.Add(1))) // he comes later, and has a share of his own
 		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
-		wantIn(t, g.Enter(of("c", "alice"), now))
+		wantIn(t, g.EnterOrQueue(of("c", "alice"), now))
 	})
 	t.Run("ReadOnly", func(t *testing.T) {
 		g := newGate(t, execution.GateConfig{MaxConcurrent: 1, MaxPerNamespace: 1, MaxPerRequester: 1})
@@ -163,34 +163,34 @@ func TestGateBudgets(t *testing.T) {
 			c.Action, c.ReadOnly = "collect_diagnostics", true
 			return c
 		}
-		wantIn(t, g.Enter(look("a"), now))
-		wantHeld(t, g.Enter(look("b"), now), v1alpha1.DetailBudgetExceeded)
-		wantIn(t, g.Enter(newClaim("c", "1"), now)) // the same target, namespace and requester
-		wantHeld(t, g.Enter(newClaim("d", "2"), now), v1alpha1.DetailBudgetExceeded)
+		wantIn(t, g.EnterOrQueue(look("a"), now))
+		wantHeld(t, g.EnterOrQueue(look("b"), now), v1alpha1.DetailBudgetExceeded)
+		wantIn(t, g.EnterOrQueue(newClaim("c", "1"), now)) // the same target, namespace and requester
+		wantHeld(t, g.EnterOrQueue(newClaim("d", "2"), now), v1alpha1.DetailBudgetExceeded)
 		g.Leave("uid-c", v1alpha1.OutcomeSucceeded, now)
-		wantIn(t, g.Enter(newClaim("d", "2"), now))
+		wantIn(t, g.EnterOrQueue(newClaim("d", "2"), now))
 		want := execution.InputInFlight{Total: 2, ByAction: map[string]int{"collect_diagnostics": 1, "scale_deployment": 1}, ByNamespace: map[string]int{"shop": 2}, SameTarget: []string{}}
 		if diff := cmp.Diff(want, g.InFlight("uid-x")); diff != "" {
 			t.Error(diff)
 		}
 		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
-		wantIn(t, g.Enter(look("b"), now))
+		wantIn(t, g.EnterOrQueue(look("b"), now))
 	})
 	t.Run("Nodes", func(t *testing.T) {
 		g := newGate(t, execution.GateConfig{})
-		wantIn(t, g.Enter(node(newClaim("a", "n1")), now))
-		wantHeld(t, g.Enter(node(newClaim("b", "n2")), now), v1alpha1.DetailBudgetExceeded)
-		g.SetNodes(29)
-		wantIn(t, g.Enter(node(newClaim("b", "n2")), now))
-		wantHeld(t, g.Enter(node(newClaim("c", "n3")), now), v1alpha1.DetailBudgetExceeded)
+		wantIn(t, g.EnterOrQueue(node(newClaim("a", "n1")), now))
+		wantHeld(t, g.EnterOrQueue(node(newClaim("b", "n2")), now), v1alpha1.DetailBudgetExceeded)
+		g.SetNodeCount(29)
+		wantIn(t, g.EnterOrQueue(node(newClaim("b", "n2")), now))
+		wantHeld(t, g.EnterOrQueue(node(newClaim("c", "n3")), now), v1alpha1.DetailBudgetExceeded)
 		g.SetCordonedNodes([]string{"n1"})
 		g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
-		wantHeld(t, g.Enter(node(newClaim("c", "n3")), now), v1alpha1.DetailBudgetExceeded) // n1 is still cordoned
+		wantHeld(t, g.EnterOrQueue(node(newClaim("c", "n3")), now), v1alpha1.DetailBudgetExceeded) // n1 is still cordoned
 		back := node(newClaim("d", "n1"))
-		wantIn(t, g.Enter(back, now)) // and may be acted on
+		wantIn(t, g.EnterOrQueue(back, now)) // and may be acted on
 		g.Leave(back.UID, v1alpha1.OutcomeSucceeded, now)
 		g.SetCordonedNodes(nil)
-		wantIn(t, g.Enter(node(newClaim("c", "n3")), now))
+		wantIn(t, g.EnterOrQueue(node(newClaim("c", "n3")), now))
 	})
 }
 
@@ -204,56 +204,56 @@ func TestNodesBetweenTwoLooks(t *testing.T) {
 		c.Node, c.Action, c.TargetNamespace = true, "drain_node", ""
 		return c
 	}
-	g.SetNodes(10)
+	g.SetNodeCount(10)
 	g.SetCordonedNodes(nil)
-	wantIn(t, g.Enter(drain("a", "n1"), now))
-	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	wantIn(t, g.EnterOrQueue(drain("a", "n1"), now))
+	wantHeld(t, g.EnterOrQueue(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
 	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
-	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	wantHeld(t, g.EnterOrQueue(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
 	g.SetCordonedNodes([]string{"n1"})
-	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	wantHeld(t, g.EnterOrQueue(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
 	g.SetCordonedNodes(nil)
 	g.SetCordonedNodes([]string{"n3"}) // while b's place is kept
-	wantHeld(t, g.Enter(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
+	wantHeld(t, g.EnterOrQueue(drain("b", "n2"), now), v1alpha1.DetailBudgetExceeded)
 	g.SetCordonedNodes(nil)
-	wantIn(t, g.Enter(drain("b", "n2"), now))
+	wantIn(t, g.EnterOrQueue(drain("b", "n2"), now))
 }
 
 func TestCooldown(t *testing.T) {
 	g := newGate(t, execution.GateConfig{Cooldown: time.Minute})
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", "1"), now))
+	wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
 	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now)
-	v := g.Enter(newClaim("b", "1"), now.Add(20*time.Second))
+	v := g.EnterOrQueue(newClaim("b", "1"), now.Add(20*time.Second))
 	wantHeld(t, v, v1alpha1.DetailCooldown)
 	if v.After != 40*time.Second {
 		t.Errorf("ask again after %s, want 40s", v.After)
 	}
 	other, back := newClaim("c", "1"), newClaim("d", "1")
 	other.Action = "rollout_restart"
-	wantHeld(t, g.Enter(other, now.Add(21*time.Second)), v1alpha1.DetailTargetBusy)
+	wantHeld(t, g.EnterOrQueue(other, now.Add(21*time.Second)), v1alpha1.DetailTargetBusy)
 	back.Rollback = true
-	wantIn(t, g.Enter(back, now.Add(22*time.Second)))
+	wantIn(t, g.EnterOrQueue(back, now.Add(22*time.Second)))
 	g.Forget(back.UID)
-	wantHeld(t, g.Enter(newClaim("b", "1"), now.Add(59*time.Second)), v1alpha1.DetailCooldown)
-	wantIn(t, g.Enter(newClaim("b", "1"), now.Add(60*time.Second))) // due means that it is time
+	wantHeld(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(59*time.Second)), v1alpha1.DetailCooldown)
+	wantIn(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(60*time.Second))) // due means that it is time
 }
 
 func TestCircuit(t *testing.T) {
 	g := newGate(t, execution.GateConfig{MaxFailures: 2, Window: time.Hour})
 	now := startGate()
 	for i, outcome := range []v1alpha1.Outcome{v1alpha1.OutcomeFailed, v1alpha1.OutcomePartial, v1alpha1.OutcomeFailed, v1alpha1.OutcomeFailed} {
-		wantIn(t, g.Enter(newClaim("a", "1"), now.Add(time.Duration(i)*time.Minute)))
+		wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now.Add(time.Duration(i)*time.Minute)))
 		g.Leave("uid-a", outcome, now.Add(time.Duration(i)*time.Minute))
 	}
-	wantFailed(t, g.Enter(newClaim("b", "1"), now.Add(4*time.Minute)), v1alpha1.DetailCircuitOpen)
-	wantIn(t, g.Enter(newClaim("c", "2"), now))
+	wantFailed(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(4*time.Minute)), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.EnterOrQueue(newClaim("c", "2"), now))
 	back := newClaim("d", "1")
 	back.Rollback = true
-	wantIn(t, g.Enter(back, now.Add(4*time.Minute)))
+	wantIn(t, g.EnterOrQueue(back, now.Add(4*time.Minute)))
 	g.Forget(back.UID)
-	wantFailed(t, g.Enter(newClaim("b", "1"), now.Add(62*time.Minute-1)), v1alpha1.DetailCircuitOpen)
-	wantIn(t, g.Enter(newClaim("b", "1"), now.Add(62*time.Minute)))
+	wantFailed(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(62*time.Minute-1)), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(62*time.Minute)))
 }
 
 // TestCircuitIsNotResetByACancel verifies that an end without an outcome does not reset the
@@ -262,11 +262,11 @@ func TestCircuitIsNotResetByACancel(t *testing.T) {
 	g := newGate(t, execution.GateConfig{MaxFailures: 2, Window: time.Hour})
 	now := startGate()
 	for i, outcome := range []v1alpha1.Outcome{v1alpha1.OutcomeFailed, "", "", v1alpha1.OutcomeFailed} {
-		wantIn(t, g.Enter(newClaim("a", "1"), now.Add(time.Duration(i)*time.Minute)))
+		wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now.Add(time.Duration(i)*time.Minute)))
 		g.Leave("uid-a", outcome, now.Add(time.Duration(i)*time.Minute))
 	}
-	wantFailed(t, g.Enter(newClaim("b", "1"), now.Add(time.Hour-1)), v1alpha1.DetailCircuitOpen)
-	wantIn(t, g.Enter(newClaim("b", "1"), now.Add(time.Hour)))
+	wantFailed(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(time.Hour-1)), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(time.Hour)))
 }
 
 // TestRestoreGateFromAClockAhead verifies that the history of a target does not depend on the clock of
@@ -277,25 +277,25 @@ func TestRestoreGateFromAClockAhead(t *testing.T) {
 	ahead, a := newClaim("x", "2"), newClaim("a", "1")
 	failed := execution.PastExecution{Action: a.Action, Target: a.Target, Outcome: v1alpha1.OutcomeFailed, Ended: now.Add(-time.Minute)}
 	g.Restore(nil, []execution.PastExecution{failed, failed, {Action: ahead.Action, Target: ahead.Target, Outcome: v1alpha1.OutcomeSucceeded, Ended: now.Add(2 * time.Hour)}})
-	wantFailed(t, g.Enter(a, now), v1alpha1.DetailCircuitOpen)
-	wantIn(t, g.Enter(ahead, now))
+	wantFailed(t, g.EnterOrQueue(a, now), v1alpha1.DetailCircuitOpen)
+	wantIn(t, g.EnterOrQueue(ahead, now))
 	g.Leave(ahead.UID, v1alpha1.OutcomeSucceeded, now)
-	wantFailed(t, g.Enter(a, now), v1alpha1.DetailCircuitOpen)
+	wantFailed(t, g.EnterOrQueue(a, now), v1alpha1.DetailCircuitOpen)
 }
 
 func TestCircuitFailsThoseThatWait(t *testing.T) {
 	g := newGate(t, execution.GateConfig{MaxFailures: 1})
 	told := woken(g)
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", "1"), now))
-	wantHeld(t, g.Enter(newClaim("b", "1"), now), v1alpha1.DetailTargetBusy)
-	wantHeld(t, g.Enter(newClaim("c", "1"), now), v1alpha1.DetailTargetBusy)
+	wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
+	wantHeld(t, g.EnterOrQueue(newClaim("b", "1"), now), v1alpha1.DetailTargetBusy)
+	wantHeld(t, g.EnterOrQueue(newClaim("c", "1"), now), v1alpha1.DetailTargetBusy)
 	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
 	for _, name := range []string{"b", "c"} {
 		if diff := cmp.Diff([]string{name}, told()); diff != "" {
 			t.Errorf("woken (-want +got):\n%s", diff)
 		}
-		wantFailed(t, g.Enter(newClaim(name, "1"), now), v1alpha1.DetailCircuitOpen)
+		wantFailed(t, g.EnterOrQueue(newClaim(name, "1"), now), v1alpha1.DetailCircuitOpen)
 	}
 	if s := g.Stats(); s != (execution.GateStats{}) {
 		t.Errorf("still at the gate: %+v", s)
@@ -305,31 +305,31 @@ func TestCircuitFailsThoseThatWait(t *testing.T) {
 func TestQueueTimeout(t *testing.T) {
 	g := newGate(t, execution.GateConfig{QueueTimeout: time.Minute})
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", "1"), now))
-	wantHeld(t, g.Enter(newClaim("b", "1"), now), v1alpha1.DetailTargetBusy)
-	v := g.Enter(newClaim("b", "1"), now.Add(59*time.Second))
+	wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
+	wantHeld(t, g.EnterOrQueue(newClaim("b", "1"), now), v1alpha1.DetailTargetBusy)
+	v := g.EnterOrQueue(newClaim("b", "1"), now.Add(59*time.Second))
 	wantHeld(t, v, v1alpha1.DetailTargetBusy)
 	if v.After != time.Second {
 		t.Errorf("ask again after %s, want 1s", v.After)
 	}
-	wantFailed(t, g.Enter(newClaim("b", "1"), now.Add(time.Minute)), v1alpha1.DetailTargetBusy)
+	wantFailed(t, g.EnterOrQueue(newClaim("b", "1"), now.Add(time.Minute)), v1alpha1.DetailTargetBusy)
 	waited := newClaim("c", "1")
 	waited.Since = now.Add(-30 * time.Second) // at another gate
-	wantHeld(t, g.Enter(waited, now), v1alpha1.DetailTargetBusy)
-	wantFailed(t, g.Enter(waited, now.Add(30*time.Second)), v1alpha1.DetailTargetBusy)
+	wantHeld(t, g.EnterOrQueue(waited, now), v1alpha1.DetailTargetBusy)
+	wantFailed(t, g.EnterOrQueue(waited, now.Add(30*time.Second)), v1alpha1.DetailTargetBusy)
 }
 
 func TestGateStop(t *testing.T) {
 	g := newGate(t, execution.GateConfig{MaxConcurrent: 2})
 	told := woken(g)
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", "1"), now))
-	wantHeld(t, g.Enter(newClaim("b", "1"), now), v1alpha1.DetailTargetBusy)
+	wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
+	wantHeld(t, g.EnterOrQueue(newClaim("b", "1"), now), v1alpha1.DetailTargetBusy)
 	g.Leave("uid-a", v1alpha1.OutcomeSucceeded, now) // b's place is kept
 	g.Stop("the network is down")
 	told()
-	wantHeld(t, g.Enter(newClaim("b", "1"), now), v1alpha1.DetailEmergencyStop)
-	wantHeld(t, g.Enter(newClaim("c", "2"), now), v1alpha1.DetailEmergencyStop)
+	wantHeld(t, g.EnterOrQueue(newClaim("b", "1"), now), v1alpha1.DetailEmergencyStop)
+	wantHeld(t, g.EnterOrQueue(newClaim("c", "2"), now), v1alpha1.DetailEmergencyStop)
 	if diff := cmp.Diff(execution.GateStats{Waiting: 2, Stopped: true}, g.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
@@ -337,27 +337,27 @@ func TestGateStop(t *testing.T) {
 	if got := told(); len(got) != 2 {
 		t.Errorf("woken: %v, want b and c", got)
 	}
-	wantIn(t, g.Enter(newClaim("c", "2"), now))
-	wantIn(t, g.Enter(newClaim("b", "1"), now))
+	wantIn(t, g.EnterOrQueue(newClaim("c", "2"), now))
+	wantIn(t, g.EnterOrQueue(newClaim("b", "1"), now))
 }
 
 func TestNoTargetIsNobodyElses(t *testing.T) {
 	g := newGate(t, execution.GateConfig{Cooldown: time.Hour, MaxFailures: 1})
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", ""), now))
-	wantIn(t, g.Enter(newClaim("b", ""), now))
+	wantIn(t, g.EnterOrQueue(newClaim("a", ""), now))
+	wantIn(t, g.EnterOrQueue(newClaim("b", ""), now))
 	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
-	wantIn(t, g.Enter(newClaim("c", ""), now))
+	wantIn(t, g.EnterOrQueue(newClaim("c", ""), now))
 }
 
 func TestGateTraffic(t *testing.T) {
 	g := newGate(t, execution.GateConfig{})
 	now := startGate()
-	wantIn(t, g.Enter(newClaim("a", "1"), now))
+	wantIn(t, g.EnterOrQueue(newClaim("a", "1"), now))
 	other := newClaim("b", "2")
 	other.Action, other.TargetNamespace = "restart_pod", "blog"
-	wantIn(t, g.Enter(other, now))
-	wantHeld(t, g.Enter(newClaim("c", "1"), now), v1alpha1.DetailTargetBusy)
+	wantIn(t, g.EnterOrQueue(other, now))
+	wantHeld(t, g.EnterOrQueue(newClaim("c", "1"), now), v1alpha1.DetailTargetBusy)
 	for name, c := range map[string]struct {
 		uid  types.UID
 		want execution.InputInFlight
@@ -372,7 +372,7 @@ func TestGateTraffic(t *testing.T) {
 	}
 	g.Leave("uid-a", v1alpha1.OutcomeFailed, now)
 	g.Forget("uid-c")
-	wantIn(t, g.Enter(newClaim("d", "1"), now.Add(time.Minute)))
+	wantIn(t, g.EnterOrQueue(newClaim("d", "1"), now.Add(time.Minute)))
 	g.Leave("uid-d", v1alpha1.OutcomeSucceeded, now.Add(2*time.Minute))
 	want := execution.InputPast{Count1h: 2, Failures1h: 1, LastOutcome: "Succeeded", LastFinishedAt: now.Add(2 * time.Minute).Unix()}
 	if diff := cmp.Diff(want, g.History("scale_deployment", "1", now.Add(59*time.Minute))); diff != "" {

@@ -32,7 +32,7 @@ func BenchmarkGateTurn(b *testing.B) {
 					c := arrive(i)
 					claims[c.Key] = c
 					now = now.Add(1)
-					g.Enter(c, now)
+					g.EnterOrQueue(c, now)
 				}
 				inside := arrive(0)
 				b.ReportAllocs()
@@ -42,12 +42,12 @@ func BenchmarkGateTurn(b *testing.B) {
 					g.Leave(inside.UID, v1alpha1.OutcomeSucceeded, now)
 					delete(claims, inside.Key)
 					inside = claims[next]
-					if !g.Enter(inside, now).In {
+					if !g.EnterOrQueue(inside, now).In {
 						b.Fatal("who was woken was not let in")
 					}
 					c := arrive(waiting + 1 + i)
 					claims[c.Key] = c
-					g.Enter(c, now)
+					g.EnterOrQueue(c, now)
 				}
 			})
 		}

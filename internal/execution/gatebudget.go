@@ -148,7 +148,7 @@ func (b *gateBudget) queueReady(m *gateMember) {
 	}
 	m.stream = s
 	s.ready.pushItem(m)
-	b.placeStreamInLane(s)
+	b.updateStreamInLane(s)
 }
 
 // removeReady removes a ready member from its stream.
@@ -156,7 +156,7 @@ func (b *gateBudget) removeReady(m *gateMember) {
 	s := m.stream
 	s.ready.removeAt(m.at)
 	m.stream = nil
-	b.placeStreamInLane(s)
+	b.updateStreamInLane(s)
 	if len(s.ready) > 0 {
 		return
 	}
@@ -167,8 +167,8 @@ func (b *gateBudget) removeReady(m *gateMember) {
 	b.dropUnusedShares(s.shares)
 }
 
-// placeStreamInLane moves a stream to its position in its lane, or out of the lane.
-func (b *gateBudget) placeStreamInLane(s *memberStream) {
+// updateStreamInLane moves a stream to its position in its lane, or out of the lane.
+func (b *gateBudget) updateStreamInLane(s *memberStream) {
 	key := s.key.lane
 	l := b.lanes[key]
 	switch out := len(s.ready) == 0 || s.shares[0].isFull() || s.shares[1].isFull(); {
@@ -269,7 +269,7 @@ func (b *gateBudget) updateLanesOfShare(s *budgetShare) {
 		return
 	}
 	for one := range s.streams {
-		b.placeStreamInLane(one)
+		b.updateStreamInLane(one)
 	}
 }
 

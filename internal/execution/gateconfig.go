@@ -31,7 +31,7 @@ type GateConfig struct {
 	QueueTimeout time.Duration // how long one waits at most; 10 min
 }
 
-func (c GateConfig) withDefaults() (GateConfig, error) {
+func (c GateConfig) defaultAndValidate() (GateConfig, error) {
 	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 10)
 	c.MaxNodePercent = cmp.Or(c.MaxNodePercent, 10)
 	c.Window = cmp.Or(c.Window, time.Hour)

@@ -106,7 +106,7 @@ func (w *world) enter(t *rapid.T, v *visitor) {
 	if !known && v.Since.IsZero() {
 		v.Since = w.now
 	}
-	verdict := w.gate.Enter(v.Claim, w.now)
+	verdict := w.gate.EnterOrQueue(v.Claim, w.now)
 	delete(w.after, v.UID)
 	switch {
 	case w.inside[v.UID] != nil:
@@ -282,7 +282,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"Stop":   func(*rapid.T) { w.stopped = true; w.gate.Stop("test") },
 		"Resume": func(*rapid.T) { w.stopped = false; w.gate.Resume() },
-		"Nodes":  func(t *rapid.T) { w.nodes = rapid.IntRange(0, 10).Draw(t, "nodes"); w.gate.SetNodes(w.nodes) },
+		"Nodes":  func(t *rapid.T) { w.nodes = rapid.IntRange(0, 10).Draw(t, "nodes"); w.gate.SetNodeCount(w.nodes) },
 		"Cordon": func(t *rapid.T) {
 			w.cordoned = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}), 0, 2, rapid.ID).Draw(t, "cordoned")
 			w.gate.SetCordonedNodes(w.cordoned)
@@ -315,7 +315,7 @@ func (w *world) restart(t *rapid.T, order func([]*visitor) []*visitor) {
 	}
 	past := slices.Clone(w.past)
 	w.gate.Restore(rapid.Permutation(inside).Draw(t, "inside"), rapid.Permutation(past).Draw(t, "past"))
-	w.gate.SetNodes(w.nodes)
+	w.gate.SetNodeCount(w.nodes)
 	w.gate.SetCordonedNodes(w.cordoned)
 	if w.stopped {
 		w.gate.Stop("test")
@@ -417,7 +417,7 @@ func TestRestoreGateIsTheStateBefore(t *testing.T) {
 				g.Leave(uid, v1alpha1.OutcomeSucceeded, now)
 				g.SetCordonedNodes(w.cordoned)
 				for _, id := range sorted(w.waiting) {
-					if g.Enter(w.waiting[id].Claim, now).In {
+					if g.EnterOrQueue(w.waiting[id].Claim, now).In {
 						entered[first] = append(entered[first], id)
 					}
 				}

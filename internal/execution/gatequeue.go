@@ -31,16 +31,16 @@ type gateMember struct {
 
 // isBefore reports whether m is admitted before o. Rollbacks precede others, because they revert
 // the present state of the target, not the result of another change.
-func (m *gateMember) isBefore(o *gateMember) bool {
+func (m *gateMember) isBefore(other *gateMember) bool {
 	switch {
-	case m.Rollback != o.Rollback:
+	case m.Rollback != other.Rollback:
 		return m.Rollback
-	case !m.since.Equal(o.since):
-		return m.since.Before(o.since)
-	case !m.Created.Equal(o.Created):
-		return m.Created.Before(o.Created)
+	case !m.since.Equal(other.since):
+		return m.since.Before(other.since)
+	case !m.Created.Equal(other.Created):
+		return m.Created.Before(other.Created)
 	}
-	return m.arrival < o.arrival
+	return m.arrival < other.arrival
 }
 
 func (m *gateMember) setHeapIndex(i int) { m.at = i }

@@ -92,7 +92,7 @@ func AggregateStatus(facts StatusFacts) v1.Status {
 // IsDeletionComplete reports whether the deletion of a resource is complete: every required adapter has
 // reported the current generation as finalized, and no child is left.
 func IsDeletionComplete(facts StatusFacts) bool {
-	return facts.Deleting && facts.Children == 0 && facts.allReportTrue(facts.findRequiredReports(), v1.ConditionFinalized)
+	return facts.Deleting && facts.Children == 0 && facts.allTrueAtCurrentGeneration(facts.findRequiredReports(), v1.ConditionFinalized)
 }
 
 // FormatSuccessfulConditionType returns the condition type for an adapter: ClusterValidationSuccessful
@@ -137,7 +137,7 @@ func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
 		return v1.PhasePending
 	case unhealthy:
 		return v1.PhaseFailed
-	case f.allReportTrue(reports, v1.ConditionAvailable):
+	case f.allTrueAtCurrentGeneration(reports, v1.ConditionAvailable):
 		return v1.PhaseReady
 	}
 	return v1.PhaseProvisioning
@@ -181,7 +181,7 @@ func (f *StatusFacts) computeReconciledCondition(reports []*v1.AdapterStatus) v1
 		Message:            "waiting for " + strings.Join(f.listUnmetAdapters(reports), ", "),
 		ObservedGeneration: f.Generation,
 	}
-	switch done := f.allReportTrue(reports, f.goalConditionType()); {
+	switch done := f.allTrueAtCurrentGeneration(reports, f.goalConditionType()); {
 	case done && f.Deleting && f.Children > 0:
 		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the deletion of its child resources"
 	case done:
@@ -294,7 +294,7 @@ func (f *StatusFacts) goalConditionType() string {
 	return v1.ConditionAvailable
 }
 
-func (f *StatusFacts) allReportTrue(reports []*v1.AdapterStatus, conditionType string) bool {
+func (f *StatusFacts) allTrueAtCurrentGeneration(reports []*v1.AdapterStatus, conditionType string) bool {
 	for _, r := range reports {
 		if !f.isTrueAtCurrentGeneration(r, conditionType) {
 			return false

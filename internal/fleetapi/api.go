@@ -152,7 +152,7 @@ func (a *API) newRouter(kinds []*kind) http.Handler {
 		for _, p := range prefixes {
 			a.registerRoute(mux, p, all)
 			// Other methods are not refused here: this path is also that of an id.
-			mux.Handle("POST "+p+"/bulk", a.instrumentHandler(p+"/bulk", http.MethodPost, a.requireAuthentication(resources.newBulkLoadHandler(k))))
+			mux.Handle("POST "+p+"/bulk", a.instrumentAndHandleErrors(p+"/bulk", http.MethodPost, a.requireAuthentication(resources.newBulkLoadHandler(k))))
 			a.registerRoute(mux, p+"/{id}", one)
 			a.registerRoute(mux, p+"/{id}/statuses", reports)
 			a.registerRoute(mux, p+"/{id}/force-delete", force)
@@ -168,9 +168,9 @@ func (a *API) newRouter(kinds []*kind) http.Handler {
 	if a.timeline != nil {
 		a.registerRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.ServeListOrStream})
 		// Other methods are not refused here: this path is also that of a cluster.
-		mux.Handle("GET "+v1.ChangeBucketsPath, a.instrumentHandler(v1.ChangeBucketsPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeEventCounts)))
+		mux.Handle("GET "+v1.ChangeBucketsPath, a.instrumentAndHandleErrors(v1.ChangeBucketsPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeEventCounts)))
 		a.registerRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.HandlePostEvents})
-		mux.Handle("GET "+v1.UndeliveredChangesPath, a.instrumentHandler(v1.UndeliveredChangesPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeUndelivered)))
+		mux.Handle("GET "+v1.UndeliveredChangesPath, a.instrumentAndHandleErrors(v1.UndeliveredChangesPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeUndelivered)))
 		a.registerRoute(mux, v1.ChangeDeliveriesPath, route{http.MethodGet: a.timeline.ServeDeliveries})
 		a.registerRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.HandleResend})
 	}
@@ -180,7 +180,7 @@ func (a *API) newRouter(kinds []*kind) http.Handler {
 	a.registerRoute(mux, v1.CanIPath, route{http.MethodGet: permissionRoutes{a}.servePermission})
 	mux.Handle("GET "+documentPath, newStaticHandler("application/yaml", v1.OpenAPIYAML()))
 	mux.Handle("GET "+documentPathJSON, newStaticHandler("application/json", v1.OpenAPIJSON()))
-	mux.Handle("/", a.instrumentHandler("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
+	mux.Handle("/", a.instrumentAndHandleErrors("other", "other", func(http.ResponseWriter, *http.Request, auth.Principal) error {
 		return rest.NewError(rest.CodeNotFound, "no such path; %s lists the paths of this API", documentPath)
 	}))
 	return stripTrailingSlash(mux)
@@ -206,14 +206,14 @@ func stripTrailingSlash(next http.Handler) http.Handler {
 func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
 	var allow []string
 	for method, h := range methods {
-		mux.Handle(method+" "+path, a.instrumentHandler(path, method, a.requireAuthentication(h)))
+		mux.Handle(method+" "+path, a.instrumentAndHandleErrors(path, method, a.requireAuthentication(h)))
 		allow = append(allow, method)
 		if method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
 		}
 	}
 	slices.Sort(allow)
-	mux.Handle(path, a.instrumentHandler(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
+	mux.Handle(path, a.instrumentAndHandleErrors(path, "other", func(_ http.ResponseWriter, r *http.Request, _ auth.Principal) error {
 		e := rest.NewError(rest.CodeMethodNotAllowed, "method %s is not allowed on this path; allowed: %s", r.Method, strings.Join(allow, ", "))
 		e.Allow = allow
 		return e

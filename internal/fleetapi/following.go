@@ -90,8 +90,8 @@ func (f *changesRequest) parseStartCursor(r *http.Request) error {
 	return nil
 }
 
-// serveChanges answers with the changes of a collection.
-func (a *API) serveChanges(w http.ResponseWriter, r *http.Request, k *kind, principal auth.Principal) error {
+// serveChangesOrWatch answers with the changes of a collection.
+func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kind, principal auth.Principal) error {
 	f, err := parseChangesRequest(r, k)
 	if err != nil {
 		return err

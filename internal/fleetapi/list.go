@@ -25,7 +25,7 @@ func (ls listRoutes) newListOrChangesHandler(k *kind) handler {
 	buffers := sync.Pool{New: func() any { return new([]byte) }}
 	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
 		if asksForChanges(r.URL.Query()) {
-			return ls.api.serveChanges(w, r, k, who)
+			return ls.api.serveChangesOrWatch(w, r, k, who)
 		}
 		rd, err := ls.preparePageRequest(r, k, who)
 		if err != nil {
@@ -42,7 +42,7 @@ func (ls listRoutes) newListOrChangesHandler(k *kind) handler {
 		}
 		buffer := buffers.Get().(*[]byte) //nolint:errcheck // nothing else is put in
 		p := pageEncoder{b: append((*buffer)[:0], `{"items":[`...)}
-		err = ls.appendPageRows(r.Context(), rd, &p)
+		err = ls.listAndEncodePageRows(r.Context(), rd, &p)
 		if err == nil {
 			err = p.finishPageJSON(rd)
 		}
@@ -148,8 +148,8 @@ type pageEncoder struct {
 	from Page
 }
 
-// appendPageRows appends the rows of a page.
-func (ls listRoutes) appendPageRows(ctx context.Context, request *pageRequest, into *pageEncoder) (err error) {
+// listAndEncodePageRows appends the rows of a page.
+func (ls listRoutes) listAndEncodePageRows(ctx context.Context, request *pageRequest, into *pageEncoder) (err error) {
 	if request.walking {
 		into.last = request.start
 	}

@@ -118,8 +118,8 @@ func (l *listParameters) parseIDsParameter(query url.Values) error {
 
 // checkQueryParameters refuses a repeated parameter and, if the client requests strictness, an unknown
 // one. Without strictness it ignores unknown parameters, as the public API does.
-func checkQueryParameters(query url.Values, known ...string) error {
-	known = append(known, "strict")
+func checkQueryParameters(query url.Values, allowedIfStrict ...string) error {
+	allowedIfStrict = append(allowedIfStrict, "strict")
 	strict := false
 	if query.Has("strict") {
 		var err error
@@ -134,9 +134,9 @@ func checkQueryParameters(query url.Values, known ...string) error {
 	slices.Sort(names)
 	for _, name := range names {
 		switch {
-		case !slices.Contains(known, name):
+		case !slices.Contains(allowedIfStrict, name):
 			if strict {
-				return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
+				return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(allowedIfStrict, ", "))
 			}
 		case len(query[name]) > 1 && name != "order" && name != "fields":
 			return rest.NewQueryError(name, "unique", query.Get(name), "is given %d times; give it once", len(query[name]))

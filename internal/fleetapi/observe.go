@@ -25,10 +25,10 @@ const requestIDHeader = "X-Request-Id"
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// instrumentHandler returns a handler for a path and a method, which the metrics use as labels. It
+// instrumentAndHandleErrors returns a handler for a path and a method, which the metrics use as labels. It
 // answers with the problem that the given handler returns, turns a panic into one, and counts, logs and
 // traces the request.
-func (a *API) instrumentHandler(path, method string, h handler) http.Handler {
+func (a *API) instrumentAndHandleErrors(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		ctx := telemetry.WithRemoteTraceContext(r.Context(), r.Header.Get("Traceparent"), r.Header.Get("Tracestate"))

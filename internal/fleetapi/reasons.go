@@ -58,7 +58,7 @@ func NormalizeMessage(message string, resourceNames ...string) string {
 			}
 			switch {
 			case placeholder == "":
-				b.WriteString(choosePlaceholder(part))
+				b.WriteString(placeholderOrShortWord(part))
 			case placeholder == valuePlaceholder && !strings.ContainsAny(part[:1], "\"'`") && !strings.HasPrefix(part, "“"):
 				b.WriteString(part[:1] + placeholder) // the character before a single quote
 			default:
@@ -74,9 +74,9 @@ func NormalizeMessage(message string, resourceNames ...string) string {
 	return text
 }
 
-// choosePlaceholder returns the placeholder of a word with digits or a double hyphen. Short words such
+// placeholderOrShortWord returns the placeholder of a word with digits or a double hyphen. Short words such
 // as k8s and ipv4 are terms and stay.
-func choosePlaceholder(word string) string {
+func placeholderOrShortWord(word string) string {
 	const longestTerm = 4
 	letters := strings.IndexFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0
 	switch {

@@ -135,7 +135,7 @@ func toConditionStatus(isTrue bool) v1.ConditionStatus {
 func (a *API) RunClusterStatusUpdates(ctx context.Context) error {
 	failing := false
 	for backoff.Sleep(ctx, unsettledEvery) == nil {
-		err := a.recomputeStatusAfterSync(ctx)
+		err := a.recomputeStatusesAfterSync(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && !failing:
@@ -148,9 +148,9 @@ func (a *API) RunClusterStatusUpdates(ctx context.Context) error {
 	return nil
 }
 
-// recomputeStatusAfterSync computes the status of all clusters whose sync has changed. A failing cluster does
+// recomputeStatusesAfterSync computes the status of all clusters whose sync has changed. A failing cluster does
 // not hold up the others.
-func (a *API) recomputeStatusAfterSync(ctx context.Context) error {
+func (a *API) recomputeStatusesAfterSync(ctx context.Context) error {
 	k := a.kinds[v1.KindCluster]
 	var failures error
 	for after := ""; ; {

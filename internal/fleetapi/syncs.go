@@ -93,7 +93,7 @@ type syncRoutes struct{ api *API }
 // registerRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
 // also that of an id.
 func (sy syncRoutes) registerRoutes(mux *http.ServeMux, basePath string, k *kind) {
-	mux.Handle("GET "+basePath+"/sync", sy.api.instrumentHandler(basePath+"/sync", http.MethodGet, sy.api.requireAuthentication(sy.serveSyncList)))
+	mux.Handle("GET "+basePath+"/sync", sy.api.instrumentAndHandleErrors(basePath+"/sync", http.MethodGet, sy.api.requireAuthentication(sy.serveSyncList)))
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
 		sy.api.registerRoute(mux, basePath+"/sync/"+string(action), route{http.MethodPost: sy.newBulkSyncActionHandler(k, action)})
 	}

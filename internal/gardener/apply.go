@@ -131,14 +131,14 @@ func wasChangedByApply(manifestMeta shoot.Metadata, before, after *storedShoot) 
 	notes := maps.Clone(manifestMeta.Annotations)
 	delete(notes, shoot.AnnotationGeneration)
 	return !bytes.Equal(before.Raw, after.Raw) ||
-		applyChangedKeys(manifestMeta.Labels, before.Metadata.Labels, after.Metadata.Labels) ||
-		applyChangedKeys(notes, before.Metadata.Annotations, after.Metadata.Annotations)
+		hasChangedKeys(manifestMeta.Labels, before.Metadata.Labels, after.Metadata.Labels) ||
+		hasChangedKeys(notes, before.Metadata.Annotations, after.Metadata.Annotations)
 }
 
-// applyChangedKeys reports whether an apply changed labels or annotations. They differed from the
+// hasChangedKeys reports whether an apply changed labels or annotations. They differed from the
 // wanted ones before, or had some that are now gone. It ignores those of Gardener, which come and
 // go with every request.
-func applyChangedKeys(wanted, before, after map[string]string) bool {
+func hasChangedKeys(wanted, before, after map[string]string) bool {
 	for k, v := range wanted {
 		if had, ok := before[k]; !ok || had != v {
 			return true
@@ -155,7 +155,7 @@ func applyChangedKeys(wanted, before, after map[string]string) bool {
 // getStoredShoot reads the Shoot of a name, or returns shoot.ErrNotFound.
 func (w *shootWriter) getStoredShoot(ctx context.Context, name string) (*storedShoot, error) {
 	live := &storedShoot{}
-	return live, w.ns.decodeShootInto(ctx, name, live)
+	return live, w.ns.getShootInto(ctx, name, live)
 }
 
 // A manifestPatch is a manifest with the uid and version that the live Shoot must have.

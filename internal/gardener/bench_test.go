@@ -16,7 +16,7 @@ func BenchmarkApply(b *testing.B) {
 	bed := kubebedtest.Garden(b)
 	for _, seen := range []bool{false, true} {
 		b.Run(fmt.Sprintf("seen=%t", seen), func(b *testing.B) {
-			_, ns := kubebedtest.GardenProject(b)
+			_, ns := kubebedtest.NewGardenProject(b)
 			c, err := gardener.NewForConfig(bed.Config(), gardener.Config{Namespace: ns, QPS: 1e6, Burst: 1e6}, gardentest.Installation)
 			if err != nil {
 				b.Fatal(err)

@@ -52,7 +52,7 @@ func follow(t *testing.T, c *gardener.Client, version string, enough func(shoot.
 
 func TestAShootGoesThroughItsLife(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	_, ns := kubebedtest.GardenProject(t)
+	_, ns := kubebedtest.NewGardenProject(t)
 	g := kubebedtest.StartGardenlet(t, bed, gardenbed.GardenletOptions{Namespace: ns, Step: 20 * time.Millisecond})
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	l, err := c.ListShoots(patient(t))
@@ -95,7 +95,7 @@ func TestAShootGoesThroughItsLife(t *testing.T) {
 // removed key has to disappear.
 func TestAProviderConfigurationIsReplaced(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	_, ns := kubebedtest.GardenProject(t)
+	_, ns := kubebedtest.NewGardenProject(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	o := newOthers(t, bed.Config(), ns)
 	m := gardentest.NewManifest("a", 1)
@@ -136,7 +136,7 @@ func TestAnImageIsNoLongerWanted(t *testing.T) {
 // incomplete pool, which Gardener rejects.
 func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	_, ns := kubebedtest.GardenProject(t)
+	_, ns := kubebedtest.NewGardenProject(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	o := newOthers(t, bed.Config(), ns)
 	m := gardentest.NewManifest("a", 1)
@@ -163,7 +163,7 @@ func TestAPoolGoesThatSomebodyElseAppliesAPartOf(t *testing.T) {
 
 func TestADeletionWaitsForSomebodyElse(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	project, ns := kubebedtest.GardenProject(t)
+	project, ns := kubebedtest.NewGardenProject(t)
 	d, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -198,8 +198,8 @@ func TestADeletionWaitsForSomebodyElse(t *testing.T) {
 
 func TestRights(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	_, ns := kubebedtest.GardenProject(t)
-	path, err := bed.Kubeconfig("worker-" + ns)
+	_, ns := kubebedtest.NewGardenProject(t)
+	path, err := bed.WriteUserKubeconfig("worker-" + ns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func awaitRights(t *testing.T, c *gardener.Client) {
 
 func TestCheckFindsWhatIsMissing(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	_, ns := kubebedtest.GardenProject(t)
+	_, ns := kubebedtest.NewGardenProject(t)
 	fine := map[string]gardener.Level{"API core.gardener.cloud/v1beta1": gardener.Fine, "namespace " + ns: gardener.Fine}
 	for _, verb := range []string{"get", "create", "patch", "delete", "list", "watch"} {
 		fine["permission to "+verb+" shoots"] = gardener.Fine
@@ -326,7 +326,7 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 
 func TestGardenerIsAwayForAWhile(t *testing.T) {
 	bed := kubebedtest.Garden(t)
-	_, ns := kubebedtest.GardenProject(t)
+	_, ns := kubebedtest.NewGardenProject(t)
 	c := newClient(t, bed.Config(), gardener.Config{Namespace: ns})
 	l, err := c.ListShoots(patient(t))
 	if err != nil {

@@ -34,8 +34,8 @@ func (n *shootNamespace) shootPath(shootName string) string {
 	return n.shootListPath() + "/" + url.PathEscape(shootName)
 }
 
-// decodeShootInto reads the current Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
-func (n *shootNamespace) decodeShootInto(ctx context.Context, shootName string, into any) error {
+// getShootInto reads the current Shoot of a name. It returns shoot.ErrNotFound for an absent Shoot.
+func (n *shootNamespace) getShootInto(ctx context.Context, shootName string, into any) error {
 	err := n.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: n.shootPath(shootName)}, into)
 	if !isObjectNotFound(err, "shoots") {
 		return err

@@ -14,7 +14,7 @@ import (
 // absent Shoot.
 func (c *Client) GetShoot(ctx context.Context, name string) (shoot.Observed, error) {
 	var s observedShoot
-	err := c.ns.decodeShootInto(ctx, name, &s)
+	err := c.ns.getShootInto(ctx, name, &s)
 	if errors.Is(err, shoot.ErrNotFound) {
 		return shoot.Observed{}, err
 	}

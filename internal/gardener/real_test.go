@@ -26,7 +26,7 @@ type others struct {
 func open(t *testing.T) *gardentest.Bed {
 	t.Helper()
 	bed := kubebedtest.Garden(t)
-	project, namespace := kubebedtest.GardenProject(t)
+	project, namespace := kubebedtest.NewGardenProject(t)
 	o := newOthers(t, bed.Config(), namespace)
 	return &gardentest.Bed{
 		Garden: newClient(t, bed.Config(), gardener.Config{Namespace: namespace}), Project: project,

@@ -16,14 +16,14 @@ func builtins() map[string]function {
 		"urlquery": text(func(args []any) (any, error) { return template.URLQueryEscaper(args...), nil }),
 		"print":    text(func(args []any) (any, error) { return fmt.Sprint(args...), nil }),
 		"println":  text(func(args []any) (any, error) { return fmt.Sprintln(args...), nil }),
-		"printf":   text(printFormat),
+		"printf":   text(builtinPrintf),
 
 		"call":  {call: func([]any) (any, error) { return nil, errors.New("a JSON value is not a function") }},
 		"index": {call: Index},
-		"slice": {call: sliceValue},
-		"len":   {call: lengthOf},
+		"slice": {call: builtinSlice},
+		"len":   {call: builtinLen},
 		"not": {call: func(args []any) (any, error) {
-			if err := CheckArgs(args, 1, 1); err != nil {
+			if err := CheckArgCount(args, 1, 1); err != nil {
 				return nil, err
 			}
 			return !isTrue(args[0]), nil
@@ -38,8 +38,8 @@ func builtins() map[string]function {
 	}
 }
 
-// CheckArgs checks the number of arguments of a function. A negative maximum means no maximum.
-func CheckArgs(args []any, minimum, maximum int) error {
+// CheckArgCount checks the number of arguments of a function. A negative maximum means no maximum.
+func CheckArgCount(args []any, minimum, maximum int) error {
 	if len(args) >= minimum && (maximum < 0 || len(args) <= maximum) {
 		return nil
 	}
@@ -49,9 +49,9 @@ func CheckArgs(args []any, minimum, maximum int) error {
 	return fmt.Errorf("wrong number of args: want at least %d got %d", minimum, len(args))
 }
 
-// printFormat implements printf: the first argument is the format.
-func printFormat(args []any) (any, error) {
-	if err := CheckArgs(args, 1, -1); err != nil {
+// builtinPrintf implements printf: the first argument is the format.
+func builtinPrintf(args []any) (any, error) {
+	if err := CheckArgCount(args, 1, -1); err != nil {
 		return nil, err
 	}
 	format, ok := args[0].(string)
@@ -64,7 +64,7 @@ func printFormat(args []any) (any, error) {
 // Index implements index: it returns the element of the first argument at the indexes that follow.
 // A key that an object does not have is nil.
 func Index(args []any) (any, error) {
-	if err := CheckArgs(args, 1, -1); err != nil {
+	if err := CheckArgCount(args, 1, -1); err != nil {
 		return nil, err
 	}
 	item := args[0]
@@ -117,9 +117,9 @@ func convertIndex(v any, maximum int) (int, error) {
 	return int(i), nil
 }
 
-// sliceValue implements slice: x[1:2:3] is slice x 1 2 3.
-func sliceValue(args []any) (any, error) {
-	if err := CheckArgs(args, 1, -1); err != nil {
+// builtinSlice implements slice: x[1:2:3] is slice x 1 2 3.
+func builtinSlice(args []any) (any, error) {
+	if err := CheckArgCount(args, 1, -1); err != nil {
 		return nil, err
 	}
 	list, isList := args[0].([]any)
@@ -149,9 +149,9 @@ func sliceValue(args []any) (any, error) {
 	return list[bounds[0]:bounds[1]:bounds[2]], nil
 }
 
-// lengthOf implements len.
-func lengthOf(args []any) (any, error) {
-	if err := CheckArgs(args, 1, 1); err != nil {
+// builtinLen implements len.
+func builtinLen(args []any) (any, error) {
+	if err := CheckArgCount(args, 1, 1); err != nil {
 		return nil, err
 	}
 	switch v := args[0].(type) {

@@ -107,7 +107,7 @@ func (o operand) lessOrEqual(other operand) (bool, error) {
 
 // isEqualToAny implements eq: it reports whether the first argument equals one of the others.
 func isEqualToAny(args []any) (any, error) {
-	if err := CheckArgs(args, 2, -1); err != nil {
+	if err := CheckArgCount(args, 2, -1); err != nil {
 		return nil, err
 	}
 	first := newOperand(args[0])
@@ -121,7 +121,7 @@ func isEqualToAny(args []any) (any, error) {
 
 func newComparison(compare func(a, b operand) (bool, error)) function {
 	return function{call: func(args []any) (any, error) {
-		if err := CheckArgs(args, 2, 2); err != nil {
+		if err := CheckArgCount(args, 2, 2); err != nil {
 			return nil, err
 		}
 		return compare(newOperand(args[0]), newOperand(args[1]))

@@ -24,12 +24,12 @@ var (
 	}
 	funcs = map[string]jsontemplate.Func{
 		"same": func(args []any) (any, error) {
-			if err := jsontemplate.CheckArgs(args, 1, 1); err != nil {
+			if err := jsontemplate.CheckArgCount(args, 1, 1); err != nil {
 				return nil, err
 			}
 			return args[0], nil
 		},
-		"none": func(args []any) (any, error) { return nil, jsontemplate.CheckArgs(args, 0, 0) },
+		"none": func(args []any) (any, error) { return nil, jsontemplate.CheckArgCount(args, 0, 0) },
 		"fail": func([]any) (any, error) { return nil, errFunction },
 	}
 )

@@ -172,8 +172,8 @@ func (e *execution) countIteration(n parse.Node) error {
 	return nil
 }
 
-// countText counts a text that a function returned.
-func (e *execution) countText(text any) error {
+// countTextBytes counts a text that a function returned.
+func (e *execution) countTextBytes(text any) error {
 	limit := e.template.config.MaxText
 	s, _ := text.(string)
 	if e.textBytes += len(s); limit > 0 && (len(s) > limit || e.textBytes > textsPerExecution*limit) {

@@ -18,8 +18,8 @@ type Requeuer struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// QueueSource returns the source that connects the waker to the controller's queue.
-func (w *Requeuer) QueueSource() source.Source {
+// QueueCapturingSource returns the source that connects the waker to the controller's queue.
+func (w *Requeuer) QueueCapturingSource() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -34,9 +34,9 @@ func (w *WrittenVersions) RecordWritten(written client.Object) {
 	}
 }
 
-// WroteNewerThan reports whether a version newer than cached was written. It removes the record once
+// WroteNewerElseForget reports whether a version newer than cached was written. It removes the record once
 // the cache has caught up.
-func (w *WrittenVersions) WroteNewerThan(cached client.Object) bool {
+func (w *WrittenVersions) WroteNewerElseForget(cached client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := client.ObjectKeyFromObject(cached)

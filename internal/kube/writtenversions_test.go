@@ -30,7 +30,7 @@ func TestWritten(t *testing.T) {
 			for _, o := range test.wrote {
 				w.RecordWritten(o)
 			}
-			if got := w.WroteNewerThan(test.seen); got != test.stale {
+			if got := w.WroteNewerElseForget(test.seen); got != test.stale {
 				t.Errorf("older than what was written: %t, want %t", got, test.stale)
 			}
 			if left := len(w.version); (left > 0) != test.stale {
@@ -41,7 +41,7 @@ func TestWritten(t *testing.T) {
 	w := &WrittenVersions{}
 	w.RecordWritten(at("a", "10"))
 	w.ForgetObject(types.NamespacedName{Namespace: "n", Name: "e"})
-	if w.WroteNewerThan(at("a", "9")) {
+	if w.WroteNewerElseForget(at("a", "9")) {
 		t.Error("one that is gone is remembered")
 	}
 }

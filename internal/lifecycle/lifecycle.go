@@ -101,9 +101,9 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-// Discard closes parts that will not be run, because another part could not be created, from the
+// CloseAll closes parts that will not be run, because another part could not be created, from the
 // last to the first.
-func Discard(parts ...Part) error {
+func CloseAll(parts ...Part) error {
 	var errs []error
 	for _, p := range slices.Backward(parts) {
 		if p.Close == nil {

@@ -114,7 +114,7 @@ func TestDiscardClosesFromTheLastToTheFirst(t *testing.T) {
 		}}
 	}
 	jammed := errors.New("jammed")
-	err := lifecycle.Discard(newHolder("pool", jammed), lifecycle.Part{Name: "holds nothing"}, newHolder("listener", nil))
+	err := lifecycle.CloseAll(newHolder("pool", jammed), lifecycle.Part{Name: "holds nothing"}, newHolder("listener", nil))
 	if diff := cmp.Diff([]string{"listener", "pool"}, log); diff != "" {
 		t.Errorf("order of closing (-want +got):\n%s", diff)
 	}

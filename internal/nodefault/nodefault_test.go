@@ -28,7 +28,7 @@ func TestDiagram(t *testing.T) {
 		got[i] = strings.TrimSpace(got[i])
 	}
 	var want []string
-	for _, tr := range nodefault.Transitions() {
+	for _, tr := range nodefault.UsualPhaseTransitions() {
 		want = append(want, fmt.Sprintf("%s --> %s : %s", tr.From, tr.To, tr.When))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -12,10 +12,10 @@ type Transition struct {
 	When     string // the wording of docs/states/node-fault.md
 }
 
-// Transitions returns the usual transitions. A phase follows from the observed state,
+// UsualPhaseTransitions returns the usual transitions. A phase follows from the observed state,
 // regardless of the phase before, so other transitions are possible, too. But actions on
 // a node (see Acts) begin only with these.
-func Transitions() []Transition {
+func UsualPhaseTransitions() []Transition {
 	const (
 		observed    = v1alpha1.PhaseObserved
 		pending     = v1alpha1.PhasePending
@@ -71,5 +71,5 @@ func IsRepairOrStuck(p v1alpha1.Phase) bool {
 
 // CanTransition reports whether a phase can follow another.
 func CanTransition(from, to v1alpha1.Phase) bool {
-	return from == to || !IsRepairOrStuck(to) || slices.ContainsFunc(Transitions(), func(t Transition) bool { return t.From == from && t.To == to })
+	return from == to || !IsRepairOrStuck(to) || slices.ContainsFunc(UsualPhaseTransitions(), func(t Transition) bool { return t.From == from && t.To == to })
 }

@@ -104,12 +104,12 @@ type Grant struct {
 	Inside  []rbacv1.PolicyRule `json:"inside,omitempty"`
 }
 
-// GrantOfFeature returns the permissions of a feature. For executions, actions are the allowed
+// RBACGrantOfFeature returns the permissions of a feature. For executions, actions are the allowed
 // actions; none means no action.
-func GrantOfFeature(f Feature, actions ...string) Grant {
+func RBACGrantOfFeature(f Feature, actions ...string) Grant {
 	switch f {
 	case FeatureController:
-		return controllerGrant()
+		return controllerRBACGrant()
 	case FeatureManualReset:
 		return Grant{Place: PlaceOwn, Inside: leaseAccessRules(BudgetLease)}
 	case FeatureDeletion:
@@ -129,12 +129,12 @@ func GrantOfFeature(f Feature, actions ...string) Grant {
 			policyRule("authorization.k8s.io", "subjectaccessreviews", "create"),
 		)}
 	case FeatureJanitor, FeatureTermination, FeatureJob, FeatureMachineReboot, FeatureMachineTermination, FeatureExecution:
-		return repairGrant(f, actions)
+		return janitorRBACGrant(f, actions)
 	}
 	return Grant{}
 }
 
-func controllerGrant() Grant {
+func controllerRBACGrant() Grant {
 	return Grant{
 		Cluster: policyRules(
 			// A node that is not in the cache is read before a report is rejected.
@@ -153,8 +153,8 @@ func controllerGrant() Grant {
 	}
 }
 
-// repairGrant returns the permissions of the features that reboot and terminate nodes.
-func repairGrant(f Feature, actions []string) Grant {
+// janitorRBACGrant returns the permissions of the features that reboot and terminate nodes.
+func janitorRBACGrant(f Feature, actions []string) Grant {
 	switch f {
 	case FeatureTermination:
 		return Grant{Cluster: policyRules(policyRule(corev1.GroupName, resourceNodes, "delete"))}
@@ -213,8 +213,8 @@ func DefaultProcessRoles() ProcessRoles {
 	return ProcessRoles{Features: []Feature{FeatureController, FeatureIntake, FeatureReviews, FeatureJanitor}}
 }
 
-// Objects returns the account, the roles and their bindings.
-func (p ProcessRoles) Objects() []runtime.Object {
+// ServiceAccountAndRoles returns the account, the roles and their bindings.
+func (p ProcessRoles) ServiceAccountAndRoles() []runtime.Object {
 	p = p.withDefaults()
 	list := []runtime.Object{&corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
@@ -228,7 +228,7 @@ func (p ProcessRoles) RolesAndBindings() []runtime.Object {
 	p = p.withDefaults()
 	var list []runtime.Object
 	for _, f := range p.Features {
-		name, g := p.Account+"-"+string(f), GrantOfFeature(f, p.Actions...)
+		name, g := p.Account+"-"+string(f), RBACGrantOfFeature(f, p.Actions...)
 		if len(g.Cluster) > 0 {
 			list = append(list, newClusterRole(name, g.Cluster), &rbacv1.ClusterRoleBinding{
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
@@ -278,11 +278,11 @@ func (p ProcessRoles) roleSubjects() []rbacv1.Subject {
 }
 
 // newClusterRole returns a ClusterRole with a name and rules.
-func newClusterRole(name string, list []rbacv1.PolicyRule) *rbacv1.ClusterRole {
+func newClusterRole(name string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules:      list,
+		Rules:      rules,
 	}
 }
 

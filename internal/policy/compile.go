@@ -90,23 +90,23 @@ func CompileAndTest(ctx context.Context, files map[string]string, options Option
 	if err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
-	s.unseen = s.shape.FindUnreferencedPart(compiler)
+	s.unseen = s.shape.FindUnreferencedTargetObject(compiler)
 	if s.query, err = prepareQuery(ctx, compiler, DecisionPath); err != nil {
 		return nil, fmt.Errorf("compile policies: %w", err)
 	}
 	ctx, done := withCPUTimeLimit(ctx, options.TrialCPUTime)
 	defer done()
 	if s.tests, err = runPolicyTests(ctx, files, s.shape); err != nil {
-		return nil, fmt.Errorf("test policies: %w", wrapIfUnfinished(ctx, err))
+		return nil, fmt.Errorf("test policies: %w", wrapIfContextEnded(ctx, err))
 	}
 	if err := s.checkCanariesDenied(ctx); err != nil {
-		return nil, fmt.Errorf("self-test policies: %w", wrapIfUnfinished(ctx, err))
+		return nil, fmt.Errorf("self-test policies: %w", wrapIfContextEnded(ctx, err))
 	}
 	return s, nil
 }
 
-// wrapIfUnfinished adds why ctx ended to an error that it caused. The result wraps ErrUnfinished.
-func wrapIfUnfinished(ctx context.Context, err error) error {
+// wrapIfContextEnded adds why ctx ended to an error that it caused. The result wraps ErrUnfinished.
+func wrapIfContextEnded(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil:

@@ -109,7 +109,7 @@ func (p *EvaluationPlace) ReleasePlace() { p.of.shares.releasePlace(p.requester)
 // CheckModule returns why a module can never be evaluated, as a *CompileError or a *KilledError. A
 // *RetryError means that this is unknown.
 func (p *EvaluationPlace) CheckModule(ctx context.Context, module string) error {
-	_, _, err := p.of.evaluateInProcess(ctx, processQuestion{Module: module})
+	_, _, err := p.of.evaluateInChildProcess(ctx, processQuestion{Module: module})
 	return err
 }
 
@@ -119,10 +119,10 @@ func (p *EvaluationPlace) CheckModule(ctx context.Context, module string) error 
 func (p *EvaluationPlace) EvaluateModule(
 	ctx context.Context, module string, input json.RawMessage, now time.Time,
 ) (passed bool, message string, err error) {
-	return p.of.evaluateInProcess(ctx, processQuestion{Module: module, Input: input, Now: now})
+	return p.of.evaluateInChildProcess(ctx, processQuestion{Module: module, Input: input, Now: now})
 }
 
-func (e *Evaluator) evaluateInProcess(ctx context.Context, question processQuestion) (passed bool, message string, err error) {
+func (e *Evaluator) evaluateInChildProcess(ctx context.Context, question processQuestion) (passed bool, message string, err error) {
 	text, err := json.Marshal(question)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)

@@ -82,9 +82,9 @@ func (r *inputReader) readAndCheckValue(shape *inputShape) (ast.Value, error) {
 	}
 	switch byte(raw.Kind()) {
 	case '"':
-		return r.checkString(shape, raw)
+		return r.parseAndCheckString(shape, raw)
 	case '0':
-		return r.checkNumber(shape, raw)
+		return r.parseAndCheckNumber(shape, raw)
 	case 't', 'f':
 		if !shape.hasType("boolean") {
 			return nil, r.newTypeMismatchError(shape, "a boolean")
@@ -115,7 +115,7 @@ func (r *inputReader) unquoteString(raw jsontext.Value) (string, error) {
 	return string(b), err
 }
 
-func (r *inputReader) checkString(shape *inputShape, raw jsontext.Value) (ast.Value, error) {
+func (r *inputReader) parseAndCheckString(shape *inputShape, raw jsontext.Value) (ast.Value, error) {
 	text, err := r.unquoteString(raw)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (r *inputReader) checkString(shape *inputShape, raw jsontext.Value) (ast.Va
 	return ast.InternedValue(text), nil
 }
 
-func (r *inputReader) checkNumber(shape *inputShape, raw jsontext.Value) (ast.Value, error) {
+func (r *inputReader) parseAndCheckNumber(shape *inputShape, raw jsontext.Value) (ast.Value, error) {
 	text := string(raw)
 	if !shape.hasType("number") && (shape.Type != "integer" || strings.ContainsAny(text, ".eE")) {
 		return nil, r.newTypeMismatchError(shape, "the number "+text)

@@ -40,13 +40,13 @@ const (
 )
 
 // queueApplyScope adds the statement that applies the scope to a batch.
-func (s Scope) queueApplyScope(b *pgx.Batch, into *time.Time) {
+func (s Scope) queueApplyScope(b *pgx.Batch, txTime *time.Time) {
 	var discard string
 	if s.Role == "" {
-		b.Queue(setScope, s.Tenant).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, into) })
+		b.Queue(setScope, s.Tenant).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, txTime) })
 		return
 	}
-	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, into) })
+	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, txTime) })
 }
 
 // RunBatch runs the statements that queue adds to the batch, with their callbacks, in one round trip and one
@@ -55,7 +55,7 @@ func (s Scope) queueApplyScope(b *pgx.Batch, into *time.Time) {
 // A dead connection is replaced once, so queue may be called twice; its callbacks have not been
 // called by then.
 func (p *Pool) RunBatch(ctx context.Context, scope Scope, queue func(*pgx.Batch)) error {
-	return p.runBatchWithOneRetry(ctx, func(b *pgx.Batch, now *time.Time) {
+	return p.runBatchRetryingLostConn(ctx, func(b *pgx.Batch, now *time.Time) {
 		scope.queueApplyScope(b, now)
 		queue(b)
 	})
@@ -63,7 +63,7 @@ func (p *Pool) RunBatch(ctx context.Context, scope Scope, queue func(*pgx.Batch)
 
 // RunSnapshotBatch is like RunBatch, with one snapshot for all statements.
 func (p *Pool) RunSnapshotBatch(ctx context.Context, scope Scope, queue func(*pgx.Batch)) error {
-	return p.runBatchWithOneRetry(ctx, func(b *pgx.Batch, now *time.Time) {
+	return p.runBatchRetryingLostConn(ctx, func(b *pgx.Batch, now *time.Time) {
 		b.Queue("begin isolation level repeatable read read only")
 		scope.queueApplyScope(b, now)
 		queue(b)
@@ -71,7 +71,7 @@ func (p *Pool) RunSnapshotBatch(ctx context.Context, scope Scope, queue func(*pg
 	})
 }
 
-func (p *Pool) runBatchWithOneRetry(ctx context.Context, queue func(*pgx.Batch, *time.Time)) error {
+func (p *Pool) runBatchRetryingLostConn(ctx context.Context, queue func(*pgx.Batch, *time.Time)) error {
 	for again := false; ; again = true {
 		var now time.Time // set by the first answer, before any callback of the caller
 		var b pgx.Batch

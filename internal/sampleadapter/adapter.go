@@ -298,7 +298,7 @@ func (r *reconciler) Reconcile(ctx context.Context, resource adapter.Resource) (
 }
 
 // simulateWork simulates the work on one resource and reports whether it succeeded.
-func (r *reconciler) simulateWork(ctx context.Context) (ok bool, err error) {
+func (r *reconciler) simulateWork(ctx context.Context) (succeeded bool, err error) {
 	r.mu.Lock()
 	stretch, luck := 0.5+r.chance.Float64(), r.chance.Float64()
 	r.mu.Unlock()

@@ -181,16 +181,16 @@ message_data:
 		t.Fatal(err)
 	}
 	_, err = sentinel.New(cfg, sentinel.Deps{API: newAPI(), Publisher: &fakeBroker{}})
-	got := sentinel.WrapKeyErrors(err, report.Wrap).Error()
+	got := sentinel.WrapKeyErrors(err, report.WrapWithOrigin).Error()
 	for _, want := range []string{"sentinel.yaml:3:", "label_selector", "sentinel.yaml:6:", "display_name", "column 6"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want it to contain %q", got, want)
 		}
 	}
-	if sentinel.WrapKeyErrors(nil, report.Wrap) != nil {
+	if sentinel.WrapKeyErrors(nil, report.WrapWithOrigin) != nil {
 		t.Error("nil is no error")
 	}
-	if err := errors.New("another"); !errors.Is(sentinel.WrapKeyErrors(err, report.Wrap), err) {
+	if err := errors.New("another"); !errors.Is(sentinel.WrapKeyErrors(err, report.WrapWithOrigin), err) {
 		t.Error("an error of no setting has changed")
 	}
 }

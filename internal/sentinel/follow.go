@@ -242,7 +242,7 @@ func (f *follower) pollOnce(ctx context.Context) error {
 	}
 	var err error
 	if f.mode == ModeETag && f.fullSweeps.Load() > 0 {
-		all, err = f.decideChangedPages(ctx)
+		all, err = f.fetchAndDecideChangedPages(ctx)
 	}
 	p := f.newDecisionPass(ctx)
 	p.lastError, p.began = &f.sentinel.looking, begin
@@ -289,9 +289,9 @@ func (f *follower) logNotDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// decideChangedPages reads the pages of the list that have changed, and counts the resources on all
+// fetchAndDecideChangedPages reads the pages of the list that have changed, and counts the resources on all
 // pages. The index cannot count them: it does not know yet which resources are gone.
-func (f *follower) decideChangedPages(ctx context.Context) (resources int, err error) {
+func (f *follower) fetchAndDecideChangedPages(ctx context.Context) (resources int, err error) {
 	if f.pages == nil || f.paging.hasShardChanged() {
 		f.paging.beginList()
 		f.etags, f.pages = newWalker(f.sentinel), map[source.Place]int{}

@@ -162,7 +162,7 @@ func (p *decisionPass) decideAndDispatch(ctx context.Context, it *source.Item) e
 
 // acceptOrDropResource reports whether a resource is to be decided: it is readable, belongs to the
 // shard, and is selected.
-func (p *decisionPass) acceptOrDropResource(ctx context.Context, it *source.Item) bool {
+func (p *decisionPass) acceptOrDropResource(ctx context.Context, it *source.Item) (accepted bool) {
 	if it.HasLabels && !p.labelled {
 		p.labelled = true
 		p.labels.served.Store(true)
@@ -191,7 +191,7 @@ func (p *decisionPass) countAndDecideResource(ctx context.Context, it *source.It
 	if it.Resource.Ready() {
 		p.ready++
 	}
-	p.fillTimesFromMemory(it)
+	p.fillTimesAndRecordUnobserved(it)
 	v := p.profile.Decide(&it.Resource, p.now)
 	if v.Err != nil {
 		p.reporter.logDecisionError(ctx, it, v.Err)
@@ -248,8 +248,8 @@ func (p *decisionPass) uncountDuplicate() {
 	p.tally.duplicates++
 }
 
-// fillTimesFromMemory adds what the API does not report about a resource from the memory.
-func (p *decisionPass) fillTimesFromMemory(it *source.Item) {
+// fillTimesAndRecordUnobserved adds what the API does not report about a resource from the memory.
+func (p *decisionPass) fillTimesAndRecordUnobserved(it *source.Item) {
 	res := &it.Resource
 	if p.cfg.Jitter > 0 {
 		res.Early = p.cfg.ComputeEarlyFraction(it.ID)

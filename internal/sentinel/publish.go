@@ -87,7 +87,7 @@ func (p *eventPublisher) PublishEvent(ctx context.Context, j *job) {
 	begin := time.Now()
 	e, err := p.buildEvent(ctx, j)
 	if err == nil {
-		err = p.publishWithRetries(ctx, e, j.id)
+		err = p.publishIfOwnedWithRetries(ctx, e, j.id)
 		if errors.Is(err, errNotOurs) {
 			p.dropUnownedJob(j)
 			return
@@ -157,9 +157,9 @@ func (p *eventPublisher) buildEvent(ctx context.Context, j *job) (*cloudevent.Ev
 	return e, nil
 }
 
-// publishWithRetries publishes an event, with the retries that the configuration allows. When ctx
+// publishIfOwnedWithRetries publishes an event, with the retries that the configuration allows. When ctx
 // ends, it waits for the current attempt and starts no other.
-func (p *eventPublisher) publishWithRetries(ctx context.Context, e *cloudevent.Event, resourceID string) error {
+func (p *eventPublisher) publishIfOwnedWithRetries(ctx context.Context, e *cloudevent.Event, resourceID string) error {
 	first := true
 	return backoff.Retry(ctx, p.cfg.publishRetryPolicy(), func(ctx context.Context) error {
 		release, ok := p.shard.Acquire([]byte(resourceID))

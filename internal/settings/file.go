@@ -22,9 +22,9 @@ const (
 	maxKey   = 512    // bytes of a key
 )
 
-// readFile reads the values of the file. It returns an error if the file is unreadable; errors
+// readAndDecodeFile reads the values of the file. It returns an error if the file is unreadable; errors
 // within it are recorded.
-func (l *loader) readFile(root reflect.Value) error {
+func (l *loader) readAndDecodeFile(root reflect.Value) error {
 	data := l.src.FileData
 	if data == nil && l.src.File != "" {
 		var err error
@@ -35,7 +35,7 @@ func (l *loader) readFile(root reflect.Value) error {
 	if len(data) > maxFile {
 		return fmt.Errorf("read configuration file %s: more than %d bytes", l.src.File, maxFile)
 	}
-	doc, err := parseYAML(data)
+	doc, err := parseSingleYAMLDocument(data)
 	if err != nil {
 		return fmt.Errorf("%s:%w", l.src.File, err)
 	}
@@ -49,8 +49,8 @@ func (l *loader) readFile(root reflect.Value) error {
 	return nil
 }
 
-// parseYAML parses one YAML document; an empty one is nil. The error begins with the line.
-func parseYAML(data []byte) (*yaml.Node, error) {
+// parseSingleYAMLDocument parses one YAML document; an empty one is nil. The error begins with the line.
+func parseSingleYAMLDocument(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {

@@ -25,7 +25,7 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 				continue
 			}
 		}
-		usage := lowerFirst(strings.TrimSuffix(f.doc, "."))
+		usage := lowerFirstIfPlainWord(strings.TrimSuffix(f.doc, "."))
 		if len(f.env) > 0 {
 			usage += " (env " + strings.Join(f.env, ", ") + ")"
 		}
@@ -36,9 +36,9 @@ func AddFlags(fs *pflag.FlagSet, cfg any) {
 	}
 }
 
-// lowerFirst begins a usage in lower case, as those of other flags do. It keeps names, such as URL,
+// lowerFirstIfPlainWord begins a usage in lower case, as those of other flags do. It keeps names, such as URL,
 // PostgreSQL and Kubernetes.
-func lowerFirst(text string) string {
+func lowerFirstIfPlainWord(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	if word == "" || word == "Kubernetes" || strings.ToLower(word[1:]) != word[1:] {
 		return text
@@ -103,18 +103,18 @@ func formatAsTexts(s *shape, v reflect.Value) []string {
 	case list:
 		var texts []string
 		for i := range v.Len() {
-			texts = append(texts, formatAsText(s.elem, v.Index(i)))
+			texts = append(texts, formatTextHidingSecret(s.elem, v.Index(i)))
 		}
 		return texts
 	case mapping:
 		var texts []string
 		for _, key := range sortedKeys(v) {
-			texts = append(texts, key.String()+"="+formatAsText(s.elem, v.MapIndex(key)))
+			texts = append(texts, key.String()+"="+formatTextHidingSecret(s.elem, v.MapIndex(key)))
 		}
 		return texts
 	case scalar, section, ordered, tree:
 	}
-	if text := formatAsText(s, v); text != "" {
+	if text := formatTextHidingSecret(s, v); text != "" {
 		return []string{text}
 	}
 	return nil

@@ -41,15 +41,15 @@ type Entry struct {
 func Reference(cfg any) []Entry {
 	root := mustDereferenceStruct(cfg)
 	setDefaults(readShape(root.Type()), root)
-	return collectEntries(readShape(root.Type()), root)
+	return collectReferenceEntries(readShape(root.Type()), root)
 }
 
-func collectEntries(s *shape, defaults reflect.Value) []Entry {
+func collectReferenceEntries(s *shape, defaults reflect.Value) []Entry {
 	var out []Entry
 	for _, f := range s.fields {
 		fv := defaults.FieldByIndex(f.index)
 		if f.shape.kind == section {
-			out = append(out, collectEntries(f.shape, fv)...)
+			out = append(out, collectReferenceEntries(f.shape, fv)...)
 			continue
 		}
 		e := Entry{
@@ -64,7 +64,7 @@ func collectEntries(s *shape, defaults reflect.Value) []Entry {
 		if elem := f.shape.elem; elem != nil && elem.kind == section {
 			ev := reflect.New(elem.typ).Elem()
 			setDefaults(elem, ev)
-			out = append(out, collectEntries(elem, ev)...)
+			out = append(out, collectReferenceEntries(elem, ev)...)
 		}
 	}
 	return out

@@ -36,10 +36,10 @@ func (r *Report) Origins() []Origin {
 	return out
 }
 
-// Wrap adds the setting, and its position in the file, to an error that was found after Load. key
+// WrapWithOrigin adds the setting, and its position in the file, to an error that was found after Load. key
 // is a path such as "message_data.region" or "resource_selector[0].value"; a key that is not set is
 // named as well. Wrap(key, nil) is nil.
-func (r *Report) Wrap(key string, err error) error {
+func (r *Report) WrapWithOrigin(key string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -53,9 +53,9 @@ func (r *Report) Wrap(key string, err error) error {
 	return o.wrapError(err)
 }
 
-// Write writes the effective configuration as YAML, with secrets as "***". withOrigins adds a
+// WriteYAML writes the effective configuration as YAML, with secrets as "***". withOrigins adds a
 // comment with its source to each value. Load can read the output, except for secrets.
-func (r *Report) Write(w io.Writer, withOrigins bool) error {
+func (r *Report) WriteYAML(w io.Writer, withOrigins bool) error {
 	root := r.newSectionNode(r.root, r.value, withOrigins)
 	if len(root.Content) == 0 {
 		return nil
@@ -143,7 +143,7 @@ func newScalarNode(s *shape, v reflect.Value) *yaml.Node {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil
 	}
-	text := formatAsText(s, v)
+	text := formatTextHidingSecret(s, v)
 	switch s.documentedTypeName() {
 	case "boolean", "integer", "number":
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
@@ -161,8 +161,8 @@ func newTextNode(text string) *yaml.Node {
 	return n
 }
 
-// formatAsText returns a scalar as text that setScalarFromText parses, unless it is secret.
-func formatAsText(s *shape, v reflect.Value) string {
+// formatTextHidingSecret returns a scalar as text that setScalarFromText parses, unless it is secret.
+func formatTextHidingSecret(s *shape, v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			return ""

@@ -42,7 +42,7 @@ extra: {b: 2, a: 1}
 func TestReportWrite(t *testing.T) {
 	report := newReport(t)
 	var b bytes.Buffer
-	if err := report.Write(&b, true); err != nil {
+	if err := report.WriteYAML(&b, true); err != nil {
 		t.Fatal(err)
 	}
 	const want = `log_level: INFO # default
@@ -80,7 +80,7 @@ required_adapters: {} # default
 	}
 
 	b.Reset()
-	if err := report.Write(&b, false); err != nil {
+	if err := report.WriteYAML(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "#") {
@@ -122,12 +122,12 @@ func TestReportWrap(t *testing.T) {
 		"max_age":                    `key "max_age": bad`,
 		"of nothing":                 `key "of nothing": bad`,
 	} {
-		err := report.Wrap(key, errBad)
+		err := report.WrapWithOrigin(key, errBad)
 		if !errors.Is(err, errBad) || err.Error() != want {
 			t.Errorf("Wrap(%q) = %v, want %q", key, err, want)
 		}
 	}
-	if report.Wrap("max_age", nil) != nil {
+	if report.WrapWithOrigin("max_age", nil) != nil {
 		t.Error("Wrap(nil) is not nil")
 	}
 }
@@ -168,7 +168,7 @@ func TestWriteReadsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := report.Write(&b, true); err != nil {
+		if err := report.WriteYAML(&b, true); err != nil {
 			t.Fatal(err)
 		}
 		var again config
@@ -206,7 +206,7 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		if err := report.Write(&b, true); err != nil {
+		if err := report.WriteYAML(&b, true); err != nil {
 			t.Errorf("Write() = %v", err)
 		}
 		if strings.Contains(b.String(), "hunter2") && !bytes.Contains(data, []byte("hunter2")) {

@@ -98,7 +98,7 @@ func (s *shape) encodeDefaultUnlessSecretOrZero(v reflect.Value) json.RawMessage
 	if s.kind != scalar || s.secret || v.IsZero() {
 		return nil
 	}
-	text := formatAsText(s, v)
+	text := formatTextHidingSecret(s, v)
 	switch s.documentedTypeName() {
 	case "boolean", "integer", "number":
 		return json.RawMessage(text)

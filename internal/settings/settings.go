@@ -93,7 +93,7 @@ func Load(cfg any, src Source) (*Report, error) {
 	for f := range iterateSettings(l.root, root) {
 		l.origins[f.path] = Origin{Key: f.path, Source: FromDefault}
 	}
-	if err := l.readFile(root); err != nil {
+	if err := l.readAndDecodeFile(root); err != nil {
 		return nil, err
 	}
 	for f, v := range iterateSettings(l.root, root) {

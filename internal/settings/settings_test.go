@@ -158,7 +158,7 @@ required_adapters:
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(config{})); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
-	err = report.Wrap("message_data.Nested.a", os.ErrInvalid)
+	err = report.WrapWithOrigin("message_data.Nested.a", os.ErrInvalid)
 	if err.Error() != `sentinel.yaml:16:8: key "message_data.Nested.a": invalid argument` {
 		t.Errorf("Wrap() = %v, want the place of the value", err)
 	}

@@ -85,7 +85,7 @@ func setScalarFromText(s *shape, v reflect.Value, text string) error {
 		v.Set(p)
 		return nil
 	}
-	err := parseScalar(v, text)
+	err := parseAndSetScalar(v, text)
 	switch {
 	case err == nil:
 		return nil
@@ -96,7 +96,7 @@ func setScalarFromText(s *shape, v reflect.Value, text string) error {
 	}
 }
 
-func parseScalar(v reflect.Value, text string) error {
+func parseAndSetScalar(v reflect.Value, text string) error {
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
 			return fmt.Errorf("is invalid: %w", err)
@@ -104,7 +104,7 @@ func parseScalar(v reflect.Value, text string) error {
 		return nil
 	}
 	if v.Type() == reflect.TypeFor[time.Duration]() {
-		return parseDuration(v, text)
+		return parseAndSetDuration(v, text)
 	}
 	switch {
 	case v.Kind() == reflect.String:
@@ -137,7 +137,7 @@ func parseScalar(v reflect.Value, text string) error {
 	return nil
 }
 
-func parseDuration(v reflect.Value, text string) error {
+func parseAndSetDuration(v reflect.Value, text string) error {
 	d, err := time.ParseDuration(text)
 	if err == nil {
 		v.SetInt(int64(d))

@@ -20,21 +20,21 @@ func (l *loader) decodeUntypedTree(n *yaml.Node, path string) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := make(map[string]any, len(n.Content)/2)
-		l.forEachValidPair(n, path, func(kn, vn *yaml.Node) { out[kn.Value] = l.decodeUntypedBranch(vn, joinPath(path, kn.Value)) })
+		l.forEachValidPair(n, path, func(kn, vn *yaml.Node) { out[kn.Value] = l.decodeUntypedWithinLimits(vn, joinPath(path, kn.Value)) })
 		return out
 	case yaml.SequenceNode:
 		out := make([]any, 0, len(n.Content))
 		for i, vn := range n.Content {
-			out = append(out, l.decodeUntypedBranch(vn, path+"["+strconv.Itoa(i)+"]"))
+			out = append(out, l.decodeUntypedWithinLimits(vn, path+"["+strconv.Itoa(i)+"]"))
 		}
 		return out
 	case yaml.ScalarNode, yaml.DocumentNode, yaml.AliasNode:
 	}
-	return l.decodeUntypedLeaf(n, path)
+	return l.decodeUntypedScalar(n, path)
 }
 
-// decodeUntypedBranch returns a part of a tree.
-func (l *loader) decodeUntypedBranch(n *yaml.Node, path string) any {
+// decodeUntypedWithinLimits returns a part of a tree.
+func (l *loader) decodeUntypedWithinLimits(n *yaml.Node, path string) any {
 	if !l.enterNodeWithinLimits(place{n.Line, n.Column}, path) {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (l *loader) decodeUntypedBranch(n *yaml.Node, path string) any {
 	return l.decodeUntypedTree(n, path)
 }
 
-func (l *loader) decodeUntypedLeaf(n *yaml.Node, path string) any {
+func (l *loader) decodeUntypedScalar(n *yaml.Node, path string) any {
 	switch tag := n.ShortTag(); tag {
 	case "!!null":
 		return nil

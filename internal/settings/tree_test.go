@@ -28,11 +28,11 @@ func TestTree(t *testing.T) {
 	if diff := cmp.Diff(want, cfg.Body.Value); diff != "" {
 		t.Error(diff)
 	}
-	if got := report.Wrap("body.a[4]", errors.New("wrong")).Error(); !strings.HasPrefix(got, "f.yaml:2:27: key \"body.a[4]\": ") {
+	if got := report.WrapWithOrigin("body.a[4]", errors.New("wrong")).Error(); !strings.HasPrefix(got, "f.yaml:2:27: key \"body.a[4]\": ") {
 		t.Errorf("position %q", got)
 	}
 	var out strings.Builder
-	if err := report.Write(&out, false); err != nil {
+	if err := report.WriteYAML(&out, false); err != nil {
 		t.Fatal(err)
 	}
 	var again treeConfig

@@ -39,15 +39,15 @@ func newAPIWriter(t *testing.T, database string) *apiWriter {
 	if err := os.WriteFile(config, []byte("required_adapters: {clusters: [], nodepools: []}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	call := apptest.StartCommand(t, apiapp.NewCommand, map[string]string{
+	call := apptest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{
 		"DATABASE_URL": database, "DATABASE_APPLICATION_NAME": "fleet-api",
 		"FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokenFile,
 	}, "--config", config)
-	apptest.EventuallyStatus(t, call.URLFromLog(t, "metrics and health")+"/readyz", http.StatusOK)
+	apptest.EventuallyStatus(t, call.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	w := &apiWriter{clients: map[string]*fleetclient.Client{}}
 	for _, tenant := range tenants {
 		client, err := fleetclient.New(fleetclient.Config{
-			Endpoint: call.URLFromLog(t, "fleet API"), Token: fleetclient.StaticToken("token-of-" + tenant),
+			Endpoint: call.WaitForURLInLog(t, "fleet API"), Token: fleetclient.StaticToken("token-of-" + tenant),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -55,7 +55,7 @@ func newFixtureOn(t *testing.T, database string, seed uint64) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, err := bed.NewProject(t.Context(), fmt.Sprintf("cw%d", shared.projects.Add(1)))
+	namespace, err := bed.ApplyProjectAndWait(t.Context(), fmt.Sprintf("cw%d", shared.projects.Add(1)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,11 @@ func (r Release) Render() (objects []*unstructured.Unstructured, notes string, e
 	if r.Values == nil {
 		r.Values = map[string]any{}
 	}
-	answer, err := ask(Request{Release: r})
+	answer, err := sendToRenderer(Request{Release: r})
 	if err != nil {
 		return nil, "", err
 	}
-	return answer.objects(), answer.Notes, nil
+	return answer.unstructuredObjects(), answer.Notes, nil
 }
 
 // ParseObjects reads the objects of a file of YAML documents.

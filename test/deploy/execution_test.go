@@ -122,7 +122,7 @@ func TestGeneratedExecution(t *testing.T) {
 		"secret-lookup":      n.actions.SecretLookupBindings("TARGET_NAMESPACE"),
 		"people":             people(),
 		"admission-policies": guarded(n.guard),
-		"mutating":           guard.MutatingPolicies(n.guard),
+		"mutating":           guard.MutatingPolicyObjects(n.guard),
 	} {
 		var b bytes.Buffer
 		encoder := json.NewEncoder(&b)
@@ -272,12 +272,12 @@ func (n needs) everything() []runtime.Object {
 
 // guarded is all that guards executions, whatever the version of Kubernetes.
 func guarded(o guard.Options) []runtime.Object {
-	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarningObjects(o))
+	return slices.Concat(guard.ValidatingPolicyObjects(o), guard.WrongNamespaceWarningObjects(o))
 }
 
 // stamped is that where names are filled in.
 func (n needs) stamped() []runtime.Object {
-	return append(n.everything(), guard.MutatingPolicies(n.guard)...)
+	return append(n.everything(), guard.MutatingPolicyObjects(n.guard)...)
 }
 
 // withoutChart takes from an object the labels that are the chart's.

@@ -45,7 +45,7 @@ func TestRoles(t *testing.T) {
 				test.want.Account = "fleetloop-sentinel"
 			}
 			want := map[string]any{}
-			for _, object := range test.want.ListObjects() {
+			for _, object := range test.want.BuildAccountRolesAndBindings() {
 				raw, err := yaml.Marshal(object)
 				if err != nil {
 					t.Fatal(err)

@@ -26,7 +26,7 @@ type Answer struct {
 	Error   string // empty if it was rendered
 }
 
-func (a Answer) objects() []*unstructured.Unstructured {
+func (a Answer) unstructuredObjects() []*unstructured.Unstructured {
 	list := make([]*unstructured.Unstructured, 0, len(a.Objects))
 	for _, o := range a.Objects {
 		list = append(list, &unstructured.Unstructured{Object: o})
@@ -42,10 +42,10 @@ type renderer struct {
 	decoder *json.Decoder
 }
 
-var startOnce = sync.OnceValues(startRenderer) //nolint:gochecknoglobals // one renderer for all tests of a package
+var startOnce = sync.OnceValues(buildAndStartRenderer) //nolint:gochecknoglobals // one renderer for all tests of a package
 
 // ask sends a request to the renderer, which the first one starts.
-func ask(request Request) (Answer, error) {
+func sendToRenderer(request Request) (Answer, error) {
 	r, err := startOnce()
 	if err != nil {
 		return Answer{}, err
@@ -65,8 +65,8 @@ func ask(request Request) (Answer, error) {
 	return answer, nil
 }
 
-// startRenderer builds the renderer without the race detector, and starts it.
-func startRenderer() (*renderer, error) {
+// buildAndStartRenderer builds the renderer without the race detector, and starts it.
+func buildAndStartRenderer() (*renderer, error) {
 	dir, err := os.MkdirTemp("", "fleetloop-renderer-")
 	if err != nil {
 		return nil, fmt.Errorf("create a folder for the renderer: %w", err)

@@ -33,7 +33,7 @@ func newGarden(t *testing.T, project string) *garden {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace, err := server.NewProject(t.Context(), project)
+	namespace, err := server.ApplyProjectAndWait(t.Context(), project)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (h *hostCluster) apply(t *testing.T, manifest string) {
 func (h *hostCluster) account(t *testing.T, needs operator.SentinelRoles) (kubeconfig string) {
 	t.Helper()
 	needs.Namespace = h.namespace
-	return h.accountOf(t, needs.ListObjects())
+	return h.accountOf(t, needs.BuildAccountRolesAndBindings())
 }
 
 // accountOf is account with objects that may have been changed.
@@ -96,7 +96,7 @@ func (h *hostCluster) accountOf(t *testing.T, objects []runtime.Object) (kubecon
 		}
 		h.apply(t, string(text))
 	}
-	cfg, err := h.bed.ServiceAccount(t.Context(), h.namespace, operator.SentinelAccount)
+	cfg, err := h.bed.EnsureServiceAccountConfig(t.Context(), h.namespace, operator.SentinelAccount)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestOperatorRights(t *testing.T) {
 			fmt.Sprintf("url: %q}", rabbit(t).URL()), "credentialsSecretRef: {name: broker}}", 1))
 		needs := whole
 		needs.Namespace = f.namespace
-		objects := needs.ListObjects()
+		objects := needs.BuildAccountRolesAndBindings()
 		for _, o := range objects {
 			if role, ok := o.(*rbacv1.Role); ok {
 				role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return without(role.Name, r.Resources[0]) })
@@ -43,7 +43,7 @@ func TestOperatorRights(t *testing.T) {
 			t.Error("something is forbidden")
 		}
 	})
-	for _, role := range whole.ListRoles() {
+	for _, role := range whole.BuildRoles() {
 		for _, rule := range role.Rules {
 			resource := rule.Resources[0]
 			t.Run("without "+resource, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestOperatorOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	f := newFleetOnKube(t, newHostCluster(t))
 	needs := operator.SentinelRoles{Namespace: f.namespace}
-	objects := needs.ListObjects()
+	objects := needs.BuildAccountRolesAndBindings()
 	for _, o := range objects {
 		if role, ok := o.(*rbacv1.Role); ok {
 			role.Rules = []rbacv1.PolicyRule{

@@ -100,7 +100,7 @@ func TestSpecifiedOperator(t *testing.T) {
 	f := newFleet(t, oneAdapter())
 	east, west := f.create(t, "east", "region=us-east"), f.create(t, "west", "region=us-west")
 
-	account, err := h.bed.ServiceAccount(t.Context(), h.namespace, "hyperfleet-sentinel")
+	account, err := h.bed.EnsureServiceAccountConfig(t.Context(), h.namespace, "hyperfleet-sentinel")
 	if err != nil {
 		t.Fatal(err)
 	}

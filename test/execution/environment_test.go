@@ -26,18 +26,18 @@ func TestEnvironmentLabel(t *testing.T) {
 	}
 	label(f.Cheap, `{"environment": "production", "example.com/stage": "development"}`)
 	label(f.Dear, `{"environment": "development", "example.com/stage": null}`)
-	f.CreateDeployment(f.Cheap, "web", 3)
-	f.CreateDeployment(f.Dear, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Dear, "web", 3)
 	f.StartController("--environment-label=example.com/stage")
 
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=development", "--wait"), "rollback_ready")
-	if p := f.Get("development").Status.ValidationResults.PolicyValidation; p.RequiredApproval || p.PolicyName == "" {
+	if p := f.GetExecution("development").Status.ValidationResults.PolicyValidation; p.RequiredApproval || p.PolicyName == "" {
 		t.Errorf("the label says development, and the policy says %+v", p)
 	}
 	f.WantCommand(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 5, "--name=unlabelled", "--wait"), "is waiting for approval")
 	// The word of whoever asks makes nothing cheaper.
 	f.WantCommand(alice, cli.CodePrecondition, fleettest.Scale(f.Dear, "web", 6, "--name=asked", "--environment=development", "--wait"), "is waiting for approval")
-	if ke := f.Reaches("asked", v1alpha1.PhaseWaitingApproval); len(ke.Status.ValidationResults.PolicyValidation.Warnings) == 0 {
+	if ke := f.AwaitPhase("asked", v1alpha1.PhaseWaitingApproval); len(ke.Status.ValidationResults.PolicyValidation.Warnings) == 0 {
 		t.Error("nobody is told that the request alone says development")
 	}
 	f.WantCommand(alice, cli.CodePrecondition, fleettest.Scale(f.Cheap, "web", 6, "--name=dearer", "--environment=production", "--wait"), "is waiting for approval")

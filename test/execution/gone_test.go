@@ -24,9 +24,9 @@ func TestDeletedWhileItDoesNothing(t *testing.T) {
 	book := f.OpenAudit()
 	waits := func(name string) *v1alpha1.KubernetesExecution {
 		t.Helper()
-		f.CreateDeployment(f.Dear, name, 3)
+		f.CreateDeploymentAndAwaitObserved(f.Dear, name, 3)
 		f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, name, 5, "--name="+name))
-		ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+		ke := f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
 		tells(f, book, ke, audit.ApprovalRequested)
 		if len(ke.Finalizers) > 0 {
 			t.Fatalf("it is held by %q", ke.Finalizers)
@@ -44,7 +44,7 @@ func TestDeletedWhileItDoesNothing(t *testing.T) {
 	if e := tells(f, book, unseen, audit.Deleted); !strings.Contains(string(e.Payload), `"unseen": true`) {
 		t.Errorf("the end that nobody saw is %s", e.Payload)
 	}
-	for _, e := range f.Trail(book, stays) {
+	for _, e := range f.ListAuditTrail(book, stays) {
 		if e.Type == audit.Deleted {
 			t.Errorf("the audit says that one was deleted that is there: %+v", e)
 		}
@@ -68,7 +68,7 @@ func tells(f *fleettest.Fleet, book *audit.PostgresStore, ke *v1alpha1.Kubernete
 	f.Helper()
 	var e audit.Event
 	f.Until(func() error {
-		trail := f.Trail(book, ke)
+		trail := f.ListAuditTrail(book, ke)
 		if len(trail) == 0 {
 			return errors.New("the audit says nothing")
 		}

@@ -23,27 +23,27 @@ import (
 func TestGuardIsOff(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{NoGuard: true, Args: []string{"--admission-policies=off"}})
-	f.CreateDeployment(f.Dear, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Dear, "web", 3)
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
-	f.Reaches("web", v1alpha1.PhaseWaitingApproval)
+	f.AwaitPhase("web", v1alpha1.PhaseWaitingApproval)
 	f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", "web", "--yes"})
-	f.Becomes("web", func(ke *v1alpha1.KubernetesExecution) error {
+	f.AwaitExecution("web", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailAdmissionPoliciesMissing || ke.Status.ObservedGeneration < ke.Generation {
 			return fmt.Errorf("it is %s because of %q, seen up to %d of %d", ke.Status.Phase, ke.Status.ReasonDetail, ke.Status.ObservedGeneration, ke.Generation)
 		}
 		return nil
 	})
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", "web"}, "An administrator must apply them")
-	if ke := f.Get("web"); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(f.Jobs("web")) > 0 {
+	if ke := f.GetExecution("web"); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(f.ListExecutionJobs("web")) > 0 {
 		t.Errorf("it is %s", ke.Status.Phase)
 	}
 	f.WantReplicas(f.Dear, "web", 3)
 
-	f.CreateDeployment(f.Cheap, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=cheap", "--wait"))
-	f.Grant("eve", "create", "get") // and not to ask for any action
+	f.GrantExecutionVerbs("eve", "create", "get") // and not to ask for any action
 	f.CreateExecution("eve", asks(f, "eve", "own", 6))
-	f.Fails("own", v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
+	f.AwaitFailure("own", v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
 }
 
 // While nothing checks who asks, nobody can ask in another's name: what was created
@@ -51,39 +51,39 @@ func TestGuardIsOff(t *testing.T) {
 func TestRequesterUnverified(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{NoGuard: true, NoController: true})
-	f.LaunchController("--admission-policy-propagation-delay=10m") // no period begins before what is asked for early
-	f.CreateDeployment(f.Cheap, "web", 3)
-	f.Grant("eve", "create", "get")
+	f.StartControllerWithoutWaiting("--admission-policy-propagation-delay=10m") // no period begins before what is asked for early
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
+	f.GrantExecutionVerbs("eve", "create", "get")
 	f.CreateExecution("eve", asks(f, alice, "as-alice", 5))
-	f.Fails("as-alice", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
-	f.InstallGuard()
+	f.AwaitFailure("as-alice", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
+	f.InstallAdmissionGuard()
 	f.CreateExecution(alice, asks(f, alice, "early", 6))
-	early := f.Fails("early", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
-	if len(f.Jobs("early"))+len(f.Jobs("as-alice")) > 0 {
+	early := f.AwaitFailure("early", v1alpha1.ReasonValidationError, v1alpha1.DetailRequesterUnverified)
+	if len(f.ListExecutionJobs("early"))+len(f.ListExecutionJobs("as-alice")) > 0 {
 		t.Error("a Job was made")
 	}
 	f.Controller().Stop()
 	f.StartController()
 	f.WantReplicas(f.Cheap, "web", 3)
-	if ke := f.Get("early"); ke.Status.Phase != early.Status.Phase {
+	if ke := f.GetExecution("early"); ke.Status.Phase != early.Status.Phase {
 		t.Errorf("it is %s once the guard is in force", ke.Status.Phase)
 	}
 	late := asks(f, alice, "late", 7)
 	late.Namespace = f.Namespace
-	if err := f.As("eve").Create(t.Context(), late); !apierrors.IsForbidden(err) {
+	if err := f.ClientAs("eve").Create(t.Context(), late); !apierrors.IsForbidden(err) {
 		t.Errorf("with the guard eve asks as alice: %v", err)
 	}
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=honest", "--wait"))
-	if ke := f.Get("honest"); ke.Status.VerifiedRequest == nil {
+	if ke := f.GetExecution("honest"); ke.Status.VerifiedRequest == nil {
 		t.Error("it does not say that the request was checked")
 	}
 
 	// A restart of the controller is no gap.
-	period := f.Get("honest").Status.VerifiedRequest.AdmissionPolicyPeriod
+	period := f.GetExecution("honest").Status.VerifiedRequest.AdmissionPolicyPeriod
 	f.Controller().Kill()
 	f.StartController()
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 4, "--name=after", "--wait"))
-	if ke := f.Get("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.AdmissionPolicyPeriod != period {
+	if ke := f.GetExecution("after"); ke.Status.VerifiedRequest == nil || ke.Status.VerifiedRequest.AdmissionPolicyPeriod != period {
 		t.Errorf("after a restart the request was checked as %+v, and before in %s", ke.Status.VerifiedRequest, period)
 	}
 }
@@ -99,7 +99,7 @@ func TestRightIsWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for subject, group := range map[string]string{"gina": "on-call", "uma": ""} {
-		f.CreateDeployment(f.Dear, subject, 3)
+		f.CreateDeploymentAndAwaitObserved(f.Dear, subject, 3)
 		binding := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: subject}},
@@ -115,9 +115,9 @@ func TestRightIsWithdrawn(t *testing.T) {
 		ke.Namespace = f.Namespace
 		ke.Spec.Parameters.Raw = fmt.Appendf(nil, `{"namespace":%q,"deployment":%q,"replicas":5}`, f.Dear, subject)
 		f.Until(func() error {
-			return client.IgnoreAlreadyExists(f.As(subject, groups...).Create(t.Context(), ke.DeepCopy()))
+			return client.IgnoreAlreadyExists(f.ClientAs(subject, groups...).Create(t.Context(), ke.DeepCopy()))
 		})
-		f.Reaches(subject, v1alpha1.PhaseWaitingApproval)
+		f.AwaitPhase(subject, v1alpha1.PhaseWaitingApproval)
 		if err := f.Client.Delete(t.Context(), binding); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestRightIsWithdrawn(t *testing.T) {
 	f.StartController()
 	for _, name := range []string{"gina", "uma"} {
 		f.WantCommand(fleettest.Approver, cli.CodeOK, []string{"approve", name, "--yes"})
-		f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
+		f.AwaitFailure(name, v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
 		f.WantReplicas(f.Dear, name, 3)
 	}
 }
@@ -137,9 +137,9 @@ func TestRightIsWithdrawn(t *testing.T) {
 func TestApprovalForgedInAGap(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Args: []string{"--admission-policy-propagation-delay=3s"}})
-	f.CreateDeployment(f.Dear, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Dear, "web", 3)
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Dear, "web", 5, "--name=web"))
-	asked := f.Reaches("web", v1alpha1.PhaseWaitingApproval).Status
+	asked := f.AwaitPhase("web", v1alpha1.PhaseWaitingApproval).Status
 	f.Controller().Kill() // it sees nothing of the gap, and decides as soon as it is back
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
 	name := client.ObjectKey{Name: f.Namespace + "-execution-approvals"}
@@ -154,9 +154,9 @@ func TestApprovalForgedInAGap(t *testing.T) {
 		}
 	}
 	act(admissionv1.Audit)
-	forger := f.As(alice)
+	forger := f.ClientAs(alice)
 	forge := func() error {
-		before := f.Get("web")
+		before := f.GetExecution("web")
 		ke := before.DeepCopy()
 		ke.Spec.Approvals = []v1alpha1.Approval{{Approver: fleettest.Approver, Decision: v1alpha1.Approve, PlanHash: asked.Plan.Hash}}
 		return forger.Patch(t.Context(), ke, client.MergeFrom(before))
@@ -164,13 +164,13 @@ func TestApprovalForgedInAGap(t *testing.T) {
 	f.Until(forge)
 	act(admissionv1.Deny)
 	f.StartController()
-	again := f.Becomes("web", func(ke *v1alpha1.KubernetesExecution) error {
+	again := f.AwaitExecution("web", func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.Plan.Hash == asked.Plan.Hash {
 			return fmt.Errorf("it is %s (%s), and not asked for again", ke.Status.Phase, ke.Status.Message)
 		}
 		return nil
 	})
-	if s := again.Status; s.Phase != v1alpha1.PhaseWaitingApproval || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.CountedDecisions) > 0 || len(f.Jobs("web")) > 0 {
+	if s := again.Status; s.Phase != v1alpha1.PhaseWaitingApproval || s.Approval.State != v1alpha1.ApprovalPending || len(s.Approval.CountedDecisions) > 0 || len(f.ListExecutionJobs("web")) > 0 {
 		t.Fatalf("it is %s with %+v", s.Phase, s.Approval)
 	}
 	f.WantReplicas(f.Dear, "web", 3)
@@ -179,7 +179,7 @@ func TestApprovalForgedInAGap(t *testing.T) {
 	store, want := f.OpenAudit(), []string{fleettest.Approver + " " + again.Status.Plan.Hash}
 	f.Until(func() error {
 		var approved []string
-		for _, e := range f.Trail(store, again) {
+		for _, e := range f.ListAuditTrail(store, again) {
 			if e.Type == audit.Approved {
 				approved = append(approved, e.ActorID+" "+e.PlanHash)
 			}
@@ -208,7 +208,7 @@ func TestBrokenPoliciesAreNotTaken(t *testing.T) {
 	f := fleettest.Start(t, fleettest.Options{})
 	f.SetPolicies(map[string]string{"decision.rego": "package fleetloop.safety\n\nthis is no policy\n"})
 	f.Until(func() error { return f.Controller().CheckLogged("policies rejected") })
-	f.CreateDeployment(f.Cheap, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
 	f.WantCommand(alice, cli.CodeFailed, fleettest.Scale(f.Cheap, "web", 21, "--name=many", "--wait"), "21 replicas")
 	f.WantCommand(alice, cli.CodeOK, fleettest.Scale(f.Cheap, "web", 5, "--name=some", "--wait"))
 

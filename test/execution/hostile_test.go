@@ -35,10 +35,10 @@ func TestHostileConditions(t *testing.T) {
 		says(fleettest.Admin, fmt.Sprint("endless-", i), endless)
 	}
 	says(alice, "quick", "package a\nallow if input.now > 0")
-	quick := f.Reaches("quick", v1alpha1.PhaseCompleted)
+	quick := f.AwaitPhase("quick", v1alpha1.PhaseCompleted)
 	ended := func() (n int) {
 		for i := range 20 {
-			if f.Get(fmt.Sprint("endless-", i)).Status.Phase == v1alpha1.PhaseFailed {
+			if f.GetExecution(fmt.Sprint("endless-", i)).Status.Phase == v1alpha1.PhaseFailed {
 				n++
 			}
 		}
@@ -57,19 +57,19 @@ func TestHostileConditions(t *testing.T) {
 		})
 	}
 	for i := range 20 {
-		f.Fails(fmt.Sprint("endless-", i), v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
+		f.AwaitFailure(fmt.Sprint("endless-", i), v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
 	}
 
 	says(fleettest.Admin, "gigabytes", gigabytes)
-	ke := f.Fails("gigabytes", v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
+	ke := f.AwaitFailure("gigabytes", v1alpha1.ReasonValidationError, v1alpha1.DetailConditionKilled)
 	if !strings.Contains(ke.Status.Message, "it used more than 64 MiB of memory") || !ke.Status.ValidationResults.PreConditionResults[0].Killed {
 		t.Errorf("it says %q", ke.Status.Message)
 	}
 	f.Controller().Kill()
 	f.StartController("--leader-elect=false") // the Lease of the dead is not what this is about
 	says(alice, "afterwards", "package a\nallow if input.now > 0")
-	f.Reaches("afterwards", v1alpha1.PhaseCompleted)
-	if again := f.Get("gigabytes"); again.Status.ValidationResults.PreConditionResults[0].Attempts != 1 || len(again.Status.PhaseTransitions) != len(ke.Status.PhaseTransitions) {
+	f.AwaitPhase("afterwards", v1alpha1.PhaseCompleted)
+	if again := f.GetExecution("gigabytes"); again.Status.ValidationResults.PreConditionResults[0].Attempts != 1 || len(again.Status.PhaseTransitions) != len(ke.Status.PhaseTransitions) {
 		t.Errorf("it was looked at again: %+v", again.Status)
 	}
 	if n := strings.Count(f.Controller().Metrics(), `kubernetesexecution_condition_evaluation_duration_seconds_count{result="killed"}`); n > 0 {

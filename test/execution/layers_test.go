@@ -40,7 +40,7 @@ func parent(f *fleettest.Fleet) {
 			f.Fatal(err)
 		}
 	}
-	m, err := remediation.New(f.Config(user), remediation.Options{Namespace: f.Namespace, RequestedBy: user, Log: f.Logger()})
+	m, err := remediation.NewManager(f.UserConfig(user), remediation.Options{Namespace: f.Namespace, RequestedBy: user, Log: f.Logger()})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -79,10 +79,10 @@ func TestLayers(t *testing.T) {
 	var woken []time.Duration
 	for n := range 10 {
 		name := fmt.Sprintf("r%d", n)
-		f.CreateDeployment(f.Cheap, name, 3)
+		f.CreateDeploymentAndAwaitObserved(f.Cheap, name, 3)
 		remedy(f, name, 5)
 		rr := ends(f, name, remediation.PhaseCompleted)
-		ke := f.Get(rr.Status.Execution)
+		ke := f.GetExecution(rr.Status.Execution)
 		last := ke.Status.PhaseTransitions[len(ke.Status.PhaseTransitions)-1]
 		if last.Phase != v1alpha1.PhaseCompleted {
 			t.Fatalf("%s is %s", ke.Name, last.Phase)
@@ -99,7 +99,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("the parent saw the end after %v, want within a second", woken)
 	}
 
-	f.CreateDeployment(f.Cheap, "toomany", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, "toomany", 3)
 	remedy(f, "toomany", 500)
 	if rr := ends(f, "toomany", remediation.PhaseFailed); rr.Status.Message == "" {
 		t.Error("the request does not say why it failed")
@@ -111,7 +111,7 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 	t.Parallel()
 	f := fleettest.Start(t, fleettest.Options{Image: fleettest.Gated})
 	parent(f)
-	f.CreateDeployment(f.Cheap, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, "web", 3)
 	rr := remedy(f, "web", 5)
 	runs(f, "web-step-1")
 	if err := f.Client.Delete(t.Context(), rr, client.PropagationPolicy("Background")); err != nil {
@@ -122,7 +122,7 @@ func TestLayersAreDeletedTogether(t *testing.T) {
 		if err := f.Client.List(t.Context(), &list, client.InNamespace(f.Namespace)); err != nil {
 			return err
 		}
-		if n := len(list.Items) + len(f.Jobs("web-step-1")) + len(f.Pods("web-step-1")); n > 0 {
+		if n := len(list.Items) + len(f.ListExecutionJobs("web-step-1")) + len(f.ListExecutionPods("web-step-1")); n > 0 {
 			return errors.New("something is left of it")
 		}
 		return nil

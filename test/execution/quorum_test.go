@@ -62,9 +62,9 @@ func in(user string, groups ...string) fleettest.User {
 // asks has alice ask for an execution that has to be approved.
 func (d desk) asks(name string) {
 	d.Helper()
-	d.CreateDeployment(d.Dear, name, 3)
+	d.CreateDeploymentAndAwaitObserved(d.Dear, name, 3)
 	d.WantCommand(alice, cli.CodeOK, fleettest.Scale(d.Dear, name, 5, "--name="+name))
-	ke := d.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	ke := d.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
 	if a := ke.Status.Approval; a.RequiredCount != 2 || !slices.Equal(a.Groups, []string{"leads", "sre"}) || !a.RequesterCannotApprove {
 		d.Fatalf("approval %+v", a)
 	}
@@ -75,14 +75,14 @@ func (d desk) asks(name string) {
 func (d desk) wantApproved(n int) {
 	d.Helper()
 	const name = "web"
-	ke := d.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+	ke := d.AwaitExecution(name, func(ke *v1alpha1.KubernetesExecution) error {
 		if a := ke.Status.Approval; len(a.CountedDecisions) != n || len(ke.Spec.Approvals) != n || ke.Status.ObservedGeneration < ke.Generation {
 			return fmt.Errorf("the controller counts %d of %d approvals, want %d", len(a.CountedDecisions), len(ke.Spec.Approvals), n)
 		}
 		return nil
 	})
-	if ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(d.Jobs(name)) > 0 {
-		d.Errorf("it is %s with %d Jobs, with %d approvals of two", ke.Status.Phase, len(d.Jobs(name)), n)
+	if ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(d.ListExecutionJobs(name)) > 0 {
+		d.Errorf("it is %s with %d Jobs, with %d approvals of two", ke.Status.Phase, len(d.ListExecutionJobs(name)), n)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestQuorumOfGroups(t *testing.T) {
 	d.wantApproved(1)
 
 	d.WantCommandAs(in("frank", "leads"), cli.CodeOK, approve)
-	ke := d.Reaches("web", v1alpha1.PhaseRollbackReady)
+	ke := d.AwaitPhase("web", v1alpha1.PhaseRollbackReady)
 	d.WantReplicas(d.Dear, "web", 5)
 	want := []string{"dana", "frank"}
 	var counted, recorded []string
@@ -118,7 +118,7 @@ func TestQuorumOfGroups(t *testing.T) {
 	}
 	d.Until(func() error {
 		recorded = nil
-		trail := d.Trail(d.OpenAudit(), ke)
+		trail := d.ListAuditTrail(d.OpenAudit(), ke)
 		for i := range trail {
 			if trail[i].Type == audit.Approved {
 				recorded = append(recorded, trail[i].ActorID)
@@ -152,13 +152,13 @@ func TestQuorumOfOneGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d.Reaches("web", v1alpha1.PhaseRollbackReady)
+	d.AwaitPhase("web", v1alpha1.PhaseRollbackReady)
 	d.WantReplicas(d.Dear, "web", 5)
 
 	d.asks("db")
 	d.WantCommandAs(in("frank", "leads"), cli.CodeOK, []string{"approve", "db", "--yes"})
 	d.WantCommandAs(in("dana", "sre"), cli.CodeOK, []string{"reject", "db", "--reason=not now"})
-	d.Fails("db", v1alpha1.ReasonApprovalRejected, "")
+	d.AwaitFailure("db", v1alpha1.ReasonApprovalRejected, "")
 	d.WantReplicas(d.Dear, "db", 3)
 }
 
@@ -166,13 +166,13 @@ func TestQuorumOfOneGroup(t *testing.T) {
 // server and knows who is there does.
 func (d desk) impersonated(user fleettest.User, name string) error {
 	d.Helper()
-	cfg := d.Config(fleettest.Admin)
+	cfg := d.UserConfig(fleettest.Admin)
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user.Name, Groups: user.Groups}
 	c, err := client.New(cfg, client.Options{Scheme: fleettest.Scheme(d)})
 	if err != nil {
 		d.Fatal(err)
 	}
-	ke := d.Get(name)
+	ke := d.GetExecution(name)
 	before := ke.DeepCopy()
 	ke.Spec.Approvals = append(ke.Spec.Approvals, v1alpha1.Approval{Approver: user.Name, Decision: v1alpha1.Approve, PlanHash: ke.Status.Plan.Hash})
 	return c.Patch(d.Context(), ke, client.MergeFrom(before))

@@ -31,9 +31,9 @@ func sessions(c *faulttest.Cluster, node string, from, to int) {
 	for i := from; i < to; i++ {
 		fault := faulttest.Fatal(node, fmt.Sprintf("check-%02d", i))
 		c.Report(fault)
-		c.WantFault(node, "a cordon", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil && f.Status.Owned.Cordon })
+		c.AwaitFault(node, "a cordon", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil && f.Status.Owned.Cordon })
 		c.Report(fault.Healthy())
-		c.WantPhase(node, v1alpha1.PhaseHealthy)
+		c.AwaitPhase(node, v1alpha1.PhaseHealthy)
 	}
 }
 
@@ -44,35 +44,35 @@ func fastEnv() map[string]string { return map[string]string{"NODE_FAULT_HEALTHY_
 // credential. Records that do not fit are counted, so the delivered and the dropped ones
 // are all records.
 func TestSinkThatWaitsForItsSecret(t *testing.T) {
-	c := faulttest.Start(t)
-	second := faulttest.NewSink(t)
+	c := faulttest.NewTestCluster(t)
+	second := faulttest.StartSink(t)
 	token := filepath.Join(t.TempDir(), "token")
 	const node = "node-waits"
-	c.CreateNode(node, nil)
-	p := c.StartController(fastEnv(), "--config="+c.WriteFile("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
+	c.CreateReadyNode(node, nil)
+	p := c.StartController(fastEnv(), "--config="+c.WriteTempFile("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
 	const some = 12
 	sessions(c, node, 0, some)
-	c.WantFault(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
+	c.AwaitFault(node, "all records kept that a sink waits for", func(f *v1alpha1.NodeFault) bool {
 		n := int64(len(f.Status.History))
 		return f.Status.LastSequence > 32 && f.Status.LastSequence <= 64 && n == f.Status.LastSequence && f.Status.Dropped == 0 && f.Status.SinkDeliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	p.Kill()
-	c.StartController(fastEnv(), "--config="+c.WriteFile("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
+	c.StartController(fastEnv(), "--config="+c.WriteTempFile("config.yaml", sinksFile("", fmt.Sprintf("name: second\nendpoint: %s\nauth_token_file: %s", second.URL(), token))))
 	sessions(c, node, some, 2*some)
-	f := c.WantFault(node, "records dropped, and counted", func(f *v1alpha1.NodeFault) bool {
+	f := c.AwaitFault(node, "records dropped, and counted", func(f *v1alpha1.NodeFault) bool {
 		return len(f.Status.History) == 64 && f.Status.Dropped > 0 && f.Status.Dropped == f.Status.LastSequence-64
 	})
 	if err := os.WriteFile(token, []byte("a-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f = c.WantFault(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
+	f = c.AwaitFault(node, "everything delivered or counted as dropped", func(now *v1alpha1.NodeFault) bool {
 		return now.Status.LastSequence == f.Status.LastSequence && settled("default", "second")(now)
 	})
 	dropped := f.Status.SinkDeliveries["second"].Dropped
-	if told := len(second.Received(node, false)); int64(told)+dropped != f.Status.LastSequence || dropped == 0 {
+	if told := len(second.ReceivedEvents(node, false)); int64(told)+dropped != f.Status.LastSequence || dropped == 0 {
 		t.Errorf("of %d records the sink was told %d, and %d count as dropped", f.Status.LastSequence, told, dropped)
 	}
-	if all := c.Sink.Received(node, false); int64(len(all)) != f.Status.LastSequence {
+	if all := c.Sink.ReceivedEvents(node, false); int64(len(all)) != f.Status.LastSequence {
 		t.Errorf("the other sink was told %d times, want %d", len(all), f.Status.LastSequence)
 	}
 }
@@ -81,8 +81,8 @@ func TestSinkThatWaitsForItsSecret(t *testing.T) {
 // record once. A sink that was removed and added again, and a new sink, receive later
 // records.
 func TestMendedSinkHearsWhatItMissed(t *testing.T) {
-	c := faulttest.Start(t)
-	second, third, fourth := faulttest.NewSink(t), faulttest.NewSink(t), faulttest.NewSink(t)
+	c := faulttest.NewTestCluster(t)
+	second, third, fourth := faulttest.StartSink(t), faulttest.StartSink(t), faulttest.StartSink(t)
 	const sick = "cordon drain-completed uncordon"
 	sink := func(name, url string) string { return fmt.Sprintf("name: %s\nendpoint: %s", name, url) }
 	var p *kubebedtest.Process
@@ -91,17 +91,17 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 		if p != nil {
 			p.Kill() // like a power failure
 		}
-		p = c.StartController(fastEnv(), "--config="+c.WriteFile("config.yaml", sinksFile(outbox, sinks...)))
+		p = c.StartController(fastEnv(), "--config="+c.WriteTempFile("config.yaml", sinksFile(outbox, sinks...)))
 	}
 	broken := "ftp://sink.example.com/changes"
 	for _, node := range []string{"node-before", "node-while-broken", "node-while-out", "node-after"} {
-		c.CreateNode(node, nil)
+		c.CreateReadyNode(node, nil)
 	}
 
 	start("", sink("second", second.URL()))
 	sessions(c, "node-before", 0, 1)
-	second.WantActions(t, "node-before", sick)
-	c.WantFault("node-before", "nothing left", settled("default", "second"))
+	second.AwaitActions(t, "node-before", sick)
+	c.AwaitFault("node-before", "nothing left", settled("default", "second"))
 
 	start("", sink("second", broken))
 	if err := p.CheckLogged("change event sink disabled"); err != nil {
@@ -109,8 +109,8 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	}
 	sessions(c, "node-while-broken", 0, 1)
 	sessions(c, "node-before", 1, 2)
-	c.Sink.WantActions(t, "node-while-broken", sick)
-	c.WantFault("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
+	c.Sink.AwaitActions(t, "node-while-broken", sick)
+	c.AwaitFault("node-while-broken", "three records that wait for a sink that cannot work", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.UndeliveredChangeEvents == 3 && f.Status.SinkDeliveries["second"].LastError == "invalid_sink" && f.Status.SinkDeliveries["default"].ProcessedSequence == f.Status.LastSequence
 	})
 	if got := p.Metrics(); !strings.Contains(got, `fleetloop_change_events_sink_config_valid{sink="second"} 0`) || !strings.Contains(got, `fleetloop_change_events_sink_config_valid{sink="default"} 1`) {
@@ -118,19 +118,19 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	}
 
 	start("", sink("second", second.URL()))
-	second.WantActions(t, "node-while-broken", sick)
-	second.WantActions(t, "node-before", sick+" "+sick)
+	second.AwaitActions(t, "node-while-broken", sick)
+	second.AwaitActions(t, "node-before", sick+" "+sick)
 	for _, node := range []string{"node-before", "node-while-broken"} {
-		c.WantFault(node, "nothing left", settled("default", "second"))
+		c.AwaitFault(node, "nothing left", settled("default", "second"))
 	}
 
 	start("", sink("third", third.URL()))
 	sessions(c, "node-while-out", 0, 1)
-	c.WantFault("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
+	c.AwaitFault("node-while-out", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
 		_, is := f.Status.SinkDeliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
-	c.WantFault("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
+	c.AwaitFault("node-before", "the sink that is not configured forgotten", func(f *v1alpha1.NodeFault) bool {
 		_, is := f.Status.SinkDeliveries["second"]
 		return !is && settled("default", "third")(f)
 	})
@@ -138,18 +138,18 @@ func TestMendedSinkHearsWhatItMissed(t *testing.T) {
 	start(", replay: [fourth]", sink("second", second.URL()), sink("third", third.URL()), sink("fourth", fourth.URL()))
 	sessions(c, "node-after", 0, 1)
 	for _, s := range []*faulttest.Sink{second, third, fourth} {
-		s.WantActions(t, "node-after", sick)
+		s.AwaitActions(t, "node-after", sick)
 	}
-	fourth.WantActions(t, "node-before", sick+" "+sick)
-	fourth.WantActions(t, "node-while-out", sick)
+	fourth.AwaitActions(t, "node-before", sick+" "+sick)
+	fourth.AwaitActions(t, "node-while-out", sick)
 	for name, want := range map[*faulttest.Sink]map[string]int{
 		second: {"node-before": 6, "node-while-broken": 3, "node-while-out": 0, "node-after": 3},
 		third:  {"node-before": 0, "node-while-broken": 0, "node-while-out": 3, "node-after": 3},
 		fourth: {"node-before": 6, "node-while-broken": 3, "node-while-out": 3, "node-after": 3},
 	} {
 		for node, n := range want {
-			c.WantFault(node, "nothing left", settled("default", "second", "third", "fourth"))
-			if got := name.Received(node, false); len(got) != n {
+			c.AwaitFault(node, "nothing left", settled("default", "second", "third", "fourth"))
+			if got := name.ReceivedEvents(node, false); len(got) != n {
 				t.Errorf("sink %s was told %d times of %s, want %d", name.URL(), len(got), node, n)
 			}
 		}
@@ -165,7 +165,7 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 		"Silent": func(ctx context.Context) int { <-ctx.Done(); return http.StatusGatewayTimeout },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := faulttest.Start(t)
+			c := faulttest.NewTestCluster(t)
 			c.Sink.Answer(func(ctx context.Context, p changeevent.Payload) int {
 				if p.Node == bad {
 					return answer(ctx)
@@ -178,16 +178,16 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 				nodes = append(nodes, fmt.Sprintf("node-%02d", i))
 			}
 			for _, node := range nodes {
-				c.CreateNode(node, nil)
+				c.CreateReadyNode(node, nil)
 			}
 			c.Report(faulttest.NewXidReport(bad))
 			for _, node := range nodes[1:] {
 				c.Report(faulttest.NewXidReport(node))
 			}
 			for _, node := range nodes[1:] {
-				c.Sink.WantActions(t, node, begun)
+				c.Sink.AwaitActions(t, node, begun)
 			}
-			if got := c.Sink.Actions(bad); got != "" {
+			if got := c.Sink.JoinReceivedActions(bad); got != "" {
 				t.Errorf("the sink took %s of the node that it fails on", got)
 			}
 			p.Kill()
@@ -199,9 +199,9 @@ func TestOneNodeHoldsUpNoOther(t *testing.T) {
 // records them before it ends, so that the next one repeats nothing. Each event is
 // counted once.
 func TestStopRepeatsNothing(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	const node = "node-stopped"
-	c.CreateNode(node, nil)
+	c.CreateReadyNode(node, nil)
 	var failed atomic.Bool
 	asked, answer := make(chan struct{}, 1), make(chan struct{})
 	c.Sink.Answer(func(ctx context.Context, p changeevent.Payload) int {
@@ -246,8 +246,8 @@ func TestStopRepeatsNothing(t *testing.T) {
 	}
 	c.Sink.Answer(nil)
 	c.StartController(nil)
-	c.WantFault(node, "nothing left", settled("default"))
-	if got := c.Sink.Received(node, false); len(got) != 3 {
+	c.AwaitFault(node, "nothing left", settled("default"))
+	if got := c.Sink.ReceivedEvents(node, false); len(got) != 3 {
 		t.Errorf("the sink was told %d times of three changes: %v", len(got), got)
 	}
 }

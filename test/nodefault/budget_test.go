@@ -18,20 +18,20 @@ import (
 // also after a restart. Other faulty nodes wait, and follow one by one as nodes recover.
 func TestBudget(t *testing.T) {
 	const all = 20
-	c := faulttest.Start(t)
-	book := c.WatchNodes()
+	c := faulttest.NewTestCluster(t)
+	book := c.StartNodeStateLog()
 	p := c.StartController(tenPercent())
 	waiting, faults := map[string]bool{}, map[string]faulttest.Report{}
 	for i := range all {
 		name := fmt.Sprintf("node-%02d", i)
-		c.CreateNode(name, nil)
+		c.CreateReadyNode(name, nil)
 		waiting[name], faults[name] = true, faulttest.Fatal(name, "disk")
 	}
 	for _, fault := range faults {
 		c.Report(fault)
 	}
 	for name := range faults {
-		f := c.WantFault(name, "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool {
+		f := c.AwaitFault(name, "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool {
 			return f.Status.Phase == v1alpha1.PhaseQuarantined || f.Status.Phase == v1alpha1.PhasePending
 		})
 		if f.Status.Phase == v1alpha1.PhaseQuarantined {
@@ -58,8 +58,8 @@ func TestBudget(t *testing.T) {
 		healed[next] = true
 	}
 	for name := range faults {
-		c.WantPhase(name, v1alpha1.PhaseHealthy)
-		c.Sink.WantActions(t, name, "cordon drain-completed uncordon")
+		c.AwaitPhase(name, v1alpha1.PhaseHealthy)
+		c.Sink.AwaitActions(t, name, "cordon drain-completed uncordon")
 		if got := book.Of(c.GetNode(name)); got != "open cordoned open" {
 			t.Errorf("node %q was %s", name, got)
 		}
@@ -106,7 +106,7 @@ func nextCordoned(t *testing.T, c *faulttest.Cluster, faults map[string]faulttes
 		looks++
 		fault := faults[waits]
 		fault.Message = fmt.Sprintf("found %d times", looks)
-		return errors.Join(errNone, c.Send(ctx, fault))
+		return errors.Join(errNone, c.PostHealthEvent(ctx, fault))
 	})
 	return next
 }
@@ -116,24 +116,24 @@ var errNone = errors.New("no faulty node is cordoned")
 // TestRateOutlivesTheController verifies that the rate limit holds after a restart, also
 // if the last node is back in service.
 func TestRateOutlivesTheController(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	env := map[string]string{"NODE_FAULT_BUDGET_WINDOW": "1h", "NODE_FAULT_BUDGET_WINDOW_MIN_ALLOWED_NODES": "2"}
 	p := c.StartController(env)
 	for _, name := range []string{"node-back", "node-undone", "node-next"} {
-		c.CreateNode(name, nil)
+		c.CreateReadyNode(name, nil)
 	}
 	for _, name := range []string{"node-back", "node-undone"} {
 		c.Report(faulttest.Fatal(name, "disk"))
 		drained(c, name)
 	}
 	c.Report(faulttest.Fatal("node-back", "disk").Healthy())
-	c.WantPhase("node-back", v1alpha1.PhaseHealthy)
-	c.EditNode("node-undone", uncordon)
-	c.WantPhase("node-undone", v1alpha1.PhaseOverridden)
+	c.AwaitPhase("node-back", v1alpha1.PhaseHealthy)
+	c.PatchNodeWithRetry("node-undone", uncordon)
+	c.AwaitPhase("node-undone", v1alpha1.PhaseOverridden)
 	p.Kill()
 	c.StartController(env)
 	c.Report(faulttest.Fatal("node-next", "disk"))
-	f := c.WantFault("node-next", "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool { return f.Status.Phase != "" })
+	f := c.AwaitFault("node-next", "a node that is taken, or waits", func(f *v1alpha1.NodeFault) bool { return f.Status.Phase != "" })
 	if f.Status.Phase != v1alpha1.PhasePending || !strings.Contains(f.Status.Message, "2 nodes of the cluster were taken out of service within 1h") {
 		t.Errorf("it is %s: %s", f.Status.Phase, f.Status.Message)
 	}

@@ -67,9 +67,9 @@ type matrix struct {
 	*testing.T
 
 	c        *faulttest.Cluster
-	way      *faulttest.Way
+	way      *faulttest.KillingProxy
 	machines *faulttest.Machines
-	book     *faulttest.Book
+	book     *faulttest.NodeStateLog
 	ns       string
 
 	process *kubebedtest.Process
@@ -79,8 +79,8 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
-	c := faulttest.Start(t)
-	m := &matrix{T: t, c: c, way: c.ProxyHost(), machines: c.StartMachines(), book: c.WatchNodes(), ns: kubebedtest.Namespace(t)}
+	c := faulttest.NewTestCluster(t)
+	m := &matrix{T: t, c: c, way: c.ProxyHost(), machines: c.StartMachineWebhook(), book: c.StartNodeStateLog(), ns: kubebedtest.Namespace(t)}
 	m.machines.Way = m.way
 	m.start()
 	return m
@@ -116,8 +116,8 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 	m.Helper()
 	m.nodes++
 	name := fmt.Sprintf("node-%03d", m.nodes)
-	node := m.c.CreateNode(name, nil)
-	m.c.CreatePod(m.ns, "pod-of-"+name, name)
+	node := m.c.CreateReadyNode(name, nil)
+	m.c.CreateRunningPod(m.ns, "pod-of-"+name, name)
 	point := &at
 	if at.Kind == "" {
 		point = nil
@@ -131,7 +131,7 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 	}()
 
 	fault := faulttest.NewXidReport(name)
-	m.until(func(ctx context.Context) error { return m.c.Send(ctx, fault) })
+	m.until(func(ctx context.Context) error { return m.c.PostHealthEvent(ctx, fault) })
 	m.until(func(ctx context.Context) error {
 		f, err := m.c.Fault(ctx, name)
 		if err == nil && (f.Status.Remediation == nil || f.Status.Remediation.State != v1alpha1.RemedySucceeded) {
@@ -139,7 +139,7 @@ func (m *matrix) run(at faulttest.Point) (kinds map[string]int) {
 		}
 		return err
 	})
-	m.until(func(ctx context.Context) error { return m.c.Send(ctx, fault.Healthy()) })
+	m.until(func(ctx context.Context) error { return m.c.PostHealthEvent(ctx, fault.Healthy()) })
 	m.until(func(ctx context.Context) error { return m.over(ctx, name) })
 	if m.way.Disarm() && m.deaths == deaths { // at a write that nothing depends on
 		<-m.process.Ended()
@@ -196,12 +196,12 @@ func (m *matrix) check(node *corev1.Node) {
 // A repeated event must follow directly and be identical.
 func (m *matrix) checkTold(name string) {
 	m.Helper()
-	if got := m.c.Sink.Actions(name); got != course {
+	if got := m.c.Sink.JoinReceivedActions(name); got != course {
 		m.Errorf("told: %s; want %s", got, course)
 	}
 	var before, at string
 	ids := map[string]bool{}
-	for _, p := range m.c.Sink.Received(name, false) {
+	for _, p := range m.c.Sink.ReceivedEvents(name, false) {
 		if p.Timestamp < at {
 			m.Errorf("%s was at %s, before what was told before it, at %s", p.Action, p.Timestamp, at)
 		}

@@ -36,7 +36,7 @@ type wayIn struct {
 // TestEveryWayIn verifies that each kind of report takes the node out of service and
 // returns it, and that the events name the source.
 func TestEveryWayIn(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	dir, err := os.MkdirTemp("", "fleetloop-reports-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestEveryWayIn(t *testing.T) {
 		}
 	})
 	socket := filepath.Join(dir, "reports.sock")
-	env := c.StartMachines().Env()
+	env := c.StartMachineWebhook().Env()
 	env["NODE_FAULT_GRPC_SOCKET"] = socket
 	c.StartController(env)
 	for name, tc := range map[string]wayIn{
@@ -59,21 +59,21 @@ func TestEveryWayIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-"+name
-			c.CreateNode(node, nil)
+			c.CreateReadyNode(node, nil)
 			tc.say(t, c, node, false)
-			f := c.WantFault(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
+			f := c.AwaitFault(node, "a node that is out of service, and repaired if it has to be", func(f *v1alpha1.NodeFault) bool {
 				r := f.Status.Remediation
 				repaired := f.Status.DesiredActions != nil && (len(f.Status.DesiredActions.Remedies) == 0 || r != nil && r.State == v1alpha1.RemedySucceeded)
 				return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && repaired
 			})
 			tc.say(t, c, node, true)
-			c.WantPhase(node, v1alpha1.PhaseHealthy)
+			c.AwaitPhase(node, v1alpha1.PhaseHealthy)
 			want := "cordon drain-completed uncordon"
 			if f.Status.Remediation != nil {
 				want = "cordon drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 			}
-			c.Sink.WantActions(t, node, want)
-			h := c.Sink.Received(node, true)[0].HealthEvent
+			c.Sink.AwaitActions(t, node, want)
+			h := c.Sink.ReceivedEvents(node, true)[0].HealthEvent
 			if h == nil || h.Agent != tc.source || h.CheckName != tc.check || h.ErrorCode != tc.code {
 				t.Errorf("%s: it is told of %+v", tc.reason, h)
 			}
@@ -84,7 +84,7 @@ func TestEveryWayIn(t *testing.T) {
 // TestNoiseHidesNoFatalFault verifies that sixty-four non-fatal faults do not displace a
 // fatal one, regardless of its source.
 func TestNoiseHidesNoFatalFault(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	c.StartController(nil)
 	for name, tc := range map[string]struct {
 		reason string
@@ -95,7 +95,7 @@ func TestNoiseHidesNoFatalFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-noisy-"+name
-			c.CreateNode(node, nil)
+			c.CreateReadyNode(node, nil)
 			var noise []faulttest.Report
 			for i := range 64 {
 				noise = append(noise, faulttest.Report{Agent: "chatty", CheckName: fmt.Sprintf("noise-%02d", i), NodeName: node})
@@ -105,13 +105,13 @@ func TestNoiseHidesNoFatalFault(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Post("/v1/health-events", nil, string(body))
-			c.WantFault(node, "64 faults", func(f *v1alpha1.NodeFault) bool { return len(f.Spec.Faults) == 64 })
+			c.AwaitFault(node, "64 faults", func(f *v1alpha1.NodeFault) bool { return len(f.Spec.Faults) == 64 })
 			tc.find(t, c, node, false)
-			f := c.WantFault(node, "a node that is out of service", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil })
+			f := c.AwaitFault(node, "a node that is out of service", func(f *v1alpha1.NodeFault) bool { return f.Status.Owned != nil })
 			if n := len(f.Spec.Faults); n != 64 {
 				t.Errorf("%s: %d faults are known", tc.reason, n)
 			}
-			if err := c.Send(t.Context(), faulttest.Report{Agent: "chatty", CheckName: "noise-64", NodeName: node}); err == nil || !strings.Contains(err.Error(), "409") {
+			if err := c.PostHealthEvent(t.Context(), faulttest.Report{Agent: "chatty", CheckName: "noise-64", NodeName: node}); err == nil || !strings.Contains(err.Error(), "409") {
 				t.Errorf("more noise is answered with %v", err)
 			}
 		})
@@ -124,7 +124,7 @@ func byCondition(t *testing.T, c *faulttest.Cluster, node string, healthy bool) 
 	if healthy {
 		is.Status, is.Reason = corev1.ConditionFalse, "KernelHasNoDeadlock"
 	}
-	c.EditNodeStatus(node, func(n *corev1.Node) {
+	c.UpdateNodeStatusWithRetry(node, func(n *corev1.Node) {
 		others := slices.DeleteFunc(n.Status.Conditions, func(other corev1.NodeCondition) bool { return other.Type == is.Type })
 		n.Status.Conditions = append(others, is)
 	})
@@ -188,21 +188,21 @@ func holder(t *testing.T, c *faulttest.Cluster) string {
 // TestReplicaTakesOver verifies that one of two replicas acts, and both accept reports.
 // When the leader crashes, the other one continues with the reports received meanwhile.
 func TestReplicaTakesOver(t *testing.T) {
-	c := faulttest.Start(t)
-	book := c.WatchNodes()
+	c := faulttest.NewTestCluster(t)
+	book := c.StartNodeStateLog()
 	elect := map[string]string{"LEADER_ELECT": "true"}
 	first := c.StartController(elect)
-	c.Report(faulttest.Fatal(c.CreateNode("node-first", nil).Name, "disk"))
-	c.WantPhase("node-first", v1alpha1.PhaseQuarantined)
+	c.Report(faulttest.Fatal(c.CreateReadyNode("node-first", nil).Name, "disk"))
+	c.AwaitPhase("node-first", v1alpha1.PhaseQuarantined)
 
 	leader := holder(t, c)
 
 	second := c.StartController(elect) // it receives the reports from now on
 	for i := range 8 {
 		name := fmt.Sprintf("node-second-%d", i)
-		c.CreateNode(name, nil)
+		c.CreateReadyNode(name, nil)
 		c.Report(faulttest.Fatal(name, "disk"))
-		c.WantPhase(name, v1alpha1.PhaseQuarantined)
+		c.AwaitPhase(name, v1alpha1.PhaseQuarantined)
 	}
 	if now := holder(t, c); now != leader {
 		t.Errorf("%q acts although %q lives", now, leader)
@@ -212,16 +212,16 @@ func TestReplicaTakesOver(t *testing.T) {
 	}
 
 	first.Kill()
-	orphan := c.CreateNode("node-orphan", nil)
+	orphan := c.CreateReadyNode("node-orphan", nil)
 	c.Report(faulttest.Fatal(orphan.Name, "disk"))
 	c.Report(faulttest.Fatal("node-first", "disk").Healthy())
-	c.WantPhase("node-orphan", v1alpha1.PhaseQuarantined)
-	c.WantPhase("node-first", v1alpha1.PhaseHealthy)
+	c.AwaitPhase("node-orphan", v1alpha1.PhaseQuarantined)
+	c.AwaitPhase("node-first", v1alpha1.PhaseHealthy)
 	if now := holder(t, c); now == leader {
 		t.Errorf("%q acts, and was killed", now)
 	}
-	c.Sink.WantActions(t, "node-orphan", "cordon drain-completed")
-	c.Sink.WantActions(t, "node-first", "cordon drain-completed uncordon")
+	c.Sink.AwaitActions(t, "node-orphan", "cordon drain-completed")
+	c.Sink.AwaitActions(t, "node-first", "cordon drain-completed uncordon")
 	if err := second.CheckLogged(`"msg":"node change recorded"`); err != nil {
 		t.Error(err)
 	}

@@ -21,13 +21,13 @@ func TestMain(m *testing.M) { faulttest.Main(m, "../../deploy/crds") }
 // TestRebooted tests the main path. A faulty node is cordoned, drained and rebooted, and
 // released when its fault is gone; each action is delivered once, in order.
 func TestRebooted(t *testing.T) {
-	c := faulttest.Start(t)
-	c.CreateNode("gpu-node-01", nil)
-	c.CreateNode("gpu-node-02", nil)
+	c := faulttest.NewTestCluster(t)
+	c.CreateReadyNode("gpu-node-01", nil)
+	c.CreateReadyNode("gpu-node-02", nil)
 	c.StartController(nil)
 	c.Report(faulttest.NewXidReport("gpu-node-01"))
 
-	f := c.WantPhase("gpu-node-01", v1alpha1.PhaseRemediating)
+	f := c.AwaitPhase("gpu-node-01", v1alpha1.PhaseRemediating)
 	if n := c.GetNode("gpu-node-01"); !n.Spec.Unschedulable {
 		t.Error("it is not cordoned")
 	}
@@ -55,7 +55,7 @@ func TestRebooted(t *testing.T) {
 	// A person reboots the node.
 	n := c.GetNode("gpu-node-01")
 	n.Status.NodeInfo.BootID = "boot-2"
-	c.SetReady(n, corev1.ConditionTrue)
+	c.SetReadyCondition(n, corev1.ConditionTrue)
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
 		got, err := c.Fault(ctx, "gpu-node-01")
 		if err == nil && (got.Status.Remediation == nil || got.Status.Remediation.State != v1alpha1.RemedySucceeded) {
@@ -64,18 +64,18 @@ func TestRebooted(t *testing.T) {
 		return err
 	})
 	c.Report(faulttest.NewXidReport("gpu-node-01").Healthy())
-	c.WantPhase("gpu-node-01", v1alpha1.PhaseHealthy)
+	c.AwaitPhase("gpu-node-01", v1alpha1.PhaseHealthy)
 	if n := c.GetNode("gpu-node-01"); n.Spec.Unschedulable || len(n.Annotations[v1alpha1.AnnotationOwned]) > 0 {
 		t.Errorf("something of ours is left: %v %v", n.Spec, n.Annotations)
 	}
 	const want = "cordon drain-completed reboot-requested reboot-sent reboot-executed uncordon"
 	kubebedtest.Eventually(t, func(context.Context) error {
-		if got := c.Sink.Actions("gpu-node-01"); got != want {
+		if got := c.Sink.JoinReceivedActions("gpu-node-01"); got != want {
 			return fmt.Errorf("told: %s; want %s", got, want)
 		}
 		return nil
 	})
-	for _, p := range c.Sink.Received("gpu-node-01", false) {
+	for _, p := range c.Sink.ReceivedEvents("gpu-node-01", false) {
 		t.Log(p.Timestamp, p.Source, p.Summary)
 		if p.Session != f.Status.Session || p.Cluster != "bed" || p.HealthEvent == nil || p.HealthEvent.ErrorCode != "XID-79" || !p.HealthEvent.IsFatal {
 			t.Errorf("%+v", p)
@@ -86,21 +86,21 @@ func TestRebooted(t *testing.T) {
 // TestRebootThatNeverHappens tests a webhook that accepts a reboot without doing it. The
 // events say that the request was sent, and then that the reboot failed.
 func TestRebootThatNeverHappens(t *testing.T) {
-	c := faulttest.Start(t)
-	machines := c.StartMachines()
+	c := faulttest.NewTestCluster(t)
+	machines := c.StartMachineWebhook()
 	machines.Deaf = true
 	env := machines.Env()
 	env["NODE_FAULT_REBOOT_ATTEMPTS"] = "1"
 	c.StartController(env)
 	const node = "node-deaf"
-	c.CreateNode(node, nil)
+	c.CreateReadyNode(node, nil)
 	c.Report(faulttest.NewXidReport(node))
 	const sent = "cordon drain-completed reboot-requested reboot-sent"
-	c.Sink.WantActions(t, node, sent)
+	c.Sink.AwaitActions(t, node, sent)
 	machines.Fail()
-	c.WantPhase(node, v1alpha1.PhaseStuck)
-	c.Sink.WantActions(t, node, sent+" reboot-failed support-required")
-	for _, p := range c.Sink.Received(node, true) {
+	c.AwaitPhase(node, v1alpha1.PhaseStuck)
+	c.Sink.AwaitActions(t, node, sent+" reboot-failed support-required")
+	for _, p := range c.Sink.ReceivedEvents(node, true) {
 		if p.Action == "reboot-failed" && p.Outcome != "failed" {
 			t.Errorf("it is told as %q", p.Outcome)
 		}

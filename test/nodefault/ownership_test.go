@@ -23,8 +23,8 @@ const extended = "change_events: {include_optional_actions: true}\n"
 // TestOwnership verifies that changes of a person are never reverted, and that no change
 // of the controller stays behind.
 func TestOwnership(t *testing.T) {
-	c := faulttest.Start(t)
-	c.StartController(nil, "--config="+c.WriteFile("config.yaml", extended))
+	c := faulttest.NewTestCluster(t)
+	c.StartController(nil, "--config="+c.WriteTempFile("config.yaml", extended))
 	for name, tc := range map[string]struct {
 		reason string
 		do     func(t *testing.T, c *faulttest.Cluster, node string)
@@ -40,9 +40,9 @@ func TestOwnership(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, node := c.For(t), "node-"+strings.ToLower(name)
-			c.CreateNode(node, nil)
+			c.CreateReadyNode(node, nil)
 			tc.do(t, c, node)
-			c.Sink.WantActions(t, node, tc.told)
+			c.Sink.AwaitActions(t, node, tc.told)
 			if t.Failed() {
 				t.Error(tc.reason)
 			}
@@ -61,20 +61,20 @@ func wantNode(t *testing.T, c *faulttest.Cluster, name string, cordoned, ours bo
 
 func cordonedBefore(t *testing.T, c *faulttest.Cluster, node string) {
 	t.Helper()
-	c.EditNode(node, cordon)
+	c.PatchNodeWithRetry(node, cordon)
 	fault := faulttest.Fatal(node, "disk")
 	c.Report(fault)
-	c.WantPhase(node, v1alpha1.PhaseQuarantined)
+	c.AwaitPhase(node, v1alpha1.PhaseQuarantined)
 	wantNode(t, c, node, true, true)
 	c.Report(fault.Healthy())
-	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	c.AwaitPhase(node, v1alpha1.PhaseHealthy)
 	wantNode(t, c, node, true, false)
 }
 
 // drained waits until a node is quarantined and drained.
 func drained(c *faulttest.Cluster, node string) {
 	c.Helper()
-	c.WantFault(node, "a node that is drained", func(f *v1alpha1.NodeFault) bool {
+	c.AwaitFault(node, "a node that is drained", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Phase == v1alpha1.PhaseQuarantined && f.Status.Drain != nil && f.Status.Drain.State == v1alpha1.DrainCompleted
 	})
 }
@@ -84,8 +84,8 @@ func uncordoned(t *testing.T, c *faulttest.Cluster, node string) {
 	fault := faulttest.Fatal(node, "disk")
 	c.Report(fault)
 	drained(c, node)
-	c.EditNode(node, uncordon)
-	c.WantPhase(node, v1alpha1.PhaseOverridden)
+	c.PatchNodeWithRetry(node, uncordon)
+	c.AwaitPhase(node, v1alpha1.PhaseOverridden)
 	fault.Message = "it is still there"
 	c.Report(fault)
 	if f := c.Seen(node); f.Status.Phase != v1alpha1.PhaseOverridden {
@@ -101,9 +101,9 @@ func allowedAgain(t *testing.T, c *faulttest.Cluster, node string) {
 	t.Helper()
 	c.Report(faulttest.Fatal(node, "disk"))
 	drained(c, node)
-	c.EditNode(node, uncordon)
-	c.WantPhase(node, v1alpha1.PhaseOverridden)
-	c.EditNode(node, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationOverridden) })
+	c.PatchNodeWithRetry(node, uncordon)
+	c.AwaitPhase(node, v1alpha1.PhaseOverridden)
+	c.PatchNodeWithRetry(node, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationOverridden) })
 	drained(c, node)
 	wantNode(t, c, node, true, true)
 }
@@ -113,11 +113,11 @@ func uncordonedCordoned(t *testing.T, c *faulttest.Cluster, node string) {
 	fault := faulttest.Fatal(node, "disk")
 	c.Report(fault)
 	drained(c, node)
-	c.EditNode(node, uncordon)
-	c.WantPhase(node, v1alpha1.PhaseOverridden)
-	c.EditNode(node, cordon)
+	c.PatchNodeWithRetry(node, uncordon)
+	c.AwaitPhase(node, v1alpha1.PhaseOverridden)
+	c.PatchNodeWithRetry(node, cordon)
 	c.Report(fault.Healthy())
-	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	c.AwaitPhase(node, v1alpha1.PhaseHealthy)
 	wantNode(t, c, node, true, false)
 }
 
@@ -126,12 +126,12 @@ func held(t *testing.T, c *faulttest.Cluster, node string) {
 	fault := faulttest.Fatal(node, "disk")
 	c.Report(fault)
 	drained(c, node)
-	c.EditNode(node, func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationHold] = "looking at the disk" })
+	c.PatchNodeWithRetry(node, func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationHold] = "looking at the disk" })
 	c.Report(fault.Healthy())
-	c.WantPhase(node, v1alpha1.PhaseHeld)
+	c.AwaitPhase(node, v1alpha1.PhaseHeld)
 	wantNode(t, c, node, true, true)
-	c.EditNode(node, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationHold) })
-	c.WantPhase(node, v1alpha1.PhaseHealthy)
+	c.PatchNodeWithRetry(node, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.AnnotationHold) })
+	c.AwaitPhase(node, v1alpha1.PhaseHealthy)
 	wantNode(t, c, node, false, false)
 }
 
@@ -144,10 +144,10 @@ func optOut(n *corev1.Node) {
 
 func optedOut(t *testing.T, c *faulttest.Cluster, node string) {
 	t.Helper()
-	c.EditNode(node, optOut)
+	c.PatchNodeWithRetry(node, optOut)
 	before := c.GetNode(node)
 	c.Report(faulttest.Fatal(node, "disk"))
-	c.WantPhase(node, v1alpha1.PhaseObserved)
+	c.AwaitPhase(node, v1alpha1.PhaseObserved)
 	if after := c.GetNode(node); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("it was written: %+v", after.ObjectMeta)
 	}
@@ -157,26 +157,26 @@ func optedOutLater(t *testing.T, c *faulttest.Cluster, node string) {
 	t.Helper()
 	c.Report(faulttest.Fatal(node, "disk"))
 	drained(c, node)
-	c.EditNode(node, optOut)
-	c.WantPhase(node, v1alpha1.PhaseObserved)
+	c.PatchNodeWithRetry(node, optOut)
+	c.AwaitPhase(node, v1alpha1.PhaseObserved)
 	wantNode(t, c, node, false, false)
 }
 
 // TestDryRun verifies that a dry run records its actions as such, and writes to no node.
 func TestDryRun(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	const node = "node-dry"
-	c.CreateNode(node, nil)
+	c.CreateReadyNode(node, nil)
 	before := c.GetNode(node)
 	c.StartController(map[string]string{"DRY_RUN": "true"})
 	fault := faulttest.NewXidReport(node)
 	c.Report(fault)
-	c.WantPhase(node, v1alpha1.PhaseDryRun)
-	c.Sink.WantActions(t, node, changeevent.ActionCordon)
+	c.AwaitPhase(node, v1alpha1.PhaseDryRun)
+	c.Sink.AwaitActions(t, node, changeevent.ActionCordon)
 	c.Report(fault.Healthy())
-	c.WantPhase(node, v1alpha1.PhaseHealthy)
-	c.Sink.WantActions(t, node, changeevent.ActionCordon+" "+changeevent.ActionUncordon)
-	for _, p := range c.Sink.Received(node, false) {
+	c.AwaitPhase(node, v1alpha1.PhaseHealthy)
+	c.Sink.AwaitActions(t, node, changeevent.ActionCordon+" "+changeevent.ActionUncordon)
+	for _, p := range c.Sink.ReceivedEvents(node, false) {
 		if !p.DryRun || !strings.HasPrefix(p.Summary, "[DRY-RUN] Fleetloop would have ") {
 			t.Errorf("%+v", p)
 		}

@@ -19,9 +19,9 @@ import (
 // TestRefusedNode verifies that a rejected cordon is shown with its reason, and that the
 // node is quarantined once it is allowed.
 func TestRefusedNode(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	const node, why = "node-refused-write", "the platform team cordons nodes"
-	n := c.CreateNode(node, nil)
+	n := c.CreateReadyNode(node, nil)
 	for _, o := range guard(node, why) {
 		apply(t, c, o)
 	}
@@ -35,10 +35,10 @@ func TestRefusedNode(t *testing.T) {
 	})
 	c.StartController(nil)
 	c.Report(faulttest.Fatal(node, "disk"))
-	c.WantFault(node, "the refusal to be shown", func(f *v1alpha1.NodeFault) bool {
+	c.AwaitFault(node, "the refusal to be shown", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Phase == v1alpha1.PhasePending && strings.Contains(f.Status.Message, why)
 	})
-	if row := c.PrinterRow(node); row["PHASE"] != string(v1alpha1.PhasePending) || !strings.Contains(row["MESSAGE"], why) {
+	if row := c.GetFaultPrinterRow(node); row["PHASE"] != string(v1alpha1.PhasePending) || !strings.Contains(row["MESSAGE"], why) {
 		t.Errorf("kubectl shows %v", row)
 	}
 	wantNode(t, c, node, false, false)
@@ -49,7 +49,7 @@ func TestRefusedNode(t *testing.T) {
 	}
 	drained(c, node)
 	wantNode(t, c, node, true, true)
-	c.Sink.WantActions(t, node, "cordon drain-completed")
+	c.Sink.AwaitActions(t, node, "cordon drain-completed")
 }
 
 // guard makes the API server reject the mark of a node.

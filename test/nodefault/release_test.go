@@ -13,16 +13,16 @@ import (
 // TestReleaseAll verifies that the binary, without a running controller, releases all
 // quarantined nodes and no others.
 func TestReleaseAll(t *testing.T) {
-	c := faulttest.Start(t)
-	c.CreateNode("ours", nil)
-	c.CreateNode("theirs", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	c := faulttest.NewTestCluster(t)
+	c.CreateReadyNode("ours", nil)
+	c.CreateReadyNode("theirs", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	p := c.StartController(nil)
 	c.Report(faulttest.NewXidReport("ours"))
 	c.Report(faulttest.NewXidReport("theirs"))
-	c.WantPhase("ours", v1alpha1.PhaseRemediating)
-	c.WantPhase("theirs", v1alpha1.PhaseRemediating)
+	c.AwaitPhase("ours", v1alpha1.PhaseRemediating)
+	c.AwaitPhase("theirs", v1alpha1.PhaseRemediating)
 	p.Kill()
-	out := c.RunBinary("release", "--all", "--reason=uninstalled")
+	out := c.RunControllerCommand("release", "--all", "--reason=uninstalled")
 	if !strings.Contains(out, "node ours: released") || !strings.Contains(out, "it stays cordoned") {
 		t.Errorf("it says:\n%s", out)
 	}

@@ -47,10 +47,10 @@ type door struct {
 // open creates a proxy for an account with the permissions of a process.
 func open(t *testing.T, c *faulttest.Cluster, p nodefault.ProcessRoles) (*door, *rest.Config) {
 	t.Helper()
-	for _, o := range p.Objects() {
+	for _, o := range p.ServiceAccountAndRoles() {
 		apply(t, c, o)
 	}
-	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, p.Account)
+	cfg, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), faulttest.Namespace, p.Account)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func askedBy(r *http.Request) string {
 func granted(p nodefault.ProcessRoles) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range p.Features {
-		g := nodefault.GrantOfFeature(f)
+		g := nodefault.RBACGrantOfFeature(f)
 		for _, r := range slices.Concat(g.Cluster, g.Inside) {
 			for _, verb := range r.Verbs {
 				all[r.APIGroups[0]+"/"+r.Resources[0]+" "+verb] = true
@@ -149,14 +149,14 @@ func granted(p nodefault.ProcessRoles) map[string]bool {
 // released permissions, through everything that needs one. No request is forbidden, and
 // no permission is unused.
 func TestRights(t *testing.T) {
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	kept := kubebedtest.Namespace(t)
 	acts := nodefault.ProcessRoles{
 		Namespace: faulttest.Namespace, Account: "acts",
 		Features: []nodefault.Feature{nodefault.FeatureController, nodefault.FeatureDeletion, nodefault.FeatureVerification, nodefault.FeatureIntake, nodefault.FeatureReviews},
 	}
 	repairs := nodefault.ProcessRoles{Namespace: faulttest.Namespace, Account: "repairs", Features: []nodefault.Feature{nodefault.FeatureJanitor, nodefault.FeatureTermination, nodefault.FeatureJob}}
-	if _, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "default"); err != nil { // for the pods of Jobs
+	if _, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), faulttest.Namespace, "default"); err != nil { // for the pods of Jobs
 		t.Fatal(err)
 	}
 	actor, asActor := open(t, c, acts)
@@ -184,7 +184,7 @@ remediation: {verification: {image: registry.example.com/verify}}
 	first := c.StartController(with(env, "ROLES", "controller,intake"), "--config="+file)
 	s := &fixture{T: t, c: c, kept: kept, process: first, token: reporter(t, c)}
 	const failing = "node-that-fails"
-	c.CreateNode(failing, nil) // early, so that it is in the cache of the janitor
+	c.CreateReadyNode(failing, nil) // early, so that it is in the cache of the janitor
 	s.reboots()
 	s.terminates()
 	s.failsToReboot(failing)
@@ -227,7 +227,7 @@ func with(env map[string]string, key, value string) map[string]string {
 // reporter returns the token of a monitor that may only report.
 func reporter(t *testing.T, c *faulttest.Cluster) string {
 	t.Helper()
-	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), faulttest.Namespace, "monitor")
+	cfg, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), faulttest.Namespace, "monitor")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func reporter(t *testing.T, c *faulttest.Cluster) string {
 func (s *fixture) reboots() {
 	s.Helper()
 	const node = "node-to-reboot"
-	s.c.CreateNode(node, nil)
+	s.c.CreateReadyNode(node, nil)
 	pod := s.podOn(node, s.kept, "keeps", map[string]string{"app": "keeps"})
 	one := intstr.FromInt32(1)
 	s.create(&policyv1.PodDisruptionBudget{
@@ -278,7 +278,7 @@ func (s *fixture) reboots() {
 	})
 	n := s.c.GetNode(node)
 	n.Status.NodeInfo.BootID = "boot-2"
-	s.c.SetReady(n, corev1.ConditionTrue)
+	s.c.SetReadyCondition(n, corev1.ConditionTrue)
 	s.report(faulttest.NewXidReport(node).Healthy())
 	verify := s.job(node, "fleetloop.io/node")
 	now := metav1.Now()
@@ -298,7 +298,7 @@ func (s *fixture) reboots() {
 func (s *fixture) terminates() {
 	s.Helper()
 	const node = "node-to-end"
-	n := s.c.CreateNode(node, nil)
+	n := s.c.CreateReadyNode(node, nil)
 	r := faulttest.NewXidReport(node)
 	r.RecommendedAction = "REPLACE_VM"
 	s.report(r)
@@ -337,7 +337,7 @@ func (s *fixture) failsToReboot(node string) {
 func (s *fixture) changesHands() {
 	s.Helper()
 	const node = "node-that-is-edited"
-	s.c.CreateNode(node, nil)
+	s.c.CreateReadyNode(node, nil)
 	r := faulttest.NewXidReport(node)
 	r.IsFatal, r.RecommendedAction = false, ""
 	s.report(r)
@@ -368,13 +368,13 @@ func (s *fixture) knowsNoNode() {
 // TestReportsToAnyReplica verifies that one of two replicas acts, and both accept
 // reports.
 func TestReportsToAnyReplica(t *testing.T) {
-	c := faulttest.Start(t)
-	c.CreateNode("gpu-node-01", nil)
-	c.CreateNode("gpu-node-02", nil)
+	c := faulttest.NewTestCluster(t)
+	c.CreateReadyNode("gpu-node-01", nil)
+	c.CreateReadyNode("gpu-node-02", nil)
 	env := map[string]string{"LEADER_ELECT": "true", "NAMESPACE": faulttest.Namespace}
 	for _, node := range []string{"gpu-node-01", "gpu-node-02"} {
 		c.StartController(env) // the last one receives the reports
 		c.Report(faulttest.NewXidReport(node))
-		c.WantPhase(node, v1alpha1.PhaseRemediating)
+		c.AwaitPhase(node, v1alpha1.PhaseRemediating)
 	}
 }

@@ -23,13 +23,13 @@ type job struct {
 
 func listJobs() []job {
 	return []job{
-		{"packages", "list the packages whose tests start servers, programs or neither", runPackages},
+		{"packages", "list the packages whose tests start servers, programs or neither", printPackagesByTestGroup},
 		{"page", "record the source from which the console's page was built", runPage},
-		{"picture", "draw the live view of a run of the demo", runPicture},
-		{"ports", "check that the addresses of fleetloop up are free", runPorts},
-		{"protos", "write the Go code of protobuf files", runProtos},
-		{"specification", "cut the tests' examples out of the sentinel's specifications", runSpecification},
-		{"words", "measure the private idiom of a Go tree", runWords},
+		{"picture", "draw the live view of a run of the demo", parseFlagsAndRecordDemo},
+		{"ports", "check that the addresses of fleetloop up are free", checkPortsFree},
+		{"protos", "write the Go code of protobuf files", generateProtos},
+		{"specification", "cut the tests' examples out of the sentinel's specifications", parseFlagsAndWriteExcerpts},
+		{"words", "measure the private idiom of a Go tree", parseFlagsAndMeasureIdiom},
 	}
 }
 

@@ -36,7 +36,7 @@ type listedPackage struct {
 	XTestImports []string
 }
 
-// runPackages lists the packages whose tests belong to one of the groups in the first argument,
+// printPackagesByTestGroup lists the packages whose tests belong to one of the groups in the first argument,
 // separated by commas:
 //
 //   - pure: the tests start neither servers nor other programs. The go command may repeat their
@@ -45,7 +45,7 @@ type listedPackage struct {
 //   - servers: the tests use a helper that starts PostgreSQL, RabbitMQ or a Kubernetes control plane.
 //
 // The fast checks run the first two, so that they need only Go. `make test` runs all.
-func runPackages(ctx context.Context, args []string, out io.Writer) error {
+func printPackagesByTestGroup(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("packages", flag.ContinueOnError)
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("read the flags: %w", err)

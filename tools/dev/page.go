@@ -34,7 +34,7 @@ func runPage(context.Context, []string, io.Writer) error { return writeSums(".")
 
 // writeSums records the sums of the repository at root.
 func writeSums(root string) error {
-	text, err := computeSums(root)
+	text, err := formatPageChecksums(root)
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func writeSums(root string) error {
 	return nil
 }
 
-// computeSums returns the text of the file of sums.
-func computeSums(root string) (string, error) {
+// formatPageChecksums returns the text of the file of sums.
+func formatPageChecksums(root string) (string, error) {
 	sourceSum, err := hashFiles(filepath.Join(root, source), listPageBuildInputs()...)
 	if err != nil {
 		return "", err

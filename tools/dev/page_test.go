@@ -20,7 +20,7 @@ func TestPageBelongsToItsSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := computeSums(repository)
+	got, err := formatPageChecksums(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestSumsNoticeChanges(t *testing.T) {
 
 	sum := func() string {
 		t.Helper()
-		text, err := computeSums(root)
+		text, err := formatPageChecksums(root)
 		if err != nil {
 			t.Fatal(err)
 		}

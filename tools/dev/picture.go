@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// runPicture writes an SVG of the live view of "fleetloop up --demo". It runs the demo in a terminal
+// parseFlagsAndRecordDemo writes an SVG of the live view of "fleetloop up --demo". It runs the demo in a terminal
 // by script(1) and draws one frame of that run:
 //
 //	go run ./tools/dev picture -out docs/images/demo.svg -- bin/fleetloop up --demo --exit-when-ready
-func runPicture(ctx context.Context, args []string, _ io.Writer) error {
+func parseFlagsAndRecordDemo(ctx context.Context, args []string, _ io.Writer) error {
 	var o pictureOptions
 	flags := flag.NewFlagSet("picture", flag.ExitOnError)
 	flags.StringVar(&o.out, "out", "docs/images/demo.svg", "`file` to write")
@@ -26,7 +26,7 @@ func runPicture(ctx context.Context, args []string, _ io.Writer) error {
 		return err
 	}
 	o.command = flags.Args()
-	return drawPicture(ctx, o)
+	return recordDemoAsSVG(ctx, o)
 }
 
 // pictureOptions are the arguments of the job picture.
@@ -37,7 +37,7 @@ type pictureOptions struct {
 	command       []string
 }
 
-func drawPicture(ctx context.Context, o pictureOptions) error {
+func recordDemoAsSVG(ctx context.Context, o pictureOptions) error {
 	if len(o.command) == 0 {
 		return errors.New("no command: give it after --")
 	}
@@ -52,11 +52,11 @@ func drawPicture(ctx context.Context, o pictureOptions) error {
 	if err != nil {
 		return fmt.Errorf("run %q in a terminal: %w", command, err)
 	}
-	frame, err := chooseFrame(string(typescript), o.ready)
+	frame, err := firstFrameWithReadyShare(string(typescript), o.ready)
 	if err != nil {
 		return fmt.Errorf("draw %q: %w", command, err)
 	}
-	picture := []byte(drawSVG(frame, o.width))
+	picture := []byte(renderTerminalSVG(frame, o.width))
 	if err := os.WriteFile(o.out, picture, 0o644); err != nil { //nolint:gosec // a picture of the repository
 		return fmt.Errorf("write picture: %w", err)
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// runPorts fails if another process listens on an address that "fleetloop up" will listen on. It takes
+// checkPortsFree fails if another process listens on an address that "fleetloop up" will listen on. It takes
 // the arguments of "fleetloop up". "make up" runs it before it builds "fleetloop up", which makes the
 // same check.
-func runPorts(ctx context.Context, args []string, _ io.Writer) error {
-	err := httpserver.CheckAddressesFree(ctx, listenAddresses(args, settings.OSEnv)...)
+func checkPortsFree(ctx context.Context, args []string, _ io.Writer) error {
+	err := httpserver.CheckAddressesFree(ctx, listenAddressesOfUp(args, settings.OSEnv)...)
 	if err != nil {
 		return fmt.Errorf("%w\nset flags with UP_ARGS, such as UP_ARGS=\"--listen-address 127.0.0.1:9080\"", err)
 	}
 	return nil
 }
 
-// listenAddresses returns the addresses of "fleetloop up" with the given arguments and
+// listenAddressesOfUp returns the addresses of "fleetloop up" with the given arguments and
 // environment.
-func listenAddresses(args []string, env func(string) (string, bool)) []httpserver.Address {
+func listenAddressesOfUp(args []string, env func(string) (string, bool)) []httpserver.Address {
 	list := []httpserver.Address{
 		{Name: "fleet API", Addr: "127.0.0.1:8080", Flag: "--listen-address"},
 		{Name: "health", Addr: "127.0.0.1:8081", Flag: "--health-probe-bind-address"},

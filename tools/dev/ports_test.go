@@ -34,7 +34,7 @@ func TestListenAddresses(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, a := range listenAddresses(args, lookup) {
+			for _, a := range listenAddressesOfUp(args, lookup) {
 				got = append(got, a.Addr)
 			}
 			if diff := cmp.Diff([]string{cfg.API.Server.Addr, cfg.HealthAddr, cfg.MetricsAddr, cfg.Console.Addr}, got); diff != "" {

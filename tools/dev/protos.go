@@ -17,22 +17,22 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// runProtos writes the Go code of protobuf files, next to them. It needs only Go: neither protoc nor
+// generateProtos writes the Go code of protobuf files, next to them. It needs only Go: neither protoc nor
 // plugins on the path.
 //
 // Each argument is the path of a .proto file from the root of the repository. The output depends
 // only on the file and on the versions in go.mod.
-func runProtos(ctx context.Context, paths []string, _ io.Writer) error {
+func generateProtos(ctx context.Context, paths []string, _ io.Writer) error {
 	for _, path := range paths {
-		if err := generateProto(ctx, path); err != nil {
+		if err := generateProtoGoCode(ctx, path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// generateProto writes the code of one file.
-func generateProto(ctx context.Context, path string) error {
+// generateProtoGoCode writes the code of one file.
+func generateProtoGoCode(ctx context.Context, path string) error {
 	dir, name := filepath.Split(path)
 	compiler := protocompile.Compiler{
 		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),

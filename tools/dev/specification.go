@@ -15,7 +15,7 @@ import (
 // pieceFolder is the folder of the pieces, from the root of the repository.
 const pieceFolder = "test/specification"
 
-// runSpecification cuts manifests, configuration files, examples and tables out of the sentinel's two
+// parseFlagsAndWriteExcerpts cuts manifests, configuration files, examples and tables out of the sentinel's two
 // specifications, byte for byte, for tests to use unchanged.
 //
 //	go run ./tools/dev specification -from DIR
@@ -23,7 +23,7 @@ const pieceFolder = "test/specification"
 // DIR contains the specifications as text files whose names begin with 000_ and 001_. The pieces are
 // written to test/specification. A test of this package compares the committed pieces with the
 // specifications; it runs if SPECIFICATION_DIR is set to their folder.
-func runSpecification(_ context.Context, args []string, _ io.Writer) error {
+func parseFlagsAndWriteExcerpts(_ context.Context, args []string, _ io.Writer) error {
 	flags := flag.NewFlagSet("specification", flag.ExitOnError)
 	from := flags.String("from", "", "`directory` with the specifications")
 	to := flags.String("to", pieceFolder, "output `directory`")
@@ -110,13 +110,13 @@ func cutExcerpts(from string) (map[string][]byte, error) {
 	return cut, nil
 }
 
-func readSpecification(from, begin string) ([]byte, error) {
-	found, err := filepath.Glob(filepath.Join(from, begin+"*.txt"))
+func readSpecification(from, namePrefix string) ([]byte, error) {
+	found, err := filepath.Glob(filepath.Join(from, namePrefix+"*.txt"))
 	if err != nil {
 		return nil, fmt.Errorf("find specification: %w", err)
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("found %d files in %q named %s*.txt, want 1", len(found), from, begin)
+		return nil, fmt.Errorf("found %d files in %q named %s*.txt, want 1", len(found), from, namePrefix)
 	}
 	text, err := os.ReadFile(found[0]) //nolint:gosec // the user names the folder
 	if err != nil {
@@ -150,12 +150,12 @@ func (p piece) cutExcerpt(text []byte) ([]byte, error) {
 
 // cutLines returns the lines from the one that begins with first up to the
 // next that begins with after. An empty after is an empty line.
-func cutLines(text []byte, first, after string) ([]byte, error) {
+func cutLines(text []byte, firstLinePrefix, endLinePrefix string) ([]byte, error) {
 	var out []byte
 	for line := range bytes.Lines(text) {
-		begins := bytes.HasPrefix(line, []byte(first))
-		ends := bytes.HasPrefix(line, []byte(after))
-		if after == "" {
+		begins := bytes.HasPrefix(line, []byte(firstLinePrefix))
+		ends := bytes.HasPrefix(line, []byte(endLinePrefix))
+		if endLinePrefix == "" {
 			ends = len(bytes.TrimSpace(line)) == 0
 		}
 		switch {
@@ -167,7 +167,7 @@ func cutLines(text []byte, first, after string) ([]byte, error) {
 		}
 	}
 	if out == nil {
-		return nil, fmt.Errorf("no line begins with %q", first)
+		return nil, fmt.Errorf("no line begins with %q", firstLinePrefix)
 	}
 	return out, nil
 }

@@ -28,15 +28,15 @@ type span struct {
 	bold, faint bool
 }
 
-// chooseFrame returns the first frame in which the given share of the clusters
+// firstFrameWithReadyShare returns the first frame in which the given share of the clusters
 // is Ready.
-func chooseFrame(typescript string, share float64) ([][]span, error) {
+func firstFrameWithReadyShare(typescript string, share float64) ([][]span, error) {
 	clusters := regexp.MustCompile(`Clusters  (\d+)`)
 	ready := regexp.MustCompile(`● Ready\s+(\d+)`)
 	for _, part := range strings.Split(typescript, frameBegin)[1:] {
 		frame, _, complete := strings.Cut(part, frameEnd)
 		plain := stripEscapes(frame)
-		total, now := parseNumber(clusters, plain), parseNumber(ready, plain)
+		total, now := parseFirstMatchAsInt(clusters, plain), parseFirstMatchAsInt(ready, plain)
 		if complete && total > 0 && float64(now) >= share*float64(total) {
 			return parseFrame(frame), nil
 		}
@@ -44,7 +44,7 @@ func chooseFrame(typescript string, share float64) ([][]span, error) {
 	return nil, fmt.Errorf("no frame shows %.0f%% of the clusters as Ready", 100*share)
 }
 
-func parseNumber(pattern *regexp.Regexp, text string) int {
+func parseFirstMatchAsInt(pattern *regexp.Regexp, text string) int {
 	m := pattern.FindStringSubmatch(text)
 	if m == nil {
 		return 0
@@ -76,7 +76,7 @@ func parseFrame(frame string) [][]span {
 				break
 			}
 			if rest[at[4]:at[5]] == "m" {
-				style = applyStyle(style, rest[at[2]:at[3]])
+				style = applySGRCode(style, rest[at[2]:at[3]])
 			}
 			rest = rest[at[1]:]
 		}
@@ -88,8 +88,8 @@ func parseFrame(frame string) [][]span {
 	return lines
 }
 
-// applyStyle applies one parameter of the sequence that selects a style.
-func applyStyle(s span, code string) span {
+// applySGRCode applies one parameter of the sequence that selects a style.
+func applySGRCode(s span, code string) span {
 	switch code {
 	case "1":
 		s.bold = true
@@ -107,8 +107,8 @@ func applyStyle(s span, code string) span {
 	return s
 }
 
-// drawSVG draws lines of text as a terminal shows them.
-func drawSVG(lines [][]span, columns int) string {
+// renderTerminalSVG draws lines of text as a terminal shows them.
+func renderTerminalSVG(lines [][]span, columns int) string {
 	width := int(float64(columns)*charWidth) + 2*padding
 	height := len(lines)*lineHeight + 2*padding
 	var b strings.Builder
@@ -123,7 +123,7 @@ func drawSVG(lines [][]span, columns int) string {
 			n := utf8.RuneCountInString(s.text)
 			if strings.TrimSpace(s.text) != "" {
 				fmt.Fprintf(&b, `<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n",
-					padding+float64(column)*charWidth, padding+i*lineHeight+14, float64(n)*charWidth, styleAttributes(s), escapeXML(s.text))
+					padding+float64(column)*charWidth, padding+i*lineHeight+14, float64(n)*charWidth, svgStyleAttributes(s), escapeXML(s.text))
 			}
 			column += n
 		}
@@ -132,7 +132,7 @@ func drawSVG(lines [][]span, columns int) string {
 	return b.String()
 }
 
-func styleAttributes(s span) string {
+func svgStyleAttributes(s span) string {
 	var text string
 	if s.fill != "" {
 		text += ` fill="` + s.fill + `"`

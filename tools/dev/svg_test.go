@@ -16,7 +16,7 @@ const typescript = "starting\r\n\x1b[?1049h\x1b[?25l\x1b[2J" +
 	"\x1b[?1049l"
 
 func TestChooseFrame(t *testing.T) {
-	frame, err := chooseFrame(typescript, 0.5)
+	frame, err := firstFrameWithReadyShare(typescript, 0.5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,13 +24,13 @@ func TestChooseFrame(t *testing.T) {
 	if !reflect.DeepEqual(frame, want) {
 		t.Errorf("frame is %+v, want %+v", frame, want)
 	}
-	if _, err := chooseFrame(typescript, 0.75); err == nil {
+	if _, err := firstFrameWithReadyShare(typescript, 0.75); err == nil {
 		t.Error("a frame with three ready clusters was found")
 	}
 }
 
 func TestDrawSVG(t *testing.T) {
-	svg := drawSVG([][]span{{{text: "a & b", bold: true}, {text: "  "}, {text: "<c>", faint: true}}}, 10)
+	svg := renderTerminalSVG([][]span{{{text: "a & b", bold: true}, {text: "  "}, {text: "<c>", faint: true}}}, 10)
 	decoder := xml.NewDecoder(strings.NewReader(svg))
 	for {
 		_, err := decoder.Token()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// runWords measures how much private idiom a Go tree has: sixteen patterns, such as "whoever" and
+// parseFlagsAndMeasureIdiom measures how much private idiom a Go tree has: sixteen patterns, such as "whoever" and
 // "what became of", per 10,000 words.
 //
 //	go run ./tools/dev words [-max n] [-show] [root]
@@ -20,7 +20,7 @@ import (
 //
 // The figures are an alarm and not the aim: a text can be free of the patterns and still be hard to
 // read.
-func runWords(_ context.Context, args []string, out io.Writer) error {
+func parseFlagsAndMeasureIdiom(_ context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("words", flag.ExitOnError)
 	limit := flags.Float64("max", 10, "highest `number` of matches per 10,000 words of each kind of text")
 	show := flags.Bool("show", false, "print each match with its place")
@@ -32,15 +32,15 @@ func runWords(_ context.Context, args []string, out io.Writer) error {
 	if flags.NArg() > 0 {
 		root = flags.Arg(0)
 	}
-	return measureIdiom(out, root, *limit, *show)
+	return printAndCheckIdiomRates(out, root, *limit, *show)
 }
 
-func measureIdiom(out io.Writer, root string, limit float64, show bool) error {
+func printAndCheckIdiomRates(out io.Writer, root string, limit float64, showMatches bool) error {
 	texts, err := countIdiomInTree(root)
 	if err != nil {
 		return err
 	}
-	if show {
+	if showMatches {
 		for _, m := range slices.Concat(texts.Markdown.Matches, texts.Strings.Matches, texts.Comments.Matches) {
 			if _, err := fmt.Fprintf(out, "%s:%d: %s\n", m.File, m.Line, m.Text); err != nil {
 				return err
@@ -51,7 +51,7 @@ func measureIdiom(out io.Writer, root string, limit float64, show bool) error {
 	var over []string
 	for _, kind := range []struct {
 		name  string
-		count *Count
+		count *IdiomCount
 	}{
 		{"markdown", &texts.Markdown},
 		{"strings", &texts.Strings},

@@ -18,7 +18,7 @@ func TestMeasureTree(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		reason string
-		got    Count
+		got    IdiomCount
 		words  int
 		want   []string
 	}{
@@ -60,14 +60,14 @@ func TestMeasureTree(t *testing.T) {
 
 func TestIdiomAboveTheLimitFails(t *testing.T) {
 	var out bytes.Buffer
-	err := measureIdiom(&out, "testdata/tree", 10, true)
+	err := printAndCheckIdiomRates(&out, "testdata/tree", 10, true)
 	if err == nil || !strings.Contains(err.Error(), "markdown and strings") {
 		t.Errorf("got error %v, want one that names markdown and strings", err)
 	}
 	if !strings.Contains(out.String(), "page.md:3:") {
 		t.Errorf("the output does not show the matches:\n%s", out.String())
 	}
-	if err := measureIdiom(&out, "testdata/tree", 1e4, false); err != nil {
+	if err := printAndCheckIdiomRates(&out, "testdata/tree", 1e4, false); err != nil {
 		t.Errorf("below the limit: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Texts holds the counts of a tree, by kind of text.
 type Texts struct {
-	Markdown, Strings, Comments Count
+	Markdown, Strings, Comments IdiomCount
 }
 
 // isSkipped reports whether a folder contains build output, third-party code or deliberately wrong
@@ -30,7 +30,7 @@ var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT`)
 // countIdiomInTree counts all Markdown below root, and all Go files that are neither
 // generated nor tests.
 func countIdiomInTree(root string) (Texts, error) {
-	texts := Texts{Markdown: newCount(), Strings: newCount(), Comments: newCount()}
+	texts := Texts{Markdown: newIdiomCount(), Strings: newIdiomCount(), Comments: newIdiomCount()}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -54,23 +54,23 @@ func countIdiomInTree(root string) (Texts, error) {
 			return err
 		}
 		if !isGo {
-			texts.Markdown.countMarkdown(name, string(raw))
+			texts.Markdown.countMarkdownProse(name, string(raw))
 			return nil
 		}
 		if generated.Match(raw) {
 			return nil
 		}
 		texts.Comments.countComments(name, string(raw))
-		return texts.Strings.countUserTexts(name, raw)
+		return texts.Strings.countUserVisibleStrings(name, raw)
 	})
 	return texts, err
 }
 
 var fenced = regexp.MustCompile("(?s)```.*?```")
 
-// countMarkdown counts the prose of a page: neither fenced blocks nor lines that
+// countMarkdownProse counts the prose of a page: neither fenced blocks nor lines that
 // are indented as code.
-func (c *Count) countMarkdown(name, page string) {
+func (c *IdiomCount) countMarkdownProse(name, page string) {
 	// The fences leave their line breaks, so that line numbers stay right.
 	page = fenced.ReplaceAllStringFunc(page, func(block string) string {
 		return strings.Repeat("\n", strings.Count(block, "\n"))
@@ -81,43 +81,43 @@ func (c *Count) countMarkdown(name, page string) {
 			lines[i] = ""
 		}
 	}
-	c.CountText(name, 1, strings.Join(lines, "\n"))
+	c.CountWordsAndMatches(name, 1, strings.Join(lines, "\n"))
 }
 
 var comment = regexp.MustCompile(`(?:^|\s)//\s(.*)`)
 
 // countComments counts line comments, line by line.
-func (c *Count) countComments(name, source string) {
+func (c *IdiomCount) countComments(name, source string) {
 	for i, line := range strings.Split(source, "\n") {
 		if m := comment.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "Licensed") {
-			c.CountText(name, i+1, m[1])
+			c.CountWordsAndMatches(name, i+1, m[1])
 		}
 	}
 }
 
-// countUserTexts counts the string literals of a Go file that users read.
-func (c *Count) countUserTexts(name string, source []byte) error {
+// countUserVisibleStrings counts the string literals of a Go file that users read.
+func (c *IdiomCount) countUserVisibleStrings(name string, source []byte) error {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.SkipObjectResolution)
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", name, err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		for _, text := range findUserTexts(n) {
+		for _, text := range userVisibleExprs(n) {
 			for _, lit := range collectStringLiterals(text) {
-				c.CountText(name, files.Position(lit.Pos()).Line, unquoteLiteral(lit))
+				c.CountWordsAndMatches(name, files.Position(lit.Pos()).Line, unquoteLiteral(lit))
 			}
 		}
 		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
-			c.CountText(name, files.Position(field.Tag.Pos()).Line, docOf(field.Tag.Value))
+			c.CountWordsAndMatches(name, files.Position(field.Tag.Pos()).Line, docOf(field.Tag.Value))
 		}
 		return true
 	})
 	return nil
 }
 
-// findUserTexts lists the expressions of a node that are texts for users.
-func findUserTexts(n ast.Node) []ast.Expr {
+// userVisibleExprs lists the expressions of a node that are texts for users.
+func userVisibleExprs(n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		if isUserOutputCall(n.Fun) {

@@ -29,11 +29,11 @@ func writeActionRoles() error {
 	}
 	accounts = append(accounts, bare.SecretLookupObjects()...)
 	namespace = append(namespace, bare.SecretLookupBindings("")...)
-	secrets, err := listActionObjects(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
+	secrets, err := newActionRoleObjects(roles.Actions{Secrets: []string{"web-credentials"}}, "update_secret")
 	if err != nil {
 		return err
 	}
-	manifests, err := listActionObjects(roles.Actions{Manifests: []string{"configmaps", "apps/deployments"}}, "apply_manifest")
+	manifests, err := newActionRoleObjects(roles.Actions{Manifests: []string{"configmaps", "apps/deployments"}}, "apply_manifest")
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func writeActionRoles() error {
 		{"actions-controller.yaml", "Service account and permissions of the execution controller.", roles.Controller{}.Objects()},
 		{"actions-people.yaml", "Roles for users, to be bound in the namespace of executions: viewer, approver, administrator, and\n# requesters of actions up to a risk.", people},
 	} {
-		if err := writeFile(f); err != nil {
+		if err := writeManifestFile(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
@@ -68,8 +68,8 @@ func isClusterWide(act *action.Action, o runtime.Object) bool {
 	return false
 }
 
-// listActionObjects returns the role and the binding of an action whose permissions are optional.
-func listActionObjects(a roles.Actions, name string) ([]runtime.Object, error) {
+// newActionRoleObjects returns the role and the binding of an action whose permissions are optional.
+func newActionRoleObjects(a roles.Actions, name string) ([]runtime.Object, error) {
 	act, ok := action.Find(name)
 	if !ok {
 		return nil, fmt.Errorf("unknown action %q", name)

@@ -19,8 +19,8 @@ Parameters are flat: ` + "`parameters: {deployment: web, namespace: shop, replic
 
 `
 
-// renderActions describes the catalogue.
-func renderActions() ([]byte, error) {
+// renderActionReference describes the catalogue.
+func renderActionReference() ([]byte, error) {
 	var buf bytes.Buffer
 	buf.WriteString(generated + aboutActions)
 	buf.WriteString("| Action | Description | Target | Risk | Rollback | Timeout | Retries |\n|---|---|---|---|---|---|---|\n")
@@ -54,7 +54,7 @@ func writeActionSection(buf *bytes.Buffer, a *action.Action) {
 
 	buf.WriteString("\n| Parameter | Type | Default | Description |\n|---|---|---|---|\n")
 	for _, p := range a.Parameters() {
-		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", formatCodeSpan(p.Name), p.Type, formatDefault(p), escapeTableCell(formatParameter(p)))
+		fmt.Fprintf(buf, "| %s | %s | %s | %s |\n", formatCodeSpan(p.Name), p.Type, formatRequiredOrDefault(p), escapeTableCell(formatParameterDescription(p)))
 	}
 	if len(a.Permissions) == 0 {
 		return
@@ -104,8 +104,8 @@ func formatRetry(a *action.Action) string {
 	return fmt.Sprint(a.Retries)
 }
 
-// formatDefault returns "required" or the default of a parameter.
-func formatDefault(p action.Parameter) string {
+// formatRequiredOrDefault returns "required" or the default of a parameter.
+func formatRequiredOrDefault(p action.Parameter) string {
 	switch {
 	case p.Required:
 		return "required"
@@ -115,8 +115,8 @@ func formatDefault(p action.Parameter) string {
 	return ""
 }
 
-// formatParameter returns the description of a parameter with its allowed values.
-func formatParameter(p action.Parameter) string {
+// formatParameterDescription returns the description of a parameter with its allowed values.
+func formatParameterDescription(p action.Parameter) string {
 	text := cutFirstSentence(p.Doc)
 	if len(p.Enum) > 0 {
 		text += " One of " + formatQuotedList(p.Enum) + "."

@@ -66,8 +66,8 @@ func listAlertCombinations() []struct {
 	}
 }
 
-// renderAlerts describes the alerting rules.
-func renderAlerts() ([]byte, error) {
+// renderAlertReference describes the alerting rules.
+func renderAlertReference() ([]byte, error) {
 	paths, err := filepath.Glob(rulesPattern)
 	if err != nil {
 		return nil, err

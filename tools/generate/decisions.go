@@ -16,8 +16,8 @@ Architecture decision records: why Fleetloop is built as it is. Each record has 
 
 `
 
-// renderDecisions lists the decision records by their titles.
-func renderDecisions() ([]byte, error) {
+// renderDecisionIndex lists the decision records by their titles.
+func renderDecisionIndex() ([]byte, error) {
 	paths, err := filepath.Glob(decisionsPattern)
 	if err != nil {
 		return nil, err

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// writeDependencies writes the third-party packages that each binary links to
+// writeDependencyLists writes the third-party packages that each binary links to
 // tools/deps/<binary>.txt. The files are committed, so that a new dependency is visible in review.
-func writeDependencies(ctx context.Context, binaries []string) error {
+func writeDependencyLists(ctx context.Context, binaries []string) error {
 	for _, binary := range binaries {
-		text, err := listPackages(ctx, binary)
+		text, err := listThirdPartyPackages(ctx, binary)
 		if err != nil {
 			return err
 		}
@@ -26,9 +26,9 @@ func writeDependencies(ctx context.Context, binaries []string) error {
 	return nil
 }
 
-// listPackages returns the packages outside the standard library that binary links, one per line,
+// listThirdPartyPackages returns the packages outside the standard library that binary links, one per line,
 // in the order of go list.
-func listPackages(ctx context.Context, binary string) ([]byte, error) {
+func listThirdPartyPackages(ctx context.Context, binary string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-tags=grpcnotrace", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`, "./cmd/"+binary) //nolint:gosec // the binary's name is ours
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	cmd.Stderr = os.Stderr

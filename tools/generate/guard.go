@@ -22,30 +22,30 @@ func writeGuardManifests() error {
 	for _, f := range []file{
 		{
 			"validating.yaml", "ValidatingAdmissionPolicies that verify who requests and approves executions and who writes their\n" +
-				"# status, and that warn of executions in other namespaces. For another namespace replace kubernaut-executor,\n# everywhere.", slices.Concat(guard.Objects(guard.Options{}), guard.WrongNamespaceWarningObjects(guard.Options{})),
+				"# status, and that warn of executions in other namespaces. For another namespace replace kubernaut-executor,\n# everywhere.", slices.Concat(guard.ValidatingPolicyObjects(guard.Options{}), guard.WrongNamespaceWarningObjects(guard.Options{})),
 		},
 		{
 			"mutating.yaml", "MutatingAdmissionPolicies for Kubernetes 1.36 and later, in addition to validating.yaml: they set an omitted\n" +
-				"# requester, approver or canceller.", guard.MutatingPolicies(guard.Options{}),
+				"# requester, approver or canceller.", guard.MutatingPolicyObjects(guard.Options{}),
 		},
 	} {
 		f.name = guardFolder + f.name
 		for i, o := range f.objects {
-			bare, err := removeStatus(o)
+			bare, err := withoutStatus(o)
 			if err != nil {
 				return fmt.Errorf("write %s: %w", f.name, err)
 			}
 			f.objects[i] = bare
 		}
-		if err := writeFile(f); err != nil {
+		if err := writeManifestFile(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
 	return nil
 }
 
-// removeStatus removes fields that a manifest does not set, but that Go types always marshal.
-func removeStatus(o runtime.Object) (runtime.Object, error) {
+// withoutStatus removes fields that a manifest does not set, but that Go types always marshal.
+func withoutStatus(o runtime.Object) (runtime.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		return nil, err

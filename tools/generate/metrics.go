@@ -16,8 +16,8 @@ import (
 // A metric is one row of the table.
 type metric struct{ name, kind, labels, help string }
 
-// renderMetrics lists the metrics of a process that runs all components.
-func renderMetrics() ([]byte, error) {
+// renderMetricReference lists the metrics of a process that runs all components.
+func renderMetricReference() ([]byte, error) {
 	reg := &recorder{}
 	if err := allinone.RegisterAllMetrics(reg); err != nil {
 		return nil, err

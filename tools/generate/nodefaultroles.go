@@ -18,7 +18,7 @@ func writeNodeFaultRoles() error {
 		return nodefault.ProcessRoles{Features: features, Actions: []string{"REBOOT_ACTION"}}.RolesAndBindings()
 	}
 	for _, f := range []file{
-		{"node-faults.yaml", "ServiceAccount and permissions of node-fault-controller, with the janitor in the same process: receive\n# reports, and quarantine, drain and release nodes.", nodefault.DefaultProcessRoles().Objects()},
+		{"node-faults.yaml", "ServiceAccount and permissions of node-fault-controller, with the janitor in the same process: receive\n# reports, and quarantine, drain and release nodes.", nodefault.DefaultProcessRoles().ServiceAccountAndRoles()},
 		{"node-faults-manual-reset.yaml", "Needed in addition to node-faults.yaml if budget.on_exhausted is manual-reset.", with(nodefault.FeatureManualReset)},
 		{"node-faults-deletion.yaml", "Needed in addition to node-faults.yaml if an entry of drain.namespaces sets delete_after or force_delete_after.", with(nodefault.FeatureDeletion)},
 		{"node-faults-verification.yaml", "Needed in addition to node-faults.yaml if remediation.verification.image is set.", with(nodefault.FeatureVerification)},
@@ -28,7 +28,7 @@ func writeNodeFaultRoles() error {
 		{"node-faults-execution.yaml", "Needed in addition to node-faults.yaml if KubernetesExecutions reboot and terminate nodes. List the\n# allowed actions in resourceNames.", with(nodefault.FeatureExecution)},
 		{"node-faults-people.yaml", "Roles for you to bind: for monitors that report faults, for viewers, and for operators who release\n# and reboot nodes.", people},
 	} {
-		if err := writeFile(f); err != nil {
+		if err := writeManifestFile(f); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}

@@ -28,8 +28,8 @@ the condition ConfigValid and continues with the last valid configuration.
 
 `
 
-// renderSentinelConfig describes the fields of SentinelConfig.
-func renderSentinelConfig() ([]byte, error) {
+// renderSentinelConfigReference describes the fields of SentinelConfig.
+func renderSentinelConfigReference() ([]byte, error) {
 	crd, version, err := readCRD(sentinelConfigCRD)
 	if err != nil {
 		return nil, err

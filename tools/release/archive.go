@@ -20,9 +20,9 @@ type archiveFile struct {
 	data []byte
 }
 
-// packFiles writes files into a compressed archive of the release. The same files give the same bytes: they
+// writeTarGz writes files into a compressed archive of the release. The same files give the same bytes: they
 // are sorted, belong to root, and have the time of the release.
-func (r releaser) packFiles(name string, files []archiveFile) error {
+func (r releaser) writeTarGz(name string, files []archiveFile) error {
 	files = slices.SortedFunc(slices.Values(files), func(a, b archiveFile) int { return strings.Compare(a.name, b.name) })
 	var out bytes.Buffer
 	compressor, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -50,10 +50,10 @@ func (r releaser) packFiles(name string, files []archiveFile) error {
 
 // readFolderFiles returns the files below dir for an archive in which they are below root. It omits files of the
 // name skip.
-func readFolderFiles(dir, root, skip string) ([]archiveFile, error) {
+func readFolderFiles(dir, archiveRoot, skipName string) ([]archiveFile, error) {
 	var files []archiveFile
 	err := filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || e.Name() == skip {
+		if err != nil || e.IsDir() || e.Name() == skipName {
 			return err
 		}
 		rel, err := filepath.Rel(dir, file)
@@ -64,7 +64,7 @@ func readFolderFiles(dir, root, skip string) ([]archiveFile, error) {
 		if err != nil {
 			return err
 		}
-		files = append(files, archiveFile{name: path.Join(root, filepath.ToSlash(rel)), mode: 0o644, data: data})
+		files = append(files, archiveFile{name: path.Join(archiveRoot, filepath.ToSlash(rel)), mode: 0o644, data: data})
 		return nil
 	})
 	if err != nil {

@@ -34,8 +34,8 @@ type File struct {
 	Data []byte // nil for a folder
 }
 
-// Files returns the content of the image of p, folders before their entries.
-func (p *Program) Files() []File {
+// ImageFiles returns the content of the image of p, folders before their entries.
+func (p *Program) ImageFiles() []File {
 	return []File{
 		{Name: "etc/", Mode: 0o755},
 		{Name: "etc/group", Mode: 0o644, Data: fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", UID)},
@@ -49,8 +49,8 @@ func (p *Program) Files() []File {
 	}
 }
 
-// Image returns the image of one program.
-func (p *Program) Image() (v1.Image, error) {
+// BuildImage returns the image of one program.
+func (p *Program) BuildImage() (v1.Image, error) {
 	layer, err := p.newLayer()
 	if err != nil {
 		return nil, fmt.Errorf("create layer of %q: %w", p.Name, err)
@@ -74,17 +74,17 @@ func (p *Program) Image() (v1.Image, error) {
 		User:       ImageUser,
 		Entrypoint: []string{"/" + p.Name},
 		WorkingDir: "/",
-		Labels:     p.Labels(),
+		Labels:     p.OCILabels(),
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return nil, fmt.Errorf("set image configuration of %q: %w", p.Name, err)
 	}
-	return withAnnotations(img, p.Labels()), nil
+	return withAnnotations(img, p.OCILabels()), nil
 }
 
-// Labels returns the program's metadata and source, with the names of the OCI specification's
+// OCILabels returns the program's metadata and source, with the names of the OCI specification's
 // annotations.
-func (p *Program) Labels() map[string]string {
+func (p *Program) OCILabels() map[string]string {
 	const prefix = "org.opencontainers.image."
 	labels := map[string]string{
 		prefix + "title":    p.Name,
@@ -103,7 +103,7 @@ func (p *Program) Labels() map[string]string {
 func (p *Program) newLayer() (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	for _, f := range p.Files() {
+	for _, f := range p.ImageFiles() {
 		h := &tar.Header{Name: f.Name, Mode: f.Mode, Size: int64(len(f.Data)), ModTime: p.Created, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 		if f.Data == nil {
 			h.Typeflag = tar.TypeDir

@@ -90,7 +90,7 @@ func newProgramIndex(t *testing.T, programs ...*Program) v1.ImageIndex {
 
 func TestImage(t *testing.T) {
 	p := newProgram(t, "arm64")
-	img, err := p.Image()
+	img, err := p.BuildImage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestImage(t *testing.T) {
 // nothing that it may change but one folder.
 func TestLayer(t *testing.T) {
 	p := newProgram(t, "amd64")
-	img, err := p.Image()
+	img, err := p.BuildImage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestReproducible(t *testing.T) {
 	var got [2]map[string]string
 	for i, dir := range dirs {
 		p := newProgram(t, "amd64")
-		if err := WriteLayout(dir, p.Version, newProgramIndex(t, p, newProgram(t, "arm64"))); err != nil {
+		if err := WriteOCILayout(dir, p.Version, newProgramIndex(t, p, newProgram(t, "arm64"))); err != nil {
 			t.Fatal(err)
 		}
 		got[i] = tree(t, dir)

@@ -39,7 +39,7 @@ func NewIndex(programs ...*Program) (v1.ImageIndex, error) {
 			return nil, fmt.Errorf("create index of %q: version is %s for %s but %s for %s: the source changed between the builds: build again",
 				p.Name, programs[0].Version, programs[0].Architecture, p.Version, p.Architecture)
 		}
-		img, err := p.Image()
+		img, err := p.BuildImage()
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func NewIndex(programs ...*Program) (v1.ImageIndex, error) {
 		}})
 	}
 	index := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), append(images, artifacts...)...)
-	return mutate.Annotations(index, programs[0].Labels()).(v1.ImageIndex), nil //nolint:errcheck,forcetypeassert // it gives back what it was given
+	return mutate.Annotations(index, programs[0].OCILabels()).(v1.ImageIndex), nil //nolint:errcheck,forcetypeassert // it gives back what it was given
 }
 
 // SBOM returns the bill of materials of the image of p.
@@ -124,8 +124,8 @@ func (a *artifact) LayerByDigest(digest v1.Hash) (partial.CompressedLayer, error
 	return nil, fmt.Errorf("artifact has no layer %s", digest)
 }
 
-// WriteLayout writes an OCI layout with index under tag to dir, and replaces existing content.
-func WriteLayout(dir, tag string, index v1.ImageIndex) error {
+// WriteOCILayout writes an OCI layout with index under tag to dir, and replaces existing content.
+func WriteOCILayout(dir, tag string, index v1.ImageIndex) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // images are for everyone to read
 		return fmt.Errorf("write layout %q: %w", dir, err)

@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	if b.root, err = findModuleRoot(ctx); err != nil {
 		return err
 	}
-	if b.roots, err = buildCertificateRoots(ctx, b.root); err != nil {
+	if b.roots, err = generateCertificateRoots(ctx, b.root); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "fleetloop-release-")
@@ -84,13 +84,13 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	b.dir = dir
 	switch {
 	case o.files != "":
-		return b.writeFiles(ctx, o.files, o.binaries[0])
+		return b.buildAndWriteImageFiles(ctx, o.files, o.binaries[0])
 	case o.release != "":
 		return releaser{builder: b, version: o.release, out: o.out, platforms: o.platforms}.writeRelease(ctx, o.binaries)
 	}
 	var version string // the same for all, because they have the same source
 	for _, binary := range o.binaries {
-		image, err := b.writeLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures)
+		image, err := b.buildAndWriteLayout(ctx, filepath.Join(o.out, binary), binary, o.architectures)
 		if err != nil {
 			return err
 		}
@@ -155,8 +155,8 @@ type imageReference struct {
 	digest  string // of the index
 }
 
-// writeLayout writes the layout of one binary's images, and their SBOMs next to it.
-func (b builder) writeLayout(ctx context.Context, dir, binary string, architectures []string) (written imageReference, err error) {
+// buildAndWriteLayout writes the layout of one binary's images, and their SBOMs next to it.
+func (b builder) buildAndWriteLayout(ctx context.Context, dir, binary string, architectures []string) (written imageReference, err error) {
 	programs := make([]*Program, 0, len(architectures))
 	for _, architecture := range architectures {
 		p, err := b.buildProgram(ctx, binary, architecture)
@@ -169,7 +169,7 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 	if err != nil {
 		return imageReference{}, err
 	}
-	if err := WriteLayout(dir, programs[0].Version, index); err != nil {
+	if err := WriteOCILayout(dir, programs[0].Version, index); err != nil {
 		return imageReference{}, err
 	}
 	for _, p := range programs {
@@ -190,13 +190,13 @@ func (b builder) writeLayout(ctx context.Context, dir, binary string, architectu
 	return imageReference{version: programs[0].Version, digest: digest.String()}, nil
 }
 
-// writeFiles writes the content of a binary's image to dir.
-func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
+// buildAndWriteImageFiles writes the content of a binary's image to dir.
+func (b builder) buildAndWriteImageFiles(ctx context.Context, dir, binary string) error {
 	p, err := b.buildProgram(ctx, binary, runtime.GOARCH)
 	if err != nil {
 		return err
 	}
-	for _, f := range p.Files() {
+	for _, f := range p.ImageFiles() {
 		name := filepath.Join(dir, f.Name)
 		mode := os.FileMode(f.Mode & 0o777)
 		if f.Mode&0o1000 != 0 {
@@ -219,17 +219,17 @@ func (b builder) writeFiles(ctx context.Context, dir, binary string) error {
 
 // buildProgram builds the program of an image.
 func (b builder) buildProgram(ctx context.Context, binary, architecture string) (*Program, error) {
-	path, err := b.buildBinary(ctx, binary, platform{os: "linux", architecture: architecture})
+	path, err := b.buildBinaryOnce(ctx, binary, platform{os: "linux", architecture: architecture})
 	if err != nil {
 		return nil, err
 	}
 	return OpenProgram(path, b.roots, b.epoch)
 }
 
-// buildBinary builds a binary as it is released, unless it is built already. Without the symbol table and
+// buildBinaryOnce builds a binary as it is released, unless it is built already. Without the symbol table and
 // debug data it is a third smaller; stack traces keep their lines. The tag removes the debug pages of gRPC,
 // for which the linker would keep all exported methods.
-func (b builder) buildBinary(ctx context.Context, binary string, p platform) (path string, err error) {
+func (b builder) buildBinaryOnce(ctx context.Context, binary string, p platform) (path string, err error) {
 	path = filepath.Join(b.dir, p.os, p.architecture, binary)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
@@ -254,8 +254,8 @@ func findModuleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// buildCertificateRoots runs the module that contains the trusted certificate authorities.
-func buildCertificateRoots(ctx context.Context, source string) (Roots, error) {
+// generateCertificateRoots runs the module that contains the trusted certificate authorities.
+func generateCertificateRoots(ctx context.Context, source string) (Roots, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", ".")
 	cmd.Dir = filepath.Join(source, "tools", "release", "roots")
 	out, err := cmd.Output()

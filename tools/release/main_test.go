@@ -290,7 +290,7 @@ func TestRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := buildCertificateRoots(t.Context(), source)
+	list, err := generateCertificateRoots(t.Context(), source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ var packageTemplates embed.FS
 // packagedArchive is the archive of a platform, for the manifests of package managers.
 type packagedArchive struct{ OS, Architecture, URL, SHA256 string }
 
-// writePackages writes the manifest of Krew, which installs kubectl plugins, and the formula of Homebrew.
+// writeKrewAndHomebrewFiles writes the manifest of Krew, which installs kubectl plugins, and the formula of Homebrew.
 // Both name the archives of the command line, by platform.
-func (r releaser) writePackages(archives map[platform]string) error {
+func (r releaser) writeKrewAndHomebrewFiles(archives map[platform]string) error {
 	if len(archives) == 0 {
 		return nil
 	}

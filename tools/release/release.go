@@ -66,7 +66,7 @@ func (r releaser) writeRelease(ctx context.Context, binaries []string) error {
 			return err
 		}
 	}
-	notes, err := r.readNotes()
+	notes, err := r.readChangelogSection()
 	if err != nil {
 		return err
 	}
@@ -79,17 +79,17 @@ func (r releaser) writeRelease(ctx context.Context, binaries []string) error {
 	if err := r.writeFile("RELEASE_NOTES.md", notes); err != nil {
 		return err
 	}
-	archives, err := r.writeArchives(ctx, binaries)
+	archives, err := r.buildAndWriteArchives(ctx, binaries)
 	if err != nil {
 		return err
 	}
-	if err := r.writePackages(archives); err != nil {
+	if err := r.writeKrewAndHomebrewFiles(archives); err != nil {
 		return err
 	}
-	if err := r.writeImages(ctx, binaries); err != nil {
+	if err := r.buildAndWriteImages(ctx, binaries); err != nil {
 		return err
 	}
-	if err := r.writeManifests(); err != nil {
+	if err := r.writeManifestArchives(); err != nil {
 		return err
 	}
 	return r.writeChecksums()
@@ -139,8 +139,8 @@ func (r releaser) runGit(ctx context.Context, args ...string) (output string, er
 	return string(out), nil
 }
 
-// readNotes returns the section of the version in the changelog, without its heading.
-func (r releaser) readNotes() ([]byte, error) {
+// readChangelogSection returns the section of the version in the changelog, without its heading.
+func (r releaser) readChangelogSection() ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
 		return nil, err
@@ -156,9 +156,9 @@ func (r releaser) readNotes() ([]byte, error) {
 	return append(bytes.TrimSpace(section), '\n'), nil
 }
 
-// writeArchives writes the archives of all platforms: for people the command line, and for machines the
+// buildAndWriteArchives writes the archives of all platforms: for people the command line, and for machines the
 // components. It returns the names of the former.
-func (r releaser) writeArchives(ctx context.Context, binaries []string) (cli map[platform]string, err error) {
+func (r releaser) buildAndWriteArchives(ctx context.Context, binaries []string) (cliArchives map[platform]string, err error) {
 	people, components := []string{}, []string{}
 	for _, binary := range binaries {
 		if slices.Contains(cliBinaries, binary) {
@@ -167,33 +167,33 @@ func (r releaser) writeArchives(ctx context.Context, binaries []string) (cli map
 			components = append(components, binary)
 		}
 	}
-	cli = map[platform]string{}
+	cliArchives = map[platform]string{}
 	for _, p := range r.platforms {
 		for prefix, group := range map[string][]string{"fleetloop": people, "fleetloop-components": components} {
 			if len(group) == 0 {
 				continue
 			}
 			name := fmt.Sprintf("%s_%s_%s_%s.tar.gz", prefix, r.version, p.os, p.architecture)
-			if err := r.writeArchive(ctx, name, p, group); err != nil {
+			if err := r.buildAndWriteArchive(ctx, name, p, group); err != nil {
 				return nil, err
 			}
 			if prefix == "fleetloop" {
-				cli[p] = name
+				cliArchives[p] = name
 			}
 		}
 	}
-	return cli, nil
+	return cliArchives, nil
 }
 
-// writeArchive writes an archive with binaries, their SBOMs and the license.
-func (r releaser) writeArchive(ctx context.Context, name string, p platform, binaries []string) error {
+// buildAndWriteArchive writes an archive with binaries, their SBOMs and the license.
+func (r releaser) buildAndWriteArchive(ctx context.Context, name string, p platform, binaries []string) error {
 	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {
 		return err
 	}
 	files := []archiveFile{{name: "LICENSE", mode: 0o644, data: license}}
 	for _, binary := range binaries {
-		path, err := r.buildBinary(ctx, binary, p)
+		path, err := r.buildBinaryOnce(ctx, binary, p)
 		if err != nil {
 			return err
 		}
@@ -216,11 +216,11 @@ func (r releaser) writeArchive(ctx context.Context, name string, p platform, bin
 			archiveFile{name: binary, mode: 0o755, data: data},
 			archiveFile{name: "sbom/" + binary + ".spdx.json", mode: 0o644, data: sbom})
 	}
-	return r.packFiles(name, files)
+	return r.writeTarGz(name, files)
 }
 
-// writeImages writes the images of the Linux platforms, and a file with their digests.
-func (r releaser) writeImages(ctx context.Context, binaries []string) error {
+// buildAndWriteImages writes the images of the Linux platforms, and a file with their digests.
+func (r releaser) buildAndWriteImages(ctx context.Context, binaries []string) error {
 	var architectures []string
 	for _, p := range r.platforms {
 		if p.os == "linux" {
@@ -232,7 +232,7 @@ func (r releaser) writeImages(ctx context.Context, binaries []string) error {
 	}
 	var list strings.Builder
 	for _, binary := range binaries {
-		image, err := r.writeLayout(ctx, filepath.Join(r.out, "images", binary), binary, architectures)
+		image, err := r.buildAndWriteLayout(ctx, filepath.Join(r.out, "images", binary), binary, architectures)
 		if err != nil {
 			return err
 		}
@@ -241,8 +241,8 @@ func (r releaser) writeImages(ctx context.Context, binaries []string) error {
 	return r.writeFile("images.txt", []byte(list.String()))
 }
 
-// writeManifests writes the chart as Helm packages it, and all other manifests as one archive.
-func (r releaser) writeManifests() error {
+// writeManifestArchives writes the chart as Helm packages it, and all other manifests as one archive.
+func (r releaser) writeManifestArchives() error {
 	dir := filepath.Join(r.dir, "deploy")
 	if err := deploy.WriteReleaseManifests(filepath.Join(r.root, "deploy"), dir, r.version); err != nil {
 		return err
@@ -251,14 +251,14 @@ func (r releaser) writeManifests() error {
 	if err != nil {
 		return err
 	}
-	if err := r.packFiles("fleetloop-"+r.version+".tgz", chart); err != nil {
+	if err := r.writeTarGz("fleetloop-"+r.version+".tgz", chart); err != nil {
 		return err
 	}
 	all, err := readFolderFiles(dir, "fleetloop-manifests-"+r.version, "")
 	if err != nil {
 		return err
 	}
-	return r.packFiles("fleetloop-manifests_"+r.version+".tar.gz", all)
+	return r.writeTarGz("fleetloop-manifests_"+r.version+".tar.gz", all)
 }
 
 // writeChecksums writes the checksums of all files but those of the images, which have digests in images.txt.

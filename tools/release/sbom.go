@@ -109,7 +109,7 @@ func EncodeSBOM(s SBOMSubject) ([]byte, error) {
 		Relationships: []spdxRelationship{{Element: spdxDocumentID, Type: "DESCRIBES", Related: program.ID}},
 	}
 	doc.addPackage("DEPENDS_ON", newGoPackage(s.Build.GoVersion))
-	for _, m := range sortedModules(s.Build.Deps) {
+	for _, m := range resolveAndSortModules(s.Build.Deps) {
 		doc.addPackage("DEPENDS_ON", newModulePackage(m, "LIBRARY"))
 	}
 	for _, m := range s.Beside {
@@ -124,18 +124,18 @@ func EncodeSBOM(s SBOMSubject) ([]byte, error) {
 
 // addPackage lists p and its relation to the program. The program refers to its dependencies, and
 // packages that serve the program refer to it.
-func (d *spdxDocument) addPackage(kind string, p spdxPackage) {
+func (d *spdxDocument) addPackage(relationshipType string, p spdxPackage) {
 	program := d.Packages[0].ID
-	r := spdxRelationship{Element: program, Type: kind, Related: p.ID}
-	if strings.HasSuffix(kind, "_OF") {
+	r := spdxRelationship{Element: program, Type: relationshipType, Related: p.ID}
+	if strings.HasSuffix(relationshipType, "_OF") {
 		r.Element, r.Related = p.ID, program
 	}
 	d.Packages = append(d.Packages, p)
 	d.Relationships = append(d.Relationships, r)
 }
 
-// sortedModules returns the linked modules, with replacements applied, sorted by path.
-func sortedModules(deps []*debug.Module) []debug.Module {
+// resolveAndSortModules returns the linked modules, with replacements applied, sorted by path.
+func resolveAndSortModules(deps []*debug.Module) []debug.Module {
 	list := make([]debug.Module, 0, len(deps))
 	for _, m := range deps {
 		if m.Replace != nil {

@@ -60,7 +60,7 @@ from Go modules that takes minutes.`,
   go run ./devstack/cmd/kubebed --garden -- kubectl get cloudprofiles`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, args []string) error { return r.runCommand(cmd.Context(), args) },
+		RunE:          func(cmd *cobra.Command, args []string) error { return r.isolateIfNeededAndServe(cmd.Context(), args) },
 	}
 	flags := root.Flags()
 	flags.StringSliceVar(&r.controllers, "controllers", nil, `controllers to run: "all", "job" (for Jobs and their Pods), or controller names`)

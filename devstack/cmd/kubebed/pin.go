@@ -82,7 +82,7 @@ func pinModules(ctx context.Context, stderr io.Writer, dir string, from source) 
 	if err := os.WriteFile(filepath.Join(tmp, "go.mod"), text, 0o600); err != nil {
 		return err
 	}
-	programs, err := goFiles(dir)
+	programs, err := listGoTxtFiles(dir)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func pinModules(ctx context.Context, stderr io.Writer, dir string, from source) 
 	return copyFiles(tmp, "", dir, ".txt", "go.mod", "go.sum")
 }
 
-// goFiles returns the Go files of a module's folder.
-func goFiles(dir string) ([]string, error) {
+// listGoTxtFiles returns the Go files of a module's folder.
+func listGoTxtFiles(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.go.txt"))
 	for i, path := range found {
 		found[i] = strings.TrimSuffix(filepath.Base(path), ".txt")

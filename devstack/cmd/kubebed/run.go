@@ -44,7 +44,7 @@ const (
 	realNode    = "real"
 )
 
-func (r *run) runCommand(ctx context.Context, args []string) error {
+func (r *run) isolateIfNeededAndServe(ctx context.Context, userCommand []string) error {
 	if r.garden { // before this process enters its own network, in which nothing can be built
 		if _, err := gardenbed.EnsureAssets(ctx, r.log); err != nil {
 			return err
@@ -52,14 +52,14 @@ func (r *run) runCommand(ctx context.Context, args []string) error {
 	}
 	switch r.node {
 	case noNode, processNode:
-		return r.serveUntilDone(ctx, args)
+		return r.serveUntilDone(ctx, userCommand)
 	case realNode:
 		inside, code, err := realnode.Isolate(ctx, r.log)
 		switch {
 		case err != nil:
 			return err
 		case inside:
-			return r.serveUntilDone(ctx, args)
+			return r.serveUntilDone(ctx, userCommand)
 		case code != 0:
 			return exitError(code)
 		}
@@ -100,7 +100,7 @@ func (r *run) bedOptions() kubebed.Options {
 
 // serveUntilDone starts the control plane and its node, and runs until ctx ends, the command ends,
 // or one of them ends.
-func (r *run) serveUntilDone(ctx context.Context, args []string) error {
+func (r *run) serveUntilDone(ctx context.Context, userCommand []string) error {
 	bed, err := kubebed.Start(ctx, r.bedOptions())
 	if err != nil {
 		return err
@@ -109,27 +109,27 @@ func (r *run) serveUntilDone(ctx context.Context, args []string) error {
 	if r.node != noNode {
 		node, err := r.startNode(ctx, bed)
 		if err != nil {
-			return errors.Join(err, lifecycle.Discard(parts...))
+			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
 		parts = append(parts, node)
 	}
 	if r.garden {
 		garden, err := r.startGarden(ctx, bed)
 		if err != nil {
-			return errors.Join(err, lifecycle.Discard(parts...))
+			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
 		parts = append(parts, garden...)
 	}
-	if r.node == realNode && len(args) == 0 { // it is not reachable from outside
-		args = []string{"sh"}
+	if r.node == realNode && len(userCommand) == 0 { // it is not reachable from outside
+		userCommand = []string{"sh"}
 	}
-	if len(args) == 0 {
+	if len(userCommand) == 0 {
 		r.printShellExports(bed)
 		return lifecycle.Run(ctx, lifecycle.Options{}, parts...)
 	}
 	var ended error
-	parts = append(parts, lifecycle.Part{Name: args[0], Run: func(ctx context.Context) error {
-		ended = r.runUserCommand(ctx, bed, args)
+	parts = append(parts, lifecycle.Part{Name: userCommand[0], Run: func(ctx context.Context) error {
+		ended = r.runUserCommand(ctx, bed, userCommand)
 		return errEnded
 	}})
 	if err := lifecycle.Run(ctx, lifecycle.Options{}, parts...); err != nil && !errors.Is(err, errEnded) {

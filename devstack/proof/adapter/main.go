@@ -42,7 +42,7 @@ func run() error {
 	}
 	a, err := adapter.New(
 		adapter.Config{Name: history.AdapterName, Collections: []string{v1.CollectionClusters, v1.CollectionNodePools}},
-		adapter.ReconcilerFunc(reconcileCluster),
+		adapter.ReconcilerFunc(simulateReconcile),
 		adapter.Deps{Log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), OnResult: func(res adapter.Result) { recordResult(file, res) }},
 	)
 	if err != nil {
@@ -57,7 +57,7 @@ func run() error {
 	return errors.Join(a.Run(ctx), health.Close(), file.Close())
 }
 
-func reconcileCluster(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
+func simulateReconcile(ctx context.Context, r adapter.Resource) (adapter.Report, error) {
 	timer := time.NewTimer(rand.N(workTime)) //nolint:gosec // not a secret
 	defer timer.Stop()
 	select {

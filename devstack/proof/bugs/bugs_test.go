@@ -22,7 +22,7 @@ func TestBugsCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	promises := map[string]bool{}
-	for _, r := range history.Check(history.Config{}, nil) {
+	for _, r := range history.RunAllCheckers(history.Config{}, nil) {
 		number, _, _ := strings.Cut(r.Promise, " ")
 		promises[number] = true
 	}
@@ -32,7 +32,7 @@ func TestBugsCompile(t *testing.T) {
 			t.Errorf("bug %q is there twice, or has no checker", b.Promise)
 		}
 		seen = append(seen, b.Promise)
-		if kinds, err := faults.Parse(b.Faults); b.Faults != "" && (err != nil || len(kinds) == 0) {
+		if kinds, err := faults.ParseKinds(b.Faults); b.Faults != "" && (err != nil || len(kinds) == 0) {
 			t.Errorf("bug %q: faults %q: %v", b.Promise, b.Faults, err)
 		}
 		t.Run(b.Promise, func(t *testing.T) {

@@ -37,8 +37,8 @@ func Kinds() []string {
 	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Host, Garden, Tokens, Certificate, Settings}
 }
 
-// Parse returns the kinds in a comma-separated list. An empty text means all, and "none" means none.
-func Parse(text string) ([]string, error) {
+// ParseKinds returns the kinds in a comma-separated list. An empty text means all, and "none" means none.
+func ParseKinds(text string) ([]string, error) {
 	switch text {
 	case "":
 		return Kinds(), nil

@@ -27,14 +27,14 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Parse(test.text)
+			got, err := ParseKinds(test.text)
 			if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 				t.Errorf("%s: %v, -want +got\n%s", test.reason, err, diff)
 			}
 		})
 	}
 	for _, text := range []string{"earthquake", "kill,", "kill, freeze", "kill,none"} {
-		_, err := Parse(text)
+		_, err := ParseKinds(text)
 		if err == nil {
 			t.Errorf("Parse(%q) gives no error", text)
 			continue

@@ -45,13 +45,13 @@ type Checker func(Config, []Record) Result
 // Checkers returns the checkers of every history, in the order of the report.
 func Checkers() []Checker {
 	return []Checker{
-		CheckWakeUps, CheckIDs, CheckRates, CheckChangeEvents, CheckConvergence, CheckExclusivity, CheckApprovals, CheckAttempts, CheckRollbacks,
-		CheckBudget, CheckStops, CheckUsage, CheckClocks, CheckShards, CheckTenants, CheckTokens, CheckExits,
+		CheckWakeUps, CheckStableEventIDs, CheckRates, CheckChangeEvents, CheckConvergence, CheckSyncExclusivity, CheckApprovals, CheckExecutedOnce, CheckRollbacks,
+		CheckBudget, CheckGracefulStops, CheckUsage, CheckTimesInOrder, CheckShardsCoverAll, CheckTenants, CheckTokensNotRefused, CheckNoUnexpectedExits,
 	}
 }
 
-// Check runs all checkers that apply.
-func Check(cfg Config, records []Record) []Result {
+// RunAllCheckers runs all checkers that apply.
+func RunAllCheckers(cfg Config, records []Record) []Result {
 	checkers := Checkers()
 	if cfg.Upgrade {
 		checkers = append(checkers, CheckUpgrade)
@@ -112,10 +112,10 @@ func checkReported(cfg Config, res *Result, name string, reported map[string]int
 	}
 }
 
-// CheckIDs checks R2: an id belongs to one cluster, generation and rule, and each interval has at most one
+// CheckStableEventIDs checks R2: an id belongs to one cluster, generation and rule, and each interval has at most one
 // id. The time in an event is that of its publishing. Its interval is that of the decision, which can be
 // earlier, so the checker looks for an assignment of ids to intervals.
-func CheckIDs(cfg Config, records []Record) Result {
+func CheckStableEventIDs(cfg Config, records []Record) Result {
 	type occasion struct {
 		cluster    string
 		generation int64
@@ -157,13 +157,13 @@ func CheckIDs(cfg Config, records []Record) Result {
 
 // findSurplusIDs returns how many ids have no interval of their own, and the two earliest ids if there are
 // any. intervals holds the latest interval that each id can have.
-func findSurplusIDs(intervals map[string]int64) (count int64, first, second string) {
-	ids := slices.SortedFunc(maps.Keys(intervals), func(a, b string) int {
-		return cmp.Or(cmp.Compare(intervals[a], intervals[b]), cmp.Compare(a, b))
+func findSurplusIDs(latestIntervals map[string]int64) (count int64, first, second string) {
+	ids := slices.SortedFunc(maps.Keys(latestIntervals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(latestIntervals[a], latestIntervals[b]), cmp.Compare(a, b))
 	})
 	free := int64(math.MaxInt64)
 	for _, id := range slices.Backward(ids) {
-		free = min(free-1, intervals[id])
+		free = min(free-1, latestIntervals[id])
 	}
 	if len(ids) == 0 || free >= 0 {
 		return 0, "", ""
@@ -191,7 +191,7 @@ func CheckChangeEvents(_ Config, records []Record) Result {
 	}
 	specs := map[string]int64{} // the generation of each Shoot
 	created := map[string]*Write{}
-	for _, w := range writesInOrder(records) {
+	for _, w := range successfulWritesInOrder(records) {
 		switch {
 		case w.Status == 201:
 			created[w.ClusterID] = w
@@ -206,7 +206,7 @@ func CheckChangeEvents(_ Config, records []Record) Result {
 			want("shoot-deleted", w)
 		}
 	}
-	checkExecutionEvents(&res, records)
+	checkSuccessEventsReceived(&res, records)
 	return res
 }
 
@@ -231,8 +231,8 @@ func findLastChanges(records []Record) map[shootChange]time.Time {
 	return told
 }
 
-// checkExecutionEvents checks that the sink received the end of each execution.
-func checkExecutionEvents(res *Result, records []Record) {
+// checkSuccessEventsReceived checks that the sink received the end of each execution.
+func checkSuccessEventsReceived(res *Result, records []Record) {
 	ended := map[string]bool{}
 	for _, r := range records {
 		if c := r.Change; c != nil && c.Action == "execution-succeeded" {
@@ -249,8 +249,8 @@ func checkExecutionEvents(res *Result, records []Record) {
 	}
 }
 
-// writesInOrder returns the successful writes of Shoots in the order of their ends.
-func writesInOrder(records []Record) []*Write {
+// successfulWritesInOrder returns the successful writes of Shoots in the order of their ends.
+func successfulWritesInOrder(records []Record) []*Write {
 	var list []*Write
 	for _, r := range records {
 		if w := r.Write; w != nil && w.Status >= 200 && w.Status < 300 && w.ClusterID != "" {

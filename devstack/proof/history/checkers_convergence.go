@@ -52,7 +52,7 @@ func CheckConvergence(_ Config, records []Record) Result {
 			res.fail("Shoot %s belongs to cluster %s, which does not exist", list[0].Name, id)
 		}
 	}
-	checkPools(&res, clusters, pools)
+	checkPoolsNotOrphaned(&res, clusters, pools)
 	generations := map[string]int64{}
 	for id, c := range clusters {
 		generations[id] = c.Generation
@@ -60,11 +60,11 @@ func CheckConvergence(_ Config, records []Record) Result {
 	for id, p := range pools {
 		generations[id] = p.Generation
 	}
-	checkAcknowledged(&res, generations, records)
+	checkAcknowledgedChangesKept(&res, generations, records)
 	return res
 }
 
-func checkPools(res *Result, clusters map[string]*Cluster, pools map[string]*Pool) {
+func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[string]*Pool) {
 	for id, p := range pools {
 		res.Checked++
 		switch {
@@ -76,9 +76,9 @@ func checkPools(res *Result, clusters map[string]*Cluster, pools map[string]*Poo
 	}
 }
 
-// checkAcknowledged compares the clusters and node pools at the end with what the API acknowledged. A cluster
+// checkAcknowledgedChangesKept compares the clusters and node pools at the end with what the API acknowledged. A cluster
 // is deleted with its node pools.
-func checkAcknowledged(res *Result, generations map[string]int64, records []Record) {
+func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, records []Record) {
 	attempted := map[string]bool{}
 	for _, r := range records {
 		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) && q.Outcome != Failed {

@@ -60,7 +60,7 @@ func CheckRates(cfg Config, records []Record) Result {
 
 // checkRate compares calls with a bucket that the calls fill and the rate empties. It reports the highest
 // level above the limit.
-func checkRate(res *Result, limit Rate, calls, fresh []time.Time, what string) {
+func checkRate(res *Result, limit Rate, calls, restartTimes []time.Time, callsName string) {
 	res.Checked += len(calls)
 	slices.SortFunc(calls, time.Time.Compare)
 	replicas := float64(limit.Replicas)
@@ -70,7 +70,7 @@ func checkRate(res *Result, limit Rate, calls, fresh []time.Time, what string) {
 		level = max(0, level-at.Sub(last).Seconds()*limit.PerSecond*replicas) + 1
 		last = at
 		most := limit.Burst * replicas
-		for _, start := range fresh {
+		for _, start := range restartTimes {
 			if since := at.Sub(start); since >= 0 && since < freshBudget {
 				most += limit.Burst
 			}
@@ -81,6 +81,6 @@ func checkRate(res *Result, limit Rate, calls, fresh []time.Time, what string) {
 	}
 	if worst > 0 {
 		res.fail("at %s there were %.1f more %s than the limit of %d replicas, which is %.0f at once and %.1f per second",
-			stamp(worstAt), worst, what, limit.Replicas, allowed, limit.PerSecond*replicas)
+			stamp(worstAt), worst, callsName, limit.Replicas, allowed, limit.PerSecond*replicas)
 	}
 }

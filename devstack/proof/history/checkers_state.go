@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// CheckExclusivity checks R6: no cluster has two Shoots at any time, and no Shoot returns to an older
+// CheckSyncExclusivity checks R6: no cluster has two Shoots at any time, and no Shoot returns to an older
 // generation of its cluster.
-func CheckExclusivity(_ Config, records []Record) Result {
+func CheckSyncExclusivity(_ Config, records []Record) Result {
 	res := Result{Promise: "R6 syncs are exclusive"}
 	names, sent := map[string]string{}, map[string]*Write{}
-	for _, w := range writesInOrder(records) {
+	for _, w := range successfulWritesInOrder(records) {
 		res.Checked++
 		if before := names[w.ClusterID]; before != "" && before != w.Shoot {
 			res.fail("cluster %s has the Shoots %s and %s", w.ClusterID, before, w.Shoot)
@@ -53,9 +53,9 @@ func CheckApprovals(_ Config, records []Record) Result {
 	return res
 }
 
-// CheckAttempts checks R8: an execution has one Job and changes its target once. Its rollback changes the
+// CheckExecutedOnce checks R8: an execution has one Job and changes its target once. Its rollback changes the
 // target again.
-func CheckAttempts(_ Config, records []Record) Result {
+func CheckExecutedOnce(_ Config, records []Record) Result {
 	res := Result{Promise: "R8 one Job per attempt"}
 	for _, r := range records {
 		e := r.Execution
@@ -97,9 +97,9 @@ func CheckRollbacks(_ Config, records []Record) Result {
 	return res
 }
 
-// CheckStops checks R11: a process that gets SIGTERM ends in time and without an error. CheckWakeUps and
+// CheckGracefulStops checks R11: a process that gets SIGTERM ends in time and without an error. CheckWakeUps and
 // CheckChangeEvents prove that it loses nothing.
-func CheckStops(cfg Config, records []Record) Result {
+func CheckGracefulStops(cfg Config, records []Record) Result {
 	res := Result{Promise: "R11 graceful stop"}
 	for _, r := range records {
 		s := r.Stop
@@ -200,9 +200,9 @@ func CheckBudget(cfg Config, records []Record) Result {
 	return res
 }
 
-// CheckShards checks R17: at the end all replicas share the resources, and the parts add up to all of
+// CheckShardsCoverAll checks R17: at the end all replicas share the resources, and the parts add up to all of
 // them. CheckWakeUps proves that there is no gap, so equal sums prove that there is no overlap.
-func CheckShards(cfg Config, records []Record) Result {
+func CheckShardsCoverAll(cfg Config, records []Record) Result {
 	res := Result{Promise: "R17 one sentinel per resource"}
 	exist, owned, names := map[string]int{}, map[string]int{}, map[string][]string{}
 	for _, r := range records {
@@ -261,9 +261,9 @@ func CheckTenants(_ Config, records []Record) Result {
 	return res
 }
 
-// CheckTokens checks that no request of the workload is refused for its token, also while the tokens are
+// CheckTokensNotRefused checks that no request of the workload is refused for its token, also while the tokens are
 // replaced.
-func CheckTokens(_ Config, records []Record) Result {
+func CheckTokensNotRefused(_ Config, records []Record) Result {
 	res := Result{Promise: "no valid token is refused"}
 	for _, r := range records {
 		if q := r.Request; q != nil {
@@ -283,8 +283,8 @@ const unauthorized = 401
 // its Lease meanwhile.
 const takeover = 30 * time.Second
 
-// CheckExits checks that no process ends unless a fault ends it.
-func CheckExits(cfg Config, records []Record) Result {
+// CheckNoUnexpectedExits checks that no process ends unless a fault ends it.
+func CheckNoUnexpectedExits(cfg Config, records []Record) Result {
 	res := Result{Promise: "no unexpected exits"}
 	var faults []*Fault
 	for _, r := range records {

@@ -95,7 +95,7 @@ func TestNoViolations(t *testing.T) {
 	cfg.Sentinels = 0 // the small history leaves one sentinel without a cluster
 	records := without(newHistory(), func(r Record) bool { return r.Sentinel != nil && r.Sentinel.Owned == 0 })
 	cfg.Sentinels = 1
-	for _, r := range Check(cfg, records) {
+	for _, r := range RunAllCheckers(cfg, records) {
 		if len(r.Violations) > 0 {
 			t.Errorf("%s: %q", r.Promise, r.Violations)
 		}
@@ -144,17 +144,17 @@ func TestPlantedViolations(t *testing.T) {
 			"cluster blue-3: adapter dns reported generation 2, the last is 3",
 		},
 		"NewIDForTheSameOccasion": {
-			"a consumer would work twice", CheckIDs,
+			"a consumer would work twice", CheckStableEventIDs,
 			add(Record{Event: &Event{ID: "e4", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(7)}}),
 			"has the ids e2 and e4",
 		},
 		"TwoIDsMoreThanIntervals": {
-			"later intervals do not excuse earlier ones", CheckIDs,
+			"later intervals do not excuse earlier ones", CheckStableEventIDs,
 			add(Record{Event: &Event{ID: "e4", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(16)}}),
 			"1 ids more than intervals",
 		},
 		"OneIDForTwoOccasions": {
-			"a consumer would drop the second", CheckIDs,
+			"a consumer would drop the second", CheckStableEventIDs,
 			add(Record{Event: &Event{ID: "e1", ClusterID: "a", Generation: 2, Reason: "generation changed", Updated: at(4), Published: at(5)}}),
 			"event e1 is about",
 		},
@@ -209,12 +209,12 @@ func TestPlantedViolations(t *testing.T) {
 			add(Record{Cluster: &Cluster{ID: "d", Name: "blue-4", Generation: 2, Deleting: true}}), "still being deleted",
 		},
 		"SecondShoot": {
-			"two workers made a Shoot each", CheckExclusivity,
+			"two workers made a Shoot each", CheckSyncExclusivity,
 			add(Record{Write: &Write{Verb: "patch", Shoot: "s-a2", UID: "ua2", ClusterID: "a", Generation: 1, Start: at(7), End: at(8), Status: 201}}),
 			"has the Shoots s-a and s-a2",
 		},
 		"OlderGenerationWins": {
-			"a worker that was frozen overwrites", CheckExclusivity,
+			"a worker that was frozen overwrites", CheckSyncExclusivity,
 			add(Record{Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 1, Start: at(7), End: at(8), Status: 200}}),
 			"went back from generation 2",
 		},
@@ -231,11 +231,11 @@ func TestPlantedViolations(t *testing.T) {
 			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Phase: "executing"}}), `is "executing"`,
 		},
 		"TwoJobs": {
-			"two controllers led", CheckAttempts,
+			"two controllers led", CheckExecutedOnce,
 			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Outcome: "Succeeded", Jobs: 2, TargetChanges: 1}}), "has 2 Jobs",
 		},
 		"TwoChanges": {
-			"a Job ran twice", CheckAttempts,
+			"a Job ran twice", CheckExecutedOnce,
 			add(Record{Execution: &Execution{Name: "scale-3", Wanted: true, Approved: true, Outcome: "Succeeded", Jobs: 1, TargetChanges: 2}}), "changed its target 2 times",
 		},
 		"OverBudget": {
@@ -251,13 +251,13 @@ func TestPlantedViolations(t *testing.T) {
 			add(Record{Node: &Node{Name: "n1", Cordoned: true}}, Record{Node: &Node{Name: "n1"}}), "cordon n1 happened 2 times",
 		},
 		"Overlap": {
-			"two sentinels watch the same cluster", CheckShards,
+			"two sentinels watch the same cluster", CheckShardsCoverAll,
 			append(without(newHistory(), func(r Record) bool { return r.Sentinel != nil && r.Sentinel.Owned == 0 }),
 				Record{Sentinel: &Sentinel{Name: "sentinel-1", Collection: "clusters", Owned: 1}}),
 			"watch 2 clusters in total, the API has 1",
 		},
 		"LostReplica": {
-			"a replica never came back", CheckShards,
+			"a replica never came back", CheckShardsCoverAll,
 			without(newHistory(), func(r Record) bool { return r.Sentinel != nil && r.Sentinel.Owned == 0 }), "1 sentinels share the nodepools",
 		},
 		"ForeignRead": {
@@ -269,15 +269,15 @@ func TestPlantedViolations(t *testing.T) {
 			add(Record{Request: &Request{Op: Trespass, Tenant: "green", Name: "blue-1", Outcome: OK}}), "tenant green changed",
 		},
 		"RefusedToken": {
-			"the API forgot a token before its client", CheckTokens,
+			"the API forgot a token before its client", CheckTokensNotRefused,
 			add(Record{Request: &Request{Op: Edit, Name: "blue-1", Outcome: Failed, Status: 401}}), "edit of blue-1",
 		},
 		"Exit": {
-			"a process crashed", CheckExits,
+			"a process crashed", CheckNoUnexpectedExits,
 			add(Record{At: at(13), Exit: &Exit{Process: "sentinel-1", State: "exit status 2"}}), "sentinel-1 ended",
 		},
 		"ExitAfterAFreezeOfAnother": {
-			"the process was not frozen", CheckExits,
+			"the process was not frozen", CheckNoUnexpectedExits,
 			add(Record{Fault: &Fault{Kind: "freeze", Target: "controller-1", Start: at(10), End: at(40)}}, Record{At: at(41), Exit: &Exit{Process: "controller-0"}}),
 			"controller-0 ended",
 		},
@@ -291,11 +291,11 @@ func TestPlantedViolations(t *testing.T) {
 			"the rollback of execution scale-3",
 		},
 		"KilledAtStop": {
-			"the process did not end in time", CheckStops,
+			"the process did not end in time", CheckGracefulStops,
 			add(Record{At: at(60), Stop: &Stop{Process: "sentinel-1", State: "signal: killed", Took: 31 * time.Second}}), "sentinel-1 got SIGTERM at 12:00:29.000",
 		},
 		"ErrorAtStop": {
-			"a stop is not an error", CheckStops,
+			"a stop is not an error", CheckGracefulStops,
 			add(Record{At: at(60), Stop: &Stop{Process: "sentinel-1", State: "exit status 1", Took: time.Second}}), "exit status 1",
 		},
 		"NoUsage": {
@@ -326,7 +326,7 @@ func TestExitWithoutALease(t *testing.T) {
 		f.Start, f.End = at(10), at(40)
 		for after, want := range map[float64]int{-31: 1, -10: 0, 10: 0, 60: 1} {
 			exit := Record{At: at(40 + after), Exit: &Exit{Process: "controller-0"}}
-			if r := CheckExits(testConfig(), append(newHistory(), exit, Record{Fault: &f})); len(r.Violations) != want {
+			if r := CheckNoUnexpectedExits(testConfig(), append(newHistory(), exit, Record{Fault: &f})); len(r.Violations) != want {
 				t.Errorf("%g s after a %s: %q", after, f.Kind, r.Violations)
 			}
 		}

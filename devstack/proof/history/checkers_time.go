@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// CheckClocks checks R13, as far as a history shows it: no time is in the future, the times of a resource
+// CheckTimesInOrder checks R13, as far as a history shows it: no time is in the future, the times of a resource
 // rise with its generations, no change precedes the creation, and no wait is negative: a cluster without
 // changes is not announced again before its interval has passed.
-func CheckClocks(cfg Config, records []Record) Result {
+func CheckTimesInOrder(cfg Config, records []Record) Result {
 	res := Result{Promise: "R13 clocks are safe"}
 	for _, r := range records {
 		switch {
@@ -24,11 +24,11 @@ func CheckClocks(cfg Config, records []Record) Result {
 			res.wantOrder(cfg, r.Change.Time, r.At, "change event "+r.Change.ID, "its arrival")
 		case r.Cluster != nil:
 			res.Checked++
-			checkTimes(cfg, &res, r.Cluster, r.At)
+			checkClusterTimes(cfg, &res, r.Cluster, r.At)
 		}
 	}
 	checkGenerationTimes(cfg, &res, records)
-	checkWaits(cfg, &res, records)
+	checkAgeEventIntervals(cfg, &res, records)
 	return res
 }
 
@@ -39,7 +39,7 @@ func (r *Result) wantOrder(cfg Config, before, after time.Time, earlier, later s
 	}
 }
 
-func checkTimes(cfg Config, res *Result, c *Cluster, now time.Time) {
+func checkClusterTimes(cfg Config, res *Result, c *Cluster, now time.Time) {
 	if c.Created.IsZero() || c.Updated.IsZero() {
 		res.fail("%s (%s) has no time of its creation or change", c.Name, c.ID)
 		return
@@ -78,10 +78,10 @@ func checkGenerationTimes(cfg Config, res *Result, records []Record) {
 // ageReason is part of the reason of an event about a cluster that is not ready and has not changed.
 const ageReason = "(not ready)"
 
-// checkWaits checks that the ids of events about an unchanged cluster are no more than its intervals allow.
+// checkAgeEventIntervals checks that the ids of events about an unchanged cluster are no more than its intervals allow.
 // An interval counts from the oldest report, so each report of an adapter can begin another one; at the
 // border of two intervals two ids are close.
-func checkWaits(cfg Config, res *Result, records []Record) {
+func checkAgeEventIntervals(cfg Config, res *Result, records []Record) {
 	type resource struct {
 		id         string
 		generation int64

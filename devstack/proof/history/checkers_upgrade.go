@@ -24,20 +24,20 @@ func CheckUpgrade(_ Config, records []Record) Result {
 	for _, r := range records {
 		switch {
 		case r.Request != nil && r.Request.Op != Trespass:
-			checkUninterrupted(&res, r.Request, deleted[r.Request.ClusterID] || deleted[r.Request.PoolID])
+			checkRequestNotFailed(&res, r.Request, deleted[r.Request.ClusterID] || deleted[r.Request.PoolID])
 		case r.NodeReport != nil:
 			res.Checked++
 			if n := r.NodeReport; !n.Acknowledged {
 				res.fail("report of node %s at %s: %s", n.Node, stamp(r.At), n.Error)
 			}
 		case r.Execution != nil:
-			checkUnchanged(&res, r.Execution)
+			checkApprovedIfWanted(&res, r.Execution)
 		}
 	}
 	return res
 }
 
-func checkUninterrupted(res *Result, q *Request, deleted bool) {
+func checkRequestNotFailed(res *Result, q *Request, deleted bool) {
 	res.Checked++
 	lost := q.Outcome == Unknown && q.Status == 0
 	if q.Outcome != OK && !deleted && !lost {
@@ -45,7 +45,7 @@ func checkUninterrupted(res *Result, q *Request, deleted bool) {
 	}
 }
 
-func checkUnchanged(res *Result, e *Execution) {
+func checkApprovedIfWanted(res *Result, e *Execution) {
 	res.Checked++
 	switch {
 	case e.Wanted && !e.Approved:

@@ -136,14 +136,14 @@ func WritePage(out io.Writer, runs, planted []Summary) error {
 		fmt.Fprintf(&b, "| %s %s | %s | %d | %d | %d | %d |\n", number, name, checkerDescriptions[number], t.runs, t.faults, t.checked, t.violations)
 	}
 	b.WriteString("\nNo history shows these promises. Tests of packages keep them:\n\n")
-	for _, e := range PromisesElsewhere() {
+	for _, e := range PromisesCheckedElsewhere() {
 		fmt.Fprintf(&b, "- %s: `%s`.%s\n", e.Promise, e.Command, listTests(e.Tests))
 	}
 	b.WriteString("\n## Runs\n\nThe latency is the time from the acknowledgement of a change to the first event or report that covers it.\n\n" +
 		"| began | revision | seed | clusters | minutes | broker | faults | latency p50 | p99 | violations |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range runs {
 		fmt.Fprintf(&b, "| %s | %.12s | %d | %d | %g | %s | %s | %s | %d |\n", s.Began.Format("2006-01-02 15:04"), s.Revision, s.Seed, s.Clusters, s.Minutes,
-			s.Broker, cmp.Or(listFaults(s.Faults), "none"), s.formatWakeUp(), s.countViolations())
+			s.Broker, cmp.Or(formatFaultCounts(s.Faults), "none"), s.formatWakeUp(), s.countViolations())
 	}
 	b.WriteString("\n## Planted bugs\n\nA checker is worth as much as what it finds. Each of these runs had one bug planted, and its checker found it.\n\n" +
 		"| bug | promise | seed | violations found |\n|---|---|---|---|\n")

@@ -68,7 +68,7 @@ func TestPageSums(t *testing.T) {
 	if diff := cmp.Diff(want, sumPromises(runs), cmp.AllowUnexported(promiseTotal{})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	for _, r := range Check(Config{Upgrade: true}, nil) {
+	for _, r := range RunAllCheckers(Config{Upgrade: true}, nil) {
 		if number, _ := splitPromise(r.Promise); checkerDescriptions[number] == "" {
 			t.Errorf("the checker %q has no description", r.Promise)
 		}

@@ -23,7 +23,7 @@ func WriteReport(out io.Writer, s Summary, results []Result) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "\nfaults: %s\n\n", listFaults(s.Faults))
+	_, _ = fmt.Fprintf(out, "\nfaults: %s\n\n", formatFaultCounts(s.Faults))
 	_, _ = fmt.Fprintln(table, "LATENCY\tCOUNT\tOK\tFAILED\tUNKNOWN\tP50\tP99\tMAX")
 	for _, l := range s.Latencies {
 		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", l.Name, l.Count, l.OK, l.Failed, l.Unknown, l.P50, l.P99, l.Max)
@@ -32,7 +32,7 @@ func WriteReport(out io.Writer, s Summary, results []Result) error {
 		return err
 	}
 	_, _ = fmt.Fprintln(out)
-	for _, e := range PromisesElsewhere() {
+	for _, e := range PromisesCheckedElsewhere() {
 		_, _ = fmt.Fprintln(out, e)
 	}
 	for _, r := range results {
@@ -49,7 +49,7 @@ func WriteReport(out io.Writer, s Summary, results []Result) error {
 	return nil
 }
 
-func listFaults(counts map[string]int) string {
+func formatFaultCounts(counts map[string]int) string {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		kinds = append(kinds, fmt.Sprintf("%d %s", counts[kind], kind))
@@ -64,9 +64,9 @@ type latency struct {
 	outcomes map[string]int
 }
 
-// measureLatencies returns the latencies of requests from their intended start, and the time from the
+// computeLatencies returns the latencies of requests from their intended start, and the time from the
 // acknowledgement of a generation to the first event or report that covers it.
-func measureLatencies(records []Record) []*latency {
+func computeLatencies(records []Record) []*latency {
 	byName := map[string]*latency{}
 	var list []*latency
 	for _, name := range []string{Create, Edit, Delete, CreatePool, EditPool, DeletePool, Trespass, "wake-up"} {

@@ -98,9 +98,9 @@ func (p *Proxy) SetRate(rate int) {
 	p.rate = rate
 }
 
-// Silence lets all connections drop their data and stay open, as after the loss of a route or of the
+// DropDataOfOpenConns lets all connections drop their data and stay open, as after the loss of a route or of the
 // state of a firewall. New connections work. Only the end of one side closes the other.
-func (p *Proxy) Silence() {
+func (p *Proxy) DropDataOfOpenConns() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.open {
@@ -197,7 +197,7 @@ func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 		return
 	}
 	p.register(client, server)
-	defer p.unregister(client, server)
+	defer p.closeAndUnregister(client, server)
 	var copying sync.WaitGroup
 	copying.Go(func() { p.copyData(ctx, server, client) })
 	copying.Go(func() { p.copyData(ctx, client, server) })
@@ -215,7 +215,7 @@ func (p *Proxy) register(conns ...net.Conn) {
 	}
 }
 
-func (p *Proxy) unregister(conns ...net.Conn) {
+func (p *Proxy) closeAndUnregister(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -253,7 +253,7 @@ func (p *Proxy) Disturb(ctx context.Context, f faults.Fault) error {
 	begin, end := func() { p.SetCut(true) }, func() { p.SetCut(false) }
 	switch f.Kind {
 	case faults.HalfOpen:
-		p.Silence() // the clients end it
+		p.DropDataOfOpenConns() // the clients end it
 		return nil
 	case faults.Slow:
 		begin, end = func() { p.SetDelay(f.Delay) }, func() { p.SetDelay(0) }

@@ -124,7 +124,7 @@ fleet API and what the action would do, with secrets redacted, and do nothing.`,
 			if err != nil {
 				return err
 			}
-			resource, err := a.findResource(cmd.Context(), args[0], args[1])
+			resource, err := a.fetchResourceWithReports(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -146,14 +146,14 @@ func (a *app) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 }
 
 // newRunner reads and compiles the file.
-func (a *app) newRunner(cmd *cobra.Command, host func() (client.Client, error)) (*adapterrunner.Runner, error) {
+func (a *app) newRunner(cmd *cobra.Command, newHostClient func() (client.Client, error)) (*adapterrunner.Runner, error) {
 	report, err := a.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}
 	deps := adapterrunner.Deps{Env: a.env}
-	if host != nil && a.cfg.UsesKubernetes() {
-		if deps.Kube, err = host(); err != nil {
+	if newHostClient != nil && a.cfg.UsesKubernetes() {
+		if deps.Kube, err = newHostClient(); err != nil {
 			return nil, err
 		}
 	}
@@ -193,8 +193,8 @@ func (a *app) runAdapter(cmd *cobra.Command) error {
 	return p.Run(cmd.Context(), nil, lifecycle.Part{Name: "adapter", Run: adapting.Run, Ready: adapting.Ready})
 }
 
-// findResource reads a resource by its name or id, with the reports on it.
-func (a *app) findResource(ctx context.Context, kind, name string) (r adapter.Resource, err error) {
+// fetchResourceWithReports reads a resource by its name or id, with the reports on it.
+func (a *app) fetchResourceWithReports(ctx context.Context, kind, nameOrID string) (r adapter.Resource, err error) {
 	collection := strings.TrimSuffix(strings.ToLower(kind), "s") + "s"
 	switch collection {
 	case v1.CollectionClusters, v1.CollectionNodePools, v1.CollectionManifests, v1.CollectionWorkloads:
@@ -212,16 +212,16 @@ func (a *app) findResource(ctx context.Context, kind, name string) (r adapter.Re
 	if err != nil {
 		return r, err
 	}
-	quoted := "'" + strings.ReplaceAll(name, "'", "''") + "'"
+	quoted := "'" + strings.ReplaceAll(nameOrID, "'", "''") + "'"
 	var found []v1.Resource
 	for item, err := range api.Collection(collection).List(ctx, fleetclient.ListOptions{Search: "name = " + quoted + " or id = " + quoted}) {
 		if err != nil {
-			return r, fmt.Errorf("find %s %q: %w", kind, name, err)
+			return r, fmt.Errorf("find %s %q: %w", kind, nameOrID, err)
 		}
 		found = append(found, item)
 	}
 	if len(found) != 1 {
-		return r, fmt.Errorf("%d resources of the kind %s have the name or id %q", len(found), kind, name)
+		return r, fmt.Errorf("%d resources of the kind %s have the name or id %q", len(found), kind, nameOrID)
 	}
 	r = adapter.Resource{Resource: found[0], Collection: collection}
 	r.Reports, err = api.Reporter().Statuses(ctx, collection, r.ID)

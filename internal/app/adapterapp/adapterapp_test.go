@@ -218,7 +218,7 @@ func TestCommands(t *testing.T) {
 		"NoBroker":    {[]string{"-f", good}, "", "BROKER_TYPE is required"},
 		"Schema":      {[]string{"config", "schema"}, `"action"`, ""},
 	} {
-		c := apptest.StartCommand(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
+		c := apptest.StartCommandInGoroutine(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
 		err := c.WaitUntilEnded(t)
 		if out := c.Stdout.String(); !strings.Contains(out, tc.out) || strings.Contains(out, "canary") || (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q; output:\n%s", name, err, tc.want, out)

@@ -24,7 +24,7 @@ import (
 func TestAdapterEnvConnectsToTheBroker(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	l := &loop{address: "http://127.0.0.1:8080"}
+	l := &components{address: "http://127.0.0.1:8080"}
 	env := map[string]string{"BROKER_TOPIC": "it's-a-topic"}
 	p := &process.Process{Log: slog.New(slog.DiscardHandler)}
 	broker, err := l.openExternalOrEmbeddedBroker(p, natsserver.Config{}, dir, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
@@ -76,7 +76,7 @@ func TestAdapterEnvConnectsToTheBroker(t *testing.T) {
 func TestExternalBrokerHasNoAdapterEnv(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"BROKER_TYPE": "nats", "BROKER_URL": "nats://127.0.0.1:1"}
-	l, p := &loop{}, &process.Process{Log: slog.New(slog.DiscardHandler)}
+	l, p := &components{}, &process.Process{Log: slog.New(slog.DiscardHandler)}
 	if _, err := l.openExternalOrEmbeddedBroker(p, natsserver.Config{}, t.TempDir(), func(name string) (string, bool) { v, ok := env[name]; return v, ok }); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 // adapters are the sample adapters of this process.
 type adapters []*sampleadapter.Adapter
 
-// newAdapters builds the sample adapters.
-func newAdapters(p *process.Process, cfg AdapterConfig, b *sentinelapp.Broker, api *fleetclient.Client) (adapters, error) {
+// newSampleAdaptersIfEnabled builds the sample adapters.
+func newSampleAdaptersIfEnabled(p *process.Process, cfg AdapterConfig, b *sentinelapp.Broker, api *fleetclient.Client) (adapters, error) {
 	if !cfg.Enabled {
 		return nil, nil
 	}
@@ -52,9 +52,9 @@ func (l adapters) adapterStates() []AdapterState {
 // adaptersPath serves the commands to pause and resume adapters.
 const adaptersPath = "/adapters/"
 
-// newPauseHandler pauses and resumes adapters: POST /adapters/{name}/pause. It requires a JSON content
+// newPauseResumeHandler pauses and resumes adapters: POST /adapters/{name}/pause. It requires a JSON content
 // type, so that no web page can send the request unnoticed.
-func (l adapters) newPauseHandler() http.Handler {
+func (l adapters) newPauseResumeHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {
 		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {

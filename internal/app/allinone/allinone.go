@@ -21,8 +21,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// loop holds all parts of Fleetloop before they run.
-type loop struct {
+// components holds all parts of Fleetloop before they run.
+type components struct {
 	parts    []lifecycle.Part
 	live     func() error
 	adapters adapters
@@ -38,11 +38,11 @@ type loop struct {
 	adapterEnv string // the file with the variables for adapters; empty with an external broker
 }
 
-// newLoop builds the loop. On failure it closes the parts that it has built.
-func newLoop(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) (*loop, error) {
-	l := &loop{}
+// buildComponents builds the loop. On failure it closes the parts that it has built.
+func buildComponents(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) (*components, error) {
+	l := &components{}
 	if err := l.buildParts(ctx, p, cfg, dataDir, env); err != nil {
-		return nil, errors.Join(err, lifecycle.Discard(l.parts...))
+		return nil, errors.Join(err, lifecycle.CloseAll(l.parts...))
 	}
 	return l, nil
 }
@@ -56,9 +56,9 @@ func migrateEmbeddedDatabase(ctx context.Context, p *process.Process, cfg Config
 	return err
 }
 
-// startPostgreSQL starts the embedded server, migrates its database, and returns the configuration
+// startAndMigrateEmbeddedPostgreSQL starts the embedded server, migrates its database, and returns the configuration
 // that uses it.
-func (l *loop) startPostgreSQL(ctx context.Context, p *process.Process, cfg Config, dataDir string) (Config, error) {
+func (l *components) startAndMigrateEmbeddedPostgreSQL(ctx context.Context, p *process.Process, cfg Config, dataDir string) (Config, error) {
 	server, err := pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dataDir, "postgresql")}, p.Log)
 	if err != nil {
 		return cfg, fmt.Errorf("start embedded PostgreSQL: %w", err)
@@ -74,10 +74,10 @@ func (l *loop) startPostgreSQL(ctx context.Context, p *process.Process, cfg Conf
 }
 
 // buildParts builds the parts from the bottom up: a later part uses earlier ones and stops first.
-func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) error {
+func (l *components) buildParts(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) error {
 	if cfg.API.Database.URL == "" {
 		var err error
-		if cfg, err = l.startPostgreSQL(ctx, p, cfg, dataDir); err != nil {
+		if cfg, err = l.startAndMigrateEmbeddedPostgreSQL(ctx, p, cfg, dataDir); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 	}
 	l.parts = append(l.parts, broker.Part())
 
-	if l.adapters, err = newAdapters(p, cfg.Adapters, broker, l.api); err != nil {
+	if l.adapters, err = newSampleAdaptersIfEnabled(p, cfg.Adapters, broker, l.api); err != nil {
 		return err
 	}
 	l.parts = append(l.parts, l.adapters.adapterParts()...)
@@ -131,7 +131,7 @@ func (l *loop) buildParts(ctx context.Context, p *process.Process, cfg Config, d
 
 // addSentinelsOrHostCluster adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
 // them.
-func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
+func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
 	var sentinels []lifecycle.Part
 	var err error
 	if cfg.Kube != kubeEmbedded {
@@ -165,7 +165,7 @@ func (l *loop) addSentinelsOrHostCluster(ctx context.Context, p *process.Process
 }
 
 // demoParts returns the parts for --demo, which create the fleet, follow it and paint it.
-func (l *loop) demoParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
+func (l *components) demoParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
 		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.createDemoFleetAndWaitReady(ctx, cfg, endRun) }},
@@ -177,7 +177,7 @@ func (l *loop) demoParts(cfg DemoConfig, screen screen, endRun context.CancelCau
 var errFleetReady = errors.New("the demo fleet is Ready")
 
 // createDemoFleetAndWaitReady creates the demo fleet and reports when all of it is Ready.
-func (l *loop) createDemoFleetAndWaitReady(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
+func (l *components) createDemoFleetAndWaitReady(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
 	size := DemoFleet{Clusters: cfg.Clusters, Pace: cfg.Pace}
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

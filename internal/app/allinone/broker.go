@@ -14,7 +14,7 @@ import (
 )
 
 // openExternalOrEmbeddedBroker opens the broker that BROKER_TYPE names, or the embedded one.
-func (l *loop) openExternalOrEmbeddedBroker(
+func (l *components) openExternalOrEmbeddedBroker(
 	p *process.Process, cfg natsserver.Config, dataDir string, env func(string) (string, bool),
 ) (*sentinelapp.Broker, error) {
 	external, err := sentinelapp.LoadBrokerConfig(env)

@@ -72,8 +72,8 @@ everything.`,
 	for _, name := range refusedFlags() {
 		_ = up.Flags().MarkHidden(name) // fails only for an unknown flag
 	}
-	up.AddCommand(newAdapterCommand("pause", "Pause a sample adapter of a running 'fleetloop up' to simulate a failure", env.Stdout),
-		newAdapterCommand("resume", "Resume a paused sample adapter", env.Stdout))
+	up.AddCommand(newPauseOrResumeCommand("pause", "Pause a sample adapter of a running 'fleetloop up' to simulate a failure", env.Stdout),
+		newPauseOrResumeCommand("resume", "Resume a paused sample adapter", env.Stdout))
 	return up
 }
 
@@ -97,20 +97,20 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 	screen.log = p.Log
 	ctx, done := context.WithCancelCause(ctx)
 	defer done(nil)
-	l, err := newLoop(ctx, p, cfg, dir, env.LookupEnv)
+	l, err := buildComponents(ctx, p, cfg, dir, env.LookupEnv)
 	if err != nil {
 		return err
 	}
-	p.HandleOnHealthServer(adaptersPath, l.adapters.newPauseHandler())
+	p.HandleOnHealthServer(adaptersPath, l.adapters.newPauseResumeHandler())
 	p.Log.InfoContext(ctx, "fleet API ready", "url", l.api.Endpoint(), "data_dir", dir)
 	parts := l.parts
 	if l.host != nil {
 		l.host.logAccess(ctx, p.Log)
-		parts = append(parts, l.host.newExampleLoggerPart(l.parts, p.Log))
+		parts = append(parts, l.host.newLogExamplesWhenReadyPart(l.parts, p.Log))
 	}
 	if cfg.Demo.Enabled {
 		if err := screen.writeAndShowGuide(ctx, l, dir); err != nil {
-			return errors.Join(err, lifecycle.Discard(parts...))
+			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
 		parts = append(parts, l.demoParts(cfg.Demo, screen, done)...)
 	}
@@ -129,8 +129,8 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 	return nil
 }
 
-// newAdapterCommand is "up pause" and "up resume".
-func newAdapterCommand(verb, short string, out io.Writer) *cobra.Command {
+// newPauseOrResumeCommand is "up pause" and "up resume".
+func newPauseOrResumeCommand(verb, short string, out io.Writer) *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
 		Use:       verb + " ADAPTER",

@@ -176,7 +176,7 @@ func (c Config) createDataDir(env func(string) (string, bool)) (dir string, clea
 	case c.DataDir != "":
 		dir = c.DataDir
 	case c.Demo.Enabled:
-		return createDemoDir(os.TempDir())
+		return createDemoDirAndRemoveAbandoned(os.TempDir())
 	case os.Geteuid() == 0:
 		dir = rootDataDir
 	default:

@@ -62,8 +62,8 @@ func writeTokenFile(dataDir string, persons []console.DemoPerson) (path string, 
 	return path, nil
 }
 
-// newConsoleAccount creates the read-only account of the console.
-func (h *hostCluster) newConsoleAccount(ctx context.Context) (*rest.Config, error) {
+// createConsoleRBACAndConfig creates the read-only account of the console.
+func (h *hostCluster) createConsoleRBACAndConfig(ctx context.Context) (*rest.Config, error) {
 	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(nodefault.DefaultNamespace)} {
 		if err := h.createIfMissing(ctx, o); err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func (h *hostCluster) newConsoleAccount(ctx context.Context) (*rest.Config, erro
 }
 
 // addConsole adds the web console of the fleet API and the host cluster.
-func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) error {
+func (l *components) addConsole(ctx context.Context, p *process.Process, cfg Config) error {
 	if !cfg.Console.Enabled {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (l *loop) addConsole(ctx context.Context, p *process.Process, cfg Config) e
 	overrides := consoleapp.Overrides{Demo: l.persons, Sinks: l.sinks}
 	if l.host != nil {
 		var err error
-		if overrides.Host, err = l.host.newConsoleAccount(ctx); err != nil {
+		if overrides.Host, err = l.host.createConsoleRBACAndConfig(ctx); err != nil {
 			return err
 		}
 		overrides.HostConfig = hosts.Config{Name: localCluster, ExecutionNamespace: guard.DefaultNamespace, AuditDatabaseURL: settings.Secret(l.audit)}

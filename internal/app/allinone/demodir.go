@@ -15,9 +15,9 @@ const (
 	demoAbandoned = time.Minute
 )
 
-// createDemoDir creates the folder of one demo in tmpDir and returns a function that removes it. It first
+// createDemoDirAndRemoveAbandoned creates the folder of one demo in tmpDir and returns a function that removes it. It first
 // removes the folders of killed demos, because nothing else would.
-func createDemoDir(tmpDir string) (dir string, remove func() error, err error) {
+func createDemoDirAndRemoveAbandoned(tmpDir string) (dir string, remove func() error, err error) {
 	removeAbandonedDemoDirs(tmpDir)
 	if dir, err = os.MkdirTemp(tmpDir, demoPattern); err != nil {
 		return "", nil, err

@@ -10,7 +10,7 @@ import (
 
 func TestADemoRemovesWhatKilledOnesLeft(t *testing.T) {
 	tmp := t.TempDir()
-	live, removeLive, err := createDemoDir(tmp)
+	live, removeLive, err := createDemoDirAndRemoveAbandoned(tmp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestADemoRemovesWhatKilledOnesLeft(t *testing.T) {
 		}
 	}
 
-	next, removeNext, err := createDemoDir(tmp)
+	next, removeNext, err := createDemoDirAndRemoveAbandoned(tmp)
 	if err != nil {
 		t.Fatal(err)
 	}

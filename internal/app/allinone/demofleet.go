@@ -62,7 +62,7 @@ func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet
 func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, index int) error {
 	at := demoPlaceAt(index)
 	name := fmt.Sprintf("%s-%02d", at.region, index+1)
-	cluster, err := createUnlessNameTaken(ctx, api, v1.CollectionClusters, v1.CreateRequest{
+	cluster, err := createWithRetryUnlessNameTaken(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
 		Name:   name,
 		Labels: at.toLabels(),
@@ -78,7 +78,7 @@ func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, in
 		name     string
 		replicas int
 	}{{"system", 3}, {"workers", 5 + index%4}} {
-		_, err := createUnlessNameTaken(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
+		_, err := createWithRetryUnlessNameTaken(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,
 			Labels: at.toLabels(),
@@ -102,13 +102,13 @@ func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.
 	return v1.Resource{}, fmt.Errorf("find demo cluster %q: create failed because the name exists, but the cluster is not in the list", name)
 }
 
-// createUnlessNameTaken creates one resource, or returns an empty one if its name is taken. It retries
+// createWithRetryUnlessNameTaken creates one resource, or returns an empty one if its name is taken. It retries
 // while the API does not respond.
-func createUnlessNameTaken(ctx context.Context, api *fleetclient.Client, collection string, in v1.CreateRequest) (v1.Resource, error) {
+func createWithRetryUnlessNameTaken(ctx context.Context, api *fleetclient.Client, collection string, request v1.CreateRequest) (v1.Resource, error) {
 	var out v1.Resource
 	err := backoff.Retry(ctx, backoff.Policy{Initial: 50 * time.Millisecond, Max: time.Second}, func(ctx context.Context) error {
 		var err error
-		out, err = api.Collection(collection).Create(ctx, in)
+		out, err = api.Collection(collection).Create(ctx, request)
 		switch {
 		case fleetclient.IsConflict(err):
 			out = v1.Resource{}
@@ -119,7 +119,7 @@ func createUnlessNameTaken(ctx context.Context, api *fleetclient.Client, collect
 		return err
 	})
 	if err != nil {
-		return v1.Resource{}, fmt.Errorf("create demo %s %q: %w", collection, in.Name, err)
+		return v1.Resource{}, fmt.Errorf("create demo %s %q: %w", collection, request.Name, err)
 	}
 	return out, nil
 }

@@ -44,5 +44,5 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 	_, keeperErr := pgstore.NewPartitionMaintainer(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg})
-	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
+	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterPlaceholderMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
 }

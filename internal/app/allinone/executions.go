@@ -58,10 +58,10 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 	if err != nil {
 		return nil, err
 	}
-	if err := h.createRequesterAndApprover(ctx, cfg.Namespace); err != nil {
+	if err := h.createRequesterAndApproverAccess(ctx, cfg.Namespace); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(h.createProductionWebDeployment(ctx), h.ensureCredentialSecrets(ctx, cfg.Namespace)); err != nil {
+	if err := errors.Join(h.labelNamespaceAndDeployWeb(ctx), h.ensureCredentialSecrets(ctx, cfg.Namespace)); err != nil {
 		return nil, err
 	}
 	node, err := h.newProcessNode(ctx, p.Log)
@@ -98,8 +98,8 @@ func (h *hostCluster) newProcessNode(ctx context.Context, log *slog.Logger) (*pr
 	})
 }
 
-// createRequesterAndApprover creates a requester and an approver with their rights.
-func (h *hostCluster) createRequesterAndApprover(ctx context.Context, namespace string) error {
+// createRequesterAndApproverAccess creates a requester and an approver with their rights.
+func (h *hostCluster) createRequesterAndApproverAccess(ctx context.Context, namespace string) error {
 	bind := func(user, role string) error {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
@@ -118,7 +118,7 @@ func (h *hostCluster) createRequesterAndApprover(ctx context.Context, namespace 
 	}
 	h.kubeconfigs = map[string]string{}
 	for _, name := range []string{requester, approver} {
-		path, err := h.bed.Kubeconfig(name)
+		path, err := h.bed.WriteUserKubeconfig(name)
 		if err != nil {
 			return err
 		}
@@ -127,8 +127,8 @@ func (h *hostCluster) createRequesterAndApprover(ctx context.Context, namespace 
 	return nil
 }
 
-// createProductionWebDeployment creates the Deployment that example actions change.
-func (h *hostCluster) createProductionWebDeployment(ctx context.Context) error {
+// labelNamespaceAndDeployWeb creates the Deployment that example actions change.
+func (h *hostCluster) labelNamespaceAndDeployWeb(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 	if err := h.objs.Get(ctx, client.ObjectKey{Name: shop}, ns); err != nil {
 		return err

@@ -136,7 +136,7 @@ func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error)
 			s.shoots[c.ShootStatus]++
 		}
 	}
-	if err := s.addChanges(ctx, w.api); err != nil {
+	if err := s.fetchRecentChanges(ctx, w.api); err != nil {
 		return fleetObservation{}, err
 	}
 	slices.SortStableFunc(s.unready, func(a, b UnreadyResource) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
@@ -144,8 +144,8 @@ func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error)
 	return s, nil
 }
 
-// addChanges reads the latest changes.
-func (s *fleetObservation) addChanges(ctx context.Context, api *fleetclient.Client) error {
+// fetchRecentChanges reads the latest changes.
+func (s *fleetObservation) fetchRecentChanges(ctx context.Context, api *fleetclient.Client) error {
 	page, err := api.ChangeEvents().Page(ctx, fleetclient.ChangeEventOptions{PageSize: maxChanges}, "")
 	if err != nil {
 		return err

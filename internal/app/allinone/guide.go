@@ -97,7 +97,7 @@ func isShellSpecial(r rune) bool {
 func quoteShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // newGuide returns the example commands for a loop.
-func (l *loop) newGuide() (*guide, error) {
+func (l *components) newGuide() (*guide, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)

@@ -99,9 +99,9 @@ func (h *hostCluster) logAccess(ctx context.Context, log *slog.Logger) {
 	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
 }
 
-// newExampleLoggerPart returns the part that prints example commands when all parts are ready, because an
+// newLogExamplesWhenReadyPart returns the part that prints example commands when all parts are ready, because an
 // earlier execution would be rejected.
-func (h *hostCluster) newExampleLoggerPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
+func (h *hostCluster) newLogExamplesWhenReadyPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(readyEvery)
 		defer tick.Stop()

@@ -40,7 +40,7 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 	}
 	account := nodefault.DefaultProcessRoles()
 	account.Account = nodefault.DefaultAccount
-	for _, o := range account.Objects() {
+	for _, o := range account.ServiceAccountAndRoles() {
 		object, ok := o.(client.Object)
 		if !ok {
 			return nil, fmt.Errorf("install node faults: %T is not an object", o)

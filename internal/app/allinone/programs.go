@@ -20,7 +20,7 @@ const (
 )
 
 // NewProgramCommand returns the command line of the program fleetloop-up: the command "up", which the command of
-// that name of fleetloop starts, and NewContainerCommands.
+// that name of fleetloop starts, and NewHiddenRunnerAndWebCommands.
 func NewProgramCommand(env Env) *cobra.Command {
 	up := NewCommand(env)
 	up.Use, up.Annotations = "fleetloop-up", map[string]string{cobra.CommandDisplayNameAnnotation: "fleetloop up"}
@@ -28,14 +28,14 @@ func NewProgramCommand(env Env) *cobra.Command {
 	up.CompletionOptions.DisableDefaultCmd = true // fleetloop completes its command up
 	up.SetOut(env.Stdout)
 	up.SetErr(env.Stderr)
-	up.AddCommand(NewContainerCommands(env)...)
+	up.AddCommand(NewHiddenRunnerAndWebCommands(env)...)
 	terminal.AddVersionCommandAndFlag(up)
 	return up
 }
 
-// NewContainerCommands returns the commands that the node of the embedded host cluster runs as containers. They
+// NewHiddenRunnerAndWebCommands returns the commands that the node of the embedded host cluster runs as containers. They
 // are internal.
-func NewContainerCommands(env Env) []*cobra.Command {
+func NewHiddenRunnerAndWebCommands(env Env) []*cobra.Command {
 	return []*cobra.Command{
 		{
 			Use: RunnerCommand, Hidden: true, DisableFlagParsing: true,

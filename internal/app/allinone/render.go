@@ -39,7 +39,7 @@ func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 	if width < 1 || height < 1 {
 		return ""
 	}
-	top := slices.Concat([]viewLine{drawHeader(s, width)}, drawHint(s, width), []viewLine{drawRule(width)}, drawGroups(s, width))
+	top := slices.Concat([]viewLine{drawHeader(s, width)}, drawHintAndConsole(s, width), []viewLine{drawRule(width)}, drawGroups(s, width))
 	top = append(top, drawShoots(s)...)
 	bottom := drawUnreadyAndAdapters(s, width)
 	if s.Notice != "" {
@@ -85,7 +85,7 @@ func (l viewLine) writeTo(b *strings.Builder, width int, colour bool) {
 func (l viewLine) clipToWidth(width int) viewLine {
 	out := make(viewLine, 0, len(l))
 	for _, s := range l {
-		s.text = terminal.Clip(terminal.Clean(s.text), width)
+		s.text = terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(s.text), width)
 		width -= utf8.RuneCountInString(s.text)
 		if s.text != "" {
 			out = append(out, s)
@@ -113,9 +113,9 @@ func drawHeader(s FleetSnapshot, width int) viewLine {
 	return append(left.clipOrPadToWidth(width-right), viewSpan{s.APIURL, terminal.Faint})
 }
 
-// drawHint draws the command and the link of the console in full if they fit, so that they can be
+// drawHintAndConsole draws the command and the link of the console in full if they fit, so that they can be
 // copied. They are near the top, where the shortest terminal shows it.
-func drawHint(s FleetSnapshot, width int) []viewLine {
+func drawHintAndConsole(s FleetSnapshot, width int) []viewLine {
 	const where = "Try it in another terminal:  "
 	var lines []viewLine
 	switch {
@@ -284,7 +284,7 @@ func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
 	for _, e := range s.Recent[:min(len(s.Recent), maxLines-2)] {
 		lines = append(lines, viewLine{
 			{e.Time.Format(time.TimeOnly) + "  ", terminal.Faint},
-			{terminal.Pad(terminal.Clip(terminal.Clean(e.Resource), names), names) + "  ", terminal.Plain},
+			{terminal.Pad(terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(e.Resource), names), names) + "  ", terminal.Plain},
 			{e.Reason, terminal.Plain},
 		})
 	}
@@ -337,7 +337,7 @@ func drawUnready(s FleetSnapshot, width int) []viewLine {
 	for _, u := range shown {
 		phase := terminal.PhaseSymbol(u.Phase) + " " + terminal.Pad(string(u.Phase), 12) + " "
 		age := terminal.Pad(terminal.Since(s.Now, u.Since), ages) + " "
-		name := terminal.Clean(u.Resource)
+		name := terminal.ReplaceUnprintable(u.Resource)
 		if _, rest, ok := strings.Cut(name, "/"); ok {
 			name = rest
 		}
@@ -370,7 +370,7 @@ func drawAdapters(s FleetSnapshot) []viewLine {
 		if !a.LastReport.IsZero() {
 			last = fmt.Sprintf("%d, last %s ago", a.Reports, terminal.Since(s.Now, a.LastReport))
 		}
-		lines = append(lines, viewLine{state, {terminal.Pad(terminal.Clip(terminal.Clean(a.Name), 13), 13) + " ", terminal.Plain}, {last, terminal.Faint}})
+		lines = append(lines, viewLine{state, {terminal.Pad(terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(a.Name), 13), 13) + " ", terminal.Plain}, {last, terminal.Faint}})
 	}
 	return lines
 }

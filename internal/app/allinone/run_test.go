@@ -38,7 +38,7 @@ func runProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	root := &cobra.Command{SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(allinone.NewContainerCommands(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
+	root.AddCommand(allinone.NewHiddenRunnerAndWebCommands(allinone.Env{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: settings.OSEnv})...)
 	root.SetArgs(os.Args[1:])
 	return cli.ExitCode(root.ExecuteContext(ctx))
 }

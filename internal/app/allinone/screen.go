@@ -67,7 +67,7 @@ func newScreen(env Env, cfg DemoConfig, logDir string) (screen, error) {
 
 // writeAndShowGuide prints the example commands. With the live view it also writes them to a file, because
 // the view covers the terminal.
-func (s *screen) writeAndShowGuide(ctx context.Context, l *loop, scriptDir string) error {
+func (s *screen) writeAndShowGuide(ctx context.Context, l *components, scriptDir string) error {
 	g, err := l.newGuide()
 	if err != nil {
 		return err

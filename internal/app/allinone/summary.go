@@ -30,11 +30,11 @@ func FormatSummary(s FleetSnapshot) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	var head strings.Builder
 	for _, p := range shown {
-		head.WriteString("\t" + strings.ToUpper(terminal.Clean(string(p))))
+		head.WriteString("\t" + strings.ToUpper(terminal.ReplaceUnprintable(string(p))))
 	}
 	writeFormatted(w, "KIND\tTOTAL%s\n", head.String())
 	for _, g := range s.Groups {
-		writeFormatted(w, "%s\t%d", terminal.Clean(g.Title), g.countResources())
+		writeFormatted(w, "%s\t%d", terminal.ReplaceUnprintable(g.Title), g.countResources())
 		for _, p := range shown {
 			writeFormatted(w, "\t%d", g.Phases[p])
 		}
@@ -53,20 +53,20 @@ func FormatSummary(s FleetSnapshot) string {
 		writeFormatted(&b, "Latest changes:\n")
 	}
 	for _, c := range s.Changes[:min(len(s.Changes), sideRows)] {
-		writeFormatted(&b, "  %s  %s\n", c.Time.Format(time.TimeOnly), terminal.Clean(c.Summary))
+		writeFormatted(&b, "  %s  %s\n", c.Time.Format(time.TimeOnly), terminal.ReplaceUnprintable(c.Summary))
 	}
 	for _, a := range s.Adapters {
-		writeFormatted(&b, "Adapter %s sent %d reports", terminal.Clean(a.Name), a.Reports)
+		writeFormatted(&b, "Adapter %s sent %d reports", terminal.ReplaceUnprintable(a.Name), a.Reports)
 		if a.Paused {
 			writeFormatted(&b, " and is paused")
 		}
 		writeFormatted(&b, ".\n")
 	}
 	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
-		writeFormatted(&b, "%[2]s is not ready for %[1]s (%[3]s).\n", terminal.Since(s.Now, u.Since), terminal.Clean(u.Resource), terminal.Clean(string(u.Phase)))
+		writeFormatted(&b, "%[2]s is not ready for %[1]s (%[3]s).\n", terminal.Since(s.Now, u.Since), terminal.ReplaceUnprintable(u.Resource), terminal.ReplaceUnprintable(string(u.Phase)))
 	}
 	if s.Notice != "" {
-		writeFormatted(&b, "%s\n", terminal.Clean(s.Notice))
+		writeFormatted(&b, "%s\n", terminal.ReplaceUnprintable(s.Notice))
 	}
 	return b.String()
 }

@@ -23,21 +23,21 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // startAPI runs the command line on free addresses.
 func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.RunningCommand {
 	t.Helper()
-	return apptest.StartCommand(t, apiapp.NewCommand, env, args...)
+	return apptest.StartCommandInGoroutine(t, apiapp.NewCommand, env, args...)
 }
 
 // TestServe brings an empty database up to date, serves on it, and ends.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)})
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		if status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
 			return fmt.Errorf("not ready: %s", body)
 		}
 		return nil
 	})
-	status, body := apptest.SendRequest(t, http.MethodPost, c.URLFromLog(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
+	status, body := apptest.SendRequest(t, http.MethodPost, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
 	var r v1.Resource
 	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusCreated || r.Generation != 1 {
 		t.Errorf("create: %d %s", status, body)
@@ -53,8 +53,8 @@ func TestServe(t *testing.T) {
 func TestServeEndsWatches(t *testing.T) {
 	t.Parallel()
 	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)})
-	where := c.URLFromLog(t, "fleet API") + v1.BasePath + "/clusters"
-	ready := c.URLFromLog(t, "metrics and health") + "/readyz" // there may be lists before the last migration
+	where := c.WaitForURLInLog(t, "fleet API") + v1.BasePath + "/clusters"
+	ready := c.WaitForURLInLog(t, "metrics and health") + "/readyz" // there may be lists before the last migration
 	apptest.Eventually(t, func() error {
 		if status, body := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
@@ -101,7 +101,7 @@ func TestMigrate(t *testing.T) {
 	}
 	c := startAPI(t, env, "--migrate=false")
 	apptest.Eventually(t, func() error {
-		if status, body := apptest.SendRequest(t, http.MethodGet, c.URLFromLog(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
+		if status, body := apptest.SendRequest(t, http.MethodGet, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -196,7 +196,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		}
 	}
 	c := startAPI(t, env)
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	var body string
 	apptest.Eventually(t, func() error {
 		select {

@@ -15,7 +15,7 @@ import (
 func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)}
 	server := startAPI(t, env, "--migrate=false")
-	ready := server.URLFromLog(t, "metrics and health") + "/readyz"
+	ready := server.WaitForURLInLog(t, "metrics and health") + "/readyz"
 
 	apptest.Eventually(t, func() error {
 		if status, answer := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {

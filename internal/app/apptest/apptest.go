@@ -33,9 +33,9 @@ type RunningCommand struct {
 // Binary returns the command line of a binary.
 type Binary func(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command
 
-// StartCommand calls a command line on free addresses, with only the given environment variables. It ends
+// StartCommandInGoroutine calls a command line on free addresses, with only the given environment variables. It ends
 // with the test at the latest.
-func StartCommand(t *testing.T, binary Binary, env map[string]string, args ...string) *RunningCommand {
+func StartCommandInGoroutine(t *testing.T, binary Binary, env map[string]string, args ...string) *RunningCommand {
 	t.Helper()
 	all := map[string]string{
 		"LISTEN_ADDRESS": "127.0.0.1:0", "METRICS_BIND_ADDRESS": "127.0.0.1:0", "HEALTH_PROBE_BIND_ADDRESS": "127.0.0.1:0",
@@ -76,8 +76,8 @@ func (c *RunningCommand) WaitUntilEnded(t *testing.T) error {
 	return c.Err
 }
 
-// URLFromLog returns the address of an endpoint from the log.
-func (c *RunningCommand) URLFromLog(t *testing.T, server string) string {
+// WaitForURLInLog returns the address of an endpoint from the log.
+func (c *RunningCommand) WaitForURLInLog(t *testing.T, server string) string {
 	t.Helper()
 	mark := `"server":"` + server + `","addr":"`
 	var addr string

@@ -68,7 +68,7 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	if source == "" {
 		return nil, errNoSource
 	}
-	if err := cfg.validateNames(); err != nil {
+	if err := cfg.validateSinkNames(); err != nil {
 		return nil, err
 	}
 	s := &Sinks{log: p.Log, closeTimeout: closeTimeoutWithinStopTimeout(cfg.ShutdownTimeout, p.StopTimeout())}
@@ -123,7 +123,7 @@ func closeTimeoutWithinStopTimeout(wanted, stopTimeout time.Duration) time.Durat
 
 // ValidateSinks validates the settings of the sinks and reads their files. It sends nothing.
 func (c Config) ValidateSinks() error {
-	if err := c.validateNames(); err != nil {
+	if err := c.validateSinkNames(); err != nil {
 		return err
 	}
 	all := c.defaultAndAdditionalSinks()

@@ -135,9 +135,9 @@ var errNoSource = errors.New("change events require a source: set the name of th
 
 var sinkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// validateNames rejects invalid and duplicate names of sinks, because metrics and delivery
+// validateSinkNames rejects invalid and duplicate names of sinks, because metrics and delivery
 // positions are keyed by name.
-func (c Config) validateNames() error {
+func (c Config) validateSinkNames() error {
 	seen := map[string]bool{}
 	for _, s := range c.defaultAndAdditionalSinks() {
 		switch {

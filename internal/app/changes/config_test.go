@@ -175,7 +175,7 @@ func TestTokenIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := report.Write(&out, true); err != nil {
+	if err := report.WriteYAML(&out, true); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "canary") || !strings.Contains(out.String(), "***") {

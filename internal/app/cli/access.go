@@ -38,8 +38,8 @@ func newLoginStore(configPath string) loginStore {
 	return loginStore{path: strings.TrimSuffix(configPath, filepath.Ext(configPath)) + ".credentials.json"}
 }
 
-// findAccess returns the access to the server from flags, environment, login, context and file, in this order.
-func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
+// newAccessFromConfigAndLogin returns the access to the server from flags, environment, login, context and file, in this order.
+func (s *session) newAccessFromConfigAndLogin(cmd *cobra.Command) (*access, error) {
 	cfg, report, err := s.loadConfig(cmd)
 	if err != nil {
 		return nil, err
@@ -52,17 +52,17 @@ func (s *session) findAccess(cmd *cobra.Command) (*access, error) {
 	if cfg.InsecureTLS {
 		s.printNote("warning: the certificate of %s is not verified", cfg.Server)
 	}
-	who, err := findImpersonation(cmd)
+	who, err := parseImpersonationFlags(cmd)
 	if err != nil {
 		return nil, err
 	}
-	if a.client, err = s.newClientOf(cfg, who, a.answers); err != nil {
+	if a.client, err = s.newFleetClient(cfg, who, a.answers); err != nil {
 		return nil, err
 	}
 	if a.store.path == "" || isGiven(sourceOf(report, "token")) || isGiven(sourceOf(report, "token_file")) {
 		return a, nil
 	}
-	login, found, err := a.store.find(cfg.CurrentContext, a.client.Endpoint())
+	login, found, err := a.store.findLogin(cfg.CurrentContext, a.client.Endpoint())
 	if err != nil {
 		return nil, &failure{err: err, code: CodeUsage}
 	}
@@ -81,8 +81,8 @@ func isGiven(source settings.OriginSource) bool {
 	return source == settings.FromEnv || source == settings.FromFlag
 }
 
-// newClientOf returns the client of a configuration, whatever the logins.
-func (s *session) newClientOf(cfg Config, who fleetclient.Impersonation, answers *answerHeaders) (*fleetclient.Client, error) {
+// newFleetClient returns the client of a configuration, whatever the logins.
+func (s *session) newFleetClient(cfg Config, who fleetclient.Impersonation, answers *answerHeaders) (*fleetclient.Client, error) {
 	client, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
@@ -110,8 +110,8 @@ func (a *access) hasToken() bool {
 	return a.login != nil || a.cfg.Token != "" || a.cfg.TokenFile != ""
 }
 
-// tokenOrigin describes how the token was obtained.
-func (a *access) tokenOrigin() string {
+// describeTokenOrigin describes how the token was obtained.
+func (a *access) describeTokenOrigin() string {
 	originOf := func(key string) string {
 		for _, o := range a.report.Origins() {
 			if o.Key == key {
@@ -133,19 +133,19 @@ func (a *access) tokenOrigin() string {
 	return "none"
 }
 
-// expiry returns the expiry of the token, zero if it is unknown.
-func (a *access) expiry(ctx context.Context) time.Time {
+// currentTokenExpiry returns the expiry of the token, zero if it is unknown.
+func (a *access) currentTokenExpiry(ctx context.Context) time.Time {
 	switch {
 	case a.login != nil:
-		if now, found, err := a.store.find(a.login.Context, a.login.Server); found && err == nil {
+		if now, found, err := a.store.findLogin(a.login.Context, a.login.Server); found && err == nil {
 			return now.Tokens.Expires // it may have been renewed
 		}
 		return a.login.Tokens.Expires
 	case a.cfg.TokenFile != "":
 		token, _ := fleetclient.FileToken(a.cfg.TokenFile).Token(ctx, "")
-		return tokenExpiry(token)
+		return parseJWTExpiry(token)
 	}
-	return tokenExpiry(a.cfg.Token.Reveal())
+	return parseJWTExpiry(a.cfg.Token.Reveal())
 }
 
 // issuerTimeout limits the handshake with an issuer.

@@ -100,7 +100,7 @@ func runAdapterInit(s *session, o adapterOptions) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeAdapter(o); err != nil {
+	if err := writeAdapterFromTemplate(o); err != nil {
 		return fmt.Errorf("write the adapter %s: %w", o.name, err)
 	}
 	_, err := fmt.Fprintf(s.env.Stdout, "adapter %s written to %s\n\nNext:\n  cd %s\n  %s\n\nWhile 'fleetloop up --demo' runs, with the adapter.env of its data directory:\n  (. DIR/adapter.env && go run .)\n",
@@ -140,8 +140,8 @@ func isSource(folder string) bool {
 	return err == nil && strings.HasPrefix(string(text), "module "+modulePath+"\n")
 }
 
-// formatRequirement returns the directives of go.mod that select Fleetloop.
-func (o adapterOptions) formatRequirement() string {
+// formatGoModRequirement returns the directives of go.mod that select Fleetloop.
+func (o adapterOptions) formatGoModRequirement() string {
 	if o.source == "" {
 		return "require " + modulePath + " " + o.version + "\n"
 	}
@@ -149,15 +149,15 @@ func (o adapterOptions) formatRequirement() string {
 	return "require " + modulePath + " v0.0.0\n\nreplace " + modulePath + " => " + strconv.Quote(o.source) + "\n"
 }
 
-// writeAdapter writes the files of the template.
-func writeAdapter(o adapterOptions) error {
+// writeAdapterFromTemplate writes the files of the template.
+func writeAdapterFromTemplate(o adapterOptions) error {
 	const root = "adaptertemplate"
 	beforeDeploy := ""
 	if o.source != "" {
 		beforeDeploy = ", after you have replaced the source in `go.mod` by a release"
 	}
 	fill := strings.NewReplacer("{{.Name}}", o.name, "{{.Module}}", o.module, "{{.Collection}}", o.collection,
-		"{{.Require}}", o.formatRequirement(), "{{.Commands}}", strings.Join(firstCommands(), "\n"), "{{.BeforeDeploy}}", beforeDeploy)
+		"{{.Require}}", o.formatGoModRequirement(), "{{.Commands}}", strings.Join(firstCommands(), "\n"), "{{.BeforeDeploy}}", beforeDeploy)
 	return fs.WalkDir(adapterTemplate, root, func(name string, entry fs.DirEntry, err error) error {
 		target := filepath.Join(o.dir, filepath.FromSlash(strings.TrimSuffix(strings.TrimPrefix(name, root), templateSuffix)))
 		switch {

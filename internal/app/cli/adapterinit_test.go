@@ -94,7 +94,7 @@ func TestAdapterInitOfARelease(t *testing.T) {
 	if err != nil || source != "" {
 		t.Errorf("locateSource() = %q, %v; want none, because Go downloads the release", source, err)
 	}
-	if err := writeAdapter(o); err != nil {
+	if err := writeAdapterFromTemplate(o); err != nil {
 		t.Fatal(err)
 	}
 	wantAdapterFiles(t, dir, map[string]string{"go.mod": "module example.com/zones\n\ngo 1.26\n\nrequire " + modulePath + " v1.2.3\n"})

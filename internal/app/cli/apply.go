@@ -25,9 +25,9 @@ func (o *fileOptions) addFileFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "also read the folders in the folder of -f")
 }
 
-// readDocuments reads the documents. Parents come first, whatever their order in the files. A resource may be
+// readUniqueDocumentsParentsFirst reads the documents. Parents come first, whatever their order in the files. A resource may be
 // given only once.
-func (o *fileOptions) readDocuments(s *session, cmd *cobra.Command) ([]resource.Document, error) {
+func (o *fileOptions) readUniqueDocumentsParentsFirst(s *session, cmd *cobra.Command) ([]resource.Document, error) {
 	if o.file == "" {
 		return nil, usageErrorf(cmd, "give the file with -f; - is standard input")
 	}
@@ -109,7 +109,7 @@ func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
 			return err
 		}
 	}
-	docs, err := o.readDocuments(s, cmd)
+	docs, err := o.readUniqueDocumentsParentsFirst(s, cmd)
 	if err != nil {
 		return err
 	}
@@ -119,8 +119,8 @@ func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
 	}
 	defer client.CloseIdle()
 	a := &applier{session: s, client: client, o: o, kept: map[string]bool{}, planned: map[resource.Ref]bool{}}
-	a.out = s.newChangePrinter(o.format, len(docs) == 1 && !o.prune, "")
-	return a.applyAll(cmd.Context(), docs)
+	a.out = s.newChangedResourcePrinter(o.format, len(docs) == 1 && !o.prune, "")
+	return a.applyAndPruneAll(cmd.Context(), docs)
 }
 
 // An applier applies documents.
@@ -137,25 +137,25 @@ type applier struct {
 	planned map[resource.Ref]bool
 }
 
-// applyAll continues after a failure, because the documents may be independent. It prunes only without one.
-func (a *applier) applyAll(ctx context.Context, docs []resource.Document) error {
+// applyAndPruneAll continues after a failure, because the documents may be independent. It prunes only without one.
+func (a *applier) applyAndPruneAll(ctx context.Context, docs []resource.Document) error {
 	var errs []error
 	done := 0
 	for _, d := range docs {
-		i, verb, err := a.apply(ctx, d)
+		i, verb, err := a.applyWithRetry(ctx, d)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("apply %s (%s): %w", d.Ref, d.Where, err))
 			continue
 		}
 		done++
-		if err := a.print(i, verb); err != nil {
+		if err := a.printItemWithVerb(i, verb); err != nil {
 			return err
 		}
 	}
 	if a.o.prune && len(errs) > 0 {
 		errs = append(errs, errors.New("nothing was pruned, because not everything was applied"))
 	} else if a.o.prune {
-		n, err := a.pruneAll(ctx)
+		n, err := a.confirmAndPruneAll(ctx)
 		done += n
 		if err != nil {
 			errs = append(errs, err)
@@ -169,7 +169,7 @@ func (a *applier) applyAll(ctx context.Context, docs []resource.Document) error 
 	return joinErrorsWithExitCode(errs, done)
 }
 
-func (a *applier) print(i resource.Item, verb string) error {
+func (a *applier) printItemWithVerb(i resource.Item, verb string) error {
 	if a.o.format != formatText {
 		return a.out.Write([]resource.Item{i})
 	}
@@ -178,7 +178,7 @@ func (a *applier) print(i resource.Item, verb string) error {
 }
 
 // apply creates or updates the resource of one document, and returns what was done.
-func (a *applier) apply(ctx context.Context, d resource.Document) (i resource.Item, verb string, err error) {
+func (a *applier) applyWithRetry(ctx context.Context, d resource.Document) (i resource.Item, verb string, err error) {
 	for try := 1; ; try++ {
 		i, verb, err = a.applyOnce(ctx, d)
 		if err == nil || !fleetclient.IsChanged(err) && !isNameTaken(err) || try == maxTries {
@@ -210,7 +210,7 @@ func (a *applier) applyOnce(ctx context.Context, d resource.Document) (resource.
 			err: errors.New("it is being deleted"), code: CodePrecondition, next: "apply again when it is deleted; 'fleetloop wait' waits for that",
 		}
 	}
-	i, changed, err := a.patch(ctx, d, live)
+	i, changed, err := a.patchIfDiffers(ctx, d, live)
 	if !changed {
 		return i, "unchanged", err
 	}
@@ -272,8 +272,8 @@ func (a *applier) create(ctx context.Context, d resource.Document, owner resourc
 	return itemOf(k, r, owner.Resource.Name)
 }
 
-// patch sends no request if the document changes nothing. The server, which compares numbers by value, has the last word.
-func (a *applier) patch(ctx context.Context, d resource.Document, live liveResource) (i resource.Item, changed bool, err error) {
+// patchIfDiffers sends no request if the document changes nothing. The server, which compares numbers by value, has the last word.
+func (a *applier) patchIfDiffers(ctx context.Context, d resource.Document, live liveResource) (i resource.Item, changed bool, err error) {
 	want, err := resource.MergeApplied(live.item, d)
 	if err != nil {
 		return resource.Item{}, false, err

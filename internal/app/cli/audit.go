@@ -60,7 +60,7 @@ func newAuditGetCommand(s *session) *cobra.Command {
 			"  fleetloop audit get --execution scale-web -o json\n" +
 			"  fleetloop audit get --target Deployment/shop/web --actor alice@example.com",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return auditList(s, cmd, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return printAuditEvents(s, cmd, o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.filter.Execution, "execution", "", "show only events of the execution with this `name`, namespace/name or UID")
@@ -74,7 +74,7 @@ func newAuditGetCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func auditList(s *session, cmd *cobra.Command, o auditListOptions) error {
+func printAuditEvents(s *session, cmd *cobra.Command, o auditListOptions) error {
 	if err := CheckFormat(cmd, o.format, listFormats()); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func auditList(s *session, cmd *cobra.Command, o auditListOptions) error {
 		return explainAuditError(err)
 	}
 	if out.count == 0 {
-		if err := checkExecution(cmd.Context(), store, o.filter.Execution); err != nil {
+		if err := checkExecutionInAudit(cmd.Context(), store, o.filter.Execution); err != nil {
 			return err
 		}
 	}
@@ -111,8 +111,8 @@ func auditList(s *session, cmd *cobra.Command, o auditListOptions) error {
 	return nil
 }
 
-// checkExecution returns an error if the audit has no event of a named execution.
-func checkExecution(ctx context.Context, store *audit.PostgresStore, name string) error {
+// checkExecutionInAudit returns an error if the audit has no event of a named execution.
+func checkExecutionInAudit(ctx context.Context, store *audit.PostgresStore, name string) error {
 	if name == "" {
 		return nil
 	}
@@ -166,14 +166,14 @@ func newAuditVerifyCommand(s *session) *cobra.Command {
 		Example: "  fleetloop audit verify\n" +
 			"  fleetloop audit verify --checkpoint 1042:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return auditVerify(s, cmd, noted, format) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return verifyAuditAndPrint(s, cmd, noted, format) },
 	}
 	cmd.Flags().StringArrayVar(&noted, "checkpoint", nil, "a `position:hash` that the audit must still contain; can be repeated")
 	addOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
-func auditVerify(s *session, cmd *cobra.Command, checkpoints []string, format string) error {
+func verifyAuditAndPrint(s *session, cmd *cobra.Command, checkpoints []string, format string) error {
 	if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 		return err
 	}

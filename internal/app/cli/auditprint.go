@@ -113,7 +113,7 @@ func (p *eventPrinter) writeEvent(e *audit.Event) error {
 
 func (p *eventPrinter) writeRow(cells []string) error {
 	for i, c := range cells {
-		c = strings.NewReplacer("\t", " ", "\n", " ").Replace(terminal.Clean(c))
+		c = strings.NewReplacer("\t", " ", "\n", " ").Replace(terminal.ReplaceUnprintable(c))
 		if c == "" {
 			c = "-"
 		}

@@ -75,7 +75,7 @@ func runCanI(s *session, cmd *cobra.Command, args []string, quiet bool) error {
 	if !quiet {
 		text := "yes"
 		if !answer.Allowed {
-			text = "no: " + terminal.Clean(answer.Reason)
+			text = "no: " + terminal.ReplaceUnprintable(answer.Reason)
 		}
 		if _, err := fmt.Fprintln(s.env.Stdout, text); err != nil {
 			return err

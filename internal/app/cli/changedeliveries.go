@@ -33,7 +33,7 @@ func ShowEventDeliveries(cmd *cobra.Command, env Env, eventID, format string) er
 	case !terminal.IsTableFormat(format):
 		return WriteValue(env.Stdout, format, d)
 	case !d.Recorded:
-		s.printNote("No delivery of this change event is recorded: %s.", terminal.Clean(d.Reason))
+		s.printNote("No delivery of this change event is recorded: %s.", terminal.ReplaceUnprintable(d.Reason))
 		return nil
 	}
 	return printDeliveries(s, d.Items)
@@ -156,6 +156,6 @@ func runResend(s *session, cmd *cobra.Command, eventID string, o v1.ChangeResend
 		s.printNote("Nothing to send: every delivery is pending, or was accepted by its sink. Name a sink with --sink to send it again.")
 		return nil
 	}
-	_, err = fmt.Fprintf(s.env.Stdout, "change event %s is sent again to %s\n", terminal.Clean(eventID), terminal.Clean(strings.Join(sent.Queued, ", ")))
+	_, err = fmt.Fprintf(s.env.Stdout, "change event %s is sent again to %s\n", terminal.ReplaceUnprintable(eventID), terminal.ReplaceUnprintable(strings.Join(sent.Queued, ", ")))
 	return err
 }

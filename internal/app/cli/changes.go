@@ -80,7 +80,7 @@ func newChangesCommand(s *session) *cobra.Command {
 
 		ValidArgsFunction: s.completeObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.selectObject(cmd, args); err != nil {
+			if err := o.setObjectFilterFromArgs(cmd, args); err != nil {
 				return err
 			}
 			o.newestLast = cmd.CalledAs() == eventsName

@@ -17,8 +17,8 @@ const (
 	executionKind = "execution"
 )
 
-// selectObject adds the object of the arguments to the query.
-func (o *changesOptions) selectObject(cmd *cobra.Command, args []string) error {
+// setObjectFilterFromArgs adds the object of the arguments to the query.
+func (o *changesOptions) setObjectFilterFromArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -27,7 +27,7 @@ func (o *changesOptions) selectObject(cmd *cobra.Command, args []string) error {
 		kind, name, isObject = args[0], args[1], true
 	}
 	switch {
-	case len(args) == 1 && SuggestCommand(cmd, args[0]) != "":
+	case len(args) == 1 && FormatCommandSuggestion(cmd, args[0]) != "":
 		return rejectUnknownCommand(cmd, args)
 	case len(args) == 1 && !isObject:
 		return usageErrorf(cmd, "%q is neither a command nor an object; give an object as KIND/NAME, such as cluster/%[1]s", args[0])

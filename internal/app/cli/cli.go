@@ -92,7 +92,7 @@ func Command(env Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, suggestFlag(cmd, err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, addFlagSuggestion(cmd, err)) })
 	root.SetHelpCommand(newHelpCommand())
 	addConnectionFlags(root.PersistentFlags())
 	terminal.AddVersionFlag(root, version.Get().Text("fleetloop"))
@@ -126,16 +126,16 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 		if err := checkImpersonationFlags(cmd); err != nil {
 			return err
 		}
-		if err := ApplyContext(env, cmd); err != nil {
+		if err := SetHostFlagsFromContext(env, cmd); err != nil {
 			return err
 		}
-		out.begin(cmd)
+		out.startTemplateOutput(cmd)
 		return nil
 	}
 	root.SetArgs(args)
-	env.renameProgram(root)
+	env.renameProgramInHelp(root)
 	cmd, err := root.ExecuteContextC(ctx)
-	err = out.end(err)
+	err = out.finishTemplateOutput(err)
 	if err == nil {
 		return CodeOK
 	}
@@ -162,7 +162,7 @@ type session struct {
 
 // newClient returns a client for the server from flags, environment and file.
 func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
-	a, err := s.findAccess(cmd)
+	a, err := s.newAccessFromConfigAndLogin(cmd)
 	if err != nil {
 		return nil, err
 	}

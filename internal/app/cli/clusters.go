@@ -148,7 +148,7 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []reso
 func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions) error {
 	seen := tally{states: map[v1.SyncState]int{}}
 	var chunk []v1.ClusterSync
-	for sync, err := range client.Syncs().List(ctx, fleetclient.SyncOptions{States: wantedStates(o.states)}) {
+	for sync, err := range client.Syncs().List(ctx, fleetclient.SyncOptions{States: defaultOrNamedSyncStates(o.states)}) {
 		if err != nil {
 			return err
 		}
@@ -178,8 +178,8 @@ func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Clie
 	return nil
 }
 
-// wantedStates returns the states to request. Without names these are all states except synced.
-func wantedStates(names []string) []v1.SyncState {
+// defaultOrNamedSyncStates returns the states to request. Without names these are all states except synced.
+func defaultOrNamedSyncStates(names []string) []v1.SyncState {
 	all := v1.SyncStates()
 	switch {
 	case slices.Contains(names, everyState):

@@ -74,8 +74,8 @@ type Context struct {
 	TokenKind      string          `key:"oidc_token" validate:"omitempty,oneof=id_token access_token" doc:"Token for the fleet API: id_token or access_token."`
 }
 
-// values returns what the context sets, by the keys of Config.
-func (c Context) values() map[string]string {
+// nonEmptyValues returns what the context sets, by the keys of Config.
+func (c Context) nonEmptyValues() map[string]string {
 	all := map[string]string{
 		"server": c.Server, "token": c.Token.Reveal(), "token_file": c.TokenFile, "ca_file": c.CAFile,
 		"client_certificate": c.ClientCert, "client_key": c.ClientKey,
@@ -108,7 +108,7 @@ func addConnectionFlags(flags *pflag.FlagSet) {
 // loadConfig reads the configuration of the command line.
 func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, error) {
 	var cfg Config
-	file, err := s.configFile(cmd)
+	file, err := s.existingConfigPath(cmd)
 	if err != nil {
 		return cfg, nil, &failure{err: err, code: CodeUsage, next: "give an existing file, or no --config"}
 	}
@@ -120,9 +120,9 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 	if name := outer.CurrentContext; name != "" {
 		c, ok := outer.Contexts[name]
 		if !ok {
-			return cfg, nil, newContextError(name, outer.Contexts)
+			return cfg, nil, newUnknownContextError(name, outer.Contexts)
 		}
-		source.Context = settings.Context{Name: name, Values: c.values()}
+		source.Context = settings.Context{Name: name, Values: c.nonEmptyValues()}
 	}
 	report, err := settings.Load(&cfg, source)
 	if err != nil {
@@ -142,8 +142,8 @@ func LoadConfig(cmd *cobra.Command, env Env) (Config, error) {
 	return cfg, err
 }
 
-// newContextError reports a context that does not exist.
-func newContextError(name string, contexts map[string]Context) error {
+// newUnknownContextError reports a context that does not exist.
+func newUnknownContextError(name string, contexts map[string]Context) error {
 	known := slices.Sorted(maps.Keys(contexts))
 	return &failure{
 		err:  fmt.Errorf("there is no context %q%s", name, resource.SuggestWords(name, known)),
@@ -183,8 +183,8 @@ func keepStrongerTokenSetting(cfg Config, report *settings.Report) (Config, erro
 	return cfg, nil
 }
 
-// configFile returns the requested file, or the default file if it exists.
-func (s *session) configFile(cmd *cobra.Command) (string, error) {
+// existingConfigPath returns the requested file, or the default file if it exists.
+func (s *session) existingConfigPath(cmd *cobra.Command) (string, error) {
 	path, requested := s.configPath(cmd)
 	if path == "" {
 		return "", nil
@@ -274,7 +274,7 @@ func newConfigShowCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return report.Write(s.env.Stdout, origins)
+			return report.WriteYAML(s.env.Stdout, origins)
 		},
 	}
 	cmd.Flags().BoolVar(&origins, "origins", false, "also print the source of each value")

@@ -14,7 +14,7 @@ import (
 // Confirm asks a question on standard error. The end of standard input means no. Commands ask only if Interactive
 // is true, because a script would wait for an answer forever.
 func (env Env) Confirm(question string) (bool, error) {
-	if _, err := fmt.Fprintf(env.Stderr, "%s [y/N] ", terminal.Clean(question)); err != nil {
+	if _, err := fmt.Fprintf(env.Stderr, "%s [y/N] ", terminal.ReplaceUnprintable(question)); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(env.Stdin).ReadString('\n')
@@ -37,19 +37,19 @@ func (env Env) RequireTerminal(next string) error {
 }
 
 // confirm asks a question, and returns an error with the text refused if the answer is no.
-func (s *session) confirm(question, refused string) error {
+func (s *session) confirm(question, refusalMessage string) error {
 	yes, err := s.env.Confirm(question)
 	if err != nil || yes {
 		return err
 	}
-	return &failure{err: errors.New(refused), code: CodeFailed, next: "run the command again and answer y, or give --yes"}
+	return &failure{err: errors.New(refusalMessage), code: CodeFailed, next: "run the command again and answer y, or give --yes"}
 }
 
 // maxNamesToConfirm is the maximum number of names in a question.
 const maxNamesToConfirm = 5
 
 // confirmDeletion asks before resources are deleted that the user did not name.
-func (s *session) confirmDeletion(items []resource.Item, done string) error {
+func (s *session) confirmDeletion(items []resource.Item, doneVerb string) error {
 	names := make([]string, 0, maxNamesToConfirm+1)
 	for _, i := range items[:min(len(items), maxNamesToConfirm)] {
 		names = append(names, i.KindAndName())
@@ -61,5 +61,5 @@ func (s *session) confirmDeletion(items []resource.Item, done string) error {
 	if len(items) != 1 {
 		what = fmt.Sprintf("%d resources", len(items))
 	}
-	return s.confirm(fmt.Sprintf("Delete %s (%s)?", what, strings.Join(names, ", ")), "not confirmed, so nothing was "+done)
+	return s.confirm(fmt.Sprintf("Delete %s (%s)?", what, strings.Join(names, ", ")), "not confirmed, so nothing was "+doneVerb)
 }

@@ -38,7 +38,7 @@ func addContextCommands(s *session, parent *cobra.Command) {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.editConfig(cmd, "Switched to context "+args[0]+".", func(root *yaml.Node, cfg Config) error {
 				if _, ok := cfg.Contexts[args[0]]; !ok {
-					return newContextError(args[0], cfg.Contexts)
+					return newUnknownContextError(args[0], cfg.Contexts)
 				}
 				setKey(root, "current_context", args[0])
 				return nil
@@ -47,7 +47,7 @@ func addContextCommands(s *session, parent *cobra.Command) {
 	}
 	deletion := &cobra.Command{
 		Use: "delete-context NAME", Short: "Delete a context, and its login", Example: "  fleetloop config delete-context staging", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
-		RunE: func(cmd *cobra.Command, args []string) error { return s.deleteContext(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return s.deleteContextAndLogin(cmd, args[0]) },
 	}
 	parent.AddCommand(newGetContextsCommand(s), current, use, newSetContextCommand(s), deletion)
 }
@@ -62,7 +62,7 @@ func newGetContextsCommand(s *session) *cobra.Command {
 			if err := CheckFormat(cmd, format, formats); err != nil {
 				return err
 			}
-			return s.listContexts(cmd, format)
+			return s.printContexts(cmd, format)
 		},
 	}
 	addOutputFlag(cmd, &format, formats)
@@ -79,7 +79,7 @@ func newSetContextCommand(s *session) *cobra.Command {
 		Example: "  fleetloop config set-context prod --server=https://fleet.example.com --oidc-issuer=https://login.example.com --oidc-client-id=fleetloop --current\n" +
 			"  fleetloop config set-context prod --kube-context=prod-eu --namespace=kubernaut-executor",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
-		RunE: func(cmd *cobra.Command, args []string) error { return s.setContext(cmd, args[0], use) },
+		RunE: func(cmd *cobra.Command, args []string) error { return s.saveContextSettings(cmd, args[0], use) },
 	}
 	settings.AddFlags(cmd.Flags(), &Host{})
 	settings.AddFlags(cmd.Flags(), &SignIn{})
@@ -87,18 +87,18 @@ func newSetContextCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-func (s *session) setContext(cmd *cobra.Command, name string, use bool) error {
+func (s *session) saveContextSettings(cmd *cobra.Command, name string, makeCurrent bool) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return usageErrorf(cmd, "%q is not a name of a context; use text without spaces", name)
 	}
 	given := map[string]string{}
 	for _, e := range settings.Reference(&Context{}) {
 		if flag := cmd.Flags().Lookup(strings.ReplaceAll(e.Key, "_", "-")); flag != nil && flag.Changed {
-			given[e.Key] = absolutePath(e.Key, flag.Value.String())
+			given[e.Key] = absolutePathIfFileKey(e.Key, flag.Value.String())
 		}
 	}
 	return s.editConfig(cmd, "Context "+name+" set.", func(root *yaml.Node, _ Config) error {
-		c := section(section(root, "contexts"), name)
+		c := findOrAddMapping(findOrAddMapping(root, "contexts"), name)
 		for _, key := range slices.Sorted(maps.Keys(given)) {
 			switch {
 			case given[key] == "":
@@ -112,19 +112,19 @@ func (s *session) setContext(cmd *cobra.Command, name string, use bool) error {
 				setKey(c, key, given[key])
 			}
 		}
-		if use {
+		if makeCurrent {
 			setKey(root, "current_context", name)
 		}
 		return nil
 	})
 }
 
-func (s *session) deleteContext(cmd *cobra.Command, name string) error {
+func (s *session) deleteContextAndLogin(cmd *cobra.Command, name string) error {
 	err := s.editConfig(cmd, "Context "+name+" deleted.", func(root *yaml.Node, cfg Config) error {
 		if _, ok := cfg.Contexts[name]; !ok {
-			return newContextError(name, cfg.Contexts)
+			return newUnknownContextError(name, cfg.Contexts)
 		}
-		removeKey(section(root, "contexts"), name)
+		removeKey(findOrAddMapping(root, "contexts"), name)
 		if cfg.CurrentContext == name {
 			removeKey(root, "current_context")
 		}
@@ -134,11 +134,11 @@ func (s *session) deleteContext(cmd *cobra.Command, name string) error {
 		return err
 	}
 	path, _ := s.configPath(cmd)
-	return newLoginStore(path).deleteContext(cmd.Context(), name)
+	return newLoginStore(path).deleteLoginsOfContext(cmd.Context(), name)
 }
 
-// absolutePath returns the value of a setting without a dependence on the current folder.
-func absolutePath(key, value string) string {
+// absolutePathIfFileKey returns the value of a setting without a dependence on the current folder.
+func absolutePathIfFileKey(key, value string) string {
 	isFile := slices.Contains([]string{"token_file", "ca_file", "client_certificate", "client_key"}, key) || key == "kubeconfig" && !strings.ContainsRune(value, filepath.ListSeparator)
 	if path, err := filepath.Abs(value); isFile && value != "" && err == nil {
 		return path
@@ -155,8 +155,8 @@ type contextItem struct {
 	Namespace   string `json:"namespace,omitempty"`
 }
 
-// listContexts prints all contexts, with a mark at the current one.
-func (s *session) listContexts(cmd *cobra.Command, format string) error {
+// printContexts prints all contexts, with a mark at the current one.
+func (s *session) printContexts(cmd *cobra.Command, format string) error {
 	cfg, _, err := s.loadConfig(cmd)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (s *session) completeContexts(cmd *cobra.Command, args []string, _ string) 
 	if len(args) > 0 && cmd.HasParent() && cmd.Parent().Name() == "config" {
 		return nil, none
 	}
-	file, err := s.configFile(cmd)
+	file, err := s.existingConfigPath(cmd)
 	if err != nil {
 		return nil, none
 	}
@@ -216,7 +216,7 @@ func (s *session) completeContexts(cmd *cobra.Command, args []string, _ string) 
 
 // editConfig changes the configuration file, and keeps its comments and order. change gets the document, and what
 // it says. The result must be valid; otherwise nothing is written.
-func (s *session) editConfig(cmd *cobra.Command, done string, change func(root *yaml.Node, cfg Config) error) error {
+func (s *session) editConfig(cmd *cobra.Command, doneMessage string, change func(root *yaml.Node, cfg Config) error) error {
 	path, _ := s.configPath(cmd)
 	if path == "" {
 		return &failure{err: errors.New("there is no home directory for the configuration file"), code: CodeUsage, next: "give a file with --config"}
@@ -257,12 +257,12 @@ func (s *session) editConfig(cmd *cobra.Command, done string, change func(root *
 		}
 		return fmt.Errorf("change %s: %w", filepath.Base(path), err)
 	}
-	s.printNote("%s", done)
+	s.printNote("%s", doneMessage)
 	return nil
 }
 
-// section returns the mapping at a key, which it adds if there is none.
-func section(n *yaml.Node, key string) *yaml.Node {
+// findOrAddMapping returns the mapping at a key, which it adds if there is none.
+func findOrAddMapping(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value != key {
 			continue

@@ -44,7 +44,7 @@ func newCreateCommand(s *session) *cobra.Command {
 				return err
 			}
 			defer client.CloseIdle()
-			return createAll(cmd.Context(), s, client, docs, createOptions{format, dry})
+			return createAndPrintAll(cmd.Context(), s, client, docs, createOptions{format, dry})
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", fileUsage)
@@ -58,9 +58,9 @@ type createOptions struct {
 	dryRun dryRun
 }
 
-// createAll continues after a failure, because the documents may be independent.
-func createAll(ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, o createOptions) error {
-	out := s.newChangePrinter(o.format, len(docs) == 1, o.dryRun.describe("created"))
+// createAndPrintAll continues after a failure, because the documents may be independent.
+func createAndPrintAll(ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, o createOptions) error {
+	out := s.newChangedResourcePrinter(o.format, len(docs) == 1, o.dryRun.describe("created"))
 	var errs []error
 	done := 0
 	for _, d := range docs {

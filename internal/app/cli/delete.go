@@ -56,7 +56,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	if err := CheckFormat(cmd, o.format, deleteFormats()); err != nil {
 		return err
 	}
-	what, err := o.targetToDelete(s, cmd, args)
+	what, err := o.parseDeleteTarget(s, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 			return err
 		}
 	}
-	out := s.newChangePrinter(o.format, len(items) == 1, o.dryRun.describe("deletion requested"))
+	out := s.newChangedResourcePrinter(o.format, len(items) == 1, o.dryRun.describe("deletion requested"))
 	var asked []resource.Item
 	var errs []error
 	for _, i := range items {
@@ -99,8 +99,8 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	return s.waitForGoal(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
 }
 
-// targetToDelete reads the resources to delete from the arguments or from files.
-func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []string) (target, error) {
+// parseDeleteTarget reads the resources to delete from the arguments or from files.
+func (o *deleteOptions) parseDeleteTarget(s *session, cmd *cobra.Command, args []string) (target, error) {
 	switch {
 	case o.timeout <= 0 || o.interval <= 0:
 		return target{}, usageErrorf(cmd, "--timeout and --interval must be positive")
@@ -109,7 +109,7 @@ func (o *deleteOptions) targetToDelete(s *session, cmd *cobra.Command, args []st
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
 		return target{}, usageErrorf(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":
-		docs, err := o.readDocuments(s, cmd)
+		docs, err := o.readUniqueDocumentsParentsFirst(s, cmd)
 		if err != nil {
 			return target{}, err
 		}

@@ -67,7 +67,7 @@ func newDoctorCommand(s *session) *cobra.Command {
 			if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
-			a, err := s.findAccess(cmd)
+			a, err := s.newAccessFromConfigAndLogin(cmd)
 			if err != nil {
 				return err
 			}
@@ -75,16 +75,16 @@ func newDoctorCommand(s *session) *cobra.Command {
 			path, _ := s.configPath(cmd)
 			d := &doctor{session: s, access: a}
 			d.checkFiles(path)
-			d.checkURL()
+			d.checkTransportSecurity()
 			if d.checkServer(cmd.Context()) {
-				d.checkAuthentication(cmd.Context())
+				d.checkAnonymousAccess(cmd.Context())
 				d.checkPermissions(cmd.Context())
 			}
-			d.checkToken(cmd.Context())
+			d.checkTokenExpiry(cmd.Context())
 			if host.Kubeconfig != "" || host.Context != "" {
-				d.checkHostCluster(cmd.Context(), host, namespace)
+				d.checkHostClusterAccess(cmd.Context(), host, namespace)
 			}
-			return d.print(format)
+			return d.printFindings(format)
 		},
 	}
 	host.AddFlags(cmd.Flags())
@@ -97,7 +97,7 @@ func (d *doctor) add(f finding) { d.findings = append(d.findings, f) }
 
 // checkFiles checks who may read the files with tokens.
 func (d *doctor) checkFiles(configPath string) {
-	secret := map[string]bool{configPath: d.access.report != nil && d.configHasToken(), d.access.store.path: true, d.access.cfg.TokenFile: true}
+	secret := map[string]bool{configPath: d.access.report != nil && d.configFileHasToken(), d.access.store.path: true, d.access.cfg.TokenFile: true}
 	for _, path := range []string{configPath, d.access.store.path, d.access.cfg.TokenFile} {
 		info, err := os.Stat(path)
 		if path == "" || err != nil {
@@ -111,8 +111,8 @@ func (d *doctor) checkFiles(configPath string) {
 	}
 }
 
-// configHasToken reports whether the configuration file contains a token.
-func (d *doctor) configHasToken() bool {
+// configFileHasToken reports whether the configuration file contains a token.
+func (d *doctor) configFileHasToken() bool {
 	for _, c := range d.access.cfg.Contexts {
 		if c.Token != "" {
 			return true
@@ -121,8 +121,8 @@ func (d *doctor) configHasToken() bool {
 	return d.access.cfg.Token != "" && !isGiven(sourceOf(d.access.report, "token"))
 }
 
-// checkURL checks that tokens are encrypted on the network.
-func (d *doctor) checkURL() {
+// checkTransportSecurity checks that tokens are encrypted on the network.
+func (d *doctor) checkTransportSecurity() {
 	u, err := url.Parse(d.access.client.Endpoint())
 	if d.access.cfg.InsecureTLS {
 		d.add(finding{
@@ -149,7 +149,7 @@ func (d *doctor) checkServer(ctx context.Context) (answers bool) {
 	server := d.access.cfg.Server
 	identity, err := d.access.client.WhoAmI(ctx)
 	if errors.Is(err, errLoginExpired) {
-		return false // checkToken reports it
+		return false // checkTokenExpiry reports it
 	}
 	if err != nil {
 		d.add(finding{levelError, server, err.Error(), "no command on the fleet API works", nextStepFor(err)})
@@ -169,8 +169,8 @@ func (d *doctor) checkServer(ctx context.Context) (answers bool) {
 	return true
 }
 
-// checkAuthentication checks that the server refuses requests without a token.
-func (d *doctor) checkAuthentication(ctx context.Context) {
+// checkAnonymousAccess checks that the server refuses requests without a token.
+func (d *doctor) checkAnonymousAccess(ctx context.Context) {
 	anonymous, err := d.access.client.WithToken(nil)
 	if err != nil {
 		return
@@ -200,7 +200,7 @@ func (d *doctor) checkPermissions(ctx context.Context) {
 			}
 		}
 		if len(refused) > 0 {
-			f = finding{levelNote, collection, "you may not " + strings.Join(refused, ", ") + " them", terminal.Clean(reason), "if you need it, ask an administrator for a tenant or the role operator"}
+			f = finding{levelNote, collection, "you may not " + strings.Join(refused, ", ") + " them", terminal.ReplaceUnprintable(reason), "if you need it, ask an administrator for a tenant or the role operator"}
 			if refused[0] == string(v1.VerbGet) || refused[0] == string(v1.VerbList) {
 				f.Level, f.Fix = levelError, "ask an administrator for a tenant or the role viewer"
 			}
@@ -209,11 +209,11 @@ func (d *doctor) checkPermissions(ctx context.Context) {
 	}
 }
 
-// checkToken checks how long the token is valid.
-func (d *doctor) checkToken(ctx context.Context) {
+// checkTokenExpiry checks how long the token is valid.
+func (d *doctor) checkTokenExpiry(ctx context.Context) {
 	a := d.access
-	object := "token from " + a.tokenOrigin()
-	at := a.expiry(ctx)
+	object := "token from " + a.describeTokenOrigin()
+	at := a.currentTokenExpiry(ctx)
 	left := at.Sub(d.session.env.Now())
 	renewed := a.login != nil && a.login.Tokens.Refresh != ""
 	fix := "put a new token in the place of the old one"
@@ -235,12 +235,12 @@ func (d *doctor) checkToken(ctx context.Context) {
 }
 
 // print prints the findings. An error among them is the exit code.
-func (d *doctor) print(format string) error {
+func (d *doctor) printFindings(format string) error {
 	failed := false
 	for i := range d.findings {
 		f := &d.findings[i]
 		failed = failed || f.Level == levelError
-		f.What, f.Fix = terminal.Clean(f.What), terminal.Clean(d.session.env.nameProgram(f.Fix))
+		f.What, f.Fix = terminal.ReplaceUnprintable(f.What), terminal.ReplaceUnprintable(d.session.env.nameProgram(f.Fix))
 	}
 	if format == terminal.FormatJSON {
 		enc := json.NewEncoder(d.session.env.Stdout)

@@ -19,9 +19,9 @@ import (
 // hostTimeout limits the requests to the host cluster.
 const hostTimeout = 15 * time.Second
 
-// checkHostCluster checks the connection to the host cluster, that it has the resource of executions, and what the
+// checkHostClusterAccess checks the connection to the host cluster, that it has the resource of executions, and what the
 // user may do with them.
-func (d *doctor) checkHostCluster(ctx context.Context, host HostFlags, namespace string) {
+func (d *doctor) checkHostClusterAccess(ctx context.Context, host HostFlags, namespace string) {
 	ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
 	object := "host cluster"

@@ -70,7 +70,7 @@ func runEdit(s *session, cmd *cobra.Command, args []string, o editOptions) error
 	if err != nil || after == nil {
 		return err
 	}
-	out := s.newChangePrinter(o.format, true, o.dryRun.describe("edited"))
+	out := s.newChangedResourcePrinter(o.format, true, o.dryRun.describe("edited"))
 	if err := out.Write([]resource.Item{*after}); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ type editing struct {
 
 // editUntilAccepted returns the changed resource, or nil if the user cancelled.
 func (e *editing) editUntilAccepted(ctx context.Context) (*resource.Item, error) {
-	content, err := e.content()
+	content, err := e.editableYAML()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (e *editing) editUntilAccepted(ctx context.Context) (*resource.Item, error)
 		return nil, err
 	}
 	for refused := error(nil); ; {
-		edited, err := e.openEditor(ctx, editHeader(refused)+content)
+		edited, err := e.editTextInEditor(ctx, editHeader(refused)+content)
 		if err != nil {
 			return nil, e.keepFile(err)
 		}
@@ -115,7 +115,7 @@ func (e *editing) editUntilAccepted(ctx context.Context) (*resource.Item, error)
 			return nil, nil
 		}
 		content = edited
-		after, err := e.save(ctx)
+		after, err := e.patchFromFile(ctx)
 		switch {
 		case err == nil:
 			_ = os.Remove(e.file) // a temporary file
@@ -127,13 +127,13 @@ func (e *editing) editUntilAccepted(ctx context.Context) (*resource.Item, error)
 	}
 }
 
-// content returns what is edited. It omits the annotation of apply, which users do not write.
-func (e *editing) content() (string, error) {
+// editableYAML returns what is edited. It omits the annotation of apply, which users do not write.
+func (e *editing) editableYAML() (string, error) {
 	head := "kind: " + e.item.Kind.Name + "\nname: " + e.item.Resource.Name + "\n"
 	if e.item.Kind.IsChild() {
 		head += "cluster: " + e.item.Owner + "\n"
 	}
-	text, err := formatDesired(resource.DesiredOf(e.item.Resource))
+	text, err := formatDesiredYAML(resource.DesiredOf(e.item.Resource))
 	return head + text, err
 }
 
@@ -149,8 +149,8 @@ func editHeader(refused error) string {
 	return b.String()
 }
 
-// openEditor returns the edited text without the comments at its beginning.
-func (e *editing) openEditor(ctx context.Context, text string) (string, error) {
+// editTextInEditor returns the edited text without the comments at its beginning.
+func (e *editing) editTextInEditor(ctx context.Context, text string) (string, error) {
 	if err := os.WriteFile(e.file, []byte(text), 0o600); err != nil {
 		return "", err
 	}
@@ -175,8 +175,8 @@ func (e *editing) openEditor(ctx context.Context, text string) (string, error) {
 	return string(bytes.TrimLeft(edited, "\n")), nil
 }
 
-// save sends the edited file.
-func (e *editing) save(ctx context.Context) (*resource.Item, error) {
+// patchFromFile sends the edited file.
+func (e *editing) patchFromFile(ctx context.Context) (*resource.Item, error) {
 	docs, err := resource.ReadDocuments(e.file, nil)
 	if err != nil {
 		return nil, NewUsageError(err, "")

@@ -128,7 +128,7 @@ func joinErrorsWithExitCode(errs []error, succeeded int) error {
 func printError(w io.Writer, err error) {
 	var b strings.Builder
 	for text := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(&b, "error: %s\n", terminal.Clean(strings.ReplaceAll(text, "\t", "  ")))
+		fmt.Fprintf(&b, "error: %s\n", terminal.ReplaceUnprintable(strings.ReplaceAll(text, "\t", "  ")))
 	}
 	if next := nextStepFor(err); next != "" {
 		fmt.Fprintf(&b, "next:  %s\n", next)

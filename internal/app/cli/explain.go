@@ -82,7 +82,7 @@ func explain(path string, recursive bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	at, shown := x.resolve(x["Resource"]), ""
+	at, shown := x.resolveRef(x["Resource"]), ""
 	for field := range strings.SplitSeq(fields, ".") {
 		if field == "" {
 			continue
@@ -95,14 +95,14 @@ func explain(path string, recursive bool) (string, error) {
 			}
 			return "", fmt.Errorf("%s has no field %q%s", cmp.Or(shown, k.Name), field, resource.SuggestWords(field, slices.Sorted(maps.Keys(below))))
 		}
-		at, shown = x.resolve(next), strings.TrimPrefix(shown+"."+field, ".")
+		at, shown = x.resolveRef(next), strings.TrimPrefix(shown+"."+field, ".")
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "KIND:   %s\n", k.Name)
 	if shown != "" {
 		fmt.Fprintf(&b, "FIELD:  %s <%s>\n", shown, x.typeOf(at))
 	}
-	x.writeText(&b, "\n", at)
+	x.writeDescriptionAndEnum(&b, "\n", at)
 	if len(x.fieldsOf(at)) > 0 {
 		b.WriteString("\nFIELDS:\n")
 		x.writeFields(&b, "  ", at, recursive)
@@ -110,8 +110,8 @@ func explain(path string, recursive bool) (string, error) {
 	return b.String(), nil
 }
 
-// resolve follows references. A description beside a reference has precedence.
-func (x explainer) resolve(s apiSchema) apiSchema {
+// resolveRef follows references. A description beside a reference has precedence.
+func (x explainer) resolveRef(s apiSchema) apiSchema {
 	ref := s.Ref
 	if len(s.AllOf) == 1 {
 		ref = s.AllOf[0].Ref
@@ -119,7 +119,7 @@ func (x explainer) resolve(s apiSchema) apiSchema {
 	if ref == "" {
 		return s
 	}
-	target := x.resolve(x[ref[strings.LastIndex(ref, "/")+1:]])
+	target := x.resolveRef(x[ref[strings.LastIndex(ref, "/")+1:]])
 	target.Description = cmp.Or(s.Description, target.Description)
 	return target
 }
@@ -127,7 +127,7 @@ func (x explainer) resolve(s apiSchema) apiSchema {
 // fieldsOf returns the fields of an object, or of the objects in a list.
 func (x explainer) fieldsOf(s apiSchema) map[string]apiSchema {
 	if s.Items != nil {
-		return x.fieldsOf(x.resolve(*s.Items))
+		return x.fieldsOf(x.resolveRef(*s.Items))
 	}
 	return s.Properties
 }
@@ -136,16 +136,16 @@ func (x explainer) typeOf(s apiSchema) string {
 	var values apiSchema
 	switch {
 	case s.Items != nil:
-		return "[]" + x.typeOf(x.resolve(*s.Items))
+		return "[]" + x.typeOf(x.resolveRef(*s.Items))
 	case len(s.Properties) == 0 && len(s.Additional) > 0 && json.Unmarshal(s.Additional, &values) == nil:
-		return "map[string]" + x.typeOf(x.resolve(values))
+		return "map[string]" + x.typeOf(x.resolveRef(values))
 	case s.Format != "" && s.Type == "string":
 		return s.Format
 	}
 	return cmp.Or(s.Type, "any")
 }
 
-func (x explainer) writeText(b *strings.Builder, lead string, s apiSchema) {
+func (x explainer) writeDescriptionAndEnum(b *strings.Builder, lead string, s apiSchema) {
 	if text := strings.Join(strings.Fields(s.Description), " "); text != "" {
 		b.WriteString(lead + text + "\n")
 		lead = strings.TrimPrefix(lead, "\n")
@@ -158,10 +158,10 @@ func (x explainer) writeText(b *strings.Builder, lead string, s apiSchema) {
 func (x explainer) writeFields(b *strings.Builder, indent string, s apiSchema, recursive bool) {
 	object := s
 	for object.Items != nil {
-		object = x.resolve(*object.Items)
+		object = x.resolveRef(*object.Items)
 	}
 	for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
-		field := x.resolve(object.Properties[name])
+		field := x.resolveRef(object.Properties[name])
 		required := ""
 		if slices.Contains(object.Required, name) {
 			required = " -required-"
@@ -171,6 +171,6 @@ func (x explainer) writeFields(b *strings.Builder, indent string, s apiSchema, r
 			x.writeFields(b, indent+"  ", field, true)
 			continue
 		}
-		x.writeText(b, indent+"  ", field)
+		x.writeDescriptionAndEnum(b, indent+"  ", field)
 	}
 }

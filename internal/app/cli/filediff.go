@@ -20,7 +20,7 @@ var errDiffers = errors.New("there are differences")
 
 // runFileDiff prints what apply would change. It exits like kubectl diff: 1 means differences, and errors have other codes.
 func runFileDiff(s *session, cmd *cobra.Command, o fileOptions) error {
-	docs, err := o.readDocuments(s, cmd)
+	docs, err := o.readUniqueDocumentsParentsFirst(s, cmd)
 	if err != nil {
 		return err
 	}
@@ -66,22 +66,22 @@ func diffDocument(ctx context.Context, client *fleetclient.Client, d resource.Do
 	name, before := resource.Item{Kind: d.Ref.Kind, Resource: live.item, Owner: d.Ref.Parent}, ""
 	if live.missing {
 		name.Resource.Name, live.item.Spec = d.Name, []byte("{}")
-	} else if before, err = formatDesired(resource.DesiredOf(live.item)); err != nil {
+	} else if before, err = formatDesiredYAML(resource.DesiredOf(live.item)); err != nil {
 		return "", err
 	}
 	want, err := resource.MergeApplied(live.item, d)
 	if err != nil {
 		return "", err
 	}
-	after, err := formatDesired(want)
+	after, err := formatDesiredYAML(want)
 	if err != nil {
 		return "", err
 	}
 	return udiff.Unified(name.KindAndName()+" (live)", name.KindAndName()+" (applied)", before, after), nil
 }
 
-// formatDesired returns YAML with sorted keys. It omits the annotation of apply, which users do not write.
-func formatDesired(d resource.Desired) (string, error) {
+// formatDesiredYAML returns YAML with sorted keys. It omits the annotation of apply, which users do not write.
+func formatDesiredYAML(d resource.Desired) (string, error) {
 	d.Annotations = maps.Clone(d.Annotations)
 	delete(d.Annotations, resource.AppliedFieldsAnnotation)
 	spec, err := resource.SortKeys(d.Spec)

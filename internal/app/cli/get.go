@@ -65,20 +65,20 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	}
 	defer client.CloseIdle()
 	if len(what.refs) > 0 {
-		return getNamed(cmd, s, client, what.refs, o)
+		return fetchAndPrintNamed(cmd, s, client, what.refs, o)
 	}
 	sel, err := o.newSelection(cmd.Context(), client, what.kind)
 	if err != nil {
 		return err
 	}
 	if o.sortBy != "" {
-		return getSorted(cmd, s, client, sel, o)
+		return listSortAndPrint(cmd, s, client, sel, o)
 	}
 	sel.Limit = o.limit
-	return getSelected(cmd.Context(), s, client, sel, o)
+	return listAndPrintSelected(cmd.Context(), s, client, sel, o)
 }
 
-func getSelected(ctx context.Context, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
+func listAndPrintSelected(ctx context.Context, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
 	out := s.newPrinter(sel.Kind, false, o)
 	owners := map[string]string{}
 	count := 0
@@ -87,7 +87,7 @@ func getSelected(ctx context.Context, s *session, client *fleetclient.Client, se
 			return err
 		}
 		if showsOwners(sel.Kind, o.format) {
-			resource.NameOwners(ctx, client, items, owners)
+			resource.ReplaceOwnerIDsWithNames(ctx, client, items, owners)
 		}
 		if err := out.Write(items); err != nil {
 			return err
@@ -100,8 +100,8 @@ func getSelected(ctx context.Context, s *session, client *fleetclient.Client, se
 	return out.Close()
 }
 
-// getSorted reads all resources before it prints the first ones.
-func getSorted(cmd *cobra.Command, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
+// listSortAndPrint reads all resources before it prints the first ones.
+func listSortAndPrint(cmd *cobra.Command, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
 	var found []resource.Item
 	for items, err := range resource.ListPages(cmd.Context(), client, sel) {
 		if err != nil {
@@ -121,15 +121,15 @@ func getSorted(cmd *cobra.Command, s *session, client *fleetclient.Client, sel r
 	if len(found) == 0 {
 		return s.newPrinter(sel.Kind, false, o).Close()
 	}
-	return s.printNamed(cmd.Context(), client, found, false, o)
+	return s.printItemsByKind(cmd.Context(), client, found, false, o)
 }
 
 func sortResources(cmd *cobra.Command, f SortFlag, items []resource.Item) error {
 	return SortItems(cmd, f, items, func(i resource.Item) any { return i.Raw })
 }
 
-// getNamed prints the resources that it found before it returns errors about the others.
-func getNamed(cmd *cobra.Command, s *session, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
+// fetchAndPrintNamed prints the resources that it found before it returns errors about the others.
+func fetchAndPrintNamed(cmd *cobra.Command, s *session, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
 	var found []resource.Item
 	var errs []error
 	for _, r := range refs {
@@ -143,15 +143,15 @@ func getNamed(cmd *cobra.Command, s *session, client *fleetclient.Client, refs [
 	if err := sortResources(cmd, o.sortBy, found); err != nil {
 		return err
 	}
-	if err := s.printNamed(cmd.Context(), client, found, len(refs) == 1, o); err != nil {
+	if err := s.printItemsByKind(cmd.Context(), client, found, len(refs) == 1, o); err != nil {
 		return err
 	}
 	return joinErrorsWithExitCode(errs, len(found))
 }
 
-// printNamed writes items in their order. A table has the columns of one kind, so another kind
+// printItemsByKind writes items in their order. A table has the columns of one kind, so another kind
 // begins another table.
-func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, found []resource.Item, single bool, o getOptions) error {
+func (s *session) printItemsByKind(ctx context.Context, client *fleetclient.Client, found []resource.Item, single bool, o getOptions) error {
 	tables := terminal.IsTableFormat(o.format)
 	for first := true; len(found) > 0; first = false {
 		n := len(found)
@@ -164,7 +164,7 @@ func (s *session) printNamed(ctx context.Context, client *fleetclient.Client, fo
 			}
 		}
 		if showsOwners(found[0].Kind, o.format) {
-			resource.NameOwners(ctx, client, found[:n], map[string]string{})
+			resource.ReplaceOwnerIDsWithNames(ctx, client, found[:n], map[string]string{})
 		}
 		out := s.newPrinter(found[0].Kind, single, o)
 		if err := out.Write(found[:n]); err != nil {

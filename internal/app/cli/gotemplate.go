@@ -29,7 +29,7 @@ func parseGoTemplate(text string) (templatePrinter, error) {
 
 // templateExists reports whether index has a value for the same arguments.
 func templateExists(args []any) (any, error) {
-	if err := jsontemplate.CheckArgs(args, 1, -1); err != nil {
+	if err := jsontemplate.CheckArgCount(args, 1, -1); err != nil {
 		return nil, err
 	}
 	v, err := jsontemplate.Index(args)
@@ -37,7 +37,7 @@ func templateExists(args []any) (any, error) {
 }
 
 func templateDecodeBase64(args []any) (any, error) {
-	if err := jsontemplate.CheckArgs(args, 1, 1); err != nil {
+	if err := jsontemplate.CheckArgCount(args, 1, 1); err != nil {
 		return nil, err
 	}
 	text, ok := args[0].(string)

@@ -41,7 +41,7 @@ func newHistoryCommand(s *session) *cobra.Command {
 			if err := CheckFormat(cmd, o.format, historyFormats()); err != nil {
 				return err
 			}
-			_, revisions, err := readHistory(s, cmd, args, &o.scope)
+			_, revisions, err := fetchItemAndRevisions(s, cmd, args, &o.scope)
 			if err != nil {
 				return err
 			}
@@ -57,8 +57,8 @@ func newHistoryCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// readHistory reads all kept generations of the named resource.
-func readHistory(s *session, cmd *cobra.Command, args []string, sc *scope) (resource.Item, []v1.Revision, error) {
+// fetchItemAndRevisions reads all kept generations of the named resource.
+func fetchItemAndRevisions(s *session, cmd *cobra.Command, args []string, sc *scope) (resource.Item, []v1.Revision, error) {
 	what, err := sc.parseTarget(cmd, args)
 	if err != nil {
 		return resource.Item{}, nil, err
@@ -178,7 +178,7 @@ func newDiffCommand(s *session) *cobra.Command {
 			if from <= 0 || to < 0 {
 				return usageErrorf(cmd, "give a generation with --revision; 'fleetloop history' lists them")
 			}
-			item, revisions, err := readHistory(s, cmd, args, &sc)
+			item, revisions, err := fetchItemAndRevisions(s, cmd, args, &sc)
 			if err != nil {
 				return err
 			}
@@ -240,7 +240,7 @@ func printDiff(s *session, changes []changeevent.FieldChange) error {
 		case len(c.After) == 0:
 			line = fmt.Sprintf("- %s: %s", c.Field, c.Before)
 		}
-		if _, err := fmt.Fprintln(s.env.Stdout, terminal.Clean(line)); err != nil {
+		if _, err := fmt.Fprintln(s.env.Stdout, terminal.ReplaceUnprintable(line)); err != nil {
 			return err
 		}
 	}

@@ -52,9 +52,9 @@ func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	addVerboseFlag(flags, &w.Verbose)
 }
 
-// ApplyContext sets the flags of the host cluster that are not given to the values of the environment and of the
+// SetHostFlagsFromContext sets the flags of the host cluster that are not given to the values of the environment and of the
 // current context. Run calls it before a command, and completions call it themselves.
-func ApplyContext(env Env, cmd *cobra.Command) error {
+func SetHostFlagsFromContext(env Env, cmd *cobra.Command) error {
 	if cmd.Flags().Lookup(kubeContextFlag) == nil {
 		return nil
 	}
@@ -89,9 +89,9 @@ func (w *HostFlags) Connect(env Env, scheme *runtime.Scheme, mapper meta.RESTMap
 	return c, nil
 }
 
-// ConnectToPods returns a client of the host cluster for what Connect has no methods for: the logs of Pods. It sends
+// NewCoreRESTClient returns a client of the host cluster for what Connect has no methods for: the logs of Pods. It sends
 // no request.
-func (w *HostFlags) ConnectToPods(env Env) (rest.Interface, error) {
+func (w *HostFlags) NewCoreRESTClient(env Env) (rest.Interface, error) {
 	cfg, err := w.newRESTConfig(env)
 	if err != nil {
 		return nil, err

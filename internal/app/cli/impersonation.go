@@ -48,8 +48,8 @@ func RejectImpersonation(cmd *cobra.Command, why string) error {
 	return nil
 }
 
-// findImpersonation returns whom the flags name in the fleet API.
-func findImpersonation(cmd *cobra.Command) (fleetclient.Impersonation, error) {
+// parseImpersonationFlags returns whom the flags name in the fleet API.
+func parseImpersonationFlags(cmd *cobra.Command) (fleetclient.Impersonation, error) {
 	var i fleetclient.Impersonation
 	if cmd.Flags().Lookup(asFlag) == nil {
 		return i, nil

@@ -45,7 +45,7 @@ func newLoadCommand(s *session) *cobra.Command {
 			}
 			return resource.Collections(), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return loadLines(s, cmd, args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return loadResourcesFromFile(s, cmd, args, o) },
 	}
 	values := []string{string(v1.IfExistsFail), string(v1.IfExistsSkip)}
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", "a `file` with one JSON object per line, or - (standard input)")
@@ -86,7 +86,7 @@ func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Ki
 	return k, options, nil
 }
 
-func loadLines(s *session, cmd *cobra.Command, args []string, o loadOptions) error {
+func loadResourcesFromFile(s *session, cmd *cobra.Command, args []string, o loadOptions) error {
 	k, options, err := o.parseArgs(cmd, args)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func loadLines(s *session, cmd *cobra.Command, args []string, o loadOptions) err
 		collection = fleetclient.Nested(k.Parent().Collection, owner.Resource.ID, collection)
 	}
 	lines := &countingReader{src: in, size: size}
-	stopProgress := reportProgress(s, lines)
+	stopProgress := startProgressDisplay(s, lines)
 	loaded, err := client.Collection(collection).Load(ctx, lines, options)
 	stopProgress()
 	if err != nil {
@@ -179,8 +179,8 @@ func printLoaded(s *session, k resource.Kind, format string, r v1.LoadResult) er
 	return err
 }
 
-// reportProgress prints the progress of a load every second until end is called.
-func reportProgress(s *session, lines *countingReader) (end func()) {
+// startProgressDisplay prints the progress of a load every second until end is called.
+func startProgressDisplay(s *session, lines *countingReader) (end func()) {
 	if !s.env.Progress {
 		return func() {}
 	}

@@ -66,7 +66,7 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 	if err := RejectImpersonation(cmd, "a login is for you"); err != nil {
 		return err
 	}
-	a, err := s.findAccess(cmd)
+	a, err := s.newAccessFromConfigAndLogin(cmd)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (
 		if err != nil {
 			return login, &failure{err: fmt.Errorf("read the token from standard input: %w", err), code: CodeUsage, next: "fleetloop login --token-stdin < FILE"}
 		}
-		return storedLogin{Method: methodStdin, Tokens: consolesession.Tokens{Bearer: token, Expires: tokenExpiry(token)}}, nil
+		return storedLogin{Method: methodStdin, Tokens: consolesession.Tokens{Bearer: token, Expires: parseJWTExpiry(token)}}, nil
 	}
 	if cfg.Issuer == "" || cfg.ClientID == "" {
 		return login, &failure{
@@ -141,7 +141,7 @@ func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l 
 	identity, err := client.WhoAmI(ctx)
 	switch {
 	case err == nil:
-		return " as " + terminal.Clean(identity.Subject), nil
+		return " as " + terminal.ReplaceUnprintable(identity.Subject), nil
 	case errors.Is(err, fleetclient.ErrUnreachable), fleetclient.IsNotFound(err):
 		s.printNote("warning: the server did not check the token: %v", err)
 		return "", nil
@@ -154,7 +154,7 @@ func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer
 	if err != nil {
 		return consolesession.Tokens{}, err
 	}
-	s.printNote("Open %s and enter the code %s.", terminal.Clean(d.URL), terminal.Clean(d.UserCode))
+	s.printNote("Open %s and enter the code %s.", terminal.ReplaceUnprintable(d.URL), terminal.ReplaceUnprintable(d.UserCode))
 	return i.WaitForDeviceSignIn(ctx, d)
 }
 
@@ -259,7 +259,7 @@ func newLogoutCommand(s *session) *cobra.Command {
 			if err := RejectImpersonation(cmd, "a login is yours"); err != nil {
 				return err
 			}
-			a, err := s.findAccess(cmd)
+			a, err := s.newAccessFromConfigAndLogin(cmd)
 			if err != nil {
 				return err
 			}
@@ -274,7 +274,7 @@ func newLogoutCommand(s *session) *cobra.Command {
 			case !existed:
 				s.printNote("There is no login for %s.", a.cfg.Server)
 			default:
-				s.revokeLogin(cmd.Context(), deleted)
+				s.revokeRefreshToken(cmd.Context(), deleted)
 				s.printNote("Logged out of %s.", a.cfg.Server)
 			}
 			return nil
@@ -282,8 +282,8 @@ func newLogoutCommand(s *session) *cobra.Command {
 	}
 }
 
-// revokeLogin revokes the refresh token of a deleted login. A copy of it would otherwise give tokens until it expires.
-func (s *session) revokeLogin(ctx context.Context, l storedLogin) {
+// revokeRefreshToken revokes the refresh token of a deleted login. A copy of it would otherwise give tokens until it expires.
+func (s *session) revokeRefreshToken(ctx context.Context, l storedLogin) {
 	if l.Tokens.Refresh == "" {
 		return
 	}

@@ -70,8 +70,8 @@ func parseLogins(path string, data []byte) (doc loginDocument, err error) {
 	return doc, nil
 }
 
-// find returns the login of a context at a server.
-func (s loginStore) find(contextName, server string) (l storedLogin, found bool, err error) {
+// findLogin returns the login of a context at a server.
+func (s loginStore) findLogin(contextName, server string) (l storedLogin, found bool, err error) {
 	data, err := os.ReadFile(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l, false, err
@@ -87,7 +87,7 @@ func (s loginStore) find(contextName, server string) (l storedLogin, found bool,
 
 // put stores a login, in the place of one of the same context and server.
 func (s loginStore) put(ctx context.Context, l storedLogin) error {
-	return s.update(ctx, func(logins []storedLogin) ([]storedLogin, error) {
+	return s.updateLogins(ctx, func(logins []storedLogin) ([]storedLogin, error) {
 		logins = slices.DeleteFunc(logins, func(o storedLogin) bool { return o.isFor(l.Context, l.Server) })
 		return append(logins, l), nil
 	})
@@ -95,7 +95,7 @@ func (s loginStore) put(ctx context.Context, l storedLogin) error {
 
 // deleteLogin deletes the login of a context at a server, and returns it. It reports whether there was one.
 func (s loginStore) deleteLogin(ctx context.Context, contextName, server string) (deleted storedLogin, existed bool, err error) {
-	err = s.update(ctx, func(logins []storedLogin) ([]storedLogin, error) {
+	err = s.updateLogins(ctx, func(logins []storedLogin) ([]storedLogin, error) {
 		i := slices.IndexFunc(logins, func(o storedLogin) bool { return o.isFor(contextName, server) })
 		if i < 0 {
 			return logins, nil
@@ -107,16 +107,16 @@ func (s loginStore) deleteLogin(ctx context.Context, contextName, server string)
 }
 
 // deleteContext deletes all logins of a context.
-func (s loginStore) deleteContext(ctx context.Context, contextName string) error {
+func (s loginStore) deleteLoginsOfContext(ctx context.Context, contextName string) error {
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return s.update(ctx, func(logins []storedLogin) ([]storedLogin, error) {
+	return s.updateLogins(ctx, func(logins []storedLogin) ([]storedLogin, error) {
 		return slices.DeleteFunc(logins, func(l storedLogin) bool { return l.Context == contextName }), nil
 	})
 }
 
-func (s loginStore) update(ctx context.Context, change func([]storedLogin) ([]storedLogin, error)) error {
+func (s loginStore) updateLogins(ctx context.Context, change func([]storedLogin) ([]storedLogin, error)) error {
 	return updatePrivateFile(ctx, s.path, func(old []byte) ([]byte, error) {
 		doc, err := parseLogins(s.path, old)
 		if err != nil {
@@ -130,8 +130,8 @@ func (s loginStore) update(ctx context.Context, change func([]storedLogin) ([]st
 	})
 }
 
-// tokenExpiry returns the time at which a token expires, if it is a JWT that says so. The token is not verified.
-func tokenExpiry(token string) time.Time {
+// parseJWTExpiry returns the time at which a token expires, if it is a JWT that says so. The token is not verified.
+func parseJWTExpiry(token string) time.Time {
 	var claims struct {
 		Expires int64 `json:"exp"`
 	}

@@ -62,7 +62,7 @@ func TestLoginTokenSourceRenewsOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	stored, found, err := store.find("", loginServer)
+	stored, found, err := store.findLogin("", loginServer)
 	if issuer.renewed != 1 || !found || err != nil || stored.Tokens.Refresh != "refresh-1" {
 		t.Errorf("renewed %d times, stored %q, %v", issuer.renewed, stored.Tokens.Refresh, err)
 	}
@@ -113,7 +113,7 @@ func TestLoginTokenSourceIsInterrupted(t *testing.T) {
 		return tokens, errors.Join(err, renewCtx.Err())
 	}, func() time.Time { return now })
 	_, err := source.Token(ctx, "")
-	if stored, _, _ := store.find("", loginServer); stored.Tokens.Refresh != "refresh-1" {
+	if stored, _, _ := store.findLogin("", loginServer); stored.Tokens.Refresh != "refresh-1" {
 		t.Errorf("%q is stored, %v", stored.Tokens.Refresh, err)
 	}
 }
@@ -147,20 +147,20 @@ func TestLoginStore(t *testing.T) {
 	for _, tc := range []struct{ context, server, want string }{
 		{"", loginServer, "secret-0"}, {"prod", loginServer, "secret-prod"}, {"prod", "https://other.example.com", ""}, {"other", loginServer, ""},
 	} {
-		if got, _, err := store.find(tc.context, tc.server); got.Tokens.Bearer != tc.want || err != nil {
+		if got, _, err := store.findLogin(tc.context, tc.server); got.Tokens.Bearer != tc.want || err != nil {
 			t.Errorf("%q at %s: got %q, %v, want %q", tc.context, tc.server, got.Tokens.Bearer, err, tc.want)
 		}
 	}
-	if err := store.deleteContext(t.Context(), "prod"); err != nil {
+	if err := store.deleteLoginsOfContext(t.Context(), "prod"); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, err := store.find("prod", loginServer); found || err != nil {
+	if _, found, err := store.findLogin("prod", loginServer); found || err != nil {
 		t.Errorf("after the deletion: %t, %v", found, err)
 	}
 	if err := os.WriteFile(store.path, []byte(`{"logins": secret-1`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := store.find("", loginServer); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, _, err := store.findLogin("", loginServer); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a broken file: %v", err)
 	}
 }
@@ -174,7 +174,7 @@ func TestTokenExpiry(t *testing.T) {
 		"h.!.s":  {},
 		"opaque": {},
 	} {
-		if got := tokenExpiry(token); !got.Equal(want) {
+		if got := parseJWTExpiry(token); !got.Equal(want) {
 			t.Errorf("%s: got %s, want %s", token, got, want)
 		}
 	}

@@ -59,7 +59,7 @@ func (s *loginTokenSource) Token(ctx context.Context, rejected string) (string, 
 	// An interrupt must not lose the tokens that the issuer sends in the place of those that it has taken back.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renewTimeout)
 	defer cancel()
-	err := s.store.update(ctx, func(logins []storedLogin) ([]storedLogin, error) {
+	err := s.store.updateLogins(ctx, func(logins []storedLogin) ([]storedLogin, error) {
 		n := slices.IndexFunc(logins, func(l storedLogin) bool { return l.isFor(s.login.Context, s.login.Server) })
 		if n < 0 {
 			return nil, errLoginExpired // another process has logged out

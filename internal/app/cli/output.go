@@ -45,8 +45,8 @@ func (s *session) showOptions() resource.PrintOptions {
 	return resource.PrintOptions{Colour: s.useColour(), Now: s.env.Now}
 }
 
-// newChangePrinter returns a printer for the action or for the changed resource.
-func (s *session) newChangePrinter(format string, single bool, doneVerb string) resource.Printer {
+// newChangedResourcePrinter returns a printer for the action or for the changed resource.
+func (s *session) newChangedResourcePrinter(format string, single bool, doneVerb string) resource.Printer {
 	if format == formatText {
 		return textPrinter{s.env.Stdout, doneVerb}
 	}

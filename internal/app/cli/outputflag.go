@@ -87,8 +87,8 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.w.Write(p) //nolint:wrapcheck // a writer adds nothing to errors
 }
 
-// begin starts to print by the template of a command, if it has one.
-func (o *Output) begin(cmd *cobra.Command) {
+// startTemplateOutput starts to print by the template of a command, if it has one.
+func (o *Output) startTemplateOutput(cmd *cobra.Command) {
 	flag := cmd.Flags().Lookup(outputFlagName)
 	if flag == nil {
 		return
@@ -107,15 +107,15 @@ func (o *Output) begin(cmd *cobra.Command) {
 	}()
 }
 
-// end waits until everything is printed. A failed command may leave incomplete JSON, whose error says nothing.
-func (o *Output) end(failed error) error {
+// finishTemplateOutput waits until everything is printed. A failed command may leave incomplete JSON, whose error says nothing.
+func (o *Output) finishTemplateOutput(commandErr error) error {
 	if o.pipe == nil {
-		return failed
+		return commandErr
 	}
 	_ = o.pipe.Close()
 	o.pipe = nil
-	if err := <-o.done; failed == nil {
+	if err := <-o.done; commandErr == nil {
 		return err
 	}
-	return failed
+	return commandErr
 }

@@ -86,7 +86,7 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
-	what, edits, err := o.parseEdits(s, cmd, args)
+	what, edits, err := o.parseTargetAndEdits(s, cmd, args)
 	if err != nil {
 		return usageError(cmd, err)
 	}
@@ -99,11 +99,11 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 	if err != nil {
 		return err
 	}
-	out := s.newChangePrinter(o.format, len(items) == 1, o.dryRun.describe("patched"))
+	out := s.newChangedResourcePrinter(o.format, len(items) == 1, o.dryRun.describe("patched"))
 	var errs []error
 	done := 0
 	for n, i := range items {
-		after, err := edits[min(n, len(edits)-1)].apply(cmd.Context(), client, i, o.dryRun)
+		after, err := edits[min(n, len(edits)-1)].patchWithRetry(cmd.Context(), client, i, o.dryRun)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("patch %s: %w", i.KindAndName(), err))
 			continue
@@ -125,7 +125,7 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 const maxTries = 5
 
 // apply changes a resource. An edit that merges does not undo concurrent changes.
-func (e edit) apply(ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun) (resource.Item, error) {
+func (e edit) patchWithRetry(ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun) (resource.Item, error) {
 	for try := 1; ; try++ {
 		now, tag := i.Resource, ""
 		var err error
@@ -150,9 +150,9 @@ func (e edit) apply(ctx context.Context, client *fleetclient.Client, i resource.
 	}
 }
 
-// parseEdits reads the resources and their edits from the arguments or from files. The last edit is for all
+// parseTargetAndEdits reads the resources and their edits from the arguments or from files. The last edit is for all
 // further resources.
-func (o patchOptions) parseEdits(s *session, cmd *cobra.Command, args []string) (what target, edits []edit, err error) {
+func (o patchOptions) parseTargetAndEdits(s *session, cmd *cobra.Command, args []string) (what target, edits []edit, err error) {
 	if o.file != "" {
 		if len(args) > 0 || o.spec != "" || len(o.labelChanges) > 0 || o.isSelective() {
 			return what, nil, errors.New("-f cannot be combined with names, selectors, --spec or --label")

@@ -43,8 +43,8 @@ func (e Env) nameProgram(text string) string {
 	return commandLine.ReplaceAllString(text, "${1}"+e.Program+" ${2}")
 }
 
-// renameProgram gives the program its name in usage lines, examples and descriptions.
-func (e Env) renameProgram(cmd *cobra.Command) {
+// renameProgramInHelp gives the program its name in usage lines, examples and descriptions.
+func (e Env) renameProgramInHelp(cmd *cobra.Command) {
 	if e.Program == "" || e.Program == programName {
 		return
 	}
@@ -53,6 +53,6 @@ func (e Env) renameProgram(cmd *cobra.Command) {
 	}
 	cmd.Example, cmd.Long, cmd.Short = e.nameProgram(cmd.Example), e.nameProgram(cmd.Long), e.nameProgram(cmd.Short)
 	for _, sub := range cmd.Commands() {
-		e.renameProgram(sub)
+		e.renameProgramInHelp(sub)
 	}
 }

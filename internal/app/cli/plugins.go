@@ -146,7 +146,7 @@ func newPluginCommand(s *session) *cobra.Command {
 			if err := CheckFormat(cmd, format, formats); err != nil {
 				return err
 			}
-			return s.listPlugins(cmd.Root(), format)
+			return s.printPlugins(cmd.Root(), format)
 		},
 	}
 	addOutputFlag(list, &format, formats)
@@ -164,8 +164,8 @@ func newPluginCommand(s *session) *cobra.Command {
 	return parent
 }
 
-// listPlugins prints all plugins. Warnings go to standard error, unless the format has them.
-func (s *session) listPlugins(root *cobra.Command, format string) error {
+// printPlugins prints all plugins. Warnings go to standard error, unless the format has them.
+func (s *session) printPlugins(root *cobra.Command, format string) error {
 	all := plugin.List(s.env.searchPath(), func(word string) bool { return isCommand(root, word) })
 	switch format {
 	case terminal.FormatJSON, terminal.FormatYAML:
@@ -180,16 +180,16 @@ func (s *session) listPlugins(root *cobra.Command, format string) error {
 		_, _ = fmt.Fprintln(w, "NAME\tPATH") // Flush returns the error
 	}
 	for _, p := range all {
-		line := terminal.Clean(p.Name)
+		line := terminal.ReplaceUnprintable(p.Name)
 		if format == terminal.FormatTable {
-			line += "\t" + terminal.Clean(p.Path)
+			line += "\t" + terminal.ReplaceUnprintable(p.Path)
 		}
 		_, _ = fmt.Fprintln(w, line)
 	}
 	err := w.Flush()
 	for _, p := range all {
 		if p.Warning != "" {
-			s.printNote("warning: %s never runs: %s", terminal.Clean(p.Path), terminal.Clean(p.Warning))
+			s.printNote("warning: %s never runs: %s", terminal.ReplaceUnprintable(p.Path), terminal.ReplaceUnprintable(p.Warning))
 		}
 	}
 	return err

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 )
 
-// pruneAll deletes the applied resources of the selector that were not applied now, and returns how many.
-func (a *applier) pruneAll(ctx context.Context) (done int, err error) {
+// confirmAndPruneAll deletes the applied resources of the selector that were not applied now, and returns how many.
+func (a *applier) confirmAndPruneAll(ctx context.Context) (done int, err error) {
 	items, err := a.findToPrune(ctx)
 	if err != nil || len(items) == 0 {
 		return 0, err
@@ -38,7 +38,7 @@ func (a *applier) pruneAll(ctx context.Context) (done int, err error) {
 			continue
 		}
 		done++
-		if err := a.print(i, "pruned"); err != nil {
+		if err := a.printItemWithVerb(i, "pruned"); err != nil {
 			return done, err
 		}
 	}
@@ -57,7 +57,7 @@ func (a *applier) findToPrune(ctx context.Context) ([]resource.Item, error) {
 				return a.kept[i.Resource.ID] || i.Resource.DeletedTime != nil || !resource.WasApplied(i.Resource)
 			})
 			if k.IsChild() {
-				resource.NameOwners(ctx, a.client, page, map[string]string{})
+				resource.ReplaceOwnerIDsWithNames(ctx, a.client, page, map[string]string{})
 			}
 			items = append(items, page...)
 		}

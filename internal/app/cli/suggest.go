@@ -24,11 +24,11 @@ func rejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageErrorf(cmd, "unknown command %q%s", args[0], SuggestCommand(cmd, args[0]))
+	return usageErrorf(cmd, "unknown command %q%s", args[0], FormatCommandSuggestion(cmd, args[0]))
 }
 
-// SuggestCommand returns a question for the commands below cmd that a word probably means, or "".
-func SuggestCommand(cmd *cobra.Command, word string) string {
+// FormatCommandSuggestion returns a question for the commands below cmd that a word probably means, or "".
+func FormatCommandSuggestion(cmd *cobra.Command, word string) string {
 	cmd.SuggestionsMinimumDistance = suggestionDistance
 	like := cmd.SuggestionsFor(word)
 	if len(like) == 0 {
@@ -37,8 +37,8 @@ func SuggestCommand(cmd *cobra.Command, word string) string {
 	return fmt.Sprintf("; did you mean %s?", strings.Join(like, " or "))
 }
 
-// suggestFlag adds the flag that an unknown one probably means to its error.
-func suggestFlag(cmd *cobra.Command, err error) error {
+// addFlagSuggestion adds the flag that an unknown one probably means to its error.
+func addFlagSuggestion(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err

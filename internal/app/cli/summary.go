@@ -112,9 +112,9 @@ func summaryPhases() []v1.Phase {
 	return []v1.Phase{v1.PhaseReady, v1.PhasePending, v1.PhaseProvisioning, v1.PhaseFailed, v1.PhaseDeleting}
 }
 
-// phaseCells returns the total and the count of each phase.
-func phaseCells(first string, of v1.LabelSummary) []terminal.Cell {
-	row := terminal.PlainRow(first, strconv.FormatInt(of.Total, 10))
+// phaseCountRow returns the total and the count of each phase.
+func phaseCountRow(firstCell string, of v1.LabelSummary) []terminal.Cell {
+	row := terminal.PlainRow(firstCell, strconv.FormatInt(of.Total, 10))
 	for _, p := range summaryPhases() {
 		cell := terminal.Cell{Text: strconv.FormatInt(of.Phases[p], 10)}
 		if of.Phases[p] > 0 {
@@ -144,7 +144,7 @@ func kindRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 	rows := [][]terminal.Cell{terminal.PlainRow(append(phaseHeaders("KIND"), "OLDEST NOT READY")...)}
 	for _, collection := range slices.Sorted(maps.Keys(summary.Kinds)) {
 		of := summary.Kinds[collection]
-		rows = append(rows, append(phaseCells(collection, of.LabelSummary), terminal.Cell{Text: formatOldest(of.OldestNotReady, now)}))
+		rows = append(rows, append(phaseCountRow(collection, of.LabelSummary), terminal.Cell{Text: formatOldest(of.OldestNotReady, now)}))
 	}
 	return rows
 }
@@ -195,7 +195,7 @@ func labelRows(key string, values map[string]v1.LabelSummary, more int) [][]term
 		}
 		return strings.Compare(a, b)
 	}) {
-		rows = append(rows, phaseCells(value, values[value]))
+		rows = append(rows, phaseCountRow(value, values[value]))
 	}
 	if more > 0 {
 		rows = append(rows, terminal.PlainRow(fmt.Sprintf("%d more", more)))
@@ -220,7 +220,7 @@ type stuckOptions struct {
 	limit     int
 }
 
-func causeNames() []string {
+func stuckCauseNames() []string {
 	var names []string
 	for _, c := range v1.StuckCauseTypes() {
 		names = append(names, string(c))
@@ -254,12 +254,12 @@ func newStuckCommand(s *session) *cobra.Command {
 
 func (o *stuckOptions) addFilterFlags(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&o.causes, "cause", nil, "show only these `causes`, separated by commas")
-	_ = cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(causeNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions(stuckCauseNames(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().DurationVar(&o.olderThan, "older-than", 0, "minimum `time` for which a resource is not ready (default 5m)")
 }
 
-// stuckQuery checks the arguments and returns the query.
-func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetclient.StuckOptions, err error) {
+// parseStuckQuery checks the arguments and returns the query.
+func (o *stuckOptions) parseStuckQuery(cmd *cobra.Command, args []string) (q fleetclient.StuckOptions, err error) {
 	if err := CheckFormat(cmd, o.format, stuckFormats()); err != nil {
 		return q, err
 	}
@@ -272,8 +272,8 @@ func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetcli
 		q.Collection = k.Collection
 	}
 	for _, cause := range o.causes {
-		if !slices.Contains(causeNames(), cause) {
-			return q, usageErrorf(cmd, "unknown cause %q%s", cause, resource.SuggestWords(cause, causeNames()))
+		if !slices.Contains(stuckCauseNames(), cause) {
+			return q, usageErrorf(cmd, "unknown cause %q%s", cause, resource.SuggestWords(cause, stuckCauseNames()))
 		}
 		q.Causes = append(q.Causes, v1.StuckCauseType(cause))
 	}
@@ -288,7 +288,7 @@ func (o *stuckOptions) stuckQuery(cmd *cobra.Command, args []string) (q fleetcli
 }
 
 func showStuck(s *session, cmd *cobra.Command, args []string, o stuckOptions) error {
-	q, err := o.stuckQuery(cmd, args)
+	q, err := o.parseStuckQuery(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -313,22 +313,22 @@ func showStuck(s *session, cmd *cobra.Command, args []string, o stuckOptions) er
 }
 
 // writeStuck prints resources as they arrive. It returns their number, and whether more exist.
-func writeStuck(ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.StuckPrinter, limit int) (n int, more bool, err error) {
+func writeStuck(ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.StuckPrinter, limit int) (written int, more bool, err error) {
 	var chunk []v1.StuckResource
 	for item, err := range client.Stuck(ctx, q) {
 		if err != nil {
-			return n, false, err
+			return written, false, err
 		}
-		if more = limit > 0 && n == limit; more {
+		if more = limit > 0 && written == limit; more {
 			break
 		}
-		n++
+		written++
 		if chunk = append(chunk, item); len(chunk) == fleetclient.DefaultPageSize {
 			if err := out.Write(chunk); err != nil {
-				return n, false, err
+				return written, false, err
 			}
 			chunk = chunk[:0]
 		}
 	}
-	return n, more, errors.Join(out.Write(chunk), out.Close())
+	return written, more, errors.Join(out.Write(chunk), out.Close())
 }

@@ -85,7 +85,7 @@ func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]re
 		}
 	}
 	if t.kind.IsChild() {
-		resource.NameOwners(ctx, client, items, map[string]string{})
+		resource.ReplaceOwnerIDsWithNames(ctx, client, items, map[string]string{})
 	}
 	return items, nil
 }
@@ -103,7 +103,7 @@ func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]re
 		}
 		items = append(items, i)
 		if r.Kind.IsChild() {
-			resource.NameOwners(ctx, client, items[len(items)-1:], owners)
+			resource.ReplaceOwnerIDsWithNames(ctx, client, items[len(items)-1:], owners)
 		}
 	}
 	return items, nil

@@ -68,7 +68,7 @@ func printTemplateColumns(w io.Writer, columns []templateColumn, raw json.RawMes
 		}
 		var cells []string
 		for _, c := range columns {
-			text, err := c.cell(value)
+			text, err := c.formatCell(value)
 			if err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ func printTemplateColumns(w io.Writer, columns []templateColumn, raw json.RawMes
 	return table.WriteRows(w, rows)
 }
 
-// cell returns the results of a path, separated by commas.
-func (c templateColumn) cell(value any) (string, error) {
+// formatCell returns the results of a path, separated by commas.
+func (c templateColumn) formatCell(value any) (string, error) {
 	results, err := c.path.FindResults(value)
 	if err != nil {
 		return "", err
@@ -110,7 +110,7 @@ func printCSV(w io.Writer, raw json.RawMessage, noHeaders bool) error {
 	var rows []map[int]string
 	for _, item := range itemsOf(raw) {
 		row := map[int]string{}
-		err := visitFields("", item, func(path, value string) {
+		err := visitLeafFields("", item, func(path, value string) {
 			if _, known := at[path]; !known {
 				at[path] = len(heads)
 				heads = append(heads, path)
@@ -141,8 +141,8 @@ func printCSV(w io.Writer, raw json.RawMessage, noHeaders bool) error {
 	return out.Error()
 }
 
-// visitFields calls visit for every field of an object in its order.
-func visitFields(path string, raw json.RawMessage, visit func(path, value string)) error {
+// visitLeafFields calls visit for every field of an object in its order.
+func visitLeafFields(path string, raw json.RawMessage, visit func(path, value string)) error {
 	raw = bytes.TrimSpace(raw)
 	if raw[0] != '{' || len(bytes.Trim(raw, "{} \t\r\n")) == 0 {
 		var text string
@@ -169,7 +169,7 @@ func visitFields(path string, raw json.RawMessage, visit func(path, value string
 		if err := d.Decode(&value); err != nil {
 			return err
 		}
-		if err := visitFields(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, key), "."), value, visit); err != nil {
+		if err := visitLeafFields(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, key), "."), value, visit); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,7 @@ func newTopCommand(s *session) *cobra.Command {
 }
 
 func runTop(s *session, cmd *cobra.Command, args []string, o topOptions) error {
-	q, err := o.stuckQuery(cmd, args)
+	q, err := o.parseStuckQuery(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func runTop(s *session, cmd *cobra.Command, args []string, o topOptions) error {
 	defer client.CloseIdle()
 	t := &topView{session: s, client: client, query: q, limit: o.limit}
 	if o.once || !s.env.Terminal {
-		return t.writeFrame(cmd.Context(), s.env.Stdout, o.limit)
+		return t.fetchAndWriteFrame(cmd.Context(), s.env.Stdout, o.limit)
 	}
 	return t.refreshUntilDone(cmd.Context(), o.interval)
 }
@@ -85,8 +85,8 @@ type topView struct {
 	limit  int
 }
 
-// writeFrame writes the counts, and at most limit stuck resources.
-func (t *topView) writeFrame(ctx context.Context, w io.Writer, limit int) error {
+// fetchAndWriteFrame writes the counts, and at most limit stuck resources.
+func (t *topView) fetchAndWriteFrame(ctx context.Context, w io.Writer, limit int) error {
 	summary, err := t.client.Summary(ctx)
 	if err != nil {
 		return explainOldServer(err, "top")
@@ -131,8 +131,8 @@ func (t *topView) refreshUntilDone(ctx context.Context, interval time.Duration) 
 	shown := ""
 	for {
 		var b strings.Builder
-		height := t.height()
-		failed := t.writeFrame(ctx, &b, t.rowsThatFit(height))
+		height := t.terminalHeightOrDefault()
+		failed := t.fetchAndWriteFrame(ctx, &b, t.rowsThatFit(height))
 		status := fmt.Sprintf("fleetloop top, every %s, %s", interval, t.env.Now().Format(time.TimeOnly))
 		switch {
 		case ctx.Err() != nil:
@@ -142,7 +142,7 @@ func (t *topView) refreshUntilDone(ctx context.Context, interval time.Duration) 
 		case shown == "" && errors.Is(failed, fleetclient.ErrUnreachable): // more likely a wrong address than an outage
 			return failed
 		case fleetclient.IsTransient(failed):
-			status += ", not refreshed: " + terminal.Clean(failed.Error())
+			status += ", not refreshed: " + terminal.ReplaceUnprintable(failed.Error())
 		default:
 			return failed
 		}
@@ -164,7 +164,7 @@ func (t *topView) drawFrame(text string, height int) error {
 // defaultHeight is the height of a terminal that does not tell its own.
 const defaultHeight = 24
 
-func (t *topView) height() int {
+func (t *topView) terminalHeightOrDefault() int {
 	if t.env.TerminalHeight != nil {
 		if n := t.env.TerminalHeight(); n > 0 {
 			return n

@@ -56,7 +56,7 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 			return err
 		}
 	}
-	item, revisions, err := readHistory(s, cmd, args, &o.scope)
+	item, revisions, err := fetchItemAndRevisions(s, cmd, args, &o.scope)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 		return err
 	}
 	defer client.CloseIdle()
-	now, tag, err := getForUndo(cmd.Context(), client, item, revisions)
+	now, tag, err := getAndCheckUndoable(cmd.Context(), client, item, revisions)
 	if err != nil {
 		return err
 	}
@@ -82,16 +82,16 @@ func runUndo(s *session, cmd *cobra.Command, args []string, o undoOptions) error
 	if err := o.showAndConfirm(s, item, wanted.Generation, changes); err != nil {
 		return err
 	}
-	after, err := o.returnTo(cmd.Context(), client, item, tag, wanted)
+	after, err := o.patchToRevision(cmd.Context(), client, item, tag, wanted)
 	if err != nil {
 		return err
 	}
-	out := s.newChangePrinter(o.format, true, o.dryRun.describe(fmt.Sprintf("returned to generation %d", wanted.Generation)))
+	out := s.newChangedResourcePrinter(o.format, true, o.dryRun.describe(fmt.Sprintf("returned to generation %d", wanted.Generation)))
 	return errors.Join(out.Write([]resource.Item{after}), out.Close())
 }
 
-// getForUndo reads the resource that an undo changes, with its ETag.
-func getForUndo(ctx context.Context, client *fleetclient.Client, i resource.Item, revisions []v1.Revision) (now v1.Resource, tag string, err error) {
+// getAndCheckUndoable reads the resource that an undo changes, with its ETag.
+func getAndCheckUndoable(ctx context.Context, client *fleetclient.Client, i resource.Item, revisions []v1.Revision) (now v1.Resource, tag string, err error) {
 	now, tag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, i.Resource.ID)
 	switch {
 	case err != nil:
@@ -104,8 +104,8 @@ func getForUndo(ctx context.Context, client *fleetclient.Client, i resource.Item
 	return now, tag, err
 }
 
-// returnTo replaces the spec and labels of the version with an ETag by those of a revision.
-func (o *undoOptions) returnTo(ctx context.Context, client *fleetclient.Client, i resource.Item, tag string, wanted *v1.Revision) (resource.Item, error) {
+// patchToRevision replaces the spec and labels of the version with an ETag by those of a revision.
+func (o *undoOptions) patchToRevision(ctx context.Context, client *fleetclient.Client, i resource.Item, tag string, wanted *v1.Revision) (resource.Item, error) {
 	labels := map[string]string{}
 	maps.Copy(labels, wanted.Labels)
 	r, err := o.dryRun.collection(client, i.Kind.Collection).PatchIf(ctx, i.Resource.ID, tag, v1.PatchRequest{Spec: wanted.Spec, Labels: &labels})
@@ -136,14 +136,14 @@ func (o *undoOptions) showAndConfirm(s *session, i resource.Item, generation int
 }
 
 // selectRevision returns the revision of a generation. 0 means the newest before the current one.
-func selectRevision(i resource.Item, revisions []v1.Revision, current, generation int64) (*v1.Revision, error) {
+func selectRevision(i resource.Item, revisions []v1.Revision, current, generationOrZero int64) (*v1.Revision, error) {
 	for n := range revisions {
-		if r := &revisions[n]; r.Generation == generation || generation == 0 && r.Generation < current {
+		if r := &revisions[n]; r.Generation == generationOrZero || generationOrZero == 0 && r.Generation < current {
 			return r, nil
 		}
 	}
-	err := fmt.Errorf("generation %d of %s is not kept", generation, i.KindAndName())
-	if generation == 0 {
+	err := fmt.Errorf("generation %d of %s is not kept", generationOrZero, i.KindAndName())
+	if generationOrZero == 0 {
 		err = fmt.Errorf("no earlier generation of %s is kept", i.KindAndName())
 	}
 	return nil, &failure{err: err, code: CodePrecondition, next: fmt.Sprintf("run 'fleetloop history %s' to list the generations", i.KindAndName())}

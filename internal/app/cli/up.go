@@ -46,7 +46,7 @@ func UpCommand() *cobra.Command {
 
 // execUpProgram replaces this process with fleetloop-up. It returns only if that fails.
 func execUpProgram(ctx context.Context, args []string) error {
-	path, err := locateUpProgram(os.Executable, exec.LookPath, version.Get())
+	path, err := locateSameVersionUpProgram(os.Executable, exec.LookPath, version.Get())
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,9 @@ func execUpProgram(ctx context.Context, args []string) error {
 	return NewError(fmt.Errorf("start %s: %w", path, err), CodeFailed, "run "+path+" to see why")
 }
 
-// locateUpProgram returns the path of fleetloop-up, which is beside this executable or else on the PATH.
+// locateSameVersionUpProgram returns the path of fleetloop-up, which is beside this executable or else on the PATH.
 // It must be built from the same source as this program, self.
-func locateUpProgram(executable func() (string, error), lookPath func(string) (string, error), self version.Build) (string, error) {
+func locateSameVersionUpProgram(executable func() (string, error), lookPath func(string) (string, error), self version.Build) (string, error) {
 	own, err := executable()
 	if err != nil {
 		return "", fmt.Errorf("find path of this executable: %w", err)
@@ -94,7 +94,7 @@ func adviseUpInstall(self version.Build) string {
 // completeUp asks fleetloop-up for completions, which sends no requests for them. If it fails there are none, because a completion
 // cannot show errors.
 func completeUp(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	path, err := locateUpProgram(os.Executable, exec.LookPath, version.Get())
+	path, err := locateSameVersionUpProgram(os.Executable, exec.LookPath, version.Get())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -164,7 +164,7 @@ func TestLocateUpProgram(t *testing.T) {
 			t.Parallel()
 			executable := func() (string, error) { return filepath.Join(tc.dir, "fleetloop"), nil }
 			lookPath := func(string) (string, error) { return filepath.Join(elsewhere, upProgram), nil }
-			got, err := locateUpProgram(executable, lookPath, tc.self)
+			got, err := locateSameVersionUpProgram(executable, lookPath, tc.self)
 			if got != tc.want || (err == nil) != (tc.err == "") {
 				t.Fatalf("%s: got %q and %v, want %q", tc.reason, got, err, tc.want)
 			}

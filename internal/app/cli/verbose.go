@@ -22,7 +22,7 @@ func describeRequest(r *http.Request, resp *http.Response, took time.Duration) s
 	if resp != nil {
 		result = resp.Status
 	}
-	return terminal.Clean(r.Method + " " + r.URL.Redacted() + ": " + result + " in " + took.Round(time.Millisecond).String())
+	return terminal.ReplaceUnprintable(r.Method + " " + r.URL.Redacted() + ": " + result + " in " + took.Round(time.Millisecond).String())
 }
 
 // A requestLog prints the requests to a host cluster.

@@ -81,7 +81,7 @@ func (s *session) printVersions(build version.Build, v versions, format string) 
 	}
 	text := build.Text("fleetloop")
 	if v.Server != nil {
-		text += fmt.Sprintf("fleet-api, version %s (revision: %s)\n  url:          %s\n", terminal.Clean(v.Server.Version), terminal.Clean(cmp.Or(v.Server.Revision, unknownVersion)), v.Server.URL)
+		text += fmt.Sprintf("fleet-api, version %s (revision: %s)\n  url:          %s\n", terminal.ReplaceUnprintable(v.Server.Version), terminal.ReplaceUnprintable(cmp.Or(v.Server.Revision, unknownVersion)), v.Server.URL)
 	}
 	if v.Skew != "" {
 		s.printNote("warning: %s", v.Skew)
@@ -95,7 +95,7 @@ const unknownVersion = "unknown"
 
 // getServerVersion asks the fleet API for its version. The identity of the caller does not matter.
 func (s *session) getServerVersion(cmd *cobra.Command) (*serverVersion, error) {
-	a, err := s.findAccess(cmd)
+	a, err := s.newAccessFromConfigAndLogin(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -125,10 +125,10 @@ func describeSkew(client, server string) string {
 }
 
 // parseRelease returns the major and the minor version.
-func parseRelease(text string) (v [2]int, ok bool) {
+func parseRelease(text string) (majorMinor [2]int, ok bool) {
 	parts := strings.SplitN(text, ".", 3)
 	if len(parts) != 3 {
-		return v, false
+		return majorMinor, false
 	}
 	major, errMajor := strconv.Atoi(parts[0])
 	minor, errMinor := strconv.Atoi(parts[1])

@@ -104,7 +104,7 @@ func (s *session) waitForGoal(ctx context.Context, client *fleetclient.Client, p
 		}
 		switch {
 		case errors.Is(err, errWaitTimeout):
-			return timeoutError(pending, g, o.timeout, trouble)
+			return newWaitTimeoutError(pending, g, o.timeout, trouble)
 		case err != nil:
 			return fmt.Errorf("wait for %s: %w", g, err)
 		}
@@ -137,8 +137,8 @@ func pollAndPrintReached(ctx context.Context, s *session, client *fleetclient.Cl
 	return left, trouble, nil
 }
 
-// timeoutError returns the error for items that did not reach the goal in time.
-func timeoutError(pending []resource.Item, g goal, timeout time.Duration, trouble error) error {
+// newWaitTimeoutError returns the error for items that did not reach the goal in time.
+func newWaitTimeoutError(pending []resource.Item, g goal, timeout time.Duration, trouble error) error {
 	const most = 5
 	var b strings.Builder
 	fmt.Fprintf(&b, "wait for %s: timed out after %s: ", g, timeout)

@@ -186,7 +186,7 @@ func (w *watcher) pollOnce(ctx context.Context, list listFunc) (pause time.Durat
 
 func (w *watcher) printAddedAndModified(ctx context.Context, items []resource.Item) error {
 	if showsOwners(w.kind, w.format) {
-		resource.NameOwners(ctx, w.client, items, w.owners)
+		resource.ReplaceOwnerIDsWithNames(ctx, w.client, items, w.owners)
 	}
 	var changed []resource.Item
 	var types []string

@@ -29,7 +29,7 @@ func newWhoAmICommand(s *session) *cobra.Command {
 			if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 				return err
 			}
-			a, err := s.findAccess(cmd)
+			a, err := s.newAccessFromConfigAndLogin(cmd)
 			if err != nil {
 				return err
 			}
@@ -50,9 +50,9 @@ func newWhoAmICommand(s *session) *cobra.Command {
 					Server  string    `json:"server"`
 					Token   string    `json:"token"` // where it comes from
 					Expires time.Time `json:"token_expires,omitzero"`
-				}{identity, a.cfg.CurrentContext, a.cfg.Server, a.tokenOrigin(), a.expiry(cmd.Context())})
+				}{identity, a.cfg.CurrentContext, a.cfg.Server, a.describeTokenOrigin(), a.currentTokenExpiry(cmd.Context())})
 			}
-			return showIdentity(s, a, identity, a.expiry(cmd.Context()))
+			return showIdentity(s, a, identity, a.currentTokenExpiry(cmd.Context()))
 		},
 	}
 	addOutputFlag(cmd, &format, versionFormats())
@@ -64,7 +64,7 @@ func showIdentity(s *session, a *access, i v1.Identity, expires time.Time) error
 		if text == "" {
 			return otherwise
 		}
-		return terminal.Clean(text)
+		return terminal.ReplaceUnprintable(text)
 	}
 	reports := "no"
 	if i.CanReportStatus {
@@ -74,19 +74,19 @@ func showIdentity(s *session, a *access, i v1.Identity, expires time.Time) error
 	rows := [][2]string{
 		{"Context:", or(a.cfg.CurrentContext, "none")},
 		{"Server:", a.cfg.Server},
-		{"Subject:", terminal.Clean(i.Subject)},
+		{"Subject:", terminal.ReplaceUnprintable(i.Subject)},
 		{"Tenant:", or(i.Tenant, "none")},
 		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
 		{"Read access:", formatScope(i.ReadScope, i.Tenant)},
 		{"Write access:", formatScope(i.WriteScope, i.Tenant)},
 		{"Status reports:", reports},
-		{"Token:", terminal.Clean(a.tokenOrigin())},
+		{"Token:", terminal.ReplaceUnprintable(a.describeTokenOrigin())},
 	}
 	if a.hasToken() {
 		rows = append(rows, [2]string{"Token expires:", s.formatExpiry(a, expires)})
 	}
 	if i.ImpersonatedBy != "" {
-		rows = slices.Insert(rows, 3, [2]string{"Impersonated by:", terminal.Clean(i.ImpersonatedBy)}) // after the subject
+		rows = slices.Insert(rows, 3, [2]string{"Impersonated by:", terminal.ReplaceUnprintable(i.ImpersonatedBy)}) // after the subject
 	}
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(w, row[0]+"\t"+row[1]) // Flush returns the error
@@ -113,7 +113,7 @@ func formatScope(r v1.Scope, tenant string) string {
 	case v1.ScopeAll:
 		return "all tenants"
 	case v1.ScopeTenant:
-		return "tenant " + terminal.Clean(tenant)
+		return "tenant " + terminal.ReplaceUnprintable(tenant)
 	case v1.ScopeNone:
 	}
 	return "nothing"
@@ -128,7 +128,7 @@ func (s *session) printNoneFound(ctx context.Context, client *fleetclient.Client
 		case identity.ReadScope == v1.ScopeAll:
 			where = " in any tenant"
 		case identity.Tenant != "":
-			where = " in tenant " + terminal.Clean(identity.Tenant)
+			where = " in tenant " + terminal.ReplaceUnprintable(identity.Tenant)
 		}
 	}
 	s.printNote("No %s found%s.", collection, where)

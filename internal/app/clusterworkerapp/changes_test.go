@@ -33,7 +33,7 @@ func TestSinksThatCannotWork(t *testing.T) {
 		t.Errorf("without sinks nothing is wrong: %v", err)
 	}
 	c := start(t, env)
-	apptest.EventuallyStatus(t, c.URLFromLog(t, "metrics and health")+"/healthz", http.StatusOK)
+	apptest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/healthz", http.StatusOK)
 	if n := strings.Count(c.Stderr.String(), "no sink configured for change events"); n != 1 {
 		t.Errorf("the log says %d times that there is no sink", n)
 	}
@@ -68,7 +68,7 @@ func TestTellsASink(t *testing.T) {
 		"CHANGE_EVENTS_AUTH_TOKEN": "canary", "CHANGE_EVENTS_AUTH_SCHEME": "Bearer",
 	})
 	wantRow(t, conn, id, "shoot_status = 'ready'")
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK)
 		if !strings.Contains(body, `nvsentinel_change_events_total{action="shoot-ready",status="success"} 1`) {

@@ -42,7 +42,7 @@ func BuildParts(
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lifecycle.Discard(parts...))
+			err = errors.Join(err, lifecycle.CloseAll(parts...))
 			parts, checkLive = nil, nil
 		}
 	}()
@@ -95,7 +95,7 @@ func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes
 	}
 	e.listener = pgstore.NewListener(cfg.Database, p.Log)
 	if err := registerListenerMetrics(e.listener, p.Metrics); err != nil {
-		return nil, errors.Join(err, lifecycle.Discard(parts...))
+		return nil, errors.Join(err, lifecycle.CloseAll(parts...))
 	}
 	return append(parts, lifecycle.Part{Name: "cluster-worker listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
 }

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func start(t *testing.T, env map[string]string, args ...string) *apptest.RunningCommand {
 	t.Helper()
-	return apptest.StartCommand(t, clusterworkerapp.NewCommand, env, args...)
+	return apptest.StartCommandInGoroutine(t, clusterworkerapp.NewCommand, env, args...)
 }
 
 func connectDB(t *testing.T, url string) *pgx.Conn {
@@ -75,7 +75,7 @@ func TestRuns(t *testing.T) {
 	conn := connectDB(t, url)
 	before := addCluster(t, conn, "before", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "50ms", "POLL_INTERVAL": "10m"})
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	wantRow(t, conn, before, "synced is not null and shoot_status = 'ready'")
 	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
@@ -118,7 +118,7 @@ func TestRefusesVersionsThatTheCloudProfileLacks(t *testing.T) {
 func TestStartsWithoutItsDatabase(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"})
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	body := apptest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusServiceUnavailable)
 	if !strings.Contains(body, "listener") {
 		t.Errorf("/readyz does not say that nobody listens: %s", body)
@@ -136,7 +136,7 @@ func TestPollsWithoutListening(t *testing.T) {
 	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms"}, "--listen=off")
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	id := addCluster(t, conn, "polled", `{}`)
 	wantRow(t, conn, id, "synced is not null")
@@ -152,7 +152,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 	url := pgtest.NewDatabaseURL(t)
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	said := strings.Count(c.Stderr.String(), "LISTEN connection established")
 	const kill = `select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
@@ -252,7 +252,7 @@ func TestHealthPort(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": "", "HEALTH_PORT": "0", "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"},
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0")
-	apptest.EventuallyStatus(t, c.URLFromLog(t, "metrics and health")+"/healthz", http.StatusOK)
+	apptest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/healthz", http.StatusOK)
 	cfg := clusterworkerapp.OverriddenDefaults()
 	cfg.HealthPort = 9000
 	cfg.Move()
@@ -327,7 +327,7 @@ func TestAnotherGarden(t *testing.T) {
 	}
 	id := addCluster(t, conn, "precious", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url})
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_RECREATE_SHOOTS") {

@@ -33,8 +33,8 @@ type fleetAPI struct {
 
 func startAPI(t *testing.T, url string) fleetAPI {
 	t.Helper()
-	c := apptest.StartCommand(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": url})
-	return fleetAPI{t, c.URLFromLog(t, "fleet API") + v1.BasePath}
+	c := apptest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": url})
+	return fleetAPI{t, c.WaitForURLInLog(t, "fleet API") + v1.BasePath}
 }
 
 func (f fleetAPI) sendRequest(method, path, body string, want int) string {

@@ -92,7 +92,7 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 		return err
 	}
 	check := &preflightChecker{garden: garden, maker: maker, out: out, names: clusterNames}
-	if err := check.dryRunAllClusters(ctx, store); err != nil {
+	if err := check.dryRunSelectedClusters(ctx, store); err != nil {
 		return err
 	}
 	return check.printMissingAndTotals()
@@ -117,7 +117,7 @@ func printAccessFindings(out io.Writer, findings []gardener.Finding) (noneBroken
 	fine := true
 	for _, f := range findings {
 		fine = fine && f.Level != gardener.Broken
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, terminal.Clean(f.Subject), terminal.Clean(f.Message))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, terminal.ReplaceUnprintable(f.Subject), terminal.ReplaceUnprintable(f.Message))
 	}
 	_ = w.Flush()
 	return fine
@@ -134,8 +134,8 @@ type preflightChecker struct {
 	found            []string
 }
 
-// dryRunAllClusters checks the clusters of the database, page by page.
-func (c *preflightChecker) dryRunAllClusters(ctx context.Context, store *pgstore.Store) error {
+// dryRunSelectedClusters checks the clusters of the database, page by page.
+func (c *preflightChecker) dryRunSelectedClusters(ctx context.Context, store *pgstore.Store) error {
 	for after := ""; ; {
 		page, err := store.ListClusters(ctx, after, preflightPage)
 		if err != nil || len(page) == 0 {
@@ -172,7 +172,7 @@ func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []cluste
 		c.found = append(c.found, cl.Name, cl.ClusterID)
 		if err := answers[i]; err != nil {
 			c.refused++
-			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", terminal.Clean(cl.Name), cl.ClusterID, terminal.Clean(err.Error()))
+			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", terminal.ReplaceUnprintable(cl.Name), cl.ClusterID, terminal.ReplaceUnprintable(err.Error()))
 		}
 	}
 	return nil
@@ -194,7 +194,7 @@ func (c *preflightChecker) printMissingAndTotals() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {
 			c.refused++
-			_, _ = fmt.Fprintf(c.out, "error   cluster %s: not found, or being deleted\n", terminal.Clean(name))
+			_, _ = fmt.Fprintf(c.out, "error   cluster %s: not found, or being deleted\n", terminal.ReplaceUnprintable(name))
 		}
 	}
 	_, _ = fmt.Fprintf(c.out, "clusters checked: %d, would be rejected: %d\n", c.checked, c.refused)

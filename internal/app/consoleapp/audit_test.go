@@ -56,7 +56,7 @@ func TestAuditOfAHostCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := lifecycle.Discard(parts...); err != nil {
+		if err := lifecycle.CloseAll(parts...); err != nil {
 			t.Error(err)
 		}
 	}()

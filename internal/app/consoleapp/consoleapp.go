@@ -93,7 +93,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lifecycle.Discard(parts...))
+			err = errors.Join(err, lifecycle.CloseAll(parts...))
 			parts = nil
 		}
 	}()
@@ -231,7 +231,7 @@ func newHostClustersAndParts(
 			return nil, parts, err
 		}
 	}
-	clusters, err = hosts.NewClusters(fleet.fetchAndCompareCoverage, list...)
+	clusters, err = hosts.NewClusters(fleet.checkSentinelCoverage, list...)
 	return clusters, parts, err
 }
 

@@ -26,7 +26,7 @@ const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 // startConsole runs the console and returns the URL of its page.
 func startConsole(t *testing.T, env map[string]string) (c *apptest.RunningCommand, url string) {
 	t.Helper()
-	c = apptest.StartCommand(t, consoleapp.NewCommand, env)
+	c = apptest.StartCommandInGoroutine(t, consoleapp.NewCommand, env)
 	apptest.Eventually(t, func() error {
 		select {
 		case <-c.Done:
@@ -40,7 +40,7 @@ func startConsole(t *testing.T, env map[string]string) (c *apptest.RunningComman
 		url, _, _ = strings.Cut(rest, `"`)
 		return nil
 	})
-	apptest.EventuallyStatus(t, c.URLFromLog(t, "metrics and health")+"/readyz", http.StatusOK)
+	apptest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	return c, url
 }
 
@@ -101,10 +101,10 @@ func TestReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	database := pgtest.NewDatabaseURL(t)
-	api := apptest.StartCommand(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
-	apptest.EventuallyStatus(t, api.URLFromLog(t, "metrics and health")+"/readyz", http.StatusOK)
+	api := apptest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
+	apptest.EventuallyStatus(t, api.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	env := map[string]string{
-		"DATABASE_URL": database, "FLEET_API_URL": api.URLFromLog(t, "fleet API"), "CONSOLE_AUTH_MODE": "token", "CONSOLE_SESSION_KEY": key,
+		"DATABASE_URL": database, "FLEET_API_URL": api.WaitForURLInLog(t, "fleet API"), "CONSOLE_AUTH_MODE": "token", "CONSOLE_SESSION_KEY": key,
 	}
 	one, first := startConsole(t, env)
 	two, second := startConsole(t, env)
@@ -197,7 +197,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := apptest.StartCommand(t, consoleapp.NewCommand, tc.env)
+			c := apptest.StartCommandInGoroutine(t, consoleapp.NewCommand, tc.env)
 			if err := c.WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %v, want an error that says %q", err, tc.want)
 			}

@@ -18,10 +18,10 @@ import (
 // maxExamples limits the examples whose names are read.
 const maxExamples = 20
 
-// fetchAndCompareCoverage compares the resources of the fleet API with what SentinelConfigs watch.
+// checkSentinelCoverage compares the resources of the fleet API with what SentinelConfigs watch.
 // It reads the resources with the token of the person. Collections that none watches are read too,
 // as far as the page shows them.
-func (f *fleetAPIClient) fetchAndCompareCoverage(
+func (f *fleetAPIClient) checkSentinelCoverage(
 	ctx context.Context, person console.Person, sentinels []hosts.NamedSentinel,
 ) (hosts.Coverage, error) {
 	client, err := f.clientWithToken(person.Token)
@@ -64,8 +64,8 @@ func (f *fleetAPIClient) fetchAndCompareCoverage(
 		coverage.Gaps = append(coverage.Gaps, toCoverageGroups(c.Collection, c.Gaps)...)
 		coverage.Overlaps = append(coverage.Overlaps, toCoverageGroups(c.Collection, c.Overlaps)...)
 	}
-	fetchExampleNames(ctx, client, coverage.Gaps)
-	fetchExampleNames(ctx, client, coverage.Overlaps)
+	fillExampleNames(ctx, client, coverage.Gaps)
+	fillExampleNames(ctx, client, coverage.Overlaps)
 	return coverage, nil
 }
 
@@ -87,8 +87,8 @@ func toCoverageGroups(collection string, groups []inspect.Group) []hosts.Coverag
 	return list
 }
 
-// fetchExampleNames reads the names of examples. The page shows the id of one that cannot be read.
-func fetchExampleNames(ctx context.Context, client *fleetclient.Client, groups []hosts.CoverageGroup) {
+// fillExampleNames reads the names of examples. The page shows the id of one that cannot be read.
+func fillExampleNames(ctx context.Context, client *fleetclient.Client, groups []hosts.CoverageGroup) {
 	for i := range groups[:min(len(groups), maxExamples)] {
 		g := &groups[i]
 		if r, err := client.Collection(g.Collection).Get(ctx, g.ExampleID); err == nil {

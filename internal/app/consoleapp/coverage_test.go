@@ -50,7 +50,7 @@ func TestCheckCoverage(t *testing.T) {
 	}
 	part := func(i int32) *v1alpha1.Sharding { return &v1alpha1.Sharding{Count: new(int32(2)), Index: &i} }
 	list := []hosts.NamedSentinel{config("eu-0", "eu", part(0)), config("eu-1", "eu", part(1)), config("us", "us", nil), config("us-again", "us", nil)}
-	got, err := f.fetchAndCompareCoverage(t.Context(), console.Person{}, list)
+	got, err := f.checkSentinelCoverage(t.Context(), console.Person{}, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +63,11 @@ func TestCheckCoverage(t *testing.T) {
 		t.Errorf("the coverage (-want +got)\n%s", diff)
 	}
 	list[0].Config.Spec.HyperfleetAPI.URL = "http://another:8000"
-	if got, err := f.fetchAndCompareCoverage(t.Context(), console.Person{}, list); err != nil || !slices.Equal(got.SeveralAPIs, []string{"http://another:8000", "http://elsewhere:8000"}) {
+	if got, err := f.checkSentinelCoverage(t.Context(), console.Person{}, list); err != nil || !slices.Equal(got.SeveralAPIs, []string{"http://another:8000", "http://elsewhere:8000"}) {
 		t.Errorf("SentinelConfigs of two fleet APIs: %q, %v", got.SeveralAPIs, err)
 	}
 	list[0].Config.Spec.Broker.URL = ""
-	if _, err := f.fetchAndCompareCoverage(t.Context(), console.Person{}, list); err == nil || !strings.Contains(err.Error(), "SentinelConfig eu-0") {
+	if _, err := f.checkSentinelCoverage(t.Context(), console.Person{}, list); err == nil || !strings.Contains(err.Error(), "SentinelConfig eu-0") {
 		t.Errorf("an invalid SentinelConfig: %v", err)
 	}
 }

@@ -301,9 +301,9 @@ func adviseFailed(a *Advice, ke *v1alpha1.KubernetesExecution, o OutputOptions) 
 	}
 }
 
-// grantAdvice explains how to grant the missing rights of an action. Two actions have no rights
+// permissionGrantAdvice explains how to grant the missing rights of an action. Two actions have no rights
 // until an administrator names their objects.
-func grantAdvice(ke *v1alpha1.KubernetesExecution) string {
+func permissionGrantAdvice(ke *v1alpha1.KubernetesExecution) string {
 	does := ke.Spec.Action
 	if a, known := action.Find(does); known {
 		does = a.Name
@@ -322,7 +322,7 @@ func failureAdvice(ke *v1alpha1.KubernetesExecution, o OutputOptions) string {
 	details := map[v1alpha1.Detail]string{
 		v1alpha1.DetailUnknownAction:            "List the available actions with: fleetloop exec actions",
 		v1alpha1.DetailInvalidParameters:        "fleetloop exec actions " + ke.Spec.Action + " describes the parameters.",
-		v1alpha1.DetailRBACDenied:               grantAdvice(ke) + "; then create the execution again.",
+		v1alpha1.DetailRBACDenied:               permissionGrantAdvice(ke) + "; then create the execution again.",
 		v1alpha1.DetailAdmissionDenied:          "Admission control of the cluster denied the change. The message names the webhook, policy or quota. Request a change that it allows.",
 		v1alpha1.DetailTargetNotFound:           "Create the execution again with an existing target.",
 		v1alpha1.DetailInvalidTargetState:       "The state of the target does not allow the action. Create the execution again when it does.",

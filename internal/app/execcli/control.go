@@ -143,9 +143,9 @@ func runEmergencyStop(s *session, cmd *cobra.Command, reason string, cancelRunni
 	if cancelRunning {
 		text += ", running executions are being cancelled"
 	}
-	before, wasActive, err := executions.Stop(cmd.Context(), c, c.namespace, reason, cancelRunning)
+	before, wasActive, err := executions.ActivateEmergencyStop(cmd.Context(), c, c.namespace, reason, cancelRunning)
 	if wasActive {
-		text += fmt.Sprintf("; the previous reason was %q", terminal.Clean(before))
+		text += fmt.Sprintf("; the previous reason was %q", terminal.ReplaceUnprintable(before))
 	}
 	if err != nil {
 		return c.explainErrorWithRole(err, "stop", v1alpha1.AdministratorRole)
@@ -153,7 +153,7 @@ func runEmergencyStop(s *session, cmd *cobra.Command, reason string, cancelRunni
 	return s.printToStdout("%s", text)
 }
 
-func newEndStopCommand(s *session) *cobra.Command {
+func newEndEmergencyStopCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "end-stop",
 		Short:   "End the emergency stop",
@@ -164,7 +164,7 @@ func newEndStopCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			switch wasActive, err := executions.Resume(cmd.Context(), c, c.namespace); {
+			switch wasActive, err := executions.EndEmergencyStop(cmd.Context(), c, c.namespace); {
 			case err != nil:
 				return c.explainErrorWithRole(err, "resume", v1alpha1.AdministratorRole)
 			case !wasActive:

@@ -174,7 +174,7 @@ func TestGuardIsExplained(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	// It is an administrator here who plays the controller.
-	for _, o := range guard.Objects(guard.Options{Namespace: f.namespace, ControllerUser: "kubebed-admin"}) {
+	for _, o := range guard.ValidatingPolicyObjects(guard.Options{Namespace: f.namespace, ControllerUser: "kubebed-admin"}) {
 		object, ok := o.(client.Object)
 		if !ok {
 			t.Fatalf("%T is no object", o)

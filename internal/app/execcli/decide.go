@@ -94,20 +94,20 @@ func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOpt
 		return explainStateError(err)
 	}
 	if !o.yes {
-		if err := confirmPlan(s, ke); err != nil {
+		if err := showAndConfirmPlan(s, ke); err != nil {
 			return err
 		}
 	}
 	if ke, err = saveDecision(cmd.Context(), c, ke, o); err != nil {
 		return err
 	}
-	return printDecisionThenFollow(s, cmd, c, ke, o)
+	return printDecisionThenFollowIfAsked(s, cmd, c, ke, o)
 }
 
 var errNo = errors.New("not approved")
 
-// confirmPlan prints the plan and asks for confirmation.
-func confirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
+// showAndConfirmPlan prints the plan and asks for confirmation.
+func showAndConfirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 	if err := WriteDecisionBasis(s.env.Stderr, ke, s.newOutputOptions()); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecut
 	return decided, nil
 }
 
-func printDecisionThenFollow(s *session, cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
+func printDecisionThenFollowIfAsked(s *session, cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
 	if o.format == formatText {
 		verb := "approved"
 		if o.decision == v1alpha1.Reject {

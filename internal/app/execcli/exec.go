@@ -86,7 +86,7 @@ Parameters:
 	o.addFlags(cmd)
 	cmd.AddCommand(
 		newGetCommand(s), newDescribeCommand(s), newWatchCommand(s), newCancelCommand(s), newFinalizeCommand(s),
-		newActionsCommand(s), newEmergencyStopCommand(s), newEndStopCommand(s),
+		newActionsCommand(s), newEmergencyStopCommand(s), newEndEmergencyStopCommand(s),
 	)
 	return cmd
 }
@@ -119,7 +119,7 @@ func runExec(s *session, cmd *cobra.Command, args []string, o execOptions) error
 	if err != nil {
 		return err
 	}
-	return createThenFollow(s, cmd, ke, o.format, o.waitOptions)
+	return createThenFollowIfAsked(s, cmd, ke, o.format, o.waitOptions)
 }
 
 // newExecution returns the execution for a command line.
@@ -142,7 +142,7 @@ func (s *session) newExecution(cmd *cobra.Command, args []string, o execOptions)
 	if o.objectName == "" {
 		ke.GenerateName = strings.ReplaceAll(a.Name, "_", "-") + "-"
 	}
-	if err := o.fillSpec(cmd, &ke.Spec); err != nil {
+	if err := o.fillSpecFromFlags(cmd, &ke.Spec); err != nil {
 		return nil, err
 	}
 	if err := validateParameters(&ke.Spec); err != nil {
@@ -165,8 +165,8 @@ func validateParameters(spec *v1alpha1.KubernetesExecutionSpec) error {
 	return err
 }
 
-// fillSpec copies the given flags into the spec.
-func (o *execOptions) fillSpec(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
+// fillSpecFromFlags copies the given flags into the spec.
+func (o *execOptions) fillSpecFromFlags(cmd *cobra.Command, spec *v1alpha1.KubernetesExecutionSpec) error {
 	var err error
 	if spec.Target, err = parseTarget(cmd, o.target); err != nil {
 		return err
@@ -228,7 +228,7 @@ func unknownActionError(cmd *cobra.Command, name string) error {
 	err := fmt.Errorf("unknown action %q", name)
 	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
 	unknown, ok := errors.AsType[*action.UnknownError](parse)
-	switch like := cli.SuggestCommand(cmd, name); {
+	switch like := cli.FormatCommandSuggestion(cmd, name); {
 	case like != "":
 		err = fmt.Errorf("%w%s", err, like)
 	case ok && unknown.Nearest != "":
@@ -237,8 +237,8 @@ func unknownActionError(cmd *cobra.Command, name string) error {
 	return cli.NewUsageError(err, "fleetloop exec actions   lists the available actions")
 }
 
-// createThenFollow sends an execution in the name of the user and prints the result.
-func createThenFollow(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+// createThenFollowIfAsked sends an execution in the name of the user and prints the result.
+func createThenFollowIfAsked(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	c, err := s.newClusterClient()
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func createThenFollow(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExe
 	} else if err != nil {
 		return c.explainErrorWithRole(err, "request "+ke.Spec.Action, requesterRole(ke.Spec.Action))
 	}
-	return s.printCreatedThenFollow(cmd, c, ke, format, w)
+	return s.printCreatedThenFollowIfAsked(cmd, c, ke, format, w)
 }
 
 // requesterRole returns the smallest role that may request an action.
@@ -266,8 +266,8 @@ func requesterRole(name string) string {
 	return v1alpha1.RequesterRole + "-" + string(a.Risk)
 }
 
-// printCreatedThenFollow prints the new execution and follows it if requested.
-func (s *session) printCreatedThenFollow(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
+// printCreatedThenFollowIfAsked prints the new execution and follows it if requested.
+func (s *session) printCreatedThenFollowIfAsked(cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	if format == formatText {
 		if err := s.printToStdout("execution/%s created", ke.Name); err != nil {
 			return err

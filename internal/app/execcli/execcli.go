@@ -116,7 +116,7 @@ const completionTimeout = 2 * time.Second
 // completion cannot show errors.
 func (s *session) completeExecutionNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	if cli.ApplyContext(s.env, cmd) != nil {
+	if cli.SetHostFlagsFromContext(s.env, cmd) != nil {
 		return nil, files
 	}
 	c, err := s.newClusterClient()

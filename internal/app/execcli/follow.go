@@ -46,7 +46,7 @@ func watchExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.Ku
 		case err != nil:
 			s.printToStderr("watch interrupted, restarting: %v", err)
 		}
-		if ke, err = getWithRetry(ctx, c, ke.Name, uid); err != nil {
+		if ke, err = getSameExecutionWithRetry(ctx, c, ke.Name, uid); err != nil {
 			return err
 		}
 	}
@@ -77,8 +77,8 @@ func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecu
 	return false, nil // servers end watches regularly
 }
 
-// getWithRetry reads an execution and retries while the server is unavailable.
-func getWithRetry(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
+// getSameExecutionWithRetry reads an execution and retries while the server is unavailable.
+func getSameExecutionWithRetry(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
 	for {
 		if err := backoff.Sleep(ctx, again); err != nil {
 			return nil, err
@@ -169,7 +169,7 @@ func formatProgress(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Status.Message != "" {
 		text += ": " + ke.Status.Message
 	}
-	return terminal.Clean(text)
+	return terminal.ReplaceUnprintable(text)
 }
 
 // resultError returns an error unless the execution achieved its goal.

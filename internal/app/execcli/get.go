@@ -194,7 +194,7 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 		return err
 	}
 	if len(args) == 0 {
-		return watchAll(cmd.Context(), s, c, o)
+		return watchAndPrintAll(cmd.Context(), s, c, o)
 	}
 	ke, err := c.getExecution(cmd.Context(), args[0])
 	if err != nil {
@@ -215,7 +215,7 @@ type watcher struct {
 	seen   map[types.UID]string
 }
 
-func watchAll(ctx context.Context, s *session, c *cluster, o getOptions) error {
+func watchAndPrintAll(ctx context.Context, s *session, c *cluster, o getOptions) error {
 	look := s.newOutputOptions()
 	look.NoHeaders = o.noHeaders
 	w := &watcher{s, o, NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}

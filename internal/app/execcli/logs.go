@@ -69,7 +69,7 @@ func runLogs(s *session, cmd *cobra.Command, name string, o logsOptions) error {
 	if err != nil {
 		return err
 	}
-	pods, err := s.where.ConnectToPods(s.env)
+	pods, err := s.where.NewCoreRESTClient(s.env)
 	if err != nil {
 		return err
 	}
@@ -180,8 +180,8 @@ func (l *logReader) openLog(ctx context.Context, pod *corev1.Pod, params url.Val
 	return r.Stream(ctx)
 }
 
-// firstParams returns the parameters of the first request for a log.
-func (o *logsOptions) firstParams() url.Values {
+// tailAndSinceParams returns the parameters of the first request for a log.
+func (o *logsOptions) tailAndSinceParams() url.Values {
 	params := url.Values{}
 	if o.tail >= 0 {
 		params.Set("tailLines", strconv.FormatInt(o.tail, 10))
@@ -194,7 +194,7 @@ func (o *logsOptions) firstParams() url.Values {
 
 // printLog prints the log of a Pod as it is now.
 func (l *logReader) printLog(ctx context.Context, pod *corev1.Pod) error {
-	params := l.o.firstParams()
+	params := l.o.tailAndSinceParams()
 	if l.o.timestamps {
 		params.Set("timestamps", "true")
 	}
@@ -232,11 +232,11 @@ func (l *logReader) explainLogError(err error, pod *corev1.Pod) error {
 func (l *logReader) printLine(pod *corev1.Pod, line string) error {
 	line = strings.TrimSuffix(line, "\n")
 	if l.env.Terminal {
-		line = terminal.Clean(strings.ReplaceAll(line, "\t", "    "))
+		line = terminal.ReplaceUnprintable(strings.ReplaceAll(line, "\t", "    "))
 	}
 	prefix := ""
 	if l.o.prefix {
-		prefix = "[" + terminal.Clean(pod.Labels[v1alpha1.LabelPurpose]) + "/" + pod.Name + "] "
+		prefix = "[" + terminal.ReplaceUnprintable(pod.Labels[v1alpha1.LabelPurpose]) + "/" + pod.Name + "] "
 	}
 	return l.printToStdout("%s%s", prefix, line)
 }

@@ -59,7 +59,7 @@ func (l *logFollower) followLogs(ctx context.Context, ke *v1alpha1.KubernetesExe
 			return nil
 		case err == nil:
 			failures = 0
-			l.noteWait(ke, pods)
+			l.noteWaitingForLogs(ke, pods)
 		case ended && failures == maxLogRetries: // its node may never come back
 			return err
 		case isTransient(err) || errors.Is(err, errLogInterrupted):
@@ -68,7 +68,7 @@ func (l *logFollower) followLogs(ctx context.Context, ke *v1alpha1.KubernetesExe
 		default:
 			return err
 		}
-		ke, err = getWithRetry(ctx, l.cluster, ke.Name, ke.UID)
+		ke, err = getSameExecutionWithRetry(ctx, l.cluster, ke.Name, ke.UID)
 		switch {
 		case errors.Is(err, errGone):
 			l.note("Execution " + ke.Name + " was deleted.")
@@ -79,8 +79,8 @@ func (l *logFollower) followLogs(ctx context.Context, ke *v1alpha1.KubernetesExe
 	}
 }
 
-// noteWait says what no line is printed for.
-func (l *logFollower) noteWait(ke *v1alpha1.KubernetesExecution, pods []corev1.Pod) {
+// noteWaitingForLogs says what no line is printed for.
+func (l *logFollower) noteWaitingForLogs(ke *v1alpha1.KubernetesExecution, pods []corev1.Pod) {
 	text := "its phase is " + cmp.Or(string(ke.Status.Phase), "new")
 	for i := range pods {
 		if !hasStarted(&pods[i]) {
@@ -128,7 +128,7 @@ func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *pod
 	params := url.Values{}
 	switch {
 	case !state.begun:
-		params = l.o.firstParams()
+		params = l.o.tailAndSinceParams()
 	case !state.last.IsZero():
 		params.Set("sinceTime", state.last.UTC().Format(time.RFC3339))
 	}
@@ -144,7 +144,7 @@ func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *pod
 		return l.explainLogError(err, pod)
 	}
 	defer func() { _ = stream.Close() }() // it was only read
-	lost, err := l.copyLines(stream, pod, state)
+	lost, err := l.printNewLines(stream, pod, state)
 	canContinue := !state.begun || !state.last.IsZero()
 	switch {
 	case err == nil:
@@ -158,8 +158,8 @@ func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *pod
 	return cli.NewError(err, cli.CodeFailed, "run the command again with --since or --tail to see the rest")
 }
 
-// copyLines prints the lines behind the last one as they arrive. lost is true if the error is one of reading.
-func (l *logFollower) copyLines(from io.Reader, pod *corev1.Pod, state *podLog) (lost bool, err error) {
+// printNewLines prints the lines behind the last one as they arrive. lost is true if the error is one of reading.
+func (l *logFollower) printNewLines(from io.Reader, pod *corev1.Pod, state *podLog) (connectionLost bool, err error) {
 	lines, before := bufio.NewReader(from), state.last
 	for {
 		line, err := lines.ReadString('\n')
@@ -182,12 +182,12 @@ func (l *logFollower) copyLines(from io.Reader, pod *corev1.Pod, state *podLog) 
 const timestampLayout = "2006-01-02T15:04:05.000000000Z07:00"
 
 // printNewLine prints a line that is newer than the lines that were printed before the stream began.
-func (l *logFollower) printNewLine(pod *corev1.Pod, state *podLog, before time.Time, line string) error {
+func (l *logFollower) printNewLine(pod *corev1.Pod, state *podLog, printedUntil time.Time, line string) error {
 	stamp, text, _ := strings.Cut(line, " ")
 	at, noTime := time.Parse(timestampLayout, stamp)
 	switch {
 	case noTime != nil: // the server does not say it
-	case !at.After(before):
+	case !at.After(printedUntil):
 		return nil
 	case !l.o.timestamps:
 		line = text

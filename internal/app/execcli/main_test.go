@@ -153,7 +153,7 @@ func kubeconfig(t *testing.T, user string, groups ...string) string {
 	if path, ok := written[user]; ok {
 		return path
 	}
-	path, err := kubebedtest.Bed(t).Kubeconfig(user, groups...)
+	path, err := kubebedtest.Bed(t).WriteUserKubeconfig(user, groups...)
 	if err != nil {
 		t.Fatal(err)
 	}

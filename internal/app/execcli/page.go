@@ -47,7 +47,7 @@ func (p *page) writeField(name, value string) {
 func (p *page) writeStyledField(name, value string, style terminal.Style) {
 	name += ":"
 	for text := range strings.SplitSeq(strings.TrimRight(value, "\n"), "\n") {
-		text = terminal.Clean(strings.ReplaceAll(text, "\t", "  "))
+		text = terminal.ReplaceUnprintable(strings.ReplaceAll(text, "\t", "  "))
 		if p.o.Colour {
 			text = style.Paint(text)
 		}
@@ -59,7 +59,7 @@ func (p *page) writeStyledField(name, value string, style terminal.Style) {
 // writeBlock writes a text unchanged, with an indent.
 func (p *page) writeBlock(indent, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		p.writeLine("%s", strings.TrimRight(indent+terminal.Clean(strings.ReplaceAll(line, "\t", "  ")), " "))
+		p.writeLine("%s", strings.TrimRight(indent+terminal.ReplaceUnprintable(strings.ReplaceAll(line, "\t", "  ")), " "))
 	}
 }
 

@@ -95,7 +95,7 @@ func (r *paramParser) parseArgument(argument string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if p.Type == "array" && r.given[name] {
-		if raw, err = joinLists(r.all[name], raw); err != nil {
+		if raw, err = joinJSONArrays(r.all[name], raw); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -103,8 +103,8 @@ func (r *paramParser) parseArgument(argument string) error {
 	return nil
 }
 
-// joinLists concatenates two lists.
-func joinLists(one, other json.RawMessage) (json.RawMessage, error) {
+// joinJSONArrays concatenates two lists.
+func joinJSONArrays(one, other json.RawMessage) (json.RawMessage, error) {
 	var list, more []json.RawMessage
 	if err := errors.Join(json.Unmarshal(one, &list), json.Unmarshal(other, &more)); err != nil {
 		return nil, err

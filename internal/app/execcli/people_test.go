@@ -81,7 +81,7 @@ func newDesk(t *testing.T) *desk {
 	d.mustRun("create", "namespace", execcli.DefaultNamespace)
 	d.mustRun("apply", "-f", "../../../deploy/rbac/actions-people.yaml")
 	for _, role := range []string{"viewer", "approver", "administrator", "requester-low"} {
-		if d.people[role], err = bed.Kubeconfig("person-" + role); err != nil {
+		if d.people[role], err = bed.WriteUserKubeconfig("person-" + role); err != nil {
 			t.Fatal(err)
 		}
 		d.mustRun("create", "rolebinding", role, "-n", execcli.DefaultNamespace, "--clusterrole=kubernaut-"+role, "--user=person-"+role)

@@ -41,7 +41,7 @@ func (p *page) writePlan(plan *v1alpha1.Plan) {
 		rows = append(rows, terminal.PlainRow(fmt.Sprintf("%d.", i+1), formatStep(s), s.Description))
 	}
 	p.writeTable("    ", rows)
-	p.writeLine("  Impact: %s", terminal.Clean(formatImpact(plan.Impact)))
+	p.writeLine("  Impact: %s", terminal.ReplaceUnprintable(formatImpact(plan.Impact)))
 	if plan.Diff != "" {
 		p.writeLine("  Changes:")
 		p.writeDiff(plan.Diff)
@@ -87,7 +87,7 @@ func formatImpact(i v1alpha1.EstimatedImpact) string {
 
 func (p *page) writeDiff(text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		shown := terminal.Clean(strings.ReplaceAll(line, "\t", "  "))
+		shown := terminal.ReplaceUnprintable(strings.ReplaceAll(line, "\t", "  "))
 		style := terminal.Plain
 		switch {
 		case strings.HasPrefix(line, "+"):

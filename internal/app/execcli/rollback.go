@@ -50,5 +50,5 @@ func runRollback(s *session, cmd *cobra.Command, name string, o rollbackOptions)
 	if err := executions.CheckReversible(ke); err != nil {
 		return explainStateError(err)
 	}
-	return createThenFollow(s, cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
+	return createThenFollowIfAsked(s, cmd, executions.NewRollback(ke, o.objectName, o.reason), o.format, o.waitOptions)
 }

@@ -39,11 +39,11 @@ const (
 
 var errNoSchema = errors.New("the API server did not respond in time")
 
-// schemaCheck verifies that the API server stores all fields of executions. With an older
+// crdSchemaCheck verifies that the API server stores all fields of executions. With an older
 // CustomResourceDefinition, it drops fields of a spec without an error, so that approvals do not
 // count. It rejects a status with such fields, so that executions do not progress. The check reads
 // the schema, and the errors of status writes in case the schema cannot be read.
-type schemaCheck struct {
+type crdSchemaCheck struct {
 	host     kubernetes.Interface
 	log      *slog.Logger
 	outdated atomic.Pointer[error]
@@ -53,18 +53,18 @@ type schemaCheck struct {
 	missing    map[string]bool // paths of fields that the API server does not store
 }
 
-// newSchemaCheck builds the check and registers its metric.
-func newSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logger) (*schemaCheck, error) {
+// newCRDSchemaCheck builds the check and registers its metric.
+func newCRDSchemaCheck(host *rest.Config, reg prometheus.Registerer, log *slog.Logger) (*crdSchemaCheck, error) {
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
 		return nil, fmt.Errorf("check the CustomResourceDefinition: %w", err)
 	}
-	c := &schemaCheck{host: client, log: log, missing: map[string]bool{}}
-	return c, registerSchemaMetric(reg, c.Ready)
+	c := &crdSchemaCheck{host: client, log: log, missing: map[string]bool{}}
+	return c, registerCRDOutdatedMetric(reg, c.Ready)
 }
 
-// registerSchemaMetric registers the metric of the check.
-func registerSchemaMetric(reg prometheus.Registerer, outdated func() error) error {
+// registerCRDOutdatedMetric registers the metric of the check.
+func registerCRDOutdatedMetric(reg prometheus.Registerer, outdated func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_crd_outdated",
 		Help: "1 if the installed CustomResourceDefinition of KubernetesExecution lacks fields of this controller version, 0 otherwise. While the value is 1, executions do not progress or approvals do not count. The readiness message names the fields and the command that adds them.",
@@ -77,12 +77,12 @@ func registerSchemaMetric(reg prometheus.Registerer, outdated func() error) erro
 }
 
 // Part returns the check as a part of a process.
-func (c *schemaCheck) Part() lifecycle.Part {
+func (c *crdSchemaCheck) Part() lifecycle.Part {
 	return lifecycle.Part{Name: "CustomResourceDefinition", Run: c.Run, Ready: c.Ready}
 }
 
 // Ready reports which fields the API server does not store.
-func (c *schemaCheck) Ready() error {
+func (c *crdSchemaCheck) Ready() error {
 	if err := c.outdated.Load(); err != nil {
 		return *err
 	}
@@ -90,7 +90,7 @@ func (c *schemaCheck) Ready() error {
 }
 
 // Run checks until ctx ends.
-func (c *schemaCheck) Run(ctx context.Context) error {
+func (c *crdSchemaCheck) Run(ctx context.Context) error {
 	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
 		wait = crdAgain
 		missing, err := c.findMissingFields(ctx)
@@ -110,7 +110,7 @@ func (c *schemaCheck) Run(ctx context.Context) error {
 
 // recordAndLogUnreadableCRD records that the schema could not be read. Fields that are known to be missing
 // stay so.
-func (c *schemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err error) {
+func (c *crdSchemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.unreadable {
@@ -120,7 +120,7 @@ func (c *schemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err error) 
 }
 
 // updateReadinessFromMissingFields records the fields that the schema lacks.
-func (c *schemaCheck) updateReadinessFromMissingFields(ctx context.Context, missing []string) {
+func (c *crdSchemaCheck) updateReadinessFromMissingFields(ctx context.Context, missing []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unreadable, c.missing = false, map[string]bool{}
@@ -138,9 +138,9 @@ var (
 	listIndex = regexp.MustCompile(`\[[^]]*]`)
 )
 
-// NoteStatusWrite records the fields that the API server rejected in the write of a status, or that
+// UpdateMissingFieldsFromWrite records the fields that the API server rejected in the write of a status, or that
 // it accepted.
-func (c *schemaCheck) NoteStatusWrite(ctx context.Context, written *v1alpha1.KubernetesExecutionStatus, err error) {
+func (c *crdSchemaCheck) UpdateMissingFieldsFromWrite(ctx context.Context, written *v1alpha1.KubernetesExecutionStatus, err error) {
 	if err == nil && c.outdated.Load() == nil {
 		return
 	}
@@ -160,7 +160,7 @@ func (c *schemaCheck) NoteStatusWrite(ctx context.Context, written *v1alpha1.Kub
 
 // updateReadiness sets the error of Ready, and logs when the CustomResourceDefinition becomes
 // outdated or up to date. The caller holds mu.
-func (c *schemaCheck) updateReadiness(ctx context.Context) {
+func (c *crdSchemaCheck) updateReadiness(ctx context.Context) {
 	before := c.outdated.Load()
 	if len(c.missing) == 0 {
 		if c.outdated.Store(nil); before != nil {
@@ -180,22 +180,22 @@ func collectValuePaths(s *v1alpha1.KubernetesExecutionStatus) map[string]bool {
 	text, err := json.Marshal(s)
 	var value any
 	if err = errors.Join(err, json.Unmarshal(text, &value)); err == nil { // a status always encodes
-		collectPaths(paths, value, "status")
+		addPathsWithValues(paths, value, "status")
 	}
 	return paths
 }
 
-// collectPaths adds the paths of all values that are not empty, and reports whether there are any.
-func collectPaths(paths map[string]bool, value any, at string) (found bool) {
+// addPathsWithValues adds the paths of all values that are not empty, and reports whether there are any.
+func addPathsWithValues(paths map[string]bool, value any, at string) (found bool) {
 	switch v := value.(type) {
 	case nil:
 	case map[string]any:
 		for name, field := range v {
-			found = collectPaths(paths, field, at+"."+name) || found
+			found = addPathsWithValues(paths, field, at+"."+name) || found
 		}
 	case []any:
 		for _, item := range v {
-			found = collectPaths(paths, item, at) || found
+			found = addPathsWithValues(paths, item, at) || found
 		}
 	default:
 		found = true
@@ -217,7 +217,7 @@ func newOutdatedCRDError(missing []string) error {
 
 // findMissingFields returns the fields of the shipped CustomResourceDefinition that the API server
 // lacks.
-func (c *schemaCheck) findMissingFields(ctx context.Context) ([]string, error) {
+func (c *crdSchemaCheck) findMissingFields(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, crdTimeout, errNoSchema)
 	defer cancel()
 	path := "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()

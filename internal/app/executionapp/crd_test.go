@@ -65,7 +65,7 @@ func newOldCluster(t *testing.T, fields ...string) *kubebed.Bed {
 // the CustomResourceDefinition.
 func wantCRDState(t *testing.T, c *apptest.RunningCommand, outdated int, ready, logs []string) {
 	t.Helper()
-	health := c.URLFromLog(t, "metrics and health")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.Eventually(t, func() error {
 		_, page := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		_, metrics := apptest.SendRequest(t, http.MethodGet, health+"/metrics", "")
@@ -91,11 +91,11 @@ func wantCRDState(t *testing.T, c *apptest.RunningCommand, outdated int, ready, 
 func TestOldCRD(t *testing.T) {
 	t.Parallel()
 	bed := newOldCluster(t, "status.properties.verifiedRequest", "status.properties.plan.properties.admissionPolicyPeriod", "spec.properties.approvals.items.properties.reason")
-	kubeconfig, err := bed.Kubeconfig("root", "system:masters")
+	kubeconfig, err := bed.WriteUserKubeconfig("root", "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
+	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
 	const command = "kubectl apply --server-side --force-conflicts -f "
 	wantCRDState(t, c, 1, []string{"spec.approvals.reason", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", command + crdFile}, []string{"installed CustomResourceDefinition is outdated"})
 	if out, err := bed.Kubectl(t.Context(), append(strings.Fields(command)[1:], filepath.Join("../../..", crdFile))...); err != nil {
@@ -131,11 +131,11 @@ func TestOldCRDWithoutSchema(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := bed.Kubeconfig("controller")
+	kubeconfig, err := bed.WriteUserKubeconfig("controller")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
+	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
 	wantCRDState(t, c, 0, nil, []string{"schema of the CustomResourceDefinition not read", "forbidden"})
 	admin, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {

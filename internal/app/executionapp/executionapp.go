@@ -40,7 +40,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lifecycle.Discard(parts...))
+			err = errors.Join(err, lifecycle.CloseAll(parts...))
 			parts = nil
 		}
 	}()
@@ -109,7 +109,7 @@ func newAuditorAndDatabaseParts(cfg Part, p *process.Process) (auditor *audit.Au
 	}
 	a, err := audit.New(audit.NewPostgresStore(pool), audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}, p.Metrics, p.Log)
 	if err != nil {
-		return nil, nil, errors.Join(err, lifecycle.Discard(parts...))
+		return nil, nil, errors.Join(err, lifecycle.CloseAll(parts...))
 	}
 	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.RunMaintenance}), nil
 }
@@ -127,22 +127,22 @@ func toOutboxSinks(sinks *changes.Sinks) []operator.Sink {
 // admission policies have been in force, and whether the installed CustomResourceDefinition has all
 // fields.
 func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
-	stored, err := newSchemaCheck(host, p.Metrics, p.Log)
+	stored, err := newCRDSchemaCheck(host, p.Metrics, p.Log)
 	if err != nil {
 		return nil, err
 	}
-	deps.StatusWritten = stored.NoteStatusWrite
+	deps.StatusWritten = stored.UpdateMissingFieldsFromWrite
 	if cfg.Guard.Mode == guardOff {
 		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
 		deps.Guard = guard.Off{}
-		return []lifecycle.Part{stored.Part()}, registerGuardMetric(p.Metrics, func() error { return guard.ErrOff })
+		return []lifecycle.Part{stored.Part()}, registerPoliciesMissingMetric(p.Metrics, func() error { return guard.ErrOff })
 	}
 	watch, err := guard.New(host, cfg.toGuardOptions(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
 	deps.Guard = watch
-	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, registerGuardMetric(p.Metrics, watch.Missing)
+	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, registerPoliciesMissingMetric(p.Metrics, watch.Missing)
 }
 
 // newCheckParts builds the checks, and the parts that supply them with policies and cluster state.

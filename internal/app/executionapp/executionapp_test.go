@@ -58,7 +58,7 @@ func installNamespace(t *testing.T) (namespace, kubeconfig string) {
 		t.Fatal(err)
 	}
 	user := "system:serviceaccount:" + namespace + ":" + roles.ControllerAccount
-	kubeconfig, err = kubebedtest.Bed(t).Kubeconfig(user, "system:authenticated", "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+	kubeconfig, err = kubebedtest.Bed(t).WriteUserKubeconfig(user, "system:authenticated", "system:serviceaccounts", "system:serviceaccounts:"+namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestFollowsThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
-	health := c.URLFromLog(t, "metrics and health")
+	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	says := func(status int, want string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {
@@ -133,13 +133,13 @@ func TestFollowsThePolicies(t *testing.T) {
 // live, and reports the missing dependencies.
 func TestStartsWithoutAnything(t *testing.T) {
 	t.Parallel()
-	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("nobody-in-particular", "system:authenticated")
+	kubeconfig, err := kubebedtest.Bed(t).WriteUserKubeconfig("nobody-in-particular", "system:authenticated")
 	if err != nil {
 		t.Fatal(err)
 	}
 	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}
-	c := apptest.StartCommand(t, executionapp.NewCommand, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
-	health := c.URLFromLog(t, "metrics and health")
+	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
+	health := c.WaitForURLInLog(t, "metrics and health")
 	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 	apptest.Eventually(t, func() error {
 		_, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
@@ -178,7 +178,7 @@ func TestRefuses(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "RUNNER_IMAGE": "runner", "KUBECONFIG": "/nowhere/kubeconfig"}
 			maps.Copy(env, tc.env)
-			err := apptest.StartCommand(t, executionapp.NewCommand, env).WaitUntilEnded(t)
+			err := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, env).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v lacks %q", tc.reason, err, tc.want)
 			}

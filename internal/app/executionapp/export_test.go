@@ -31,5 +31,5 @@ func LoadPolicies(ctx context.Context, store *policy.Store, cm *corev1.ConfigMap
 	cfg.Namespace, cfg.Policy.ConfigMap = cm.Namespace, cm.Name
 	p := newPolicyConfigMaps(store, cfg, log)
 	p.timeout = within
-	return p.loadConfigMap(ctx, cm, firstRetry), p.Ready()
+	return p.loadPoliciesFromConfigMap(ctx, cm, firstRetry), p.Ready()
 }

@@ -57,7 +57,7 @@ func ApplyRequiredObjects(ctx context.Context, host *rest.Config, cfg Part, targ
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("install executions: create ConfigMap %q: %w", cfg.Policy.ConfigMap, err)
 	}
-	return applyMutatingPolicies(ctx, c, cfg)
+	return applyMutatingPoliciesIfServed(ctx, c, cfg)
 }
 
 // listRequiredObjects returns the objects for any cluster.
@@ -81,12 +81,12 @@ func listRequiredObjects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, r)
 	}
 	list = append(list, roles.ApproverClusterRole(), roles.AdministratorClusterRole(), roles.ViewerClusterRole())
-	return slices.Concat(list, guard.Objects(cfg.toGuardOptions()), guard.WrongNamespaceWarningObjects(cfg.toGuardOptions()))
+	return slices.Concat(list, guard.ValidatingPolicyObjects(cfg.toGuardOptions()), guard.WrongNamespaceWarningObjects(cfg.toGuardOptions()))
 }
 
-// applyMutatingPolicies applies objects that only Kubernetes 1.36 and later support.
-func applyMutatingPolicies(ctx context.Context, c client.Client, cfg Part) error {
-	for _, o := range guard.MutatingPolicies(cfg.toGuardOptions()) {
+// applyMutatingPoliciesIfServed applies objects that only Kubernetes 1.36 and later support.
+func applyMutatingPoliciesIfServed(ctx context.Context, c client.Client, cfg Part) error {
+	for _, o := range guard.MutatingPolicyObjects(cfg.toGuardOptions()) {
 		err := applyObject(ctx, c, o)
 		if meta.IsNoMatchError(err) {
 			return nil

@@ -15,7 +15,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
 	start := func() *apptest.RunningCommand {
-		return apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
+		return apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	}
 	says := func(c *apptest.RunningCommand, leading, over int) error {
 		text := c.Stderr.String()
@@ -28,7 +28,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	first := start()
 	apptest.Eventually(t, func() error { return says(first, 1, 0) })
 	second := start()
-	apptest.EventuallyStatus(t, second.URLFromLog(t, "metrics and health")+"/healthz", 200)
+	apptest.EventuallyStatus(t, second.WaitForURLInLog(t, "metrics and health")+"/healthz", 200)
 	first.Cancel()
 	if err := first.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)

@@ -10,9 +10,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution"
 )
 
-// registerGuardMetric registers a metric that shows when approvals are rejected because no admission policy
+// registerPoliciesMissingMetric registers a metric that shows when approvals are rejected because no admission policy
 // checks the approver. Without it, only the log and waiting users would show this.
-func registerGuardMetric(reg prometheus.Registerer, missing func() error) error {
+func registerPoliciesMissingMetric(reg prometheus.Registerer, missing func() error) error {
 	return reg.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetesexecution_admission_policies_missing",
 		Help: "1 if the ValidatingAdmissionPolicies that verify requesters and approvers are missing, changed, disabled or not checked yet, 0 otherwise. While the value is 1, the controller accepts no approvals.",
@@ -79,5 +79,5 @@ func (p timedEvaluationPlace) EvaluateModule(ctx context.Context, module string,
 func registerMetrics(reg prometheus.Registerer) error {
 	_, err := newTimedEvaluator(reg, nil)
 	none := func() error { return nil }
-	return errors.Join(err, registerGuardMetric(reg, none), registerSchemaMetric(reg, none))
+	return errors.Join(err, registerPoliciesMissingMetric(reg, none), registerCRDOutdatedMetric(reg, none))
 }

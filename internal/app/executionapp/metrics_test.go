@@ -23,8 +23,8 @@ import (
 func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
-	c := apptest.StartCommand(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
-	scrape := c.URLFromLog(t, "metrics and health") + "/metrics"
+	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
+	scrape := c.WaitForURLInLog(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {
 		t.Helper()
 		apptest.Eventually(t, func() error {

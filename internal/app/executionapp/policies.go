@@ -74,16 +74,16 @@ func (p *policyConfigMaps) Run(ctx context.Context) error {
 			pause = min(2*pause, lastRetry)
 		}
 		again.Stop()
-		if !p.loadConfigMap(ctx, cm, pause) {
+		if !p.loadPoliciesFromConfigMap(ctx, cm, pause) {
 			again.Reset(pause)
 		}
 	}
 }
 
-// loadConfigMap loads a ConfigMap and reports whether no retry is needed. An invalid ConfigMap
+// loadPoliciesFromConfigMap loads a ConfigMap and reports whether no retry is needed. An invalid ConfigMap
 // leaves the last valid policies in force. A deleted one leaves none, and every execution is
 // denied.
-func (p *policyConfigMaps) loadConfigMap(ctx context.Context, cm *corev1.ConfigMap, retryIn time.Duration) (done bool) {
+func (p *policyConfigMaps) loadPoliciesFromConfigMap(ctx context.Context, cm *corev1.ConfigMap, retryIn time.Duration) (done bool) {
 	if cm == nil {
 		p.store.UnloadPolicies()
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)

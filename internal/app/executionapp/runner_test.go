@@ -38,7 +38,7 @@ func newJob(t interface {
 		Action: does, Target: v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u"},
 		Steps: []v1alpha1.PlanStep{}, Parameters: &runtime.RawExtension{Raw: []byte(`{}`)}, CreatedAt: metav1.NewTime(time.Unix(0, 0)),
 	}
-	plan.Hash = action.HashEffect(plan)
+	plan.Hash = action.HashPlanEffect(plan)
 	j, err := job.Build(ke, plan, v1alpha1.PurposeExecute, 1, executionapp.JobsOf(cfg))
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestSaysWhichSettingOfTheRunner(t *testing.T) {
 			if err := os.WriteFile(file, []byte("runner:\n  image: runner\n  "+c.file+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := apptest.StartCommand(t, executionapp.NewCommand, map[string]string{"AUDIT": "off"}, "config", "check", "--config", file).WaitUntilEnded(t)
+			err := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, map[string]string{"AUDIT": "off"}, "config", "check", "--config", file).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v lacks %q", c.reason, err, c.want)
 			}

@@ -21,7 +21,7 @@ import (
 )
 
 // newPolicyFollower returns a part that keeps the policies in line with their ConfigMap.
-func newPolicyFollower(host *rest.Config, namespace, name string, take func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
+func newPolicyFollower(host *rest.Config, namespace, name string, onChange func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return lifecycle.Part{}, err
@@ -38,7 +38,7 @@ func newPolicyFollower(host *rest.Config, namespace, name string, take func(clie
 	if err != nil {
 		return lifecycle.Part{}, err
 	}
-	return r.NewPart("policies", kube.ChangeHandler{Kind: &corev1.ConfigMap{}, OnChange: take}), nil
+	return r.NewPart("policies", kube.ChangeHandler{Kind: &corev1.ConfigMap{}, OnChange: onChange}), nil
 }
 
 // nodesEvery is the interval at which the cached nodes are counted.
@@ -75,7 +75,7 @@ func updateGateNodes(ctx context.Context, view client.Reader, g *execution.Gate)
 			cordoned = append(cordoned, execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
 		}
 	}
-	g.SetNodes(len(list.Items))
+	g.SetNodeCount(len(list.Items))
 	g.SetCordonedNodes(cordoned)
 	return nil
 }

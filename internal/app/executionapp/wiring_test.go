@@ -87,7 +87,7 @@ func TestCount(t *testing.T) {
 					UID: types.UID(nameOf(i)), Key: types.NamespacedName{Name: nameOf(i)}, Action: "drain_node", Node: true,
 					Target: execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(i)}),
 				}
-				if g.Enter(c, now).In {
+				if g.EnterOrQueue(c, now).In {
 					in++
 				}
 			}
@@ -112,7 +112,7 @@ func TestCountKeeps(t *testing.T) {
 		t.Errorf("got %v, want %v", err, away)
 	}
 	c := execution.Claim{UID: "x", Action: "drain_node", Node: true, Target: execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: nameOf(7)})}
-	if g.Enter(c, time.Now()).In {
+	if g.EnterOrQueue(c, time.Now()).In {
 		t.Error("a third of twenty nodes may be acted on")
 	}
 }
@@ -131,7 +131,7 @@ func TestShareWithoutRequester(t *testing.T) {
 		running, evaluating := 0, 0
 		for i := range cfg.Gate.MaxConcurrent {
 			name := fmt.Sprintf("%s-%d", requester, i)
-			if g.Enter(execution.Claim{UID: types.UID(name), Key: types.NamespacedName{Name: name}, Action: "scale_deployment", Target: name, Requester: requester}, time.Now()).In {
+			if g.EnterOrQueue(execution.Claim{UID: types.UID(name), Key: types.NamespacedName{Name: name}, Action: "scale_deployment", Target: name, Requester: requester}, time.Now()).In {
 				running++
 			}
 			if _, err := slots.ReservePlace(requester); err == nil {

@@ -85,7 +85,7 @@ const completionTimeout = 2 * time.Second
 // because a completion cannot show errors.
 func (s *session) completeFaultyNodeNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const files = cobra.ShellCompDirectiveNoFileComp
-	if cli.ApplyContext(s.env, cmd) != nil {
+	if cli.SetHostFlagsFromContext(s.env, cmd) != nil {
 		return nil, files
 	}
 	c, err := s.newClusterClient()

@@ -56,7 +56,7 @@ func (s *session) newDeliveriesCommand() *cobra.Command {
 			case resend:
 				return s.runResend(cmd, args)
 			}
-			return s.printUndelivered(cmd, args, format)
+			return s.printSinksAndUndelivered(cmd, args, format)
 		},
 	}
 	cmd.Flags().StringVar(&event, "event", "", "show the deliveries of the change event with this `id`, as shown by 'fleetloop changes -o wide'")
@@ -171,8 +171,8 @@ func formatAgoOrNever(now time.Time, t *metav1.Time) string {
 	return terminal.Since(now, t.Time) + " ago"
 }
 
-// printUndelivered prints undelivered events.
-func (s *session) printUndelivered(cmd *cobra.Command, args []string, format string) error {
+// printSinksAndUndelivered prints undelivered events.
+func (s *session) printSinksAndUndelivered(cmd *cobra.Command, args []string, format string) error {
 	c, err := s.newClusterClient()
 	if err != nil {
 		return err

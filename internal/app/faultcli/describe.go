@@ -75,7 +75,7 @@ const fieldWidth = 14
 // writeFieldUnlessEmpty writes a name and its value, unless the value is empty.
 func (p *page) writeFieldUnlessEmpty(name, value string) {
 	if value != "" {
-		p.writeLine("%s%s", terminal.Pad(name+":", fieldWidth), terminal.Clean(value))
+		p.writeLine("%s%s", terminal.Pad(name+":", fieldWidth), terminal.ReplaceUnprintable(value))
 	}
 }
 
@@ -121,7 +121,7 @@ func (p *page) writeOverview(f *v1alpha1.NodeFault) {
 	p.writeFieldUnlessEmpty("Node", f.Name)
 	phase := cmp.Or(string(st.Phase), "not processed yet: is node-fault-controller running?")
 	if p.err == nil {
-		p.writeLine("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(phaseStyle(st.Phase), terminal.Clean(phase)))
+		p.writeLine("%s%s", terminal.Pad("Phase:", fieldWidth), p.paint(phaseStyle(st.Phase), terminal.ReplaceUnprintable(phase)))
 	}
 	p.writeFieldUnlessEmpty("Phase since", p.formatTimeAndAge(st.PhaseChangedAt))
 	p.writeFieldUnlessEmpty("Fault", faultCodeOrFirstFault(f))
@@ -138,7 +138,7 @@ func (p *page) writeOverview(f *v1alpha1.NodeFault) {
 		p.writeLine("")
 		p.writeLine("%s", p.paint(terminal.Bold, "Next steps"))
 		for _, line := range next {
-			p.writeLine("  %s", terminal.Clean(line))
+			p.writeLine("  %s", terminal.ReplaceUnprintable(line))
 		}
 	}
 }

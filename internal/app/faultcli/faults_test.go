@@ -110,7 +110,7 @@ func TestFaults(t *testing.T) {
 // TestMayNot verifies the errors for a user without permission and for an unreachable cluster.
 func TestMayNot(t *testing.T) {
 	t.Parallel()
-	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("nobody-of-faults", "system:authenticated")
+	kubeconfig, err := kubebedtest.Bed(t).WriteUserKubeconfig("nobody-of-faults", "system:authenticated")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func runCommand(t *testing.T, kubeconfig string, args ...string) run {
 // wantRun runs a command of an administrator, which must exit so and say so.
 func wantRun(t *testing.T, code int, says string, args ...string) run {
 	t.Helper()
-	kubeconfig, err := kubebedtest.Bed(t).Kubeconfig("admin-"+strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())), "system:masters")
+	kubeconfig, err := kubebedtest.Bed(t).WriteUserKubeconfig("admin-"+strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())), "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}

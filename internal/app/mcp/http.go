@@ -70,18 +70,18 @@ func (o *httpOptions) validate() error {
 	return nil
 }
 
-// people holds the settings of commands that run for people. They contain no credentials. Commands do not
+// perUserEnv holds the settings of commands that run for people. They contain no credentials. Commands do not
 // inherit the credentials of the person who runs the server.
-type people map[string]string
+type perUserEnv map[string]string
 
-// newPeople returns the settings of commands for people. Without an explicit kubeconfig, their token reaches no
+// newPerUserEnv returns the settings of commands for people. Without an explicit kubeconfig, their token reaches no
 // Kubernetes API.
-func newPeople(cmd *cobra.Command, env cli.Env, kubeconfig, kubeContext string) (people, error) {
+func newPerUserEnv(cmd *cobra.Command, env cli.Env, kubeconfig, kubeContext string) (perUserEnv, error) {
 	cfg, err := cli.LoadConfig(cmd, env)
 	if err != nil {
 		return nil, err
 	}
-	p := people{
+	p := perUserEnv{
 		"FLEETLOOP_SERVER": cfg.Server, "FLEETLOOP_CA_FILE": cfg.CAFile, "FLEETLOOP_REQUEST_TIMEOUT": cfg.RequestTimeout.String(),
 		"FLEETLOOP_INSECURE_SKIP_TLS_VERIFY": fmt.Sprint(cfg.InsecureTLS), "FLEETLOOP_NAMESPACE": cfg.Namespace,
 	}
@@ -91,12 +91,12 @@ func newPeople(cmd *cobra.Command, env cli.Env, kubeconfig, kubeContext string) 
 	return p, nil
 }
 
-func (p people) canUseKubernetes() bool { return p["KUBECONFIG"] != "" }
+func (p perUserEnv) canUseKubernetes() bool { return p["KUBECONFIG"] != "" }
 
 // limit returns the environment of commands for the person with a token.
-func (p people) limit(env cli.Env, token string) cli.Env {
+func (p perUserEnv) limit(env cli.Env, token string) cli.Env {
 	env.HostToken = token
-	env.LookupEnv = overlay(overlay(nil, p), map[string]string{"FLEETLOOP_TOKEN": token})
+	env.LookupEnv = withEnvOverrides(withEnvOverrides(nil, p), map[string]string{"FLEETLOOP_TOKEN": token})
 	return env
 }
 
@@ -186,9 +186,9 @@ func newVerifier(who *auth.Authenticator) sdkauth.TokenVerifier {
 }
 
 // checkHost refuses requests to other hosts. A web page whose host name resolves to this server sends such.
-func checkHost(public string, next http.Handler) http.Handler {
+func checkHost(publicHost string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.EqualFold(r.Host, public) && !httpserver.IsLoopback(r.Host) {
+		if !strings.EqualFold(r.Host, publicHost) && !httpserver.IsLoopback(r.Host) {
 			http.Error(w, "this server is not "+r.Host+"; its address is in --public-url", http.StatusForbidden)
 			return
 		}
@@ -196,8 +196,8 @@ func checkHost(public string, next http.Handler) http.Handler {
 	})
 }
 
-// limitCalls limits the time of a call, whose request may have ended, and the number of calls at once.
-func (s *server) limitCalls(ctx context.Context) (limited context.Context, end func(), err error) {
+// acquireCallSlot limits the time of a call, whose request may have ended, and the number of calls at once.
+func (s *server) acquireCallSlot(ctx context.Context) (limited context.Context, end func(), err error) {
 	if s.calls == nil {
 		return ctx, func() {}, nil
 	}

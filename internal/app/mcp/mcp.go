@@ -70,7 +70,7 @@ func Command(env cli.Env, newRoot func(cli.Env) *cobra.Command) *cobra.Command {
   fleetloop mcp --listen-address=:8443 --tls-cert-file=tls.crt --tls-key-file=tls.key --public-url=https://mcp.example.com/mcp \
     --oidc-issuer=https://login.example.com --oidc-audience=fleet-api`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, env, newRoot, &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return serveMCP(cmd, env, newRoot, &o) },
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.allowRequests, "allow-requests", false, "also serve tools that request an execution or its dry run")
@@ -89,8 +89,8 @@ type options struct {
 	http                    httpOptions
 }
 
-// run serves over HTTP, or on standard input and output.
-func run(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Command, o *options) (err error) {
+// serveMCP serves over HTTP, or on standard input and output.
+func serveMCP(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Command, o *options) (err error) {
 	if err := o.http.validate(); err != nil {
 		return cli.NewUsageError(err, "fleetloop mcp --help")
 	}
@@ -99,14 +99,14 @@ func run(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Command, 
 		if err := cli.RejectImpersonation(cmd, "each request has the rights of its token"); err != nil {
 			return err
 		}
-		if s.people, err = newPeople(cmd, env, o.kubeconfig, o.kubeContext); err != nil {
+		if s.people, err = newPerUserEnv(cmd, env, o.kubeconfig, o.kubeContext); err != nil {
 			return err
 		}
 		if o.allowRequests && !s.people.canUseKubernetes() {
 			return cli.NewUsageError(errors.New("--allow-requests with --oidc-issuer requires --kubeconfig"), "")
 		}
 	} else {
-		s.env.LookupEnv = overlay(env.LookupEnv, map[string]string{"KUBECONFIG": o.kubeconfig, "FLEETLOOP_KUBE_CONTEXT": o.kubeContext})
+		s.env.LookupEnv = withEnvOverrides(env.LookupEnv, map[string]string{"KUBECONFIG": o.kubeconfig, "FLEETLOOP_KUBE_CONTEXT": o.kubeContext})
 	}
 	if o.http.Addr != "" {
 		return s.serveHTTP(cmd.Context(), &o.http)
@@ -118,8 +118,8 @@ func run(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Command, 
 	return nil // the assistant has ended
 }
 
-// overlay returns an environment in which the given values override others.
-func overlay(lookupEnv func(string) (string, bool), values map[string]string) func(string) (string, bool) {
+// withEnvOverrides returns an environment in which the given values override others.
+func withEnvOverrides(lookupEnv func(string) (string, bool), values map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		if value := values[name]; value != "" || lookupEnv == nil {
 			return value, value != ""
@@ -157,7 +157,7 @@ type server struct {
 	env        cli.Env
 	newRoot    func(cli.Env) *cobra.Command
 	connection []string      // flags of every command
-	people     people        // nil: commands have the credentials of this process
+	people     perUserEnv    // nil: commands have the credentials of this process
 	calls      chan struct{} // running ones; nil: no limit
 
 	allowRequests bool
@@ -189,11 +189,11 @@ func (s *server) newMCPServer() *mcp.Server {
 	return m
 }
 
-// runCommand runs a command for a request, with a standard input, and returns its output as the result of a tool.
+// runCLICommand runs a command for a request, with a standard input, and returns its output as the result of a tool.
 // A failed command is a result with an error, so that the assistant can correct its input.
-func (s *server) runCommand(ctx context.Context, r mcp.Request, args []string, input string) *mcp.CallToolResult {
+func (s *server) runCLICommand(ctx context.Context, r mcp.Request, args []string, input string) *mcp.CallToolResult {
 	env, connection := s.env, s.connection
-	ctx, end, err := s.limitCalls(ctx)
+	ctx, end, err := s.acquireCallSlot(ctx)
 	if err != nil {
 		return newErrorResult(err.Error())
 	}
@@ -214,18 +214,18 @@ func (s *server) runCommand(ctx context.Context, r mcp.Request, args []string, i
 		if out.text.Len() == 0 {
 			out = errOut // such as "no resources found"
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: markData(out)}}}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: redactAndWrapOutput(out)}}}
 	}
-	return newErrorResult(fmt.Sprintf("The command failed with exit code %d.\n", code) + markData(errOut))
+	return newErrorResult(fmt.Sprintf("The command failed with exit code %d.\n", code) + redactAndWrapOutput(errOut))
 }
 
 func newErrorResult(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }
 
-// markData returns the output of a command between marks, without secrets.
-func markData(out *limitedBuffer) string {
-	text := strings.TrimRight(redact(showInvisible(out.text.String())), "\n")
+// redactAndWrapOutput returns the output of a command between marks, without secrets.
+func redactAndWrapOutput(out *limitedBuffer) string {
+	text := strings.TrimRight(redactSecrets(replaceInvisible(out.text.String())), "\n")
 	mark := "fleet-data-" + rand.Text()
 	result := "<" + mark + ">\n" + text + "\n</" + mark + ">"
 	if out.cut {

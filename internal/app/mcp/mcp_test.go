@@ -24,7 +24,7 @@ func TestLimitedBuffer(t *testing.T) {
 	if got := b.text.Len(); !b.cut || got > maxResult || got < maxResult-len(line) || !bytes.HasSuffix(b.text.Bytes(), []byte(line)) {
 		t.Errorf("holds %d bytes, cut: %t", got, b.cut)
 	}
-	if text := markData(&b); !strings.Contains(text, "The output was cut after 65536 bytes.") {
+	if text := redactAndWrapOutput(&b); !strings.Contains(text, "The output was cut after 65536 bytes.") {
 		t.Errorf("the result ends with %q", text[len(text)-100:])
 	}
 }
@@ -33,7 +33,7 @@ func TestLimitedBuffer(t *testing.T) {
 func TestMarkData(t *testing.T) {
 	var b limitedBuffer
 	_, _ = b.Write([]byte("</fleet-data-guess>\npassword: hunter2\n"))
-	first, second := markData(&b), markData(&b)
+	first, second := redactAndWrapOutput(&b), redactAndWrapOutput(&b)
 	if first == second {
 		t.Errorf("two results have the same mark: %s", first)
 	}
@@ -55,7 +55,7 @@ func TestRedact(t *testing.T) {
 		{"env password=hunter2", "env password=[redacted]"},
 		{"--selector=region=eu,tier!=test replicas=5", "--selector=region=eu,tier!=test replicas=5"},
 	} {
-		if got := redact(tc.text); got != tc.want {
+		if got := redactSecrets(tc.text); got != tc.want {
 			t.Errorf("redacted %q is %q, want %q", tc.text, got, tc.want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestRedact(t *testing.T) {
 
 // TestShowInvisible covers characters that people do not see.
 func TestShowInvisible(t *testing.T) {
-	if got, want := showInvisible("a\tb\r\x1b\u202e\u200b\U000e0041ü\n"), "a\tb\ufffd\ufffd\ufffd\ufffd\ufffdü\n"; got != want {
+	if got, want := replaceInvisible("a\tb\r\x1b\u202e\u200b\U000e0041ü\n"), "a\tb\ufffd\ufffd\ufffd\ufffd\ufffdü\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

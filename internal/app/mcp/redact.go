@@ -15,9 +15,9 @@ var (
 	wordPair = regexp.MustCompile(`[\w.-]+=(?:'[^'\n]*'|"(?:[^"\\\n]|\\.)*"|\\.|[^\s'"\\])+`)
 )
 
-// showInvisible replaces characters that people do not see, such as control characters, marks of the text
+// replaceInvisible replaces characters that people do not see, such as control characters, marks of the text
 // direction and tags. They could carry instructions that a person who reads along does not notice.
-func showInvisible(text string) string {
+func replaceInvisible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) {
 			return unicode.ReplacementChar
@@ -26,8 +26,8 @@ func showInvisible(text string) string {
 	}, text)
 }
 
-// redact returns the output of a command without what may be secret.
-func redact(text string) string {
+// redactSecrets returns the output of a command without what may be secret.
+func redactSecrets(text string) string {
 	for _, pattern := range []*regexp.Regexp{jsonPair, wordPair} {
 		text = pattern.ReplaceAllStringFunc(text, func(pair string) string {
 			if changeevent.RedactText(pair) == pair {

@@ -49,13 +49,13 @@ func addRequestTool(m *mcp.Server, s *server, tool *mcp.Tool, flags ...string) {
 		args := newCommand("exec").flag("agent", formatAgent(r.ClientInfo())).flag("target", in.Target).flag("reason", in.Reason)
 		args = append(args, flags...)
 		if len(in.Parameters) == 0 {
-			return s.runCommand(ctx, r, args.names(in.Action), ""), nil, nil
+			return s.runCLICommand(ctx, r, args.names(in.Action), ""), nil, nil
 		}
 		parameters, err := json.Marshal(in.Parameters) // not as arguments: their values can name files
 		if err != nil {
 			return nil, nil, fmt.Errorf("encode parameters: %w", err)
 		}
-		return s.runCommand(ctx, r, args.flag("filename", "-").names(in.Action), string(parameters)), nil, nil
+		return s.runCLICommand(ctx, r, args.flag("filename", "-").names(in.Action), string(parameters)), nil, nil
 	})
 }
 

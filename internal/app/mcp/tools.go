@@ -85,13 +85,13 @@ type noInput struct{}
 
 // addFleetTools adds the tools that read the fleet API to a server. Each runs the command that it returns.
 func addFleetTools(m *mcp.Server, s *server) {
-	addTool(m, s, "fleet_summary", "Count clusters and node pools by phase, sync state and label, with the most frequent reasons for which resources are not ready",
+	addReadOnlyTool(m, s, "fleet_summary", "Count clusters and node pools by phase, sync state and label, with the most frequent reasons for which resources are not ready",
 		func(noInput) []string { return []string{"summary"} })
-	addTool(m, s, "list_stuck", "List what has not been ready or synced for long, oldest first, with the cause",
+	addReadOnlyTool(m, s, "list_stuck", "List what has not been ready or synced for long, oldest first, with the cause",
 		func(in stuckInput) []string {
 			return newCommand("stuck").flag("older-than", in.OlderThan).flag("cause", in.Cause).limit(in.Limit)
 		})
-	addTool(m, s, "find_resources", "List clusters, node pools, manifests or workloads",
+	addReadOnlyTool(m, s, "find_resources", "List clusters, node pools, manifests or workloads",
 		func(in findInput) []string {
 			format := "wide"
 			if in.Full {
@@ -99,30 +99,30 @@ func addFleetTools(m *mcp.Server, s *server) {
 			}
 			return newCommand("get").flag("output", format).flag("selector", in.Selector).flag("search", in.Search).limit(in.Limit).names(append([]string{in.Kind}, in.Names...)...)
 		})
-	addTool(m, s, "describe_resource", "Show all of one cluster or node pool: spec, generation, conditions, adapter reports and the sync to Gardener",
+	addReadOnlyTool(m, s, "describe_resource", "Show all of one cluster or node pool: spec, generation, conditions, adapter reports and the sync to Gardener",
 		func(in kindInput) []string { return newCommand("describe").names(in.Kind, in.Name) })
-	addTool(m, s, "list_revisions", "List the generations of a cluster or node pool with author, time and changed fields",
+	addReadOnlyTool(m, s, "list_revisions", "List the generations of a cluster or node pool with author, time and changed fields",
 		func(in kindInput) []string { return newCommand("history").names(in.Kind, in.Name) })
-	addTool(m, s, "compare_revision", "Compare an earlier generation of a cluster or node pool with the current one",
+	addReadOnlyTool(m, s, "compare_revision", "Compare an earlier generation of a cluster or node pool with the current one",
 		func(in diffInput) []string {
 			return newCommand("diff").flag("revision", strconv.Itoa(in.Revision)).names(in.Kind, in.Name)
 		})
-	addTool(m, s, "list_changes", "List changes of clusters, nodes and executions with actor, reason and outcome, newest first",
+	addReadOnlyTool(m, s, "list_changes", "List changes of clusters, nodes and executions with actor, reason and outcome, newest first",
 		func(in changesInput) []string {
 			return newCommand("changes").flag("output", "wide").flag("since", in.Since).flag("until", in.Until).flag("cluster", in.Cluster).
 				flag("node", in.Node).flag("actor", in.Actor).flag("outcome", in.Outcome).flag("text", in.Text).limit(in.Limit)
 		})
-	addTool(m, s, "list_syncs", "Show the sync of clusters to Gardener: state, attempts, last error and next try",
+	addReadOnlyTool(m, s, "list_syncs", "Show the sync of clusters to Gardener: state, attempts, last error and next try",
 		func(in namesInput) []string {
 			return newCommand("clusters", "sync").flag("output", "wide").names(in.Names...)
 		})
-	addTool(m, s, "show_own_rights", "Show as which user the tools read the fleet API, and what that user may do",
+	addReadOnlyTool(m, s, "show_own_rights", "Show as which user the tools read the fleet API, and what that user may do",
 		func(noInput) []string { return []string{"whoami"} })
 }
 
 // addAuditTool adds the tool that reads the database of the audit.
 func addAuditTool(m *mcp.Server, s *server) {
-	addTool(m, s, "list_audit", "List audit events of executions, newest first",
+	addReadOnlyTool(m, s, "list_audit", "List audit events of executions, newest first",
 		func(in auditInput) []string {
 			return newCommand("audit", "list").flag("output", "wide").flag("execution", in.Execution).flag("target", in.Target).
 				flag("actor", in.Actor).flag("since", in.Since).limit(in.Limit)
@@ -131,38 +131,38 @@ func addAuditTool(m *mcp.Server, s *server) {
 
 // addHostTools adds the tools that read the Kubernetes API of the host cluster.
 func addHostTools(m *mcp.Server, s *server) {
-	addTool(m, s, "list_node_faults", "List faulty nodes: the fault, the remedy, and what it waits for",
+	addReadOnlyTool(m, s, "list_node_faults", "List faulty nodes: the fault, the remedy, and what it waits for",
 		func(in namesInput) []string {
 			return newCommand("faults", "list").flag("output", "wide").names(in.Names...)
 		})
-	addTool(m, s, "describe_node_fault", "Show a faulty node: faults and sources, required actions, what blocks the drain, and its history",
+	addReadOnlyTool(m, s, "describe_node_fault", "Show a faulty node: faults and sources, required actions, what blocks the drain, and its history",
 		func(in nameInput) []string { return newCommand("faults", "describe").names(in.Name) })
-	addTool(m, s, "list_executions", "List executions (remediations) with phase, target and requester",
+	addReadOnlyTool(m, s, "list_executions", "List executions (remediations) with phase, target and requester",
 		func(in namesInput) []string { return newCommand("exec", "get").names(in.Names...) })
-	addTool(m, s, "describe_execution", "Show an execution: plan, policy decision, approvals, result and rollback",
+	addReadOnlyTool(m, s, "describe_execution", "Show an execution: plan, policy decision, approvals, result and rollback",
 		func(in nameInput) []string { return newCommand("exec", "describe").names(in.Name) })
-	addTool(m, s, "list_actions", "List the actions that an execution can run, or show the parameters of one",
+	addReadOnlyTool(m, s, "list_actions", "List the actions that an execution can run, or show the parameters of one",
 		func(in namesInput) []string { return newCommand("exec", "actions").names(in.Names...) })
-	addTool(m, s, "explain_sentinel_decision", "Explain why the sentinels publish, or do not publish, an event for a cluster or node pool: the rule, its inputs, and when the next event is due",
+	addReadOnlyTool(m, s, "explain_sentinel_decision", "Explain why the sentinels publish, or do not publish, an event for a cluster or node pool: the rule, its inputs, and when the next event is due",
 		func(in whyInput) []string {
 			return newCommand("sentinel", "why").flag("sentinel-namespace", in.Namespace).flag("sentinel", in.Sentinel).names(in.Kind, in.Name)
 		})
-	addTool(m, s, "plan_sentinel", "Show which events a SentinelConfig would publish now: the due resources, the expected rate, and an example of the data",
+	addReadOnlyTool(m, s, "plan_sentinel", "Show which events a SentinelConfig would publish now: the due resources, the expected rate, and an example of the data",
 		func(in planInput) []string {
 			return newCommand("sentinel", "plan").flag("sentinel-namespace", in.Namespace).limit(in.Limit).names(in.Sentinel)
 		})
-	addTool(m, s, "check_sentinel_coverage", "Find clusters and node pools that no SentinelConfig watches, or more than one, grouped by labels",
+	addReadOnlyTool(m, s, "check_sentinel_coverage", "Find clusters and node pools that no SentinelConfig watches, or more than one, grouped by labels",
 		func(in coverageInput) []string {
 			return newCommand("sentinel", "coverage").flag("sentinel-namespace", in.Namespace)
 		})
 }
 
-// addTool adds a tool that runs the command which toArgs returns.
-func addTool[In any](m *mcp.Server, s *server, name, description string, toArgs func(In) []string) {
+// addReadOnlyTool adds a tool that runs the command which toArgs returns.
+func addReadOnlyTool[In any](m *mcp.Server, s *server, name, description string, toArgs func(In) []string) {
 	closed := false
 	tool := &mcp.Tool{Name: name, Description: description, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &closed}}
 	mcp.AddTool(m, tool, func(ctx context.Context, r *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		return s.runCommand(ctx, r, toArgs(in), ""), nil, nil
+		return s.runCLICommand(ctx, r, toArgs(in), ""), nil, nil
 	})
 }
 

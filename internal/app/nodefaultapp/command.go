@@ -95,7 +95,7 @@ func runController(ctx context.Context, cfg Config, stderr io.Writer, env func(s
 // newReleaseCommand returns the command "release" for the cluster of a kubeconfig.
 func newReleaseCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobra.Command {
 	var where kube.Config
-	cmd := releasecli.Command(releasecli.Env{
+	cmd := releasecli.NewReleaseNodesCommand(releasecli.Env{
 		Program: binary, Stdout: stdout, Stderr: stderr, Now: time.Now,
 		Connect:      func() (client.Client, error) { return newNodeClient(where, env) },
 		ExplainError: func(err error, doing, _ string) error { return fmt.Errorf("%s: %w", doing, err) },

@@ -70,7 +70,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lifecycle.Discard(parts...))
+			err = errors.Join(err, lifecycle.CloseAll(parts...))
 			parts = nil
 		}
 	}()

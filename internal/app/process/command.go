@@ -31,7 +31,7 @@ func NewConfigCommands(component string, out io.Writer, load func(*cobra.Command
 						return err
 					}
 				}
-				if err := report.Write(out, origins); err != nil {
+				if err := report.WriteYAML(out, origins); err != nil {
 					return err
 				}
 			}

@@ -100,13 +100,13 @@ var errStopping = errors.New("process is stopping")
 func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle.Part) error {
 	endpoints, err := p.listenForMetricsAndHealth(ctx, live, parts)
 	if err != nil {
-		return errors.Join(err, lifecycle.Discard(parts...))
+		return errors.Join(err, lifecycle.CloseAll(parts...))
 	}
 	all := []lifecycle.Part{{Name: "tracing", Run: p.Tracing.Run}}
 	all = append(all, endpoints...)
 	all = append(all, parts...)
 	for i := range all {
-		all[i].Run = p.runAndLogEarlyEnd(all[i])
+		all[i].Run = p.wrapRunToLogEarlyEnd(all[i])
 	}
 	err = lifecycle.Run(ctx, lifecycle.Options{StopTimeout: p.cfg.StopTimeout}, all...)
 	if err != nil {
@@ -117,9 +117,9 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// runAndLogEarlyEnd runs a part and logs at once if it ends early. The error itself is returned only after
+// wrapRunToLogEarlyEnd runs a part and logs at once if it ends early. The error itself is returned only after
 // all other parts have stopped.
-func (p *Process) runAndLogEarlyEnd(part lifecycle.Part) func(context.Context) error {
+func (p *Process) wrapRunToLogEarlyEnd(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
 		if ctx.Err() == nil {
@@ -163,7 +163,7 @@ func (p *Process) listenForMetricsAndHealth(ctx context.Context, live func() err
 	}
 	second, err := p.listenHTTP(ctx, "health", flagHealth, p.cfg.HealthAddr, probes)
 	if err != nil {
-		return nil, errors.Join(err, lifecycle.Discard(first))
+		return nil, errors.Join(err, lifecycle.CloseAll(first))
 	}
 	return []lifecycle.Part{first, second}, nil
 }

@@ -44,8 +44,8 @@ type releaser struct {
 	rearm      bool
 }
 
-// Command returns the command "release".
-func Command(env Env) *cobra.Command {
+// NewReleaseNodesCommand returns the command "release".
+func NewReleaseNodesCommand(env Env) *cobra.Command {
 	r := &releaser{env: env}
 	cmd := &cobra.Command{
 		Use:   "release NODE ... | --all",

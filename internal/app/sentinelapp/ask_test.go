@@ -29,8 +29,8 @@ func newFleet(t *testing.T) (endpoint string, ids []string) {
 		ids = append(ids, api.CreateResource("clusters", fmt.Sprint("cluster-", i), "region", region))
 	}
 	for _, id := range ids[:2] {
-		api.ReportAvailable("clusters", id, "validation", 1)
-		api.ReportAvailable("clusters", id, "dns", 1)
+		api.ReportAllConditionsTrue("clusters", id, "validation", 1)
+		api.ReportAllConditionsTrue("clusters", id, "dns", 1)
 	}
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)

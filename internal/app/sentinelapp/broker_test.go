@@ -117,7 +117,7 @@ func TestSecretsStayInReports(t *testing.T) {
 	hidden := false
 	for _, r := range cfg.Reports() {
 		var out strings.Builder
-		if err := r.Write(&out, true); err != nil {
+		if err := r.WriteYAML(&out, true); err != nil {
 			t.Fatal(err)
 		}
 		hidden = hidden || strings.Contains(out.String(), "password: '***' # env BROKER_PASSWORD")

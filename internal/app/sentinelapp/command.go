@@ -91,7 +91,7 @@ func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 	c.report = report
 	// Reject it before any output shows the endpoint, which is not treated as a secret.
 	if u, err := url.Parse(c.cfg.HyperfleetAPI.Endpoint); err == nil && u.User != nil {
-		return nil, report.Wrap("hyperfleet_api.endpoint", errEndpointUser)
+		return nil, report.WrapWithOrigin("hyperfleet_api.endpoint", errEndpointUser)
 	}
 	return report, nil
 }
@@ -132,11 +132,11 @@ func (c *command) loadAndValidateConfig(cmd *cobra.Command) (*BrokerConfig, erro
 	}
 	// Validate with the production constructor and unusable dependencies.
 	_, err = sentinel.New(c.cfg.Sentinel, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}})
-	if err := sentinel.WrapKeyErrors(err, report.Wrap); err != nil {
+	if err := sentinel.WrapKeyErrors(err, report.WrapWithOrigin); err != nil {
 		return nil, err
 	}
 	if c.cfg.ShutdownTimeout >= c.cfg.StopTimeout {
-		return nil, report.Wrap("stop_timeout", newStopTimeoutError(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
+		return nil, report.WrapWithOrigin("stop_timeout", newStopTimeoutError(c.cfg.StopTimeout, c.cfg.ShutdownTimeout))
 	}
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (c *command) warnOfNumbersSentAsStrings() error {
 	if err != nil {
 		return err
 	}
-	locate := c.report.Wrap
+	locate := c.report.WrapWithOrigin
 	if c.manifest != nil {
 		locate = func(key string, err error) error {
 			return sentinelconfig.TranslateKeyErrors(&payload.KeyError{Key: key, Err: err})

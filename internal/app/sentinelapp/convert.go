@@ -21,7 +21,7 @@ settings that are not needed. The command does not connect to anything.`,
 		Example: "  sentinel convert ./config.yaml > sentinel-config.yaml\n  sentinel validate --config ./sentinel-config.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := readFileUpToLimit(args[0])
+			text, err := readFileRejectTooLarge(args[0])
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ settings that are not needed. The command does not connect to anything.`,
 	}
 }
 
-func readFileUpToLimit(path string) ([]byte, error) {
+func readFileRejectTooLarge(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, fmt.Errorf("read the file to convert: %w", err)

@@ -103,18 +103,18 @@ type configConverter struct {
 func (c *configConverter) validateInput(report *settings.Report) error {
 	var errs []error
 	if u, err := url.Parse(c.in.Clients.API.BaseURL); err == nil && u.User != nil {
-		errs = append(errs, report.Wrap("clients.hyperfleet_api.base_url",
+		errs = append(errs, report.WrapWithOrigin("clients.hyperfleet_api.base_url",
 			errors.New("must not contain a user name or password; remove them and set clients.hyperfleet_api.auth.token_path")))
 	}
 	if c.given["clients.hyperfleet_api.version"] && c.in.Clients.API.Version != "v1" {
-		errs = append(errs, report.Wrap("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is supported", c.in.Clients.API.Version)))
+		errs = append(errs, report.WrapWithOrigin("clients.hyperfleet_api.version", fmt.Errorf("is %q; only v1 is supported", c.in.Clients.API.Version)))
 	}
 	if _, err := selector.FromPairs(c.in.ResourceSelector); err != nil {
-		errs = append(errs, report.Wrap("resource_selector", err))
+		errs = append(errs, report.WrapWithOrigin("resource_selector", err))
 	}
 	errs = append(errs, c.validateRules(report))
 	_, err := payload.New(prefixValuesWithCEL(c.in.MessageData), payload.SnakeCase)
-	errs = append(errs, sentinel.WrapKeyErrors(err, report.Wrap))
+	errs = append(errs, sentinel.WrapKeyErrors(err, report.WrapWithOrigin))
 	return errors.Join(errs...)
 }
 
@@ -124,17 +124,17 @@ func (c *configConverter) validateRules(report *settings.Report) error {
 	d := c.in.Decision
 	for i := range d.Params {
 		if _, err := decision.NewExpressionProfile(d.Params[:i+1], "true", c.ages); err != nil {
-			return report.Wrap(fmt.Sprintf("message_decision.params[%d].expr", i), err)
+			return report.WrapWithOrigin(fmt.Sprintf("message_decision.params[%d].expr", i), err)
 		}
 	}
 	if d.Result == "" {
 		if len(d.Params) > 0 {
-			return report.Wrap("message_decision", errors.New("has params but no result, so no resource would be due; set result"))
+			return report.WrapWithOrigin("message_decision", errors.New("has params but no result, so no resource would be due; set result"))
 		}
 		return nil
 	}
 	_, err := decision.NewExpressionProfile(d.Params, d.Result, c.ages)
-	return report.Wrap("message_decision.result", err)
+	return report.WrapWithOrigin("message_decision.result", err)
 }
 
 // prefixValuesWithCEL marks the values of message_data as expressions.

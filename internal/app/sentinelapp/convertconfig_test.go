@@ -165,8 +165,8 @@ func TestConvertedSameDue(t *testing.T) {
 			{Name: "NodePool", Plural: "nodepools", Parent: "clusters"}, // without adapters, for once
 		}})
 		reconcile := func(id string, generation int64) {
-			api.ReportAvailable("clusters", id, "validation", generation)
-			api.ReportAvailable("clusters", id, "dns", generation)
+			api.ReportAllConditionsTrue("clusters", id, "validation", generation)
+			api.ReportAllConditionsTrue("clusters", id, "dns", generation)
 		}
 		stale := api.CreateResource("clusters", "stale")
 		reconcile(stale, 1)
@@ -176,7 +176,7 @@ func TestConvertedSameDue(t *testing.T) {
 		time.Sleep(10*time.Minute + time.Second)
 		api.CreateResource("clusters", "unanswered")
 		halfway := api.CreateResource("clusters", "halfway")
-		api.ReportAvailable("clusters", halfway, "dns", 1)
+		api.ReportAllConditionsTrue("clusters", halfway, "dns", 1)
 		patched := api.CreateResource("clusters", "patched")
 		reconcile(patched, 1)
 		api.PatchSpec("clusters", patched, `{"x":1}`)

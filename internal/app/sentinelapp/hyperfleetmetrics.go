@@ -94,7 +94,7 @@ func convertToPublicMetrics(ours []*dto.MetricFamily, release string) []*dto.Met
 			out = append(out, family)
 		}
 	}
-	if oldest := findOldestRound(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
+	if oldest := findOldestPollTime(byName["last_successful_poll_timestamp_seconds"]); oldest > 0 {
 		out = append(out, &dto.MetricFamily{
 			Name: new(metricPrefix + "last_successful_poll_timestamp_seconds"), Type: dto.MetricType_GAUGE.Enum(),
 			Help:   new("Unix time of the last successful poll, in seconds. If the process runs several sentinels, the value is the oldest of their times."),
@@ -131,9 +131,9 @@ func (a metricAlias) buildFamily(source *dto.MetricFamily, standardLabels []*dto
 	return family
 }
 
-// findOldestRound returns the oldest end of a last successful round among all sentinels. It is 0 if a
+// findOldestPollTime returns the oldest end of a last successful round among all sentinels. It is 0 if a
 // sentinel has had none.
-func findOldestRound(lastRounds *dto.MetricFamily) (unixSeconds float64) {
+func findOldestPollTime(lastRounds *dto.MetricFamily) (unixSeconds float64) {
 	var oldest float64
 	for i, m := range lastRounds.GetMetric() {
 		if at := m.GetGauge().GetValue(); i == 0 || at < oldest {

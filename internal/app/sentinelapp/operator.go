@@ -76,9 +76,9 @@ type APIDefaults struct {
 	RequestsPerSecond float64         `key:"requests_per_second" env:"HYPERFLEET_API_REQUESTS_PER_SECOND" default:"200" validate:"gt=0" doc:"Maximum number of requests per second, for each sentinel."`
 }
 
-// completeSettings fills in settings that a SentinelConfig leaves out. trusted is true for the only
+// applyDefaultsAndLimits fills in settings that a SentinelConfig leaves out. trusted is true for the only
 // SentinelConfig of the process; that one is trusted with the credentials of the process.
-func (u SpecDefaults) completeSettings(s *settingsOf, trusted bool) {
+func (u SpecDefaults) applyDefaultsAndLimits(s *settingsOf, trusted bool) {
 	cfg := &s.Sentinel
 	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
 	cfg.MemoryLimit, cfg.DecisionsLimit, cfg.ShutdownTimeout = u.MemoryLimit, u.DecisionsLimit, u.ShutdownTimeout
@@ -118,7 +118,7 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 			}
 			return l, l.Close, nil
 		},
-		Complete:    func(s *sentinelconfig.Settings) { o.Defaults.completeSettings(s, o.isTrusted()) },
+		Complete:    func(s *sentinelconfig.Settings) { o.Defaults.applyDefaultsAndLimits(s, o.isTrusted()) },
 		Log:         p.Log,
 		Registerer:  p.Metrics,
 		Tracer:      p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/sentinel"),

@@ -80,7 +80,7 @@ func (c *command) loadOperatorSettings(cmd *cobra.Command) (*settings.Report, er
 		return nil, err
 	}
 	if c.onHost.ShutdownTimeout >= c.onHost.StopTimeout {
-		return nil, report.Wrap("stop_timeout", newStopTimeoutError(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
+		return nil, report.WrapWithOrigin("stop_timeout", newStopTimeoutError(c.onHost.StopTimeout, c.onHost.ShutdownTimeout))
 	}
 	return report, nil
 }

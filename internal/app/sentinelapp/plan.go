@@ -70,7 +70,7 @@ func writePlanReport(p *page, r *inspect.PlanReport) {
 		if d.Since.IsZero() {
 			overdue = "unknown"
 		}
-		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), formatDistance(r.Ended, d.Since), overdue, d.Reason})
+		rows = append(rows, []string{d.ID, d.Name, d.Phase, fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), formatRelativeTime(r.Ended, d.Since), overdue, d.Reason})
 	}
 	p.writeTable(title, []string{"ID", "NAME", "PHASE", "OBSERVED", "AGE FROM", "OVERDUE", "REASON"}, rows)
 	p.writeTable("DECISIONS", nil, buildCountRows(r.Reasons))

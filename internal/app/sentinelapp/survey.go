@@ -92,7 +92,7 @@ func (c *command) newInspectWatch(cmd *cobra.Command) (w *inspect.Watch, closeCo
 	cfg := c.cfg.Sentinel
 	// Validate the whole configuration, as a run does.
 	if _, err := sentinel.New(cfg, sentinel.Deps{API: discardBroker{}, Publisher: discardBroker{}}); err != nil {
-		return nil, nil, sentinel.WrapKeyErrors(err, report.Wrap)
+		return nil, nil, sentinel.WrapKeyErrors(err, report.WrapWithOrigin)
 	}
 	api, err := NewClient(cfg.HyperfleetAPI)
 	if err != nil {
@@ -165,7 +165,9 @@ func (p *page) writeLinef(format string, args ...any) {
 }
 
 // sanitizeCell returns a text on one line without control sequences.
-func sanitizeCell(text string) string { return terminal.Clean(strings.ReplaceAll(text, "\n", "; ")) }
+func sanitizeCell(text string) string {
+	return terminal.ReplaceUnprintable(strings.ReplaceAll(text, "\n", "; "))
+}
 
 // writeTable writes rows in columns, under a title and optional column headers.
 func (p *page) writeTable(title string, heads []string, rows [][]string) {
@@ -197,11 +199,11 @@ func formatTimeAndDistance(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.UTC().Format("2006-01-02 15:04:05Z") + " (" + formatDistance(now, t) + ")"
+	return t.UTC().Format("2006-01-02 15:04:05Z") + " (" + formatRelativeTime(now, t) + ")"
 }
 
-// formatDistance returns the distance of a time from now, or "-" for the zero time.
-func formatDistance(now, t time.Time) string {
+// formatRelativeTime returns the distance of a time from now, or "-" for the zero time.
+func formatRelativeTime(now, t time.Time) string {
 	switch {
 	case t.IsZero():
 		return "-"

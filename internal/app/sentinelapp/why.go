@@ -44,7 +44,7 @@ running sentinel.`,
 				return err
 			}
 			defer done()
-			r, err := newRecordClient(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
+			r, err := newDecisionRecordClient(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
 			if err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ const (
 	maxRecord  = 4 << 20
 )
 
-// newRecordClient returns a client for the URL of a sentinel or, without one, for its metrics address.
-func newRecordClient(baseURL, metricsAddr, token string) (*recordClient, error) {
+// newDecisionRecordClient returns a client for the URL of a sentinel or, without one, for its metrics address.
+func newDecisionRecordClient(baseURL, metricsAddr, token string) (*recordClient, error) {
 	if baseURL == "" {
 		host, port, err := net.SplitHostPort(metricsAddr)
 		if err != nil {
@@ -267,7 +267,7 @@ func writeRunningSentinel(p *page, r *inspect.WhyReport) {
 			if d.Publish {
 				what, event = "publish", d.EventID+" "+formatEventOutcome(r.Time, &d)
 			}
-			rows = append(rows, []string{formatDistance(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
+			rows = append(rows, []string{formatRelativeTime(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
 		}
 		p.writeTable("DECISION HISTORY OF "+w.Watch, []string{"AT", "DECISION", "COUNT", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
 	}
@@ -277,7 +277,7 @@ func writeRunningSentinel(p *page, r *inspect.WhyReport) {
 func formatEventOutcome(now time.Time, d *state.ServedDecision) string {
 	switch {
 	case !d.ConfirmedAt.IsZero():
-		return "confirmed " + formatDistance(now, d.ConfirmedAt)
+		return "confirmed " + formatRelativeTime(now, d.ConfirmedAt)
 	case d.Error != "":
 		return "not confirmed: " + d.Error
 	}

@@ -68,7 +68,7 @@ func (s *session) newWhyCommand() *cobra.Command {
 		Example: "  fleetloop sentinel why cluster eu-1\n  fleetloop sentinel why nodepool eu-1/workers --sentinel=nodepools -o json",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: s.withClients(func(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
-			return explain(ctx, fleet, selectNamed(configs, sentinel), args)
+			return explainDecisions(ctx, fleet, selectNamed(configs, sentinel), args)
 		}),
 	}
 	cmd.Flags().StringVar(&sentinel, "sentinel", "", "`name` of the SentinelConfig (default: all of the kind)")
@@ -182,8 +182,8 @@ func newWatch(c *v1alpha1.SentinelConfig, fleet *fleetclient.Client) (*inspect.W
 // stateInvalidConfig is the state of a resource for a SentinelConfig that does not work.
 const stateInvalidConfig inspect.State = "invalid_config"
 
-// explain returns the decision of each SentinelConfig of its kind about a resource.
-func explain(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
+// explainDecisions returns the decision of each SentinelConfig of its kind about a resource.
+func explainDecisions(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
 	k, refs, err := resource.ParseRefs(args, "")
 	if err == nil && len(refs) != 1 {
 		err = errors.New("name one resource")

@@ -52,7 +52,7 @@ const columnGap = 3
 func (t *Table) FormatRows(rows [][]Cell) []string {
 	for _, r := range rows {
 		for j := range r {
-			r[j].Text = Clean(r[j].Text)
+			r[j].Text = ReplaceUnprintable(r[j].Text)
 			if r[j].Text == "" && j < len(r)-1 {
 				r[j].Text = "-" // so that scripts can count columns
 			}

@@ -138,8 +138,8 @@ func Since(now, t time.Time) string {
 	return Age(now.Sub(t))
 }
 
-// Clean replaces control sequences of a terminal, because text from a server is untrusted.
-func Clean(text string) string {
+// ReplaceUnprintable replaces control sequences of a terminal, because text from a server is untrusted.
+func ReplaceUnprintable(text string) string {
 	harmless := func(r rune) bool {
 		return r != utf8.RuneError && (unicode.IsGraphic(r) || r == '\u200d') && !unicode.Is(unicode.Bidi_Control, r)
 	}
@@ -154,8 +154,8 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Clip shortens a text to width characters. A shortened text ends in "…".
-func Clip(text string, width int) string {
+// ClipWithEllipsis shortens a text to width characters. A shortened text ends in "…".
+func ClipWithEllipsis(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
 	}

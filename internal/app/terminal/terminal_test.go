@@ -108,7 +108,7 @@ func TestClean(t *testing.T) {
 		"NotUTF8":   {"bytes that are no text", "a\xffb", "a�b"},
 	}
 	for name, tc := range cases {
-		if got := Clean(tc.text); got != tc.want {
+		if got := ReplaceUnprintable(tc.text); got != tc.want {
 			t.Errorf("%s: %s: got %q, want %q", name, tc.reason, got, tc.want)
 		}
 	}
@@ -118,11 +118,11 @@ func TestCleanIsHarmless(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
-		got := Clean(text)
+		got := ReplaceUnprintable(text)
 		if strings.ContainsFunc(got, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) || !utf8.ValidString(got) {
 			t.Fatalf("%q became %q", text, got)
 		}
-		if Clean(got) != got {
+		if ReplaceUnprintable(got) != got {
 			t.Fatalf("%q is not clean after all", got)
 		}
 	})
@@ -132,14 +132,14 @@ func TestClipAndPad(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text, width := rapid.String().Draw(t, "text"), rapid.IntRange(-1, 20).Draw(t, "width")
-		if n := utf8.RuneCountInString(Clip(text, width)); n > max(width, 0) {
+		if n := utf8.RuneCountInString(ClipWithEllipsis(text, width)); n > max(width, 0) {
 			t.Fatalf("Clip(%q, %d) is %d long", text, width, n)
 		}
 		if n := utf8.RuneCountInString(Pad(text, width)); n < width || n > max(width, utf8.RuneCountInString(text)) {
 			t.Fatalf("Pad(%q, %d) is %d long", text, width, n)
 		}
 	})
-	if Clip("abc", 3) != "abc" || Clip("abcd", 3) != "ab…" || Pad("a", 2) != "a " {
+	if ClipWithEllipsis("abc", 3) != "abc" || ClipWithEllipsis("abcd", 3) != "ab…" || Pad("a", 2) != "a " {
 		t.Error("clip or pad")
 	}
 }

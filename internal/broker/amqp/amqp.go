@@ -46,7 +46,7 @@ type Broker struct {
 
 // New returns a broker after checking the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
-	cfg, addr, err := cfg.withDefaults()
+	cfg, addr, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, err
 	}

@@ -121,8 +121,8 @@ func (a address) String() string {
 	return fmt.Sprintf("%s://%s%s", a.uri.Scheme, net.JoinHostPort(a.uri.Host, strconv.Itoa(a.uri.Port)), "/"+strings.TrimPrefix(a.vhost, "/"))
 }
 
-// withDefaults sets defaults for the zero fields and validates the others.
-func (c Config) withDefaults() (Config, address, error) {
+// withDefaultsValidated sets defaults for the zero fields and validates the others.
+func (c Config) withDefaultsValidated() (Config, address, error) {
 	for p, d := range map[*time.Duration]time.Duration{
 		&c.Heartbeat:       DefaultHeartbeat,
 		&c.ConnectTimeout:  DefaultConnectTimeout,

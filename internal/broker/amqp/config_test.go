@@ -62,7 +62,7 @@ func TestAddress(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, addr, err := tc.cfg.withDefaults()
+			_, addr, err := tc.cfg.withDefaultsValidated()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestAddress(t *testing.T) {
 }
 
 func TestDefaultNames(t *testing.T) {
-	cfg, _, err := Config{Host: "x"}.withDefaults()
+	cfg, _, err := Config{Host: "x"}.withDefaultsValidated()
 	if err != nil {
 		t.Fatal(err)
 	}

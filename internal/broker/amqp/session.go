@@ -122,7 +122,7 @@ func (s *session) sendTogetherWithQueue(p *publication) {
 
 // awaitUnblocked waits until the server allows publishing. It returns false if the session ends
 // first.
-func (s *session) awaitUnblocked() bool {
+func (s *session) awaitUnblocked() (mayPublish bool) {
 	s.mu.Lock()
 	unblocked := s.unblocked
 	s.mu.Unlock()

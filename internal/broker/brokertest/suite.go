@@ -46,16 +46,16 @@ func PublishUntilReceived(t *testing.T, b Broker, c *EventCollector) {
 
 func testStructured(t *testing.T, bed *Bed) {
 	t.Helper()
-	testAttributes(t, bed, cloudevent.Structured)
+	testEventRoundTrip(t, bed, cloudevent.Structured)
 }
 
 func testBinary(t *testing.T, bed *Bed) {
 	t.Helper()
-	testAttributes(t, bed, cloudevent.Binary)
+	testEventRoundTrip(t, bed, cloudevent.Binary)
 }
 
-// testAttributes sends events with all, no and unusual attributes.
-func testAttributes(t *testing.T, bed *Bed, mode cloudevent.Mode) {
+// testEventRoundTrip sends events with all, no and unusual attributes.
+func testEventRoundTrip(t *testing.T, bed *Bed, mode cloudevent.Mode) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, mode)
 	full := NewEvent(1)
@@ -101,10 +101,10 @@ func testUnsendableEvents(t *testing.T, bed *Bed) {
 }
 
 // A stretch is a range of events and the number of goroutines that publish them.
-type stretch struct{ from, to, publishers int }
+type eventRange struct{ from, to, publishers int }
 
 // publishEachOnceAndRecord publishes each event once and records its outcome.
-func publishEachOnceAndRecord(t *testing.T, b Broker, l *PublishLedger, events stretch) {
+func publishEachOnceAndRecord(t *testing.T, b Broker, l *PublishLedger, events eventRange) {
 	t.Helper()
 	var work sync.WaitGroup
 	var next atomic.Int64
@@ -128,7 +128,7 @@ func testManyPublishers(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, "")
 	l := NewPublishLedger()
-	publishEachOnceAndRecord(t, b, l, stretch{1, 3000, 200})
+	publishEachOnceAndRecord(t, b, l, eventRange{1, 3000, 200})
 	if published, refused, unknown := l.Counts(); refused+unknown != 0 {
 		t.Errorf("%d published, %d refused, %d unknown, want nothing but published on a calm day", published, refused, unknown)
 	}
@@ -216,7 +216,7 @@ func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(
 		defer close(done)
 		const portion, most, publishers = 500, 90_000, 100
 		for n := 1; n < most; n += portion {
-			publishEachOnceAndRecord(t, b, l, stretch{n, n + portion, publishers})
+			publishEachOnceAndRecord(t, b, l, eventRange{n, n + portion, publishers})
 			select {
 			case <-calm:
 				return
@@ -287,7 +287,7 @@ func testPublishesShareLatency(t *testing.T, bed *Bed) {
 	bed.Proxy.SetLatency(latency)
 	l := NewPublishLedger()
 	begin := time.Now()
-	publishEachOnceAndRecord(t, b, l, stretch{1, events, events})
+	publishEachOnceAndRecord(t, b, l, eventRange{1, events, events})
 	if took := time.Since(begin); took > events*latency/4 {
 		t.Errorf("%d publishes with a latency of %s took %s: they wait for one another", events, latency, took)
 	}

@@ -91,8 +91,8 @@ type Config struct {
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
-// withDefaults sets defaults for the zero fields and validates the others.
-func (c Config) withDefaults() (Config, error) {
+// withDefaultsValidated sets defaults for the zero fields and validates the others.
+func (c Config) withDefaultsValidated() (Config, error) {
 	def := func(p *time.Duration, d time.Duration) {
 		if *p == 0 {
 			*p = d
@@ -172,8 +172,8 @@ func (c Config) validateSettings() error {
 
 // areServerURLs reports whether the client can parse s. The client's own error would show the password
 // that s may contain.
-func areServerURLs(s string) bool {
-	for one := range strings.SplitSeq(s, ",") {
+func areServerURLs(commaSeparated string) bool {
+	for one := range strings.SplitSeq(commaSeparated, ",") {
 		one = strings.TrimSpace(one)
 		if one != "" && !strings.Contains(one, "://") {
 			one = "nats://" + one

@@ -47,7 +47,7 @@ func TestConfig(t *testing.T) {
 
 // TestSubjectOf checks that every type has a subject that the stream accepts.
 func TestSubjectOf(t *testing.T) {
-	cfg, err := Config{URL: "nats://x"}.withDefaults()
+	cfg, err := Config{URL: "nats://x"}.withDefaultsValidated()
 	if err != nil {
 		t.Fatal(err)
 	}

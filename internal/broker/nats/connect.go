@@ -28,8 +28,8 @@ func reconnectBackoff() backoff.Policy {
 	return backoff.Policy{Initial: firstReconnect, Max: lastReconnect}
 }
 
-// startConnecting creates the client, which then connects and reconnects on its own.
-func (b *Broker) startConnecting(server Server) (*nats.Conn, error) {
+// startConnectingAndSubscribe creates the client, which then connects and reconnects on its own.
+func (b *Broker) startConnectingAndSubscribe(server Server) (*nats.Conn, error) {
 	policy := reconnectBackoff()
 	opts := []nats.Option{
 		nats.Name(clientName),

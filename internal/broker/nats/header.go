@@ -52,7 +52,7 @@ func unescapeHeader(s string) string {
 }
 
 // findHeaderIgnoringCase finds a header in any case: NATS distinguishes cases, but its clients do not.
-func findHeaderIgnoringCase(h nats.Header, name string) (string, bool) {
+func findHeaderIgnoringCase(h nats.Header, name string) (value string, found bool) {
 	if v := h[name]; len(v) > 0 {
 		return v[0], true
 	}

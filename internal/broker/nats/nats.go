@@ -75,7 +75,7 @@ func NewEmbedded(cfg Config, start func() (Server, error), log *slog.Logger) (*B
 }
 
 func newBroker(cfg Config, start func() (Server, error), log *slog.Logger) (*Broker, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		b.addr = server.URL()
 		b.mu.Unlock()
 	}
-	conn, err := b.startConnecting(server)
+	conn, err := b.startConnectingAndSubscribe(server)
 	if err != nil {
 		b.status.SetNotReadyReason(err)
 		return err

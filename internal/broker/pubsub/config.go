@@ -77,8 +77,8 @@ type Config struct {
 	RedeliveryDelay time.Duration `key:"redelivery_delay" env:"BROKER_REDELIVERY_DELAY" default:"1s" doc:"delay before a failed event is redelivered"`
 }
 
-// withDefaults sets defaults for the zero fields and validates the others.
-func (c Config) withDefaults() (Config, error) {
+// withDefaultsValidated sets defaults for the zero fields and validates the others.
+func (c Config) withDefaultsValidated() (Config, error) {
 	for p, d := range map[*time.Duration]time.Duration{
 		&c.BatchDelay:      DefaultBatchDelay,
 		&c.PublishTimeout:  DefaultPublishTimeout,

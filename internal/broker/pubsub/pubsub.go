@@ -54,7 +54,7 @@ type Broker struct {
 
 // New returns a broker after checking the configuration. It starts nothing.
 func New(cfg Config, log *slog.Logger) (*Broker, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaultsValidated()
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (s *session) checkTopicUntilLost(ctx context.Context) (reason error) {
 	said := ""
 	silent := 0
 	for attempt := 0; ; attempt++ {
-		err := s.checkTopic(ctx)
+		err := s.checkTopicAndSubscription(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
@@ -121,9 +121,9 @@ func (s *session) checkTopicUntilLost(ctx context.Context) (reason error) {
 	}
 }
 
-// checkTopic returns why the topic cannot be published to. If the client may publish but not read
+// checkTopicAndSubscription returns why the topic cannot be published to. If the client may publish but not read
 // the topic, the answer itself shows that the service is available.
-func (s *session) checkTopic(ctx context.Context) error {
+func (s *session) checkTopicAndSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.ConnectTimeout)
 	defer cancel()
 	topics := s.client.TopicAdminClient

@@ -38,7 +38,7 @@ func (m *Maker) buildWorkers(problems *specProblems, pools []clusterworker.Pool,
 		if i > 0 && pool.Name == pools[i-1].Name {
 			problems.addProblemf("the name is used twice")
 		}
-		if !isValidDNSLabel(pool.Name) {
+		if !isValidWorkerName(pool.Name) {
 			problems.addProblemf("the name must be 1 to %d lower-case letters, digits and hyphens, beginning and ending with a letter or digit", maxWorkerName)
 		}
 		out[i] = m.buildWorker(decodeObject(problems, "spec", pool.Spec), pool.Name, region)
@@ -51,8 +51,8 @@ func (m *Maker) buildWorkers(problems *specProblems, pools []clusterworker.Pool,
 	return out
 }
 
-// isValidDNSLabel reports whether a name is a DNS label within the limit.
-func isValidDNSLabel(name string) bool {
+// isValidWorkerName reports whether a name is a DNS label within the limit.
+func isValidWorkerName(name string) bool {
 	edge := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 	for _, c := range []byte(name) {
 		if c != '-' && !edge(c) {

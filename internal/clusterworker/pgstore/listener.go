@@ -135,7 +135,7 @@ func (l *Listener) listenUntilError(ctx context.Context, config *pgx.ConnConfig)
 		}
 		next := time.Now().Add(l.pingEvery)
 		for time.Now().Before(next) {
-			if _, err := l.waitForNotification(ctx, conn, next); err != nil {
+			if _, err := l.waitAndForwardNotification(ctx, conn, next); err != nil {
 				return err
 			}
 		}
@@ -151,7 +151,7 @@ func (l *Listener) sendPingAndWaitForArrival(ctx context.Context, conn *pgx.Conn
 	}
 	deadline := time.Now().Add(pingTimeout)
 	for time.Now().Before(deadline) {
-		channel, err := l.waitForNotification(ctx, conn, deadline)
+		channel, err := l.waitAndForwardNotification(ctx, conn, deadline)
 		if err != nil {
 			return err
 		}
@@ -183,9 +183,9 @@ func (l *Listener) sendPingOnNewConnection(ctx context.Context, config *pgx.Conn
 	return nil
 }
 
-// waitForNotification waits for one notification, which may be long queued, and returns
+// waitAndForwardNotification waits for one notification, which may be long queued, and returns
 // its channel. It returns the empty string if none arrives until the given time.
-func (l *Listener) waitForNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
+func (l *Listener) waitAndForwardNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
 	within, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := conn.WaitForNotification(within)

@@ -57,7 +57,7 @@ type statusWriter struct {
 // cacheShootIfUnchanged reports whether an event changes nothing, compared with the cached row, and then
 // caches its Shoot. The
 // absence of a Shoot always counts as a change, and so does any requested observation.
-func (w *statusWriter) cacheShootIfUnchanged(key shootKey, observed *observation) bool {
+func (w *statusWriter) cacheShootIfUnchanged(key shootKey, observed *observation) (cached bool) {
 	if !observed.told || observed.thorough || observed.shoot == nil {
 		return false
 	}
@@ -86,9 +86,9 @@ func (w *statusWriter) classifyRowRecoveringPanic(row *clusterworker.Row, observ
 	return decideRowAction(row, w.installation, observed), true
 }
 
-// addRowToBatch adds the consequences of an observation for a row to a batch. recordCheckTime is
+// queueRowWritesAndLiveRead adds the consequences of an observation for a row to a batch. recordCheckTime is
 // whether to record the time of the observation even if nothing has changed.
-func (w *statusWriter) addRowToBatch(batch *pendingWrites, row *clusterworker.Row, observed observation, recordCheckTime bool) {
+func (w *statusWriter) queueRowWritesAndLiveRead(batch *pendingWrites, row *clusterworker.Row, observed observation, recordCheckTime bool) {
 	j, ok := w.classifyRowRecoveringPanic(row, &observed)
 	if !ok {
 		return

@@ -22,7 +22,7 @@ func (s *leaderSession) processInboxObservations(ctx context.Context) {
 		}
 		switch {
 		case n.err != nil:
-			s.retryLiveReadLater(ctx, k, n)
+			s.retryLaterOrSkipInPolls(ctx, k, n)
 			delete(rest, k)
 		case !isClusterID(k.cluster), s.writer.cacheShootIfUnchanged(k, &n):
 			delete(rest, k)
@@ -67,15 +67,15 @@ func (s *leaderSession) writeObservations(ctx context.Context, keys []shootKey, 
 		case !ok:
 			s.book.removeEntry(k.cluster)
 		case row.ShootName == k.name:
-			s.writer.addRowToBatch(&b, row, n, n.polled)
+			s.writer.queueRowWritesAndLiveRead(&b, row, n, n.polled)
 		}
 	}
 	return s.writer.writeBatch(ctx, &b)
 }
 
-// retryLiveReadLater schedules another live read. A poll reaches the Shoot again in any case,
+// retryLaterOrSkipInPolls schedules another live read. A poll reaches the Shoot again in any case,
 // and reads others first.
-func (s *leaderSession) retryLiveReadLater(ctx context.Context, key shootKey, failed observation) {
+func (s *leaderSession) retryLaterOrSkipInPolls(ctx context.Context, key shootKey, failed observation) {
 	s.poller.countAndLogGardenerFailure(ctx, "get Shoot", failed.err)
 	if failed.polled {
 		s.skipShootInNextPolls(key)

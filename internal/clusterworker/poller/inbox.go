@@ -110,7 +110,7 @@ func (b *inbox) putWatchObservation(epoch int, key shootKey, observed observatio
 		delete(b.asked, key)
 	}
 	b.recordObservedDuringList(key)
-	b.mergeObservation(key, observed)
+	b.mergeObservationAndWake(key, observed)
 }
 
 // putBackObservations returns observations that could not be handled yet, unless newer ones have
@@ -124,7 +124,7 @@ func (b *inbox) putBackObservations(observations map[shootKey]observation) {
 			b.news[k] = n
 			continue
 		}
-		b.mergeObservation(k, s)
+		b.mergeObservationAndWake(k, s)
 	}
 }
 
@@ -135,7 +135,7 @@ func (b *inbox) recordObservedDuringList(key shootKey) {
 	}
 }
 
-func (b *inbox) mergeObservation(key shootKey, observed observation) {
+func (b *inbox) mergeObservationAndWake(key shootKey, observed observation) {
 	observed.thorough = observed.thorough || b.news[key].thorough
 	b.news[key] = observed
 	select {
@@ -199,8 +199,8 @@ func (b *inbox) waitForNextRead(ctx context.Context) (read liveRead, ok bool) {
 	return liveRead{}, false
 }
 
-// putLiveReadResult adds the observation of a live read, unless newer state is known.
-func (b *inbox) putLiveReadResult(read liveRead, observed observation) {
+// putLiveReadResultIfCurrent adds the observation of a live read, unless newer state is known.
+func (b *inbox) putLiveReadResultIfCurrent(read liveRead, observed observation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.asked[read.shootKey].ticket != read.ticket {
@@ -208,5 +208,5 @@ func (b *inbox) putLiveReadResult(read liveRead, observed observation) {
 	}
 	delete(b.asked, read.shootKey)
 	b.recordObservedDuringList(read.shootKey)
-	b.mergeObservation(read.shootKey, observed)
+	b.mergeObservationAndWake(read.shootKey, observed)
 }

@@ -54,24 +54,24 @@ func TestInbox(t *testing.T) {
 			l := asked(t, b, liveRead{shootKey: a})
 			b.putWatchObservation(0, a, at("2"))
 			b.takeAllObservations()
-			b.putLiveReadResult(l, at("1"))
+			b.putLiveReadResultIfCurrent(l, at("1"))
 		}, map[string]string{}},
 		"LookBeforeList": {"so is a list", func(t *testing.T, b *inbox) {
 			t.Helper()
 			l := asked(t, b, liveRead{shootKey: a})
 			b.clearForNewEpoch()
-			b.putLiveReadResult(l, at("1"))
+			b.putLiveReadResultIfCurrent(l, at("1"))
 		}, map[string]string{}},
 		"OldLook": {"a look for an older question answers no newer one", func(t *testing.T, b *inbox) {
 			t.Helper()
 			l := asked(t, b, liveRead{shootKey: a})
 			b.clearForNewEpoch()
 			asked(t, b, liveRead{shootKey: a})
-			b.putLiveReadResult(l, at("1"))
+			b.putLiveReadResultIfCurrent(l, at("1"))
 		}, map[string]string{}},
 		"Look": {"otherwise it counts", func(t *testing.T, b *inbox) {
 			t.Helper()
-			b.putLiveReadResult(asked(t, b, liveRead{shootKey: a}), at("1"))
+			b.putLiveReadResultIfCurrent(asked(t, b, liveRead{shootKey: a}), at("1"))
 		}, map[string]string{"a": "1"}},
 	}
 	for name, tc := range cases {

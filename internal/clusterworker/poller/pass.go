@@ -10,11 +10,11 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// compareAllRowsWithList compares all rows with a list of all Shoots. The list is older than
+// reconcileAllRowsWithList compares all rows with a list of all Shoots. The list is older than
 // the rows: the Shoot of a cluster that is created meanwhile is not in it, but every
 // Shoot in it had the time to get its row. For Shoots that were observed during the
 // list, the list may be older than the stored state.
-func (s *leaderSession) compareAllRowsWithList(ctx context.Context, list *shoot.List, observedDuringList map[shootKey]bool) error {
+func (s *leaderSession) reconcileAllRowsWithList(ctx context.Context, list *shoot.List, observedDuringList map[shootKey]bool) error {
 	began := time.Now()
 	byName := make(map[string]*shoot.Observed, len(list.Shoots))
 	for i := range list.Shoots {
@@ -31,7 +31,7 @@ func (s *leaderSession) compareAllRowsWithList(ctx context.Context, list *shoot.
 			if shootIfOwnedByRow(row, s.installation, o) != nil {
 				claimed[row.ShootName] = true
 			}
-			s.writer.addRowToBatch(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[shootKey{row.ClusterID, row.ShootName}]}, true)
+			s.writer.queueRowWritesAndLiveRead(&b, row, observation{shoot: o, thorough: true, doubtful: observedDuringList[shootKey{row.ClusterID, row.ShootName}]}, true)
 		}
 		return s.writer.writeBatch(ctx, &b)
 	})

@@ -26,9 +26,9 @@ func (s *leaderSession) startPollingShoots(ctx context.Context, watchErr error) 
 	s.pollAt.Reset(0)
 }
 
-// requestPollRoundReads reads the Shoots that were observed longest ago. Unanswered reads of the
+// queueReadsOfStalestShoots reads the Shoots that were observed longest ago. Unanswered reads of the
 // last round count for this one.
-func (s *leaderSession) requestPollRoundReads(ctx context.Context) {
+func (s *leaderSession) queueReadsOfStalestShoots(ctx context.Context) {
 	if !s.polling {
 		return
 	}

@@ -128,7 +128,7 @@ func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 		case <-s.later.timer.C:
 			s.inbox.putBackObservations(s.later.takeDueObservations())
 		case <-s.pollAt.C:
-			s.requestPollRoundReads(ctx)
+			s.queueReadsOfStalestShoots(ctx)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (s *leaderSession) applyListAndRestartWatch(ctx context.Context, result lis
 		s.polling = false
 		s.startWatchingShoots(ctx, epoch, result.list.ResourceVersion)
 	}
-	if err := s.compareAllRowsWithList(ctx, &result.list, during); err != nil {
+	if err := s.reconcileAllRowsWithList(ctx, &result.list, during); err != nil {
 		s.countAndLogDatabaseFailure(ctx, "compare Shoots with database", err)
 		s.relist.Reset(databaseRetryPolicy().Delay(s.dbFailures))
 		return

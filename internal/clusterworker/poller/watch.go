@@ -106,7 +106,7 @@ func (p *Poller) performLiveReadsUntilDone(ctx context.Context, inbox *inbox) {
 		if ctx.Err() != nil {
 			return
 		}
-		inbox.putLiveReadResult(l, found)
+		inbox.putLiveReadResultIfCurrent(l, found)
 	}
 }
 

@@ -94,8 +94,8 @@ func Evaluate[T any](p *Page, script string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
-// HeapBytes returns the size of the JavaScript objects in use after a garbage collection.
-func (p *Page) HeapBytes() (float64, error) {
+// HeapBytesAfterGC returns the size of the JavaScript objects in use after a garbage collection.
+func (p *Page) HeapBytesAfterGC() (float64, error) {
 	if _, err := chromedp.Call(p.ctx, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
 		return 0, err
 	}

@@ -169,7 +169,7 @@ func (i *Issuer) serveToken(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	nonce, problem := i.redeemGrant(r)
+	nonce, problem := i.redeemGrantAndGetNonce(r)
 	if problem != "" {
 		w.WriteHeader(http.StatusBadRequest)
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": problem})
@@ -204,8 +204,8 @@ func (i *Issuer) newIDToken(nonce string) (signedJWT string, err error) {
 	return i.signJWT(claims)
 }
 
-// redeemGrant checks a request for tokens. A code counts once.
-func (i *Issuer) redeemGrant(r *http.Request) (nonce, oauthError string) {
+// redeemGrantAndGetNonce checks a request for tokens. A code counts once.
+func (i *Issuer) redeemGrantAndGetNonce(r *http.Request) (nonce, oauthError string) {
 	const invalid = "invalid_grant"
 	switch r.FormValue("grant_type") {
 	case "authorization_code":

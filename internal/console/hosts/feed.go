@@ -70,7 +70,7 @@ func (f *changeFeed) encodeCursor(position int64) string {
 }
 
 // decodeCursor returns the position of a cursor. An empty cursor is the end.
-func (f *changeFeed) decodeCursor(cursor string) (position int64, ok bool) {
+func (f *changeFeed) decodeCursor(cursor string) (position int64, valid bool) {
 	if cursor == "" {
 		_, end, _, _ := f.changesAfter(-1)
 		return end, true

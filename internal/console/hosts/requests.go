@@ -134,8 +134,8 @@ type Stop struct {
 	Command map[string]string `json:"command"`
 }
 
-// serveEmergencyStop serves the emergency stop, read with the token of the person.
-func (h *Host) serveEmergencyStop(w http.ResponseWriter, r *http.Request) error {
+// serveEmergencyStopState serves the emergency stop, read with the token of the person.
+func (h *Host) serveEmergencyStopState(w http.ResponseWriter, r *http.Request) error {
 	ctx, who := r.Context(), console.PersonFromContext(r.Context())
 	c, _, err := h.newPersonClient(who.Token)
 	if err != nil {
@@ -172,8 +172,8 @@ func (h *Host) serveEmergencyStop(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// serveStopRequest activates the emergency stop with the token of the person.
-func (h *Host) serveStopRequest(w http.ResponseWriter, r *http.Request) error {
+// activateEmergencyStop activates the emergency stop with the token of the person.
+func (h *Host) activateEmergencyStop(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
 	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
 		return nil
@@ -185,7 +185,7 @@ func (h *Host) serveStopRequest(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := executions.Stop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
+	if _, _, err := executions.ActivateEmergencyStop(r.Context(), c, h.cfg.ExecutionNamespace, body.Reason, false); err != nil {
 		return fmt.Errorf("stop executions: %w", err)
 	}
 	recordPersonAction(r, console.Action{Host: h.cfg.Name, Action: "emergency-stop-activated", Object: h.cfg.ExecutionNamespace, Reason: body.Reason, View: body.View})
@@ -193,8 +193,8 @@ func (h *Host) serveStopRequest(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// serveResumeRequest ends the emergency stop with the token of the person.
-func (h *Host) serveResumeRequest(w http.ResponseWriter, r *http.Request) error {
+// endEmergencyStop ends the emergency stop with the token of the person.
+func (h *Host) endEmergencyStop(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
 	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
 		return nil
@@ -206,7 +206,7 @@ func (h *Host) serveResumeRequest(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	wasActive, err := executions.Resume(r.Context(), c, h.cfg.ExecutionNamespace)
+	wasActive, err := executions.EndEmergencyStop(r.Context(), c, h.cfg.ExecutionNamespace)
 	if err != nil {
 		return fmt.Errorf("resume executions: %w", err)
 	}
@@ -225,8 +225,8 @@ func recordPersonAction(r *http.Request, action console.Action) {
 	console.RecordActionFromContext(r.Context(), action)
 }
 
-// servePodLog serves the log of an execution's Pod, read with the token of the person.
-func (h *Host) servePodLog(w http.ResponseWriter, r *http.Request) error {
+// serveExecutionLog serves the log of an execution's Pod, read with the token of the person.
+func (h *Host) serveExecutionLog(w http.ResponseWriter, r *http.Request) error {
 	ke, err := h.getExecutionIfAllowed(r)
 	if err != nil {
 		return err

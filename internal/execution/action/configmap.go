@@ -26,7 +26,7 @@ type configMapParameters struct {
 	Data      map[string]*string `json:"data" doc:"Keys to set, each with its new value; null removes the key. Other keys do not change. At most 4096 bytes." required:"true" keys:"config-key"`
 }
 
-func patchConfigMap() *Action {
+func newPatchConfigMapAction() *Action {
 	return newAction(entry[configMapParameters]{
 		Action: Action{
 			Name:    "patch_configmap",
@@ -60,7 +60,7 @@ func patchConfigMap() *Action {
 		values: func(p *configMapParameters, live *unstructured.Unstructured) map[string]any {
 			return digestFieldsIfOversized(currentDataFields(p, live))
 		},
-		draft: draftConfigMap,
+		draft: draftConfigMapPatch,
 	})
 }
 
@@ -103,7 +103,7 @@ func countStringBytes(fields map[string]any) int {
 	return size
 }
 
-func draftConfigMap(_ context.Context, _ Client, s Subject, p *configMapParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftConfigMapPatch(_ context.Context, _ Client, s Subject, p *configMapParameters, live *unstructured.Unstructured) (*draft, error) {
 	if err := refuseImmutable(live); err != nil {
 		return nil, err
 	}

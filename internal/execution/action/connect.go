@@ -19,9 +19,9 @@ const (
 	maxWarnings = 16 // kept at most, to fit into a result
 )
 
-// Connect creates a client without contacting the API server. Several executions may share the
+// NewClient creates a client without contacting the API server. Several executions may share the
 // client: each receives only the warnings of its own requests.
-func Connect(cfg *rest.Config) (Client, error) {
+func NewClient(cfg *rest.Config) (Client, error) {
 	own := rest.CopyConfig(cfg)
 	if own.UserAgent == "" {
 		own.UserAgent = userAgent

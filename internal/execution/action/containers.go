@@ -19,7 +19,7 @@ type updateImageParameters struct {
 	Image      string `json:"image" doc:"The new image." required:"true" format:"image"`
 }
 
-func updateImage() *Action {
+func newUpdateImageAction() *Action {
 	return newAction(entry[updateImageParameters]{
 		Action: Action{
 			Name:        "update_image",
@@ -31,7 +31,7 @@ func updateImage() *Action {
 			Timeout:     2 * time.Minute, MaxTimeout: maxTimeout, Retries: 2,
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "update_image",
 		},
-		draft: draftImage,
+		draft: draftImageUpdate,
 		values: func(p *updateImageParameters, live *unstructured.Unstructured) map[string]any {
 			c, _ := findContainer(live, p.Container)
 			return map[string]any{"image": c.spec["image"]}
@@ -40,7 +40,7 @@ func updateImage() *Action {
 	})
 }
 
-func draftImage(_ context.Context, _ Client, s Subject, p *updateImageParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftImageUpdate(_ context.Context, _ Client, s Subject, p *updateImageParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := formatTarget(targetOfObject(live))
 	c, ok := findContainer(live, p.Container)
 	if !ok {
@@ -94,7 +94,7 @@ func (p *increaseResourcesParameters) resourceChanges() []resourceChange {
 	}
 }
 
-func increaseResources() *Action {
+func newIncreaseResourcesAction() *Action {
 	return newAction(entry[increaseResourcesParameters]{
 		Action: Action{
 			Name:        "increase_resources",
@@ -114,7 +114,7 @@ func increaseResources() *Action {
 			}
 			return []string{"at least one of cpuRequest, cpuLimit, memoryRequest and memoryLimit is required"}
 		},
-		draft: draftResources,
+		draft: draftResourceChange,
 		values: func(p *increaseResourcesParameters, live *unstructured.Unstructured) map[string]any {
 			c, _ := findContainer(live, p.Container)
 			return currentResources(p, c)
@@ -143,7 +143,7 @@ func currentResource(c container, group, name string) any {
 	return fmt.Sprint(value) // a quantity may have been written as a number
 }
 
-func draftResources(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftResourceChange(_ context.Context, _ Client, s Subject, p *increaseResourcesParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := formatTarget(targetOfObject(live))
 	c, ok := findContainer(live, p.Container)
 	if !ok {

@@ -63,16 +63,16 @@ func describeUnknownParameter(name string, names []string) string {
 }
 
 // decodeValue decodes one value. understood is nil for a value equivalent to a missing one.
-func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (normalized any, problem string) {
 	if into.Type() == reflect.TypeFor[json.RawMessage]() {
 		return f.decodeRawJSON(raw, into)
 	}
 	if into.Kind() == reflect.Pointer {
 		value := reflect.New(into.Type().Elem())
-		if understood, problem = f.decodeValue(raw, value.Elem()); problem == "" && understood != nil {
+		if normalized, problem = f.decodeValue(raw, value.Elem()); problem == "" && normalized != nil {
 			into.Set(value)
 		}
-		return understood, problem
+		return normalized, problem
 	}
 	switch into.Kind() { //nolint:exhaustive // mustParameterType refuses the others
 	case reflect.Bool:
@@ -91,7 +91,7 @@ func (f *field) decodeValue(raw json.RawMessage, into reflect.Value) (understood
 	return f.decodeListOrMap(raw, into)
 }
 
-func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (normalized any, problem string) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	if err != nil || into.OverflowInt(n) {
 		return nil, f.describeTypeMismatch(raw)
@@ -106,7 +106,7 @@ func (f *field) decodeInteger(raw json.RawMessage, into reflect.Value) (understo
 	return n, ""
 }
 
-func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (normalized any, problem string) {
 	var s string
 	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
 		return nil, f.describeTypeMismatch(raw)
@@ -130,7 +130,7 @@ func (f *field) decodeString(raw json.RawMessage, into reflect.Value) (understoo
 	return s, ""
 }
 
-func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (normalized any, problem string) {
 	var d metav1.Duration
 	if raw[0] != '"' || json.Unmarshal(raw, &d) != nil || d.Duration < 0 {
 		return nil, f.describeTypeMismatch(raw)
@@ -140,7 +140,7 @@ func (f *field) decodeDuration(raw json.RawMessage, into reflect.Value) (underst
 }
 
 // decodeRawJSON stores an object or an array in canonical form.
-func (f *field) decodeRawJSON(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+func (f *field) decodeRawJSON(raw json.RawMessage, into reflect.Value) (normalized any, problem string) {
 	if fits := raw[0] == '[' && (f.Type == typeArray || f.either) || raw[0] == '{' && (f.Type == typeObject || f.either); !fits {
 		return nil, f.describeTypeMismatch(raw)
 	}
@@ -153,7 +153,7 @@ func (f *field) decodeRawJSON(raw json.RawMessage, into reflect.Value) (understo
 }
 
 // decodeListOrMap decodes lists and maps.
-func (f *field) decodeListOrMap(raw json.RawMessage, into reflect.Value) (understood any, problem string) {
+func (f *field) decodeListOrMap(raw json.RawMessage, into reflect.Value) (normalized any, problem string) {
 	if open := map[reflect.Kind]byte{reflect.Slice: '[', reflect.Map: '{'}[into.Kind()]; raw[0] != open {
 		return nil, f.describeTypeMismatch(raw)
 	}
@@ -214,12 +214,12 @@ func (f *field) checkAndNormalizeList(raw json.RawMessage, value reflect.Value) 
 	return ""
 }
 
-func (f *field) checkFieldFormat(format, value string) (normal, problem string) {
-	normal, problem = checkFormat(format, value)
+func (f *field) checkFieldFormat(format, value string) (normalized, problem string) {
+	normalized, problem = checkFormat(format, value)
 	if problem != "" {
 		return "", fmt.Sprintf("%s, is %q", problem, TruncateText(value, 64))
 	}
-	return normal, ""
+	return normalized, ""
 }
 
 // describeTypeMismatch describes the expected and actual type of a parameter. It does not repeat text given

@@ -30,7 +30,7 @@ type diagnosticsParameters struct {
 	Lines     int64  `json:"lines" doc:"Number of log lines for each unhealthy container; 0 for none." default:"10" min:"0" max:"100"`
 }
 
-func collectDiagnostics() *Action {
+func newCollectDiagnosticsAction() *Action {
 	return newAction(entry[diagnosticsParameters]{
 		Action: Action{
 			Name:    "collect_diagnostics",
@@ -190,7 +190,7 @@ func (d *diagnosis) printLogTail(ctx context.Context, pod *partialPod, container
 	}
 	d.logs++
 	var text string
-	err := requestOnce(ctx, requestTimeout, func(ctx context.Context) error {
+	err := requestIgnoringCancel(ctx, requestTimeout, func(ctx context.Context) error {
 		var err error
 		text, err = d.attempt.client.Logs(ctx, pod.Namespace, pod.Name, container, d.parameters.Lines)
 		return err

@@ -19,7 +19,7 @@ type rolloutStatusParameters struct {
 	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
 }
 
-func rolloutStatus() *Action {
+func newRolloutStatusAction() *Action {
 	return newAction(entry[rolloutStatusParameters]{
 		Action: Action{
 			Name:    "rollout_status",

@@ -28,7 +28,7 @@ type drainParameters struct {
 	IgnoreDaemonSets   bool   `json:"ignoreDaemonSets" doc:"Ignore Pods of DaemonSets. If false, such Pods block the drain." default:"true"`
 }
 
-func drainNode() *Action {
+func newDrainNodeAction() *Action {
 	return newAction(entry[drainParameters]{
 		Action: Action{
 			Name:    "drain_node",
@@ -180,7 +180,7 @@ func (d *drain) nodeExpectation() expectation {
 	}}
 }
 
-// cordonNode marks the Node unschedulable unless it already is.
+// newCordonNodeAction marks the Node unschedulable unless it already is.
 func (d *drain) cordonNode(ctx context.Context) error {
 	live, done, err := d.attempt.readAndCheckTarget(ctx, d.nodeExpectation())
 	if err != nil {

@@ -44,7 +44,7 @@ func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
 		return newHalt(CodeInvalid, "%s", err)
 	}
 	kind, _ := findKind("v1", "Pod")
-	err = requestOnce(ctx, requestTimeout, func(ctx context.Context) error {
+	err = requestIgnoringCancel(ctx, requestTimeout, func(ctx context.Context) error {
 		_, err := d.attempt.sender.sendStepOnce(ctx, step, kind.GroupVersionResource, "")
 		return err
 	})

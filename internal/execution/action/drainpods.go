@@ -19,14 +19,14 @@ type podsOfNode struct {
 
 // classifyPods decides on the treatment of each Pod. gone lists missing DaemonSets as namespace/name,
 // and protected the namespaces that actions must not touch.
-func classifyPods(pods []partialPod, p *drainParameters, gone, protected []string) podsOfNode {
+func classifyPods(pods []partialPod, p *drainParameters, missingDaemonSets, protectedNamespaces []string) podsOfNode {
 	slices.SortFunc(pods, func(a, b partialPod) int { return strings.Compare(namespacedPodName(&a), namespacedPodName(&b)) })
 	var sorted podsOfNode
 	for i := range pods {
 		pod := pods[i]
-		leave, refuse := classifyPod(&pod, p, gone)
+		leave, refuse := classifyPod(&pod, p, missingDaemonSets)
 		switch {
-		case slices.Contains(protected, pod.Namespace):
+		case slices.Contains(protectedNamespaces, pod.Namespace):
 			leave = "its namespace is protected"
 		case pod.Labels[v1alpha1.LabelProtected] == "true":
 			leave = "it has the label " + v1alpha1.LabelProtected
@@ -46,7 +46,7 @@ func classifyPods(pods []partialPod, p *drainParameters, gone, protected []strin
 }
 
 // classifyPod returns why a Pod stays, or why it prevents the drain. Without either it is evicted.
-func classifyPod(pod *partialPod, p *drainParameters, gone []string) (leaveReason, refuseReason string) {
+func classifyPod(pod *partialPod, p *drainParameters, missingDaemonSets []string) (leaveReason, refuseReason string) {
 	if eviction.IsMirrorPod(pod) {
 		return "static Pod of the Node", ""
 	}
@@ -54,7 +54,7 @@ func classifyPod(pod *partialPod, p *drainParameters, gone []string) (leaveReaso
 	daemonSet := eviction.DaemonSetOf(pod)
 	if daemonSet != "" && !finished {
 		switch {
-		case !slices.Contains(gone, pod.Namespace+"/"+daemonSet):
+		case !slices.Contains(missingDaemonSets, pod.Namespace+"/"+daemonSet):
 			if p.IgnoreDaemonSets {
 				return "of DaemonSet " + daemonSet, ""
 			}

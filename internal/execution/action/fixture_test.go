@@ -45,7 +45,7 @@ func connect(t *testing.T, w *wire) Client {
 	if w != nil {
 		cfg.Wrap(w.wrap)
 	}
-	c, err := Connect(cfg)
+	c, err := NewClient(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (s *stage) as(a *Action, w *wire) Client {
 	if w != nil {
 		cfg.Wrap(w.wrap)
 	}
-	c, err := Connect(cfg)
+	c, err := NewClient(cfg)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -35,7 +35,7 @@ var imagePattern = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-
 	`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$`)
 
 // checkFormat returns a value in the notation of the API server, or the problem with it.
-func checkFormat(format, value string) (normal, problem string) {
+func checkFormat(format, value string) (normalized, problem string) {
 	switch format {
 	case "":
 		return value, ""
@@ -76,7 +76,7 @@ func checkFormat(format, value string) (normal, problem string) {
 	return "", "has the unknown format " + format // fail closed
 }
 
-func checkQuantity(value string) (normal, problem string) {
+func checkQuantity(value string) (normalized, problem string) {
 	const want = "must be a quantity, such as 500m or 2Gi"
 	if len(value) > validation.LabelValueMaxLength {
 		return "", want

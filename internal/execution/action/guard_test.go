@@ -98,7 +98,7 @@ func TestAnswers(t *testing.T) {
 func TestForgedPlans(t *testing.T) {
 	s := newStage(t)
 	o, good := s.scaled()
-	rehash := func(p *v1alpha1.Plan) { p.Hash = HashEffect(p) }
+	rehash := func(p *v1alpha1.Plan) { p.Hash = HashPlanEffect(p) }
 	for name, tc := range map[string]struct {
 		reason string
 		forge  func(p *v1alpha1.Plan)
@@ -247,7 +247,7 @@ func TestPlanForbidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Connect(cfg)
+	c, err := NewClient(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,11 +275,11 @@ func TestCheckUnchanged(t *testing.T) {
 			o, p := s.scaled()
 			wantCode(t, Execute(t.Context(), s.admin, p, Run{Subject: newSubject("uid")}), CodeOK)
 			tc.change(s, o)
-			err := CheckUnchanged(t.Context(), s.admin, p, p.Rollback.ExpectedCurrentValues)
+			err := CheckTargetUnchanged(t.Context(), s.admin, p, p.Rollback.ExpectedCurrentValues)
 			if tc.says != "" {
 				wantRefused(t, err, v1alpha1.DetailTargetChanged, tc.says)
 			} else if err != nil {
-				t.Errorf("CheckUnchanged() = %v", err)
+				t.Errorf("CheckTargetUnchanged() = %v", err)
 			}
 		})
 	}
@@ -330,7 +330,7 @@ func TestPlanAsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	read.PolicyHash = "of-the-policy"
-	read.Hash = HashEffect(&read)
+	read.Hash = HashPlanEffect(&read)
 	if read.Hash == p.Hash {
 		t.Error("the hash does not cover the policies")
 	}

@@ -64,7 +64,7 @@ func plans() *rapid.Generator[*v1alpha1.Plan] {
 func TestHashStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := plans().Draw(t, "plan")
-		want := HashEffect(p)
+		want := HashPlanEffect(p)
 		same := p.DeepCopy()
 		same.Hash, same.Diff, same.CreatedAt = "other", "- a\n+ b\n", metav1.NewTime(time.Now())
 		same.Target.ResourceVersion, same.Target.Generation = "12", 34
@@ -72,7 +72,7 @@ func TestHashStable(t *testing.T) {
 			same.Steps = []v1alpha1.PlanStep{}
 		}
 		same.Parameters, same.Before = spaced(t, same.Parameters), spaced(t, same.Before)
-		if got := HashEffect(same); got != want {
+		if got := HashPlanEffect(same); got != want {
 			t.Fatalf("hash %s of the same, want %s: %s", got, want, cmp.Diff(p, same))
 		}
 		// As the API server keeps it, and gives it back.
@@ -89,7 +89,7 @@ func TestHashStable(t *testing.T) {
 		if err = json.Unmarshal(stored, &back); err != nil {
 			t.Fatal(err)
 		}
-		if got := HashEffect(&back); got != want {
+		if got := HashPlanEffect(&back); got != want {
 			t.Fatalf("hash %s of what was stored, want %s", got, want)
 		}
 	})
@@ -146,11 +146,11 @@ func TestHashCovers(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := plans().Draw(t, "plan")
-		want := HashEffect(p)
+		want := HashPlanEffect(p)
 		for name, change := range changes {
 			other := p.DeepCopy()
 			change(other)
-			if HashEffect(other) == want {
+			if HashPlanEffect(other) == want {
 				t.Fatalf("the hash does not cover %s", name)
 			}
 		}

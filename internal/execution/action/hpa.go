@@ -21,7 +21,7 @@ type updateHPAParameters struct {
 	MaxReplicas *int64 `json:"maxReplicas" doc:"Maximum number of replicas." min:"1" max:"1000"`
 }
 
-func updateHPA() *Action {
+func newUpdateHPAAction() *Action {
 	return newAction(entry[updateHPAParameters]{
 		Action: Action{
 			Name:    "update_hpa",
@@ -46,7 +46,7 @@ func updateHPA() *Action {
 			}
 			return nil
 		},
-		draft:  draftHPA,
+		draft:  draftHPAUpdate,
 		values: currentBounds,
 		did:    "patched",
 	})
@@ -102,7 +102,7 @@ func requireReadableScaleTarget(ctx context.Context, c Client, live *unstructure
 	return nil
 }
 
-func draftHPA(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftHPAUpdate(ctx context.Context, c Client, s Subject, p *updateHPAParameters, live *unstructured.Unstructured) (*draft, error) {
 	if err := requireReadableScaleTarget(ctx, c, live); err != nil {
 		return nil, err
 	}

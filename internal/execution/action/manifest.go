@@ -33,7 +33,7 @@ type manifestParameters struct {
 	State        string          `json:"state" doc:"Whether to apply the object (present) or to delete it (absent)." default:"present" enum:"present,absent"`
 }
 
-func applyManifest() *Action {
+func newApplyManifestAction() *Action {
 	return newAction(entry[manifestParameters]{
 		Action: Action{
 			Name:    "apply_manifest",
@@ -54,7 +54,7 @@ func applyManifest() *Action {
 			return targetOfObject(object)
 		},
 		values: liveManifestFields,
-		draft:  draftManifest,
+		draft:  draftManifestChange,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
 			w.sender.manager = p.FieldManager
@@ -162,7 +162,7 @@ func selectFields(fields, object map[string]any) map[string]any {
 	return had
 }
 
-func draftManifest(ctx context.Context, c Client, s Subject, p *manifestParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftManifestChange(ctx context.Context, c Client, s Subject, p *manifestParameters, live *unstructured.Unstructured) (*draft, error) {
 	manifest, _ := parseAndValidateManifest(p)
 	name := formatTarget(targetOfObject(manifest))
 	if p.State == stateAbsent {

@@ -48,8 +48,8 @@ func (s *stage) settings() *unstructured.Unstructured {
 // undo follows the way back.
 func (s *stage) undo(p *v1alpha1.Plan, uid string) {
 	s.Helper()
-	if err := CheckUnchanged(s.Context(), s.admin, p, p.Rollback.ExpectedCurrentValues); err != nil {
-		s.Errorf("CheckUnchanged() = %v", err)
+	if err := CheckTargetUnchanged(s.Context(), s.admin, p, p.Rollback.ExpectedCurrentValues); err != nil {
+		s.Errorf("CheckTargetUnchanged() = %v", err)
 	}
 	r, err := Parse(&v1alpha1.KubernetesExecutionSpec{Action: p.Rollback.RollbackAction, Parameters: p.Rollback.RollbackParameters})
 	if err != nil {

@@ -46,10 +46,10 @@ func parseFieldsV1(fields map[string]any) map[string]any {
 }
 
 // unionFields returns the fields of both. A whole value in either takes precedence.
-func unionFields(a, b map[string]any) map[string]any {
-	all := make(map[string]any, len(a)+len(b))
-	maps.Copy(all, a)
-	for key, value := range b {
+func unionFields(preferred, other map[string]any) map[string]any {
+	all := make(map[string]any, len(preferred)+len(other))
+	maps.Copy(all, preferred)
+	for key, value := range other {
 		first, both := all[key]
 		if !both {
 			all[key] = value

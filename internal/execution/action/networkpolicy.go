@@ -25,7 +25,7 @@ type networkPolicyParameters struct {
 	Spec          json.RawMessage `json:"spec" doc:"The complete new spec; at most 8192 bytes." required:"true"`
 }
 
-func updateNetworkPolicy() *Action {
+func newUpdateNetworkPolicyAction() *Action {
 	return newAction(entry[networkPolicyParameters]{
 		Action: Action{
 			Name:    "update_network_policy",
@@ -52,11 +52,11 @@ func updateNetworkPolicy() *Action {
 		values: func(_ *networkPolicyParameters, live *unstructured.Unstructured) map[string]any {
 			return map[string]any{"spec": live.Object["spec"]}
 		},
-		draft: draftNetworkPolicy,
+		draft: draftNetworkPolicyUpdate,
 	})
 }
 
-func draftNetworkPolicy(_ context.Context, _ Client, s Subject, p *networkPolicyParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftNetworkPolicyUpdate(_ context.Context, _ Client, s Subject, p *networkPolicyParameters, live *unstructured.Unstructured) (*draft, error) {
 	spec, problem := parseAndDefaultPolicySpec(p.Spec)
 	if problem != "" {
 		return nil, &InvalidError{Action: "update_network_policy", Problems: []string{"spec: " + problem}}

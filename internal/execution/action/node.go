@@ -14,7 +14,7 @@ type nodeParameters struct {
 	Node string `json:"node" doc:"Name of the Node." required:"true" format:"dns-subdomain" target:"name"`
 }
 
-func cordonNode() *Action {
+func newCordonNodeAction() *Action {
 	return newCordonAction(true, Action{
 		Name:     "cordon_node",
 		Summary:  "Mark a Node as unschedulable.",
@@ -23,7 +23,7 @@ func cordonNode() *Action {
 	}, "cordoned")
 }
 
-func uncordonNode() *Action {
+func newUncordonNodeAction() *Action {
 	return newCordonAction(false, Action{
 		Name:     "uncordon_node",
 		Summary:  "Mark a Node as schedulable.",

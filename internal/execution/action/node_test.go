@@ -100,8 +100,8 @@ func (s *stage) wantBack(r Request, p *v1alpha1.Plan, o *unstructured.Unstructur
 	if !back.Available || back.RollbackAction != action {
 		s.Fatalf("rollback %+v, want %s", back, action)
 	}
-	if err := CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues); err != nil {
-		s.Errorf("CheckUnchanged() = %v", err)
+	if err := CheckTargetUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues); err != nil {
+		s.Errorf("CheckTargetUnchanged() = %v", err)
 	}
 	undo, err := Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *stage) wantBack(r Request, p *v1alpha1.Plan, o *unstructured.Unstructur
 	if different := describeDifferences(decodeValues(p.Before), r.Action.kind.relevantValues(r.parsed, s.read(o))); len(different) > 0 {
 		s.Errorf("after the way back: %v", different)
 	}
-	if CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {
+	if CheckTargetUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {
 		s.Error("the way back changed nothing of what it is to start from")
 	}
 }

@@ -27,14 +27,14 @@ type untaintParameters struct {
 	Effect string `json:"effect" doc:"Effect of the taint." required:"true" enum:"NoSchedule,PreferNoSchedule,NoExecute"`
 }
 
-func taintNode() *Action {
+func newTaintNodeAction() *Action {
 	return newAction(newTaintEntry("taint_node", "Add a taint to a Node.", "kubectl taint node node-1 dedicated=batch:NoSchedule --overwrite", "tainted",
 		func(p *taintParameters) taint {
 			return taint{node: p.Node, key: p.Key, effect: p.Effect, value: &p.Value}
 		}))
 }
 
-func untaintNode() *Action {
+func newUntaintNodeAction() *Action {
 	return newAction(newTaintEntry("untaint_node", "Remove a taint from a Node.", "kubectl taint node node-1 dedicated:NoSchedule-", "untainted",
 		func(p *untaintParameters) taint { return taint{node: p.Node, key: p.Key, effect: p.Effect} }))
 }
@@ -46,7 +46,7 @@ type taint struct {
 }
 
 // newTaintEntry returns an entry that adds or removes a taint.
-func newTaintEntry[P any](name, summary, kubectl, did string, of func(*P) taint) entry[P] {
+func newTaintEntry[P any](name, summary, kubectl, did string, taintOf func(*P) taint) entry[P] {
 	return entry[P]{
 		Action: Action{
 			Name: name, Summary: summary, Kubectl: kubectl,
@@ -58,13 +58,13 @@ func newTaintEntry[P any](name, summary, kubectl, did string, of func(*P) taint)
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "untaint_node, or taint_node with the previous value",
 		},
 		did:    did,
-		values: func(p *P, live *unstructured.Unstructured) map[string]any { return of(p).currentField(live) },
+		values: func(p *P, live *unstructured.Unstructured) map[string]any { return taintOf(p).currentField(live) },
 		draft: func(_ context.Context, _ Client, s Subject, p *P, live *unstructured.Unstructured) (*draft, error) {
-			return of(p).draftTaintChange(s, live)
+			return taintOf(p).draftTaintChange(s, live)
 		},
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *P, r Run) Result {
 			w := newAttempt(c, pl, r)
-			return w.buildResult(of(p).sendTaintChange(ctx, w, did))
+			return w.buildResult(taintOf(p).sendTaintChange(ctx, w, did))
 		},
 	}
 }
@@ -164,13 +164,13 @@ func (t taint) sendTaintChange(ctx context.Context, w *attemptState, did string)
 	j := expectation{values: t.currentField, alreadyDesired: func(_ context.Context, live *unstructured.Unstructured) bool {
 		return len(describeDifferences(wanted, t.currentField(live))) == 0
 	}}
-	return w.buildAndSendStep(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	return w.buildAndSendStepWithRetry(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 		return t.newPatchStep(w.run.Subject, live)
 	})
 }
 
-// buildAndSendStep sends a step built from the present target, and rebuilds it after a conflict.
-func (w *attemptState) buildAndSendStep(ctx context.Context, j expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+// buildAndSendStepWithRetry sends a step built from the present target, and rebuilds it after a conflict.
+func (w *attemptState) buildAndSendStepWithRetry(ctx context.Context, j expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
 		live, done, err := w.readAndCheckTarget(ctx, j)

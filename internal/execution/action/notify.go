@@ -13,7 +13,7 @@ type notifyParameters struct {
 	Message string `json:"message" doc:"The message; one line." required:"true" format:"text"`
 }
 
-func notifyOnly() *Action {
+func newNotifyOnlyAction() *Action {
 	return newAction(entry[notifyParameters]{
 		Action: Action{
 			Name:    "notify_only",

@@ -24,7 +24,7 @@ type parseInput struct {
 }
 
 // Parse finds the requested action and reads its parameters, either flat or as the single member of
-// a union ({"scaleDeployment": {...}}). It does not contact a cluster. The error is an
+// a union ({"newScaleDeploymentAction": {...}}). It does not contact a cluster. The error is an
 // *UnknownError or an *InvalidError.
 func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	a, ok := Find(spec.Action)
@@ -73,7 +73,7 @@ func decodeAndUnwrapParameters(a *Action, raw json.RawMessage) (members map[stri
 		return members, ""
 	}
 	for name, value := range members {
-		of, ok := actionOfUnionMember(name)
+		of, ok := findActionByCamelCaseName(name)
 		if !ok || slices.ContainsFunc(a.schema, func(p Parameter) bool { return p.Name == name }) {
 			continue
 		}
@@ -87,11 +87,11 @@ func decodeAndUnwrapParameters(a *Action, raw json.RawMessage) (members map[stri
 	return members, ""
 }
 
-// actionOfUnionMember returns the action with the given name in camel case.
-func actionOfUnionMember(name string) (action string, ok bool) {
+// findActionByCamelCaseName returns the action with the given name in camel case.
+func findActionByCamelCaseName(name string) (action string, found bool) {
 	for _, a := range Catalogue() {
 		for _, other := range append([]string{a.Name}, a.Aliases...) {
-			if camelCase(other) == name {
+			if snakeToCamelCase(other) == name {
 				return a.Name, true
 			}
 		}
@@ -99,8 +99,8 @@ func actionOfUnionMember(name string) (action string, ok bool) {
 	return "", false
 }
 
-// camelCase converts scale_deployment to scaleDeployment.
-func camelCase(name string) string {
+// snakeToCamelCase converts scale_deployment to newScaleDeploymentAction.
+func snakeToCamelCase(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {
 		if w != "" {

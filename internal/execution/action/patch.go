@@ -33,7 +33,7 @@ type patchDeploymentParameters struct {
 	Patch      json.RawMessage `json:"patch" doc:"Patch of spec, labels and annotations; for patchType json a list of operations. Can be a string." required:"true" type:"either"`
 }
 
-func patchDeployment() *Action {
+func newPatchDeploymentAction() *Action {
 	return newAction(entry[patchDeploymentParameters]{
 		Action: Action{
 			Name:        "patch_deployment",
@@ -47,7 +47,7 @@ func patchDeployment() *Action {
 		},
 		spell: decodePatchGivenAsString,
 		check: validatePatch,
-		draft: draftPatch,
+		draft: draftDeploymentPatch,
 		values: func(p *patchDeploymentParameters, live *unstructured.Unstructured) map[string]any {
 			paths, _ := patchedPaths(p.PatchType, p.Patch) // checked when it was read
 			return valuesAtPointers(live.Object, paths)
@@ -81,9 +81,9 @@ func validatePatch(p *patchDeploymentParameters) (problems []string) {
 	return problems
 }
 
-// draftPatch asks the API server for the result of the patch. Only the API server can fill in
+// draftDeploymentPatch asks the API server for the result of the patch. Only the API server can fill in
 // defaults and knows the merge keys of lists.
-func draftPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftDeploymentPatch(ctx context.Context, c Client, s Subject, p *patchDeploymentParameters, live *unstructured.Unstructured) (*draft, error) {
 	name := formatTarget(targetOfObject(live))
 	step, err := newDeploymentPatchStep(p, live, s)
 	if err != nil {

@@ -56,7 +56,7 @@ func (f *pathCollector) addMergePatchPaths(patch json.RawMessage) {
 		case "metadata":
 			f.addMetadataPaths(value)
 		case "spec":
-			f.addPathsBelow("/spec", value)
+			f.addLeafPaths("/spec", value)
 		default:
 			f.addProblem("must not change %s", TruncateText(key, 64))
 		}
@@ -89,16 +89,16 @@ func (f *pathCollector) addMetadataPaths(value any) {
 	}
 }
 
-// addPathsBelow adds the changes below a path. A directive of a strategic merge patch, such as $patch,
+// addLeafPaths adds the changes below a path. A directive of a strategic merge patch, such as $patch,
 // changes the object that contains it.
-func (f *pathCollector) addPathsBelow(path string, value any) {
+func (f *pathCollector) addLeafPaths(path string, value any) {
 	members, ok := value.(map[string]any)
 	if !ok || len(members) == 0 || hasMergeDirective(members) {
 		f.paths = append(f.paths, path)
 		return
 	}
 	for key, member := range members {
-		f.addPathsBelow(path+"/"+escapePointer(key), member)
+		f.addLeafPaths(path+"/"+escapePointer(key), member)
 	}
 }
 

@@ -46,7 +46,7 @@ const (
 // error.
 func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan, error) {
 	ctx, _ = withWarningCollector(ctx) // discard warnings here: the dry run receives them again
-	live, err := r.readObservedTarget(ctx, c)
+	live, err := r.waitForObservedTarget(ctx, c)
 	if err != nil {
 		return nil, r.asPlanningError(err)
 	}
@@ -57,9 +57,9 @@ func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan,
 	return r.buildPlan(s, live, d)
 }
 
-// readObservedTarget reads the target and checks that planning is possible. It returns nil without a
+// waitForObservedTarget reads the target and checks that planning is possible. It returns nil without a
 // target.
-func (r Request) readObservedTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
+func (r Request) waitForObservedTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
 	if r.Target.Kind == "" {
 		return nil, nil
 	}
@@ -162,7 +162,7 @@ func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft)
 			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request has %d bytes, at most %d are allowed", n, maxBody)}}
 		}
 	}
-	p.Hash = HashEffect(p)
+	p.Hash = HashPlanEffect(p)
 	return p, nil
 }
 
@@ -203,9 +203,9 @@ func encodeValues(values map[string]any) (*runtime.RawExtension, error) {
 	return &runtime.RawExtension{Raw: raw}, nil
 }
 
-// HashEffect returns the SHA-256 of the effect of a plan, in hexadecimal. It does not cover
+// HashPlanEffect returns the SHA-256 of the effect of a plan, in hexadecimal. It does not cover
 // resourceVersion, generation, diff and createdAt, which can change without changing the effect.
-func HashEffect(p *v1alpha1.Plan) string {
+func HashPlanEffect(p *v1alpha1.Plan) string {
 	covered := *p.DeepCopy()
 	covered.Hash, covered.Diff, covered.CreatedAt = "", "", metav1.Time{}
 	covered.Target.ResourceVersion, covered.Target.Generation = "", 0

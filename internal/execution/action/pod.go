@@ -22,7 +22,7 @@ type podParameters struct {
 	Evict              bool   `json:"evict" doc:"Evict the Pod, so that PodDisruptionBudgets are respected." default:"false"`
 }
 
-func restartPod() *Action {
+func newRestartPodAction() *Action {
 	a := newPodDeletionEntry("restart_pod", "Delete a Pod that its controller then replaces.")
 	a.Risk = RiskMedium
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {
@@ -35,7 +35,7 @@ func restartPod() *Action {
 	return newAction(a)
 }
 
-func deletePod() *Action {
+func newDeletePodAction() *Action {
 	a := newPodDeletionEntry("delete_pod", "Delete a Pod, whether or not a controller replaces it.")
 	a.Risk = RiskHigh
 	a.draft = func(_ context.Context, _ Client, _ Subject, p *podParameters, live *unstructured.Unstructured) (*draft, error) {

@@ -18,7 +18,7 @@ type pvcParameters struct {
 	Size      string `json:"size" doc:"New storage request; must be larger than the current one." required:"true" format:"quantity"`
 }
 
-func expandPVC() *Action {
+func newExpandPVCAction() *Action {
 	return newAction(entry[pvcParameters]{
 		Action: Action{
 			Name:    "expand_pvc",
@@ -37,7 +37,7 @@ func expandPVC() *Action {
 		values: func(_ *pvcParameters, live *unstructured.Unstructured) map[string]any {
 			return requestedStorageField(live)
 		},
-		draft: draftPVC,
+		draft: draftPVCExpansion,
 	})
 }
 
@@ -50,7 +50,7 @@ func requestedStorageField(live *unstructured.Unstructured) map[string]any {
 	return map[string]any{"storage": text}
 }
 
-func draftPVC(ctx context.Context, c Client, s Subject, p *pvcParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftPVCExpansion(ctx context.Context, c Client, s Subject, p *pvcParameters, live *unstructured.Unstructured) (*draft, error) {
 	d := &draft{before: requestedStorageField(live), after: map[string]any{"storage": p.Size}}
 	size, err := resource.ParseQuantity(p.Size)
 	if err != nil {

@@ -28,7 +28,7 @@ type quarantineParameters struct {
 	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
 }
 
-func quarantinePod() *Action {
+func newQuarantinePodAction() *Action {
 	return newAction(entry[quarantineParameters]{
 		Action: Action{
 			Name:    "quarantine_pod",

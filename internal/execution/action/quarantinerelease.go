@@ -18,7 +18,7 @@ type releaseParameters struct {
 	Labels    map[string]string `json:"labels" doc:"The original labels of the Pod." required:"true" format:"label-value" keys:"label-key"`
 }
 
-func releasePod() *Action {
+func newReleasePodAction() *Action {
 	return newAction(entry[releaseParameters]{
 		Action: Action{
 			Name:    "release_pod",
@@ -35,11 +35,11 @@ func releasePod() *Action {
 		},
 		did:    "released",
 		values: func(_ *releaseParameters, live *unstructured.Unstructured) map[string]any { return labelsField(live) },
-		draft:  draftRelease,
+		draft:  draftPodRelease,
 	})
 }
 
-func draftRelease(ctx context.Context, c Client, s Subject, p *releaseParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftPodRelease(ctx context.Context, c Client, s Subject, p *releaseParameters, live *unstructured.Unstructured) (*draft, error) {
 	wanted := map[string]any{}
 	labels := map[string]any{}
 	for key := range live.GetLabels() {

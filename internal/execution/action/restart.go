@@ -22,7 +22,7 @@ type rolloutRestartParameters struct {
 	Namespace string `json:"namespace" doc:"Namespace of the object." required:"true" format:"dns-label" target:"namespace"`
 }
 
-func rolloutRestart() *Action {
+func newRolloutRestartAction() *Action {
 	verbs := []string{"get", "patch"}
 	return newAction(entry[rolloutRestartParameters]{
 		Action: Action{

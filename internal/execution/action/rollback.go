@@ -29,7 +29,7 @@ type rollbackDeploymentParameters struct {
 	Revision   *int64 `json:"revision" doc:"Revision to roll back to. Defaults to the previous one." min:"1"`
 }
 
-func rollbackDeployment() *Action {
+func newRollbackDeploymentAction() *Action {
 	return newAction(entry[rollbackDeploymentParameters]{
 		Action: Action{
 			Name:    "rollback_deployment",

@@ -82,7 +82,7 @@ func verifyAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Re
 
 // verifyAndParsePlan returns the action and parameters of a plan.
 func verifyAndParsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
-	if hash := HashEffect(p); hash == "" || hash != p.Hash {
+	if hash := HashPlanEffect(p); hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}
 	a, ok := Find(p.Action)

@@ -16,7 +16,7 @@ type scaleDeploymentParameters struct {
 	Replicas   int64  `json:"replicas" doc:"Number of replicas." required:"true" min:"0" max:"1000"`
 }
 
-func scaleDeployment() *Action {
+func newScaleDeploymentAction() *Action {
 	return newAction(entry[scaleDeploymentParameters]{
 		Action: Action{
 			Name:    "scale_deployment",
@@ -47,7 +47,7 @@ type scaleStatefulSetParameters struct {
 	Replicas    int64  `json:"replicas" doc:"Number of replicas." required:"true" min:"0" max:"1000"`
 }
 
-func scaleStatefulSet() *Action {
+func newScaleStatefulSetAction() *Action {
 	return newAction(entry[scaleStatefulSetParameters]{
 		Action: Action{
 			Name:    "scale_statefulset",

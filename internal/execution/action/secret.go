@@ -36,7 +36,7 @@ type secretParameters struct {
 	DataFrom  []map[string]any `json:"dataFrom" doc:"At most 16 keys to change: {key, secretKeyRef: {name, key}} copies the value from a Secret in the namespace of the executions with the label kubernaut.io/secret-source=true; {key, remove: true} removes the key. Other keys do not change. Values cannot be set inline." required:"true"`
 }
 
-func updateSecret() *Action {
+func newUpdateSecretAction() *Action {
 	return newAction(entry[secretParameters]{
 		Action: Action{
 			Name:    "update_secret",
@@ -59,7 +59,7 @@ func updateSecret() *Action {
 			changes, _ := parseSecretChanges(p.DataFrom)
 			return secretDigests(changes, live)
 		},
-		draft: draftSecret,
+		draft: draftSecretUpdate,
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *secretParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
 			return w.buildResult(snapshotAndUpdateSecret(ctx, w, p))
@@ -120,7 +120,7 @@ func parseSecretChange(item map[string]any) (c secretChange, problem string) {
 	return c, ""
 }
 
-func draftSecret(ctx context.Context, c Client, s Subject, p *secretParameters, live *unstructured.Unstructured) (*draft, error) {
+func draftSecretUpdate(ctx context.Context, c Client, s Subject, p *secretParameters, live *unstructured.Unstructured) (*draft, error) {
 	if err := refuseUnchangeableSecret(live, s); err != nil {
 		return nil, err
 	}

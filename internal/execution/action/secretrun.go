@@ -55,7 +55,7 @@ func snapshotAndUpdateSecret(ctx context.Context, w *attemptState, p *secretPara
 	if err != nil {
 		return err
 	}
-	if err = w.sendStepToOther(ctx, keep, ""); err != nil {
+	if err = w.sendStepToOtherObject(ctx, keep, ""); err != nil {
 		return err
 	}
 	return w.sendStepToTarget(ctx, j, live, patch, "patched")

@@ -178,13 +178,13 @@ func (c Client) listObjectsWithRetry(ctx context.Context, resource schema.GroupV
 
 // retryRequest makes a request, limited by a timeout, and retries transient failures. Cancelling the
 // attempt does not abort a running request, whose outcome would be unknown.
-func retryRequest(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
+func retryRequest(ctx context.Context, timeout time.Duration, request func(ctx context.Context) error) error {
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	for try := 1; ; try++ {
 		if err := haltIfContextEnded(ctx); err != nil {
 			return err
 		}
-		err := requestOnce(ctx, bound, request)
+		err := requestIgnoringCancel(ctx, timeout, request)
 		if err == nil || !isTransient(err) {
 			return err
 		}
@@ -204,9 +204,9 @@ func retryRequest(ctx context.Context, bound time.Duration, request func(ctx con
 	}
 }
 
-// requestOnce makes one request, limited by a timeout and the deadline of the attempt.
-func requestOnce(ctx context.Context, bound time.Duration, request func(ctx context.Context) error) error {
-	end := time.Now().Add(bound)
+// requestIgnoringCancel makes one request, limited by a timeout and the deadline of the attempt.
+func requestIgnoringCancel(ctx context.Context, timeout time.Duration, request func(ctx context.Context) error) error {
+	end := time.Now().Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
 		end = deadline
 	}

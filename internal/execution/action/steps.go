@@ -31,12 +31,12 @@ func addMarker(body map[string]any, s Subject) map[string]any {
 }
 
 // ensureMap returns the object at a key, and creates it if it is missing.
-func ensureMap(in map[string]any, key string) map[string]any {
-	if m, ok := in[key].(map[string]any); ok {
+func ensureMap(parent map[string]any, key string) map[string]any {
+	if m, ok := parent[key].(map[string]any); ok {
 		return m
 	}
 	m := map[string]any{}
-	in[key] = m
+	parent[key] = m
 	return m
 }
 

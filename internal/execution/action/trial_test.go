@@ -102,8 +102,8 @@ func (tr trial) goBack(s *stage, o *unstructured.Unstructured, p *v1alpha1.Plan,
 	if back == nil || !back.Available || back.RollbackAction != tr.back || back.EstimatedRollbackDuration == "" {
 		s.Fatalf("rollback %+v, want %s", back, tr.back)
 	}
-	if err := CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues); err != nil {
-		s.Errorf("CheckUnchanged() = %v", err)
+	if err := CheckTargetUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues); err != nil {
+		s.Errorf("CheckTargetUnchanged() = %v", err)
 	}
 	r, err := Parse(&v1alpha1.KubernetesExecutionSpec{Action: back.RollbackAction, Parameters: back.RollbackParameters})
 	if err != nil {
@@ -120,7 +120,7 @@ func (tr trial) goBack(s *stage, o *unstructured.Unstructured, p *v1alpha1.Plan,
 	if different := describeDifferences(was, first.Action.kind.relevantValues(first.parsed, s.read(o))); len(different) > 0 {
 		s.Errorf("after the way back: %v", different)
 	}
-	if CheckUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {
+	if CheckTargetUnchanged(s.Context(), s.admin, p, back.ExpectedCurrentValues) == nil {
 		s.Error("the way back changed nothing of what it is to start from")
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// CheckUnchanged returns nil if the target of a plan is as its execution left it: the same object
+// CheckTargetUnchanged returns nil if the target of a plan is as its execution left it: the same object
 // with the expected values. Otherwise the error is a *RefusedError that names each field, or an API
 // error. A rollback from any other state would revert a foreign change.
-func CheckUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *runtime.RawExtension) error {
+func CheckTargetUnchanged(ctx context.Context, c Client, p *v1alpha1.Plan, expected *runtime.RawExtension) error {
 	a, parsed, err := verifyAndParsePlan(p)
 	if err != nil {
 		return fmt.Errorf("check the target of %s: %w", p.Action, err)

@@ -276,7 +276,7 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, j expectation, did str
 		if live != nil && isStepForTarget(w.plan, step) {
 			err = w.sendStepToTarget(ctx, j, live, step, did)
 		} else {
-			err = w.sendStepToOther(ctx, step, did)
+			err = w.sendStepToOtherObject(ctx, step, did)
 		}
 		if err != nil {
 			return err
@@ -329,8 +329,8 @@ func (w *attemptState) recordAfterFailedWrite(live, fresh *unstructured.Unstruct
 	w.recordAlreadyDone(fresh, j, did)
 }
 
-// sendStepToOther sends a step for an object other than the target, or for a new one.
-func (w *attemptState) sendStepToOther(ctx context.Context, step v1alpha1.PlanStep, did string) error {
+// sendStepToOtherObject sends a step for an object other than the target, or for a new one.
+func (w *attemptState) sendStepToOtherObject(ctx context.Context, step v1alpha1.PlanStep, did string) error {
 	answer, err := w.sender.sendStepWithRetry(ctx, step, "")
 	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: pastParticiple(step.Verb, did)}
 	switch {

@@ -354,7 +354,7 @@ func TestPlanOfScale(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
-	if p.Target.UID != o.GetUID() || p.Target.ResourceVersion != o.GetResourceVersion() || p.Hash != HashEffect(p) || len(p.Hash) != 64 {
+	if p.Target.UID != o.GetUID() || p.Target.ResourceVersion != o.GetResourceVersion() || p.Hash != HashPlanEffect(p) || len(p.Hash) != 64 {
 		t.Errorf("target %+v, hash %s", p.Target, p.Hash)
 	}
 }

@@ -135,15 +135,15 @@ func (a *Auditor) RunMaintenance(ctx context.Context) error {
 				a.log.InfoContext(ctx, "audit maintenance recovered")
 			}
 			failing = false
-			a.logMaintenance(ctx, m)
+			a.logAndRecordMaintenance(ctx, m)
 		}
 	}
 	return nil
 }
 
-// logMaintenance logs the end of the chain, out of reach of anyone who changes the database.
-func (a *Auditor) logMaintenance(ctx context.Context, m Maintenance) {
-	a.metrics.setVerificationFailed(m.Broken)
+// logAndRecordMaintenance logs the end of the chain, out of reach of anyone who changes the database.
+func (a *Auditor) logAndRecordMaintenance(ctx context.Context, m Maintenance) {
+	a.metrics.setVerificationFailedGauge(m.Broken)
 	if m.Broken != nil {
 		a.log.ErrorContext(ctx, "audit verification failed, pruning is suspended",
 			"position", m.Broken.Position, "kind", string(m.Broken.Kind), "why", m.Broken.Message)

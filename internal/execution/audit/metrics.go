@@ -79,10 +79,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: metricsPrefix + "pending_records", Help: "Number of audit records that are currently waiting to be written to the audit database.",
-	}, func() float64 { records, _ := m.countPendingRecords(); return float64(records) })
+	}, func() float64 { records, _ := m.countPendingAndDropStale(); return float64(records) })
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: metricsPrefix + "lag_seconds", Help: "Longest time that any audit record has been waiting to be written to the audit database, in seconds; 0 if no record is waiting.",
-	}, func() float64 { _, longest := m.countPendingRecords(); return longest.Seconds() })
+	}, func() float64 { _, longest := m.countPendingAndDropStale(); return longest.Seconds() })
 	var errs []error
 	for _, c := range []prometheus.Collector{attempts, failures, m.duration, m.broken, pending, lag} {
 		errs = append(errs, reg.Register(c))
@@ -99,10 +99,10 @@ func (m *metrics) observeWrite(took time.Duration, err error) {
 	}
 }
 
-// setVerificationFailed records the result of a verification.
-func (m *metrics) setVerificationFailed(b *Break) {
+// setVerificationFailedGauge records the result of a verification.
+func (m *metrics) setVerificationFailedGauge(broken *Break) {
 	var is float64
-	if b != nil {
+	if broken != nil {
 		is = 1
 	}
 	m.broken.Set(is) // set once: a scrape in between must not see an intact chain
@@ -127,8 +127,8 @@ func (m *metrics) clearWaiting(uid string) {
 	delete(m.waiting, uid)
 }
 
-// countPendingRecords returns the number of waiting records and the longest wait.
-func (m *metrics) countPendingRecords() (records int, longest time.Duration) {
+// countPendingAndDropStale returns the number of waiting records and the longest wait.
+func (m *metrics) countPendingAndDropStale() (records int, longestWait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -138,7 +138,7 @@ func (m *metrics) countPendingRecords() (records int, longest time.Duration) {
 			continue
 		}
 		records += w.records
-		longest = max(longest, now.Sub(w.since))
+		longestWait = max(longestWait, now.Sub(w.since))
 	}
-	return records, longest
+	return records, longestWait
 }

@@ -28,10 +28,10 @@ func addEncodingsAndDecodings(secrets []string) []string {
 }
 
 // escapeJSON returns a text as encoded in JSON, with HTML characters escaped if html is set.
-func escapeJSON(text string, html bool) string {
+func escapeJSON(text string, escapeHTML bool) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(html)
+	e.SetEscapeHTML(escapeHTML)
 	if err := e.Encode(text); err != nil {
 		return text // not reached: every string can be encoded
 	}

@@ -224,7 +224,7 @@ func runStepsUntilDecided(ctx context.Context, r *round, steps []step) (Outcome,
 			break
 		}
 	}
-	if err := r.recordPreConditionsAfterFailure(ctx); err != nil {
+	if err := r.evaluatePreConditionsIfFailed(ctx); err != nil {
 		return r.out, err
 	}
 	if r.out.Wait == 0 && !r.out.NeedDryRunJob {

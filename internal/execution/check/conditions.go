@@ -125,11 +125,11 @@ func (r *round) evaluatePreConditions(ctx context.Context, t timing) error {
 	return nil
 }
 
-// recordPreConditionsAfterFailure evaluates the preconditions of an execution that failed because its account
+// evaluatePreConditionsIfFailed evaluates the preconditions of an execution that failed because its account
 // lacks rights or its target is missing. Conditions may be about exactly that, and the requester
 // finds the results in the status. The conditions see only data that was read, and do not change
 // the failure. A requester without permission for the action gets no results.
-func (r *round) recordPreConditionsAfterFailure(ctx context.Context) error {
+func (r *round) evaluatePreConditionsIfFailed(ctx context.Context) error {
 	f, conditions := r.out.Failed, r.ke.Spec.PreConditions
 	if r.stranger || f == nil || f.Detail != v1alpha1.DetailRBACDenied && f.Detail != v1alpha1.DetailTargetNotFound ||
 		len(conditions) == 0 || len(r.out.Results.PreConditionResults) > 0 {
@@ -233,23 +233,23 @@ func storedValidationResults(ke *v1alpha1.KubernetesExecution) v1alpha1.Validati
 
 // buildConditionInput returns the input of the given conditions. secretsUnknown is the reason why invalid
 // Secrets are unknown; empty if they are known or not needed.
-func (r *round) buildConditionInput(ctx context.Context, conditions []v1alpha1.Condition) (input json.RawMessage, secretsUnknown string, err error) {
+func (r *round) buildConditionInput(ctx context.Context, conditions []v1alpha1.Condition) (input json.RawMessage, secretsUnknownReason string, err error) {
 	pods, err := listTargetPods(ctx, r.checker.deps.Reader, r.state)
 	if err != nil {
 		return nil, "", err
 	}
 	if slices.ContainsFunc(conditions, usesInvalidSecrets) {
-		if r.state.InvalidSecrets, secretsUnknown, err = findInvalidSecrets(ctx, r.checker.deps.Identities, r.target.live, r.request.Target); err != nil {
+		if r.state.InvalidSecrets, secretsUnknownReason, err = findInvalidSecrets(ctx, r.checker.deps.Identities, r.target.live, r.request.Target); err != nil {
 			return nil, "", err
 		}
 	}
 	input, err = r.state.ConditionInput(r.input, r.plan, pods)
-	return input, secretsUnknown, err
+	return input, secretsUnknownReason, err
 }
 
 // readTarget reads the present target as the account of the action. A deleted target is an ordinary
 // state. If the account may no longer read it, unreadable holds the reason, and no condition can hold.
-func (c *Checker) readTarget(ctx context.Context, request action.Request) (live *unstructured.Unstructured, unreadable string, err error) {
+func (c *Checker) readTarget(ctx context.Context, request action.Request) (live *unstructured.Unstructured, unreadableReason string, err error) {
 	t := request.Target
 	if request.Action.NoJob || t.Kind == "" {
 		return nil, "", nil

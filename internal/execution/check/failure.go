@@ -80,9 +80,9 @@ func (a *account) failMissingAccount() {
 		a.namespace, a.request.Action.ServiceAccount(), a.request.Action.Name)
 }
 
-// failForbidden handles a request that the API server refused although the cached rights allow it. A
+// recheckRightsAndFailForbidden handles a request that the API server refused although the cached rights allow it. A
 // refusal for another reason, such as a quota, fails with the message of the caller.
-func (a *account) failForbidden(ctx context.Context, message string) error {
+func (a *account) recheckRightsAndFailForbidden(ctx context.Context, message string) error {
 	known, err := a.recheckRightsUncached(ctx)
 	if err == nil && !known {
 		a.permitted, a.out.Results.RBACValidation = false, false
@@ -124,7 +124,7 @@ func (a *account) failPlanning(ctx context.Context, err error) error {
 	var invalid *action.InvalidError
 	switch {
 	case errors.As(err, &refused) && refused.Detail == v1alpha1.DetailRBACDenied:
-		return a.failForbidden(ctx, refused.Message)
+		return a.recheckRightsAndFailForbidden(ctx, refused.Message)
 	case errors.As(err, &refused):
 		a.out.failValidation(refused.Detail, "%s", refused.Message)
 		return nil
@@ -132,7 +132,7 @@ func (a *account) failPlanning(ctx context.Context, err error) error {
 		a.out.failValidation(v1alpha1.DetailInvalidParameters, "%s", invalid.Error())
 		return nil
 	case apierrors.IsForbidden(err):
-		return a.failForbidden(ctx, err.Error())
+		return a.recheckRightsAndFailForbidden(ctx, err.Error())
 	}
 	return a.failUnlessTransient(ctx, err)
 }

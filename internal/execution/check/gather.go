@@ -76,7 +76,7 @@ func findOwnerChain(ctx context.Context, reader client.Reader, live *unstructure
 	}
 	for ref := metav1.GetControllerOf(live); ref != nil && len(owners) < maxOwners; {
 		owners = append(owners, *ref)
-		if IsForeignOwner(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
+		if IsCustomResourceOwner(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
 			return owners, nil // of the built-in kinds only these two have built-in owners
 		}
 		var o metav1.PartialObjectMetadata

@@ -75,7 +75,7 @@ func (s *ClusterState) Input() *execution.Input {
 	in.Target.OwnerChain = ownerNames(s.Owners)
 	in.Target.Scales = scalesInput(s.Scaled)
 	in.Target.ManagedBy = execution.InputManagedBy{
-		GitOps: gitOpsTool(s.Target), HPA: autoscalerName(t, s.Scalers), Operator: firstForeignOwner(s.Owners),
+		GitOps: gitOpsTool(s.Target), HPA: autoscalerName(t, s.Scalers), Operator: firstCustomResourceOwner(s.Owners),
 	}
 	return in
 }

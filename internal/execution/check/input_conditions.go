@@ -35,20 +35,20 @@ func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, 
 	if s.InvalidSecrets != nil {
 		names["invalid_secrets"] = s.InvalidSecrets
 	}
-	addReplicaNames(names, s.Target, s.Request.Parameters, plan)
+	addReplicaVariables(names, s.Target, s.Request.Parameters, plan)
 	if w, ok := decodeWorkload(s.Target); ok {
-		w.addConditionNames(names, t.Kind)
-		w.addRequestNames(names)
+		w.addStatusConditionVariables(names, t.Kind)
+		w.addResourceRequestVariables(names)
 		names["matching_nodes"] = countSchedulableNodes(w.Spec.Template.Spec.NodeSelector, s.Nodes)
 		if pods != nil {
-			addPodNames(names, pods)
+			addPodVariables(names, pods)
 		}
 	}
 	all, err := inputVisibleToConditions(in, s.Target)
 	if err != nil {
 		return nil, err
 	}
-	return addNamesAndEncode(all, names)
+	return encodeInputWithVariables(all, names)
 }
 
 // PodSelector returns the selector of the Pods of the target. ok is false if it has none.
@@ -60,10 +60,10 @@ func (s *ClusterState) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 	return w.Spec.Selector, true
 }
 
-// addNamesAndEncode adds names to the top level of an input. Existing members of the input take
+// encodeInputWithVariables adds names to the top level of an input. Existing members of the input take
 // precedence.
-func addNamesAndEncode(input map[string]json.RawMessage, names map[string]any) (json.RawMessage, error) {
-	all := maps.Clone(names)
+func encodeInputWithVariables(input map[string]json.RawMessage, variables map[string]any) (json.RawMessage, error) {
+	all := maps.Clone(variables)
 	for k, v := range input {
 		all[k] = v
 	}
@@ -76,8 +76,8 @@ func addNamesAndEncode(input map[string]json.RawMessage, names map[string]any) (
 
 const kindDeployment = "Deployment"
 
-// addReplicaNames adds the requested, previous and resulting numbers of replicas.
-func addReplicaNames(names map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
+// addReplicaVariables adds the requested, previous and resulting numbers of replicas.
+func addReplicaVariables(variables map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
 	asked, before := parseReplicas(parameters), (*int64)(nil)
 	if plan != nil && plan.Before != nil {
 		before = parseReplicas(plan.Before.Raw)
@@ -89,18 +89,18 @@ func addReplicaNames(names map[string]any, live *unstructured.Unstructured, para
 		}
 	}
 	if current != nil {
-		names["current_replicas"] = *current
-		names["expected_baseline"] = *current
-		names["target_replicas"] = *current
+		variables["current_replicas"] = *current
+		variables["expected_baseline"] = *current
+		variables["target_replicas"] = *current
 	}
 	if before != nil {
-		names["expected_baseline"] = *before
+		variables["expected_baseline"] = *before
 	}
 	if asked != nil {
-		names["new_replicas"] = *asked
-		names["target_replicas"] = *asked
+		variables["new_replicas"] = *asked
+		variables["target_replicas"] = *asked
 		if current != nil {
-			names["additional_replicas"] = *asked - *current
+			variables["additional_replicas"] = *asked - *current
 		}
 	}
 }
@@ -131,7 +131,7 @@ type workload struct {
 }
 
 // decodeWorkload decodes an object that has Pods.
-func decodeWorkload(live *unstructured.Unstructured) (*workload, bool) {
+func decodeWorkload(live *unstructured.Unstructured) (decoded *workload, isWorkload bool) {
 	if live == nil || !slices.Contains([]string{kindDeployment, "StatefulSet", "DaemonSet", "ReplicaSet"}, live.GetKind()) {
 		return nil, false
 	}
@@ -146,25 +146,25 @@ func decodeWorkload(live *unstructured.Unstructured) (*workload, bool) {
 	return w, true
 }
 
-// addConditionNames adds the status conditions of the object.
-func (w *workload) addConditionNames(names map[string]any, kind string) {
+// addStatusConditionVariables adds the status conditions of the object.
+func (w *workload) addStatusConditionVariables(variables map[string]any, kind string) {
 	conditions := map[string]bool{}
 	for _, c := range w.Status.Conditions {
 		conditions[c.Type] = c.Status == corev1.ConditionTrue
 	}
-	names["conditions"] = conditions
+	variables["conditions"] = conditions
 	if kind == kindDeployment {
-		names["deployment_available"] = conditions["Available"]
+		variables["deployment_available"] = conditions["Available"]
 	}
 }
 
-// addRequestNames adds the requests of one more Pod and of all additional Pods.
-func (w *workload) addRequestNames(names map[string]any) {
+// addResourceRequestVariables adds the requests of one more Pod and of all additional Pods.
+func (w *workload) addResourceRequestVariables(variables map[string]any) {
 	each := podRequests(&w.Spec.Template.Spec)
-	names["required_cpu_per_pod"], names["required_memory_per_pod"] = each.CPU, each.Memory
-	if more, ok := names["additional_replicas"].(int64); ok {
+	variables["required_cpu_per_pod"], variables["required_memory_per_pod"] = each.CPU, each.Memory
+	if more, ok := variables["additional_replicas"].(int64); ok {
 		more = max(0, more)
-		names["required_cpu"], names["required_memory"] = each.CPU*more, each.Memory*more
+		variables["required_cpu"], variables["required_memory"] = each.CPU*more, each.Memory*more
 	}
 }
 
@@ -197,8 +197,8 @@ type podAlias struct {
 	OOMKilled bool   `json:"oom_killed"`
 }
 
-// addPodNames counts the Pods that are not being deleted, and lists some of them.
-func addPodNames(names map[string]any, pods []corev1.Pod) {
+// addPodVariables counts the Pods that are not being deleted, and lists some of them.
+func addPodVariables(variables map[string]any, pods []corev1.Pod) {
 	running, up := int64(0), int64(0)
 	list := []podAlias{}
 	for i := range pods {
@@ -215,8 +215,8 @@ func addPodNames(names map[string]any, pods []corev1.Pod) {
 		list = append(list, podAlias{Name: p.Name, Status: string(p.Status.Phase), OOMKilled: wasOOMKilled(p)})
 	}
 	slices.SortFunc(list, func(a, b podAlias) int { return strings.Compare(a.Name, b.Name) })
-	names["running_pods"], names["ready_pods"] = running, up
-	names["pods"] = list[:min(len(list), maxConditionPods)]
+	variables["running_pods"], variables["ready_pods"] = running, up
+	variables["pods"] = list[:min(len(list), maxConditionPods)]
 }
 
 func isPodReady(p *corev1.Pod) bool {

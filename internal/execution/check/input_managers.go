@@ -21,18 +21,18 @@ func ownerNames(chain []metav1.OwnerReference) []string {
 	return names
 }
 
-// firstForeignOwner returns the first owner from outside Kubernetes, or an empty string.
-func firstForeignOwner(chain []metav1.OwnerReference) string {
+// firstCustomResourceOwner returns the first owner from outside Kubernetes, or an empty string.
+func firstCustomResourceOwner(chain []metav1.OwnerReference) string {
 	for _, ref := range chain {
-		if IsForeignOwner(ref) {
+		if IsCustomResourceOwner(ref) {
 			return ref.Kind + "/" + ref.Name
 		}
 	}
 	return ""
 }
 
-// IsForeignOwner reports whether the API group of an owner is not part of Kubernetes.
-func IsForeignOwner(ref metav1.OwnerReference) bool {
+// IsCustomResourceOwner reports whether the API group of an owner is not part of Kubernetes.
+func IsCustomResourceOwner(ref metav1.OwnerReference) bool {
 	group, _, grouped := strings.Cut(ref.APIVersion, "/")
 	switch {
 	case !grouped: // the core group

@@ -29,10 +29,10 @@ func SecretRefs(live *unstructured.Unstructured) (refs []SecretRef, ok bool) {
 		}
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		named.addVariables(&c)
+		named.addEnvSecretNames(&c)
 	}
 	for i := range spec.Volumes {
-		named.addVolume(&spec.Volumes[i])
+		named.addVolumeSecretNames(&spec.Volumes[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		refs = append(refs, SecretRef{Name: name, Pulls: named[name]})
@@ -50,7 +50,7 @@ func (n secretNames) addRequiredName(name string, optional *bool) {
 	}
 }
 
-func (n secretNames) addVariables(c *corev1.Container) {
+func (n secretNames) addEnvSecretNames(c *corev1.Container) {
 	for _, e := range c.Env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
 			n.addRequiredName(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Optional)
@@ -63,7 +63,7 @@ func (n secretNames) addVariables(c *corev1.Container) {
 	}
 }
 
-func (n secretNames) addVolume(v *corev1.Volume) {
+func (n secretNames) addVolumeSecretNames(v *corev1.Volume) {
 	if v.Secret != nil {
 		n.addRequiredName(v.Secret.SecretName, v.Secret.Optional)
 	}
@@ -81,7 +81,7 @@ func (n secretNames) addVolume(v *corev1.Volume) {
 }
 
 // decodePodSpec returns the Pod template of an object, or the spec of a Pod.
-func decodePodSpec(live *unstructured.Unstructured) (*corev1.PodSpec, bool) {
+func decodePodSpec(live *unstructured.Unstructured) (podSpec *corev1.PodSpec, hasPodSpec bool) {
 	if w, ok := decodeWorkload(live); ok {
 		return &w.Spec.Template.Spec, true
 	}

@@ -47,7 +47,7 @@ func inputVisibleToConditions(in *execution.Input, live *unstructured.Unstructur
 	s := shownInput{Input: *in, Target: shownTarget{InputTarget: in.Target}, Namespace: shownNamespace{InputNamespace: in.Namespace}}
 	s.Target.Object = map[string]any{}
 	if live != nil {
-		s.Target.Object = pruneObject(fieldsVisibleToConditions(live), maxObject)
+		s.Target.Object = truncatedSpecAndStatus(fieldsVisibleToConditions(live), maxObject)
 	}
 	if in.Plan != nil {
 		s.Plan = &shownPlan{InputPlan: in.Plan}

@@ -38,7 +38,7 @@ func targetInput(t v1alpha1.Target, live *unstructured.Unstructured) execution.I
 	in.Labels = cloneOrEmptyMap(live.GetLabels())
 	if t.Kind != kindSecret { // annotations of Secrets may contain their values
 		in.Annotations = annotationsWithinLimits(live.GetAnnotations())
-		in.Object = pruneObject(live.Object, maxObject)
+		in.Object = truncatedSpecAndStatus(live.Object, maxObject)
 	}
 	return in
 }
@@ -59,9 +59,9 @@ func annotationsWithinLimits(all map[string]string) map[string]string {
 	return kept
 }
 
-// pruneObject returns the spec and status of an object. It truncates long texts, then drops the
+// truncatedSpecAndStatus returns the spec and status of an object. It truncates long texts, then drops the
 // largest fields while the result is too large, and lists them in "truncated".
-func pruneObject(object map[string]any, maxBytes int) map[string]any {
+func truncatedSpecAndStatus(object map[string]any, maxBytes int) map[string]any {
 	kept := map[string]any{}
 	for _, part := range []string{"spec", "status"} {
 		if fields, ok := object[part].(map[string]any); ok {

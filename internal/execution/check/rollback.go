@@ -66,7 +66,7 @@ func (r *round) refuseIfChangedSinceOriginal(ctx context.Context) error {
 	if r.seen != nil {
 		c.Dynamic = r.seen.newReplayClient()
 	}
-	err := action.CheckUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.ExpectedCurrentValues)
+	err := action.CheckTargetUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.ExpectedCurrentValues)
 	var refused *action.RefusedError
 	switch {
 	case err == nil:

@@ -55,7 +55,7 @@ func (r *fixture) bindSecretLookup(t *testing.T) {
 // controllerAgain is the account that controller has made.
 func (r *fixture) controllerAgain(t *testing.T) *rest.Config {
 	t.Helper()
-	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), r.executor, r.executor+"-controller")
+	cfg, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), r.executor, r.executor+"-controller")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (r *round) evaluatePolicy(ctx context.Context) error {
 	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is valid for one period
 		r.plan.AdmissionPolicyPeriod = before.AdmissionPolicyPeriod
 	}
-	r.plan.Hash = action.HashEffect(r.plan)
+	r.plan.Hash = action.HashPlanEffect(r.plan)
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 // WrongNamespaceWarningObjects is not part of Objects, which approvals depend on.
 func WrongNamespaceWarningObjects(o Options) []runtime.Object {
 	o = o.withDefaults()
-	p := o.newPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))
+	p := o.newValidatingPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))
 	ignore := admissionv1.Ignore
 	p.Spec.FailurePolicy = &ignore
 	p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{

@@ -3,7 +3,7 @@
 // authenticated user of each request.
 //
 // A ValidatingAdmissionPolicy refuses requests. Objects returns five of them with their
-// bindings, which apply only to the namespace of executions. MutatingPolicies returns
+// bindings, which apply only to the namespace of executions. MutatingPolicyObjects returns
 // MutatingAdmissionPolicies that fill in missing user names. They are a convenience, available
 // since Kubernetes 1.36, and no check depends on them.
 //

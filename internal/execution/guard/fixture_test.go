@@ -287,7 +287,7 @@ func (w *fixture) config(person string) *rest.Config {
 		cfg = bed.Config()
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: w.user(person), Groups: groupsOf(w.user(person))}
 	case w.user(person) != person:
-		cfg, err = bed.ServiceAccount(w.tb.Context(), w.ns, person)
+		cfg, err = bed.EnsureServiceAccountConfig(w.tb.Context(), w.ns, person)
 	default:
 		cfg, err = bed.User(person, groupsOf(person)...)
 	}

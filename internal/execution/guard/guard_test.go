@@ -104,7 +104,7 @@ func (w *fixture) guarded() {
 // installed installs a guard, but for what is loosened.
 func (w *fixture) installed(loosen loosening) map[string]*admissionv1.ValidatingAdmissionPolicy {
 	w.tb.Helper()
-	objects := guard.Objects(w.options())
+	objects := guard.ValidatingPolicyObjects(w.options())
 	policies := policiesOf(w.ns, objects)
 	if loosen != nil {
 		loosen(policies)
@@ -187,7 +187,7 @@ func TestAttacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := fixture.in(t)
-			w.settled(policiesOf(w.ns, guard.Objects(w.options())))
+			w.settled(policiesOf(w.ns, guard.ValidatingPolicyObjects(w.options())))
 			on := ""
 			if tc.given != nil {
 				on = tc.given.make(w)
@@ -239,7 +239,7 @@ func TestEveryRuleIsNecessary(t *testing.T) {
 			t.Errorf("there is no rule %q that %v could name", rule, expected[rule])
 		}
 	}
-	for policy, p := range policiesOf("n", guard.Objects(guard.Options{Namespace: "n"})) {
+	for policy, p := range policiesOf("n", guard.ValidatingPolicyObjects(guard.Options{Namespace: "n"})) {
 		if len(p.Spec.Validations) != len(ruleNames()[policy]) {
 			t.Errorf("policy %s has %d validations, and names for %v", policy, len(p.Spec.Validations), ruleNames()[policy])
 		}

@@ -72,21 +72,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Objects returns the policies, each followed by its binding. All fields are set explicitly, so
+// ValidatingPolicyObjects returns the policies, each followed by its binding. All fields are set explicitly, so
 // that stored objects can be compared with them.
-func Objects(o Options) []runtime.Object {
+func ValidatingPolicyObjects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	var list []runtime.Object
 	for _, p := range []*admissionv1.ValidatingAdmissionPolicy{
-		o.requestPolicy(), o.changePolicy(), o.approvalPolicy(), o.statusPolicy(), o.settingsPolicy(),
+		o.requestPolicy(), o.changePolicy(), o.approvalPolicy(), o.statusPolicy(), o.settingsConfigMapPolicy(),
 	} {
 		list = append(list, p, o.newBinding(p))
 	}
 	return list
 }
 
-// newPolicy returns a policy without validations.
-func (o Options) newPolicy(name string, matches admissionv1.NamedRuleWithOperations) *admissionv1.ValidatingAdmissionPolicy {
+// newValidatingPolicy returns a policy without validations.
+func (o Options) newValidatingPolicy(name string, matches admissionv1.NamedRuleWithOperations) *admissionv1.ValidatingAdmissionPolicy {
 	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},

@@ -38,7 +38,7 @@ func TestTypes(t *testing.T) {
 		}
 		return p.Status.TypeChecking.ExpressionWarnings, nil
 	}
-	wrong := policiesOf(w.other, guard.Objects(guard.Options{Namespace: w.other}))["requests"]
+	wrong := policiesOf(w.other, guard.ValidatingPolicyObjects(guard.Options{Namespace: w.other}))["requests"]
 	wrong.Spec.Validations[0].Expression = "size(object.spec.aprovals) == 0"
 	w.install([]runtime.Object{wrong})
 	// The API server checks each generation once, and nothing while it reads the schemas again.
@@ -57,8 +57,8 @@ func TestTypes(t *testing.T) {
 		}
 		return errors.New("a field that is not there is not noticed")
 	})
-	w.install(guard.Objects(w.options()))
-	for _, p := range policiesOf(w.ns, guard.Objects(w.options())) {
+	w.install(guard.ValidatingPolicyObjects(w.options()))
+	for _, p := range policiesOf(w.ns, guard.ValidatingPolicyObjects(w.options())) {
 		kubebedtest.Eventually(t, func(ctx context.Context) error {
 			warnings, err := check(ctx, p.Name)
 			for _, warning := range warnings {
@@ -77,7 +77,7 @@ func TestNothingIsDefaulted(t *testing.T) {
 	must(t, err)
 	group, trial := client.AdmissionregistrationV1(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	o := guard.Options{Namespace: "nothing-defaulted", PolicyAdmins: `a "group" \ é`, TrustedRequesters: []string{"b'", "a", "a"}}
-	for _, object := range append(all(o), guard.MutatingPolicies(o)...) {
+	for _, object := range append(all(o), guard.MutatingPolicyObjects(o)...) {
 		var want, got any
 		switch object := object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy:
@@ -107,7 +107,7 @@ func TestNothingIsDefaulted(t *testing.T) {
 // namespace's are theirs with another name.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	for name, objects := range map[string]func(guard.Options) []runtime.Object{"validating": all, "mutating": guard.MutatingPolicies} {
+	for name, objects := range map[string]func(guard.Options) []runtime.Object{"validating": all, "mutating": guard.MutatingPolicyObjects} {
 		text, err := os.ReadFile("../../../deploy/admission-policies/" + name + ".yaml")
 		must(t, err)
 		for _, namespace := range []string{guard.DefaultNamespace, "elsewhere"} {
@@ -133,14 +133,14 @@ func TestManifests(t *testing.T) {
 
 // all is what guard.yaml has.
 func all(o guard.Options) []runtime.Object {
-	return slices.Concat(guard.Objects(o), guard.WrongNamespaceWarningObjects(o))
+	return slices.Concat(guard.ValidatingPolicyObjects(o), guard.WrongNamespaceWarningObjects(o))
 }
 
 // TestMessages holds that every refusal says what to do next: after a colon.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	advice := regexp.MustCompile(`: (omit|set|use|create|delete|wait|ask|add|review|do not)`)
-	for policy, p := range policiesOf("n", guard.Objects(guard.Options{Namespace: "n"})) {
+	for policy, p := range policiesOf("n", guard.ValidatingPolicyObjects(guard.Options{Namespace: "n"})) {
 		for i, v := range p.Spec.Validations {
 			if !advice.MatchString(v.MessageExpression) {
 				t.Errorf("%s/%s says %s", policy, ruleNames()[policy][i], v.MessageExpression)

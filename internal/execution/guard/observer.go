@@ -31,9 +31,9 @@ type observer struct {
 	record  *periodRecord
 }
 
-// observe compares the objects with the expected ones, tests every visible API server, and returns
+// observeAndRecordPeriod compares the objects with the expected ones, tests every visible API server, and returns
 // the current period.
-func (l observer) observe(ctx context.Context) (observation, error) {
+func (l observer) observeAndRecordPeriod(ctx context.Context) (observation, error) {
 	began := time.Now()
 	objects, err := l.readVerifiedVersions(ctx)
 	if err != nil {
@@ -58,12 +58,12 @@ func (l observer) observe(ctx context.Context) (observation, error) {
 // readVerifiedVersions returns the UID and generation of each object of the guard. It fails if an object is
 // missing or different. The result changes with every change of an object.
 func (l observer) readVerifiedVersions(ctx context.Context) (versions string, err error) {
-	there, err := l.listObjects(ctx)
+	there, err := l.listPoliciesAndBindings(ctx)
 	if err != nil {
 		return "", err
 	}
 	var objects []string
-	for _, o := range Objects(l.options) {
+	for _, o := range ValidatingPolicyObjects(l.options) {
 		var name string
 		var spec any
 		switch o := o.(type) {
@@ -91,8 +91,8 @@ type storedObject struct {
 	meta metav1.ObjectMeta
 }
 
-// listObjects reads the stored objects with the label of the guard.
-func (l observer) listObjects(ctx context.Context) (map[string]storedObject, error) {
+// listPoliciesAndBindings reads the stored objects with the label of the guard.
+func (l observer) listPoliciesAndBindings(ctx context.Context) (map[string]storedObject, error) {
 	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.labelSelector()}
 	var policies *admissionv1.ValidatingAdmissionPolicyList
 	var bindings *admissionv1.ValidatingAdmissionPolicyBindingList
@@ -188,12 +188,12 @@ func isServerRefusal(err error) bool {
 }
 
 // watchObjects calls changed on every change of the objects.
-func (l observer) watchObjects(ctx context.Context, changed func()) {
+func (l observer) watchObjects(ctx context.Context, onChange func()) {
 	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = l.labelSelector() }))
 	tell := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(any) { changed() },
+		AddFunc:    func(any) { onChange() },
+		UpdateFunc: func(any, any) { onChange() },
+		DeleteFunc: func(any) { onChange() },
 	}
 	group := factory.Admissionregistration().V1()
 	for _, informer := range []cache.SharedIndexInformer{group.ValidatingAdmissionPolicies().Informer(), group.ValidatingAdmissionPolicyBindings().Informer()} {

@@ -160,7 +160,7 @@ func (r *periodRecord) beginPeriod(ctx context.Context, lease *coordinationv1.Le
 	p := Period{ID: rand.Text(), Since: now.Add(time.Second)} // creation times are truncated to whole seconds
 	lease.Annotations = map[string]string{annotationObjects: objects}
 	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = &p.ID, &metav1.MicroTime{Time: p.Since}
-	if err := r.writeLease(ctx, lease); err != nil {
+	if err := r.createOrUpdateLease(ctx, lease); err != nil {
 		return err
 	}
 	r.seen, r.usable = p.ID, time.Now().Add(time.Second)
@@ -177,7 +177,7 @@ func (r *periodRecord) endPeriod(ctx context.Context) error {
 	}
 	lease.Annotations = nil
 	lease.Spec.HolderIdentity, lease.Spec.AcquireTime = nil, nil
-	return r.writeLease(ctx, lease)
+	return r.createOrUpdateLease(ctx, lease)
 }
 
 // readOrNewLease returns the stored record, or a new one.
@@ -192,8 +192,8 @@ func (r *periodRecord) readOrNewLease(ctx context.Context) (*coordinationv1.Leas
 	return lease, nil
 }
 
-// writeLease writes the record. It fails if another replica has written since the record was read.
-func (r *periodRecord) writeLease(ctx context.Context, lease *coordinationv1.Lease) error {
+// createOrUpdateLease writes the record. It fails if another replica has written since the record was read.
+func (r *periodRecord) createOrUpdateLease(ctx context.Context, lease *coordinationv1.Lease) error {
 	leases := r.client.CoordinationV1().Leases(r.namespace)
 	var err error
 	if lease.ResourceVersion == "" {

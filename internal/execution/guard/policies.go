@@ -30,7 +30,7 @@ const forged = "spec.approvals must be empty when an execution is created"
 
 // requestPolicy limits who may create which executions, and in whose name.
 func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.newPolicy(policyRequests, matchExecutions("", admissionv1.Create))
+	p := o.newValidatingPolicy(policyRequests, matchExecutions("", admissionv1.Create))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "asks", Expression: "object.spec.?requestedBy.orValue('')"},
 		{Name: "trusted", Expression: celStringList(o.TrustedRequesters)},
@@ -67,7 +67,7 @@ func (o Options) requestPolicy() *admissionv1.ValidatingAdmissionPolicy {
 
 // changePolicy limits changes of existing executions, except approvals.
 func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.newPolicy(policyChanges, matchExecutions("", admissionv1.Update))
+	p := o.newValidatingPolicy(policyChanges, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
 		{Name: "requester", Expression: "oldObject.spec.?requestedBy.orValue('')"},
 		{Name: "administers", Expression: celUserMay(v1alpha1.VerbAdminister, "")},
@@ -116,7 +116,7 @@ func (o Options) changePolicy() *admissionv1.ValidatingAdmissionPolicy {
 
 // approvalPolicy limits who may approve which plan, and when.
 func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.newPolicy(policyApprovals, matchExecutions("", admissionv1.Update))
+	p := o.newValidatingPolicy(policyApprovals, matchExecutions("", admissionv1.Update))
 	p.Spec.Variables = []admissionv1.Variable{
 		// The schema allows one entry per approver and no removal. An approver can
 		// replace an entry for an older plan.
@@ -165,7 +165,7 @@ func (o Options) approvalPolicy() *admissionv1.ValidatingAdmissionPolicy {
 // statusPolicy lets only the controller write the status of executions and the record of the
 // period.
 func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.newPolicy(policyStatus, matchExecutions("status", admissionv1.Update))
+	p := o.newValidatingPolicy(policyStatus, matchExecutions("status", admissionv1.Update))
 	p.Spec.MatchConstraints.ResourceRules = append(p.Spec.MatchConstraints.ResourceRules,
 		matchResource(coordinationv1.GroupName, coordinationv1.SchemeGroupVersion.Version, "leases", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
@@ -179,9 +179,9 @@ func (o Options) statusPolicy() *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// settingsPolicy limits who may change the policies and the emergency stop, and whom a stop names.
-func (o Options) settingsPolicy() *admissionv1.ValidatingAdmissionPolicy {
-	p := o.newPolicy(policySettings, matchResource(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
+// settingsConfigMapPolicy limits who may change the policies and the emergency stop, and whom a stop names.
+func (o Options) settingsConfigMapPolicy() *admissionv1.ValidatingAdmissionPolicy {
+	p := o.newValidatingPolicy(policySettings, matchResource(corev1.GroupName, corev1.SchemeGroupVersion.Version, "configmaps", admissionv1.Create, admissionv1.Update, admissionv1.Delete))
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
 		{Name: "settings", Expression: objectName + " in " + celStringList([]string{o.PolicyConfigMap, v1alpha1.EmergencyStop})},
 	}

@@ -169,7 +169,7 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var asked atomic.Int32
-			client := fake.NewClientset(Objects(Options{Namespace: "executor"}.withDefaults())...)
+			client := fake.NewClientset(ValidatingPolicyObjects(Options{Namespace: "executor"}.withDefaults())...)
 			l := lookerOf(t, apiServer(t, tc.says, &asked), client)
 			objects, err := l.readVerifiedVersions(t.Context())
 			if err != nil {
@@ -179,7 +179,7 @@ func TestOnlyWhatIsTakenEndsAPeriod(t *testing.T) {
 			if err := client.Tracker().Add(recordOf(period, objects)); err != nil {
 				t.Fatal(err)
 			}
-			w := newWatch(l.observe, l.readVerifiedVersions, nil)
+			w := newWatch(l.observeAndRecordPeriod, l.readVerifiedVersions, nil)
 			if err := w.observeOnce(t.Context()); err == nil || asked.Load() != 1 {
 				t.Errorf("after %d trials the look gives %v", asked.Load(), err)
 			}
@@ -246,13 +246,13 @@ func TestForgedRecord(t *testing.T) {
 				return true, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(clock)}}, nil
 			})
 			l := lookerOf(t, apiServer(t, refuses, &asked), client)
-			if _, err := l.observe(t.Context()); !tc.unseen && err == nil {
+			if _, err := l.observeAndRecordPeriod(t.Context()); !tc.unseen && err == nil {
 				t.Fatal("nothing is missing in the gap")
 			}
 			if tc.unseen {
 				l.record = &periodRecord{client: client, namespace: "executor", propagation: DefaultPropagation}
 			}
-			for _, object := range Objects(o) {
+			for _, object := range ValidatingPolicyObjects(o) {
 				if err := client.Tracker().Add(object); err != nil {
 					t.Fatal(err)
 				}
@@ -267,7 +267,7 @@ func TestForgedRecord(t *testing.T) {
 			}
 			clock = tc.now
 			for range 2 {
-				seen, err := l.observe(t.Context())
+				seen, err := l.observeAndRecordPeriod(t.Context())
 				if tc.takes && (err != nil || seen.period != period) || !tc.takes && !errors.As(err, &settlingError{}) {
 					t.Errorf("%s: %+v, %v", tc.reason, seen.period, err)
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 )
 
-// MutatingPolicies returns policies with their bindings that fill in missing user names. They set the
+// MutatingPolicyObjects returns policies with their bindings that fill in missing user names. They set the
 // requester of an execution and the requester's groups, the approver and the plan if only
 // approvalReceived is set, and the user who cancels. API servers support them since Kubernetes
 // 1.36.
@@ -16,7 +16,7 @@ import (
 // Objects also checks the values that they write. Without them, an execution without a requester
 // cannot be approved if the policy requires a second person, and an approvalReceived has no
 // approver in the audit.
-func MutatingPolicies(o Options) []runtime.Object {
+func MutatingPolicyObjects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	requests := o.newMutatingPolicy(stampRequests, admissionv1.Create,
 		"Object{spec: Object.spec{requestedBy: "+user+"}}",

@@ -19,7 +19,7 @@ import (
 func stamped(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(t)
-	w.install(guard.MutatingPolicies(w.options()))
+	w.install(guard.MutatingPolicyObjects(w.options()))
 	w.guarded()
 	on, asking, approving := given{}.make(w), w.as(rita), w.as(adam)
 	kubebedtest.Eventually(t, func(ctx context.Context) error {

@@ -99,7 +99,7 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 		options: o, client: client, servers: all,
 		record: &periodRecord{client: client, namespace: o.Namespace, propagation: propagation},
 	}
-	w := newWatch(l.observe, l.readVerifiedVersions, l.watchObjects)
+	w := newWatch(l.observeAndRecordPeriod, l.readVerifiedVersions, l.watchObjects)
 	w.log = log
 	return w, nil
 }
@@ -220,7 +220,7 @@ func (w *Watch) Confirm(ctx context.Context) (Period, error) {
 // observes the guard again.
 func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	defer close(c.done)
-	objects, err := w.readVersionsOnce(ctx)
+	objects, err := w.readVersionsExclusively(ctx)
 	if err == nil && w.isLastObservationValidFor(objects) {
 		c.period, c.err = w.Period()
 		return
@@ -234,9 +234,9 @@ func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 	}
 }
 
-// readVersionsOnce reads the object versions. It does not wait for a running observation, which
+// readVersionsExclusively reads the object versions. It does not wait for a running observation, which
 // takes seconds for each API server that does not answer.
-func (w *Watch) readVersionsOnce(ctx context.Context) (versions string, err error) {
+func (w *Watch) readVersionsExclusively(ctx context.Context) (versions string, err error) {
 	w.confirming <- struct{}{}
 	defer func() { <-w.confirming }()
 	ctx, cancel := context.WithTimeoutCause(ctx, observeTimeout, errObserveTimeout)

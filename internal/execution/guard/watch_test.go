@@ -154,7 +154,7 @@ func TestWatchTries(t *testing.T) {
 	admin, err := kubernetes.NewForConfig(bed.Config())
 	must(t, err)
 	w := &fixture{tb: t, ns: "default", admin: admin}
-	w.install(guard.Objects(guard.Options{Namespace: "default"}))
+	w.install(guard.ValidatingPolicyObjects(guard.Options{Namespace: "default"}))
 	watch, err := guard.New(bed.Config(), guard.Options{Namespace: "default"}, propagation, slog.New(slog.DiscardHandler))
 	must(t, err)
 	run(t, watch)

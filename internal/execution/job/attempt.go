@@ -49,7 +49,7 @@ func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
 	}
 	a.began = a.hasContainerStarted()
 	if a.over && a.began {
-		a.decodeResult(j.Annotations[v1alpha1.AnnotationPlan])
+		a.decodeAndStoreResult(j.Annotations[v1alpha1.AnnotationPlan])
 	}
 	return a
 }
@@ -73,9 +73,9 @@ func (a *attempt) hasContainerStarted() bool {
 	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
 }
 
-// decodeResult decodes the termination message of the container. If it is not readable, the exit code
+// decodeAndStoreResult decodes the termination message of the container. If it is not readable, the exit code
 // serves as the result where possible.
-func (a *attempt) decodeResult(planHash string) {
+func (a *attempt) decodeAndStoreResult(planHash string) {
 	if a.terminated == nil { // the node is gone, and the exit status with it
 		return
 	}

@@ -32,7 +32,7 @@ func newExecution(namespace, name, uid string) *v1alpha1.KubernetesExecution {
 
 func newPlan(does string, target v1alpha1.PlanTarget) *v1alpha1.Plan {
 	p := &v1alpha1.Plan{Action: does, Target: target, Steps: []v1alpha1.PlanStep{}, Parameters: &runtime.RawExtension{Raw: []byte(`{}`)}, CreatedAt: metav1.NewTime(began())}
-	p.Hash = action.HashEffect(p)
+	p.Hash = action.HashPlanEffect(p)
 	return p
 }
 

@@ -74,19 +74,19 @@ type Options struct {
 
 // Name returns the name of the n-th Job of an execution for a purpose, starting at 1. It is unique
 // even if another execution has the same name.
-func Name(uid types.UID, purpose string, n int) string {
+func Name(uid types.UID, purpose string, number int) string {
 	what := "run"
 	if purpose == v1alpha1.PurposeDryRun {
 		what = "dry"
 	}
 	sum := sha256.Sum256([]byte(uid))
-	return fmt.Sprintf("kx-%s-%s-%d", hex.EncodeToString(sum[:8]), what, n)
+	return fmt.Sprintf("kx-%s-%s-%d", hex.EncodeToString(sum[:8]), what, number)
 }
 
 // Build returns the n-th Job of an execution for a purpose. The Job has no TTL, because its result
 // must be stored before it may be deleted.
-func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string, n int, o Options) (*batchv1.Job, error) {
-	name := Name(ke.UID, purpose, n)
+func Build(ke *v1alpha1.KubernetesExecution, plan *v1alpha1.Plan, purpose string, number int, o Options) (*batchv1.Job, error) {
+	name := Name(ke.UID, purpose, number)
 	a, known := action.Find(plan.Action)
 	switch {
 	case !known:

@@ -44,7 +44,7 @@ func (a *approval) requestApproval(t *reconcileState) {
 	again := s.Phase == v1alpha1.PhaseWaitingApproval
 	period, missing := a.guard.Period()
 	s.Plan.AdmissionPolicyPeriod = period.ID
-	s.Plan.Hash = action.HashEffect(s.Plan)
+	s.Plan.Hash = action.HashPlanEffect(s.Plan)
 	status := s.Approval
 	status.State, status.CountedDecisions, status.DecidedAt, status.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
 	timeout := a.cfg.ApprovalTimeout
@@ -66,9 +66,9 @@ func (a *approval) requestApproval(t *reconcileState) {
 	})
 }
 
-// awaitApproval waits until the plan is approved. An approval is written before the action starts,
+// requeueUntilApproved waits until the plan is approved. An approval is written before the action starts,
 // because a Job must not outlive its operator without an approval.
-func (a *approval) awaitApproval(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+func (a *approval) requeueUntilApproved(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	period, missing := a.currentOrConfirmedPeriod(ctx, t.ke)
 	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {
 		a.requestApproval(t)

@@ -68,8 +68,8 @@ type validation struct {
 	now     func() time.Time
 }
 
-// awaitDryRunJob waits for the dry run in a Job, if one was started.
-func (v *validation) awaitDryRunJob(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// requeueUntilDryRunJobEnds waits for the dry run in a Job, if one was started.
+func (v *validation) requeueUntilDryRunJobEnds(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	dry, until, failed, err := v.runs.pollDryRunJob(ctx, t.ke, t.now)
 	switch {
 	case err != nil:

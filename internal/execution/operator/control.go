@@ -70,7 +70,7 @@ func (o *Operator) addControllers(deps Deps) error {
 	if err := o.manager.Add(follows); err != nil {
 		return err
 	}
-	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunning(ctx, host, w.Requeue) }}
+	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunningExecutions(ctx, host, w.Requeue) }}
 	r := newReconciler(&o.cfg, ports{
 		executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
 		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder, outbox: pending,
@@ -84,7 +84,7 @@ func (o *Operator) addControllers(deps Deps) error {
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
 		Owns(&batchv1.Job{}, builder.WithPredicates(jobStatusChanged())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionRequestOfPod), builder.WithPredicates(podStatusChanged())).
-		WatchesRawSource(w.QueueSource()).
+		WatchesRawSource(w.QueueCapturingSource()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newRateLimiter()}).
 		Complete(r)
 	if err != nil {

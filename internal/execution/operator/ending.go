@@ -31,8 +31,8 @@ func (e *ending) leaveGateAndExpireJobs(ctx context.Context, t *reconcileState) 
 	return true, e.runs.expireJobs(ctx, t.ke, t.now)
 }
 
-// awaitFinalizeOrWindowEnd keeps an execution in phase rollback_ready until it is finalized or the rollback window ends.
-func (e *ending) awaitFinalizeOrWindowEnd(_ context.Context, t *reconcileState) (proceed bool, err error) {
+// requeueOrEnterFinalPhase keeps an execution in phase rollback_ready until it is finalized or the rollback window ends.
+func (e *ending) requeueOrEnterFinalPhase(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	end := execution.PhaseStartOrNow(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
 	if !t.ke.Spec.Finalize && t.now.Before(end) {
 		t.requeueAt(end)
@@ -51,8 +51,8 @@ func enterFinalPhase(t *reconcileState) {
 	enterPhase(t, v1alpha1.PhaseCompleted)
 }
 
-// awaitAuditOrRemoveFinalizer waits until an execution is recorded. It removes the finalizer if no auditor does.
-func (e *ending) awaitAuditOrRemoveFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// checkAuditOrRemoveFinalizer waits until an execution is recorded. It removes the finalizer if no auditor does.
+func (e *ending) checkAuditOrRemoveFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if e.cfg.Audited {
 		return isAuditRecorded(t.ke), nil // the write of the auditor wakes it
 	}
@@ -62,9 +62,9 @@ func (e *ending) awaitAuditOrRemoveFinalizer(ctx context.Context, t *reconcileSt
 	return true, asStaleError(err)
 }
 
-// awaitRetention keeps an ended execution until its retention period is over and its change events
+// requeueUntilRetentionEnds keeps an ended execution until its retention period is over and its change events
 // are delivered or expired.
-func (e *ending) awaitRetention(_ context.Context, t *reconcileState) (proceed bool, err error) {
+func (e *ending) requeueUntilRetentionEnds(_ context.Context, t *reconcileState) (proceed bool, err error) {
 	ttl := e.cfg.TTL
 	if own := t.ke.Spec.TTLSecondsAfterFinished; own != nil {
 		ttl = time.Duration(*own) * time.Second
@@ -100,8 +100,8 @@ func isAuditRecorded(ke *v1alpha1.KubernetesExecution) bool {
 // action can report a result.
 const deletionGracePeriod = time.Minute
 
-// awaitResultAfterDeletion gives the running action of a deleted execution time to report a result.
-func (e *ending) awaitResultAfterDeletion(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// requeueUntilResultAfterDeletion gives the running action of a deleted execution time to report a result.
+func (e *ending) requeueUntilResultAfterDeletion(ctx context.Context, t *reconcileState) (proceed bool, err error) {
 	if !mayStillReportResult(t.ke, t.now) {
 		return true, nil
 	}

@@ -218,7 +218,7 @@ func (w *fixture) plan(ctx context.Context, ke *v1alpha1.KubernetesExecution) *v
 		panic(err)
 	}
 	p.PolicyHash = w.policy
-	p.Hash = action.HashEffect(p)
+	p.Hash = action.HashPlanEffect(p)
 	return p
 }
 
@@ -399,7 +399,7 @@ func (c checks) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, no
 	out, err := c.Check(ctx, ke, nil, now)
 	if ke.Status.Plan != nil {
 		out.Plan.AdmissionPolicyPeriod = ke.Status.Plan.AdmissionPolicyPeriod
-		out.Plan.Hash = action.HashEffect(out.Plan)
+		out.Plan.Hash = action.HashPlanEffect(out.Plan)
 	}
 	return out, err
 }

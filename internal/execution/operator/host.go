@@ -113,7 +113,7 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 		h.written.ForgetObject(name)
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
-	if err == nil && h.written.WroteNewerThan(&ke) {
+	if err == nil && h.written.WroteNewerElseForget(&ke) {
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("the cache does not have the last write yet"))
 	}
 	return &ke, err

@@ -110,7 +110,7 @@ func NewOutbox(cfg OutboxConfig, deps OutboxDeps) (*Outbox, error) {
 		o.now = time.Now
 	}
 	var err error
-	if o.metrics, err = newOutboxMetrics(deps.Registerer, o.countPending); err != nil {
+	if o.metrics, err = newOutboxMetrics(deps.Registerer, o.countPendingEvents); err != nil {
 		return nil, fmt.Errorf("create outbox: %w", err)
 	}
 	return o, nil
@@ -261,9 +261,9 @@ func (o *Outbox) isUnacknowledged(ke *v1alpha1.KubernetesExecution, p *v1alpha1.
 	return slices.ContainsFunc(p.Sinks, func(sink string) bool { return !l.isAcknowledgedBy(outboxKeyOf(p), sink) })
 }
 
-// DeliverDeleted continues the delivery for deleted executions of a name, all except the one with UID exceptUID.
+// DeliverEventsOfDeleted continues the delivery for deleted executions of a name, all except the one with UID exceptUID.
 // It returns when to call again.
-func (o *Outbox) DeliverDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (callAgainIn time.Duration) {
+func (o *Outbox) DeliverEventsOfDeleted(ctx context.Context, name types.NamespacedName, exceptUID types.UID, now time.Time) (callAgainIn time.Duration) {
 	if !o.Enabled() {
 		return 0
 	}
@@ -444,20 +444,20 @@ func (o *Outbox) stopSending() (inFlight int) {
 	return inFlight
 }
 
-// countPending counts the events that some sink has not acknowledged.
-func (o *Outbox) countPending() (n float64) {
+// countPendingEvents counts the events that some sink has not acknowledged.
+func (o *Outbox) countPendingEvents() (count float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, lines := range o.queues {
 		for _, l := range lines {
 			for _, e := range l.events {
 				if len(e.waiting) > 0 {
-					n++
+					count++
 				}
 			}
 		}
 	}
-	return n
+	return count
 }
 
 // changeOf returns the change that a stored event reports.

@@ -17,10 +17,10 @@ type step func(ctx context.Context, t *reconcileState) (proceed bool, err error)
 // it, as in execution.Transitions. A later phase joins the same write if its steps have no effect yet.
 func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 	validate := []step{
-		failIfCancelled, r.validation.verifyRequest, r.launch.failIfInlineNotAllowed, r.validation.awaitDryRunJob, r.validation.runChecks,
+		failIfCancelled, r.validation.verifyRequest, r.launch.failIfInlineNotAllowed, r.validation.requeueUntilDryRunJobEnds, r.validation.runChecks,
 		r.approval.requestApprovalIfRequired, completeIfDryRun, r.launch.launchIfInline,
 	}
-	ended := []step{r.ending.leaveGateAndExpireJobs, r.ending.awaitAuditOrRemoveFinalizer, r.ending.awaitRetention, r.ending.deleteExecution}
+	ended := []step{r.ending.leaveGateAndExpireJobs, r.ending.checkAuditOrRemoveFinalizer, r.ending.requeueUntilRetentionEnds, r.ending.deleteExecution}
 	return map[v1alpha1.Phase][]step{
 		// → validating
 		v1alpha1.PhaseNew: append([]step{startValidating}, validate...),
@@ -32,12 +32,12 @@ func (r *reconciler) newPhaseTable() map[v1alpha1.Phase][]step {
 		},
 		// → executing, completed, failed
 		v1alpha1.PhaseWaitingApproval: {
-			r.launch.adoptExistingJob, failIfCancelled, r.validation.verifyRequest, r.approval.awaitApproval, completeIfDryRun, r.launch.launchIfAdmitted,
+			r.launch.adoptExistingJob, failIfCancelled, r.validation.verifyRequest, r.approval.requeueUntilApproved, completeIfDryRun, r.launch.launchIfAdmitted,
 		},
 		// → rollback_ready, completed, failed
 		v1alpha1.PhaseExecuting: executingSteps(r.running),
 		// → completed, failed
-		v1alpha1.PhaseRollbackReady: {r.ending.leaveGateAndExpireJobs, r.ending.awaitFinalizeOrWindowEnd},
+		v1alpha1.PhaseRollbackReady: {r.ending.leaveGateAndExpireJobs, r.ending.requeueOrEnterFinalPhase},
 		v1alpha1.PhaseCompleted:     ended,
 		v1alpha1.PhaseFailed:        ended,
 	}
@@ -50,7 +50,7 @@ func executingSteps(r *running) []step {
 
 // deletionSteps returns the steps of a deleted execution in any phase.
 func deletionSteps(e *ending) []step {
-	return []step{e.awaitResultAfterDeletion, e.endAfterDeletionGrace, e.deleteJobsAndLeaveGate, e.removeFinalizerOnceDelivered}
+	return []step{e.requeueUntilResultAfterDeletion, e.endAfterDeletionGrace, e.deleteJobsAndLeaveGate, e.removeFinalizerOnceDelivered}
 }
 
 // runPhase runs the steps of the current phase, or those of a deletion.

@@ -147,10 +147,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if ke == nil {
 		r.forgetPreviousExecution(req.NamespacedName, "")
-		return reconcile.Result{RequeueAfter: r.writer.outbox.DeliverDeleted(ctx, req.NamespacedName, "", r.now())}, nil
+		return reconcile.Result{RequeueAfter: r.writer.outbox.DeliverEventsOfDeleted(ctx, req.NamespacedName, "", r.now())}, nil
 	}
 	r.forgetPreviousExecution(req.NamespacedName, ke.UID)
-	gone := r.writer.outbox.DeliverDeleted(ctx, req.NamespacedName, ke.UID, r.now())
+	gone := r.writer.outbox.DeliverEventsOfDeleted(ctx, req.NamespacedName, ke.UID, r.now())
 	r.writer.outbox.SyncQueueFromStatus(ke)
 	for range maxSteps {
 		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
@@ -246,7 +246,7 @@ func (r *reconciler) releaseUnusedGateSlot(t *reconcileState) {
 // forgetPreviousExecution drops the state of a name, unless it belongs to the execution that has the name
 // now. An empty UID means that no such execution exists.
 func (r *reconciler) forgetPreviousExecution(name types.NamespacedName, currentUID types.UID) {
-	previous, known := r.slots.takeClaim(name, currentUID)
+	previous, known := r.slots.takePreviousClaim(name, currentUID)
 	if known || currentUID == "" {
 		r.targets.stopWaiting(name)
 	}
@@ -295,8 +295,8 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	return nil
 }
 
-// wakeRunning wakes all executions in phase executing.
-func wakeRunning(ctx context.Context, from executions, wake func(types.NamespacedName)) error {
+// wakeRunningExecutions wakes all executions in phase executing.
+func wakeRunningExecutions(ctx context.Context, from executions, wake func(types.NamespacedName)) error {
 	all, err := from.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list executions: %w", err)

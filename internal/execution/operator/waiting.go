@@ -95,7 +95,7 @@ func (g *gateSlots) enter(ke *v1alpha1.KubernetesExecution, now time.Time) execu
 	g.mu.Lock()
 	g.claimed[c.Key] = c.UID
 	g.mu.Unlock()
-	return g.gate.Enter(c, now)
+	return g.gate.EnterOrQueue(c, now)
 }
 
 // forceEnter makes the gate count a running execution, even if the gate refuses it.
@@ -118,8 +118,8 @@ func (g *gateSlots) restore(inside []execution.Claim, past []execution.PastExecu
 	g.gate.Restore(inside, past)
 }
 
-// takeClaim removes and returns the claim of a name, unless it belongs to the current execution.
-func (g *gateSlots) takeClaim(name types.NamespacedName, currentUID types.UID) (previous types.UID, found bool) {
+// takePreviousClaim removes and returns the claim of a name, unless it belongs to the current execution.
+func (g *gateSlots) takePreviousClaim(name types.NamespacedName, currentUID types.UID) (previous types.UID, found bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	previous, found = g.claimed[name]

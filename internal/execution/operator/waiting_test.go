@@ -73,7 +73,7 @@ func TestAskedWhileItWaits(t *testing.T) {
 	s := w.get("a").Status
 	now := w.plan(t.Context(), w.get("a"))
 	now.AdmissionPolicyPeriod = w.period.ID
-	now.Hash = action.HashEffect(now)
+	now.Hash = action.HashPlanEffect(now)
 	if s.Plan.Hash != now.Hash || s.Approval == nil || !s.Approval.Required || s.Approval.Deadline == nil {
 		t.Errorf("asked for is %+v of plan %s, and it is %s now", s.Approval, s.Plan.Hash, now.Hash)
 	}

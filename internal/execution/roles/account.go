@@ -59,7 +59,7 @@ type tokenRequest struct {
 
 func newAccount(i *Identities, name string) *account {
 	a := &account{ids: i, name: name, yes: make(map[action.Right]time.Time), narrow: make(map[action.Right]time.Time)}
-	a.connect = sync.OnceValues(func() (action.Client, error) { return action.Connect(a.restConfig()) })
+	a.connect = sync.OnceValues(func() (action.Client, error) { return action.NewClient(a.restConfig()) })
 	return a
 }
 

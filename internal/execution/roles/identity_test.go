@@ -216,7 +216,7 @@ func TestAnActionWithoutAnAccount(t *testing.T) {
 	must(t, err)
 	wantSent(t, c)
 	plan := &v1alpha1.Plan{Action: a.Name, Parameters: &runtime.RawExtension{Raw: []byte(`{"message": "look"}`)}}
-	plan.Hash = action.HashEffect(plan)
+	plan.Hash = action.HashPlanEffect(plan)
 	r := action.Execute(t.Context(), client, plan, action.Run{Deadline: time.Now().Add(time.Minute)})
 	if r.Code != action.CodeOK || r.Message != "look" {
 		t.Errorf("it ended with %d: %s", r.Code, r.Message)

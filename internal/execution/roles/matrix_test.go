@@ -118,7 +118,7 @@ func newStage(t *testing.T, act *action.Action) *stage {
 
 func connect(t *testing.T, cfg *rest.Config) action.Client {
 	t.Helper()
-	c, err := action.Connect(cfg)
+	c, err := action.NewClient(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func (s *stage) account(t *testing.T) action.Client {
 		s.create(t, o)
 	}
 	name := s.act.ServiceAccount()
-	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), s.executor, name)
+	cfg, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), s.executor, name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func (s *stage) plan(parameters string) *v1alpha1.Plan {
 	s.Helper()
 	request, err := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: s.action.Name, TargetNamespace: s.targetNamespace(), Parameters: &runtime.RawExtension{Raw: []byte(parameters)}})
 	s.must(err)
-	client, err := action.Connect(kubebedtest.Bed(s.T).Config())
+	client, err := action.NewClient(kubebedtest.Bed(s.T).Config())
 	s.must(err)
 	p, err := request.Plan(s.Context(), client, action.Subject{UID: "uid-1", Created: time.Unix(1_800_000_000, 0)})
 	s.must(err)
@@ -206,7 +206,7 @@ func (s *stage) start(j *batchv1.Job, change map[string]string) *program {
 	s.Helper()
 	dir := s.TempDir()
 	p := &program{stage: s, log: filepath.Join(dir, "termination-log"), ended: make(chan struct{})}
-	cfg, err := kubebedtest.Bed(s.T).ServiceAccount(s.Context(), s.namespace, s.action.ServiceAccount())
+	cfg, err := kubebedtest.Bed(s.T).EnsureServiceAccountConfig(s.Context(), s.namespace, s.action.ServiceAccount())
 	s.must(err)
 	c := j.Spec.Template.Spec.Containers[0]
 	env := map[string]string{"KUBECONFIG": kubeconfig(s.T, dir, cfg)}

@@ -85,11 +85,11 @@ func (in Input) Environment() ([]Variable, error) {
 }
 
 // ReadInput decodes an environment. If it returns an error, the input must not be used.
-func ReadInput(env func(string) (string, bool)) (Input, error) {
+func ReadInput(lookupEnv func(string) (string, bool)) (Input, error) {
 	in := Input{Plan: &v1alpha1.Plan{}}
 	var errs []error
 	need := func(name string) string {
-		value, _ := env(name)
+		value, _ := lookupEnv(name)
 		if value == "" {
 			errs = append(errs, fmt.Errorf("%s is not set", name))
 		}
@@ -116,7 +116,7 @@ func ReadInput(env func(string) (string, bool)) (Input, error) {
 	}
 	in.Attempt = 1
 	for _, name := range []string{EnvFailures, EnvDisruptions} {
-		n, err := readAttemptCount(env, name)
+		n, err := readAttemptCount(lookupEnv, name)
 		if in.Attempt += n; err != nil {
 			errs = append(errs, err)
 		}
@@ -124,8 +124,8 @@ func ReadInput(env func(string) (string, bool)) (Input, error) {
 	return in, errors.Join(errs...)
 }
 
-func readAttemptCount(env func(string) (string, bool), name string) (int32, error) {
-	text, _ := env(name)
+func readAttemptCount(lookupEnv func(string) (string, bool), name string) (int32, error) {
+	text, _ := lookupEnv(name)
 	if text == "" {
 		return 0, nil
 	}
@@ -138,7 +138,7 @@ func readAttemptCount(env func(string) (string, bool), name string) (int32, erro
 
 // verifyPlanHash returns an error if the plan does not match its hash.
 func verifyPlanHash(p *v1alpha1.Plan, hash string) error {
-	switch is := action.HashEffect(p); {
+	switch is := action.HashPlanEffect(p); {
 	case hash == "": // already reported
 		return nil
 	case hash != p.Hash:

@@ -37,7 +37,7 @@ func plan(text string) *v1alpha1.Plan {
 		Diff:      quoted,
 		CreatedAt: metav1.NewTime(created()),
 	}
-	p.Hash = action.HashEffect(p)
+	p.Hash = action.HashPlanEffect(p)
 	return p
 }
 
@@ -83,7 +83,7 @@ func TestReadsWhatWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.Attempt = 4
-		if got.Plan.Hash != want.Plan.Hash || action.HashEffect(got.Plan) != want.Plan.Hash || got.Plan.Steps[0].Body != want.Plan.Steps[0].Body {
+		if got.Plan.Hash != want.Plan.Hash || action.HashPlanEffect(got.Plan) != want.Plan.Hash || got.Plan.Steps[0].Body != want.Plan.Steps[0].Body {
 			t.Fatalf("another plan came out: %+v", got.Plan)
 		}
 		got.Plan, want.Plan = nil, nil

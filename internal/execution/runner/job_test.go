@@ -235,7 +235,7 @@ func TestInAJobStopped(t *testing.T) {
 	way := newProxy(t, true)
 	j := s.job(s.scale(), execute, time.Minute)
 	container := &j.Spec.Template.Spec.Containers[0]
-	cfg, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), s.namespace, s.action.ServiceAccount())
+	cfg, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), s.namespace, s.action.ServiceAccount())
 	s.must(err)
 	cfg.Host = way.url()
 	container.Env = append(container.Env, corev1.EnvVar{Name: "KUBECONFIG", Value: kubeconfig(t, t.TempDir(), cfg)})

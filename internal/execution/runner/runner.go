@@ -42,7 +42,7 @@ const (
 // kubectl, and the result to the file terminationLog. The end of ctx asks the action to stop.
 //
 // An action that does not stop is abandoned, so the process has to exit after Run.
-func Run(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer, terminationLog string) int {
+func Run(ctx context.Context, lookupEnv func(string) (string, bool), args []string, out io.Writer, terminationLog string) (exitCode int) {
 	if slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
 		_ = (&invocation{out: out}).parseArguments(args) // prints the usage
 		return int(action.CodeOK)
@@ -51,7 +51,7 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 		_, _ = io.WriteString(out, version.Get().Text("action-runner"))
 		return int(action.CodeOK)
 	}
-	result := runPlan(ctx, env, args, out)
+	result := runPlan(ctx, lookupEnv, args, out)
 	const mode = 0o600 // in a container, the file already exists with its own mode
 	if err := os.WriteFile(terminationLog, []byte(action.EncodeBounded(result)), mode); err != nil {
 		_, _ = fmt.Fprintf(out, "error: write result: %v\n", err)
@@ -59,16 +59,16 @@ func Run(ctx context.Context, env func(string) (string, bool), args []string, ou
 	return int(result.Code)
 }
 
-func runPlan(ctx context.Context, env func(string) (string, bool), args []string, out io.Writer) action.Result {
+func runPlan(ctx context.Context, lookupEnv func(string) (string, bool), args []string, out io.Writer) action.Result {
 	w := invocation{started: time.Now().UTC(), out: out}
 	err := w.parseArguments(args)
 	if err != nil {
 		return w.printAndReturnFailure(action.CodeInvalid, err.Error())
 	}
-	if w.in, err = ReadInput(env); err != nil {
+	if w.in, err = ReadInput(lookupEnv); err != nil {
 		return w.printAndReturnFailure(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
-	client, err := newClient(env)
+	client, err := newClient(lookupEnv)
 	if err != nil { // the mounted files may be late
 		return w.printAndReturnFailure(action.CodeTransient, err.Error())
 	}
@@ -82,10 +82,10 @@ func runPlan(ctx context.Context, env func(string) (string, bool), args []string
 }
 
 // newClient creates a client for the account of the Pod.
-func newClient(env func(string) (string, bool)) (action.Client, error) {
+func newClient(lookupEnv func(string) (string, bool)) (action.Client, error) {
 	var cfg *rest.Config
 	var err error
-	if path, _ := env(kubeconfig); path != "" {
+	if path, _ := lookupEnv(kubeconfig); path != "" {
 		cfg, err = clientcmd.BuildConfigFromFlags("", path)
 	} else {
 		cfg, err = rest.InClusterConfig()
@@ -95,7 +95,7 @@ func newClient(env func(string) (string, bool)) (action.Client, error) {
 	}
 	cfg.UserAgent = userAgent
 	cfg.QPS = -1 // a plan sends few requests, and the API server limits them itself
-	return action.Connect(cfg)
+	return action.NewClient(cfg)
 }
 
 // invocation is one run of the runner.

@@ -49,8 +49,8 @@ func (t *resourceTx) recordCreationEvent(ctx context.Context, created *fleetapi.
 	return t.insertChangeEvent(ctx, created, timeline.ResourceChange{Action: a.created, Who: created.CreatedBy, At: created.CreatedTime, Changes: diffSpecAndLabels(&fleetapi.Record{}, created)})
 }
 
-// recordOwnerChangeIfAny records the changes of owners, and not the reports of adapters.
-func (t *resourceTx) recordOwnerChangeIfAny(ctx context.Context, updated, previous *fleetapi.Record) error {
+// recordUpdateEventIfAny records the changes of owners, and not the reports of adapters.
+func (t *resourceTx) recordUpdateEventIfAny(ctx context.Context, updated, previous *fleetapi.Record) error {
 	a, told := changeActionsFor(updated.Kind)
 	if !told {
 		return nil
@@ -103,7 +103,7 @@ func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleet
 	events := make([]timeline.Event, len(inserted))
 	for i, row := range inserted {
 		r := fleetapi.Record{Key: fleetapi.Key{Kind: c.Kind, ID: row.ID}, Content: fleetapi.Content{Name: names[row.ID]}, ParentID: c.ParentID, Tenant: c.Tenant, Generation: c.Generation, Revision: row.Revision}
-		change, err := t.describeResourceInChange(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
+		change, err := t.addResourceDetailsToChange(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleet
 }
 
 func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
-	change, err := t.describeResourceInChange(ctx, record, change)
+	change, err := t.addResourceDetailsToChange(ctx, record, change)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Rec
 	return insertTimelineEvents(ctx, t.tx, []timeline.Event{event})
 }
 
-// describeResourceInChange sets the fields of a change that describe its resource.
-func (t *resourceTx) describeResourceInChange(
+// addResourceDetailsToChange sets the fields of a change that describe its resource.
+func (t *resourceTx) addResourceDetailsToChange(
 	ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange,
 ) (completed timeline.ResourceChange, err error) {
 	change.Kind, change.ID, change.Name, change.Cluster, change.Tenant = record.Kind, record.ID, record.Name, record.Name, record.Tenant

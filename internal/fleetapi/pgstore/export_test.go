@@ -61,7 +61,7 @@ var errDied = errors.New("died")
 func (r *RollupCounter) CountDying(ctx context.Context, syncs bool, statement int) (died bool, err error) {
 	step := r.countChangesOrRecount
 	if syncs {
-		step = r.updateUnsyncedCounts
+		step = r.updateSyncCountsAndReasons
 	}
 	err = r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
 		tx.Tx = &dyingTx{tx.Tx, statement}

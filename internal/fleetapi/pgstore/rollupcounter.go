@@ -97,8 +97,8 @@ type rollupPosition struct {
 // countChangesAndSyncs counts changes and, once there are none left, the syncs. It reports whether there is
 // more to count at once.
 func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool, err error) {
-	if hasMore, err = r.runStepInLockedTx(ctx, r.countChangesOrRecount); err == nil && !hasMore {
-		hasMore, err = r.runStepInLockedTx(ctx, r.updateUnsyncedCounts)
+	if hasMore, err = r.runStepInTxIfLockFree(ctx, r.countChangesOrRecount); err == nil && !hasMore {
+		hasMore, err = r.runStepInTxIfLockFree(ctx, r.updateSyncCountsAndReasons)
 	}
 	if err != nil {
 		return false, fmt.Errorf("count resources: %w", err)
@@ -109,8 +109,8 @@ func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool,
 // A countStep reads before it writes. It reports whether there is more to count at once.
 type countStep func(ctx context.Context, tx postgres.Tx, s *rollupPosition) (more bool, err error)
 
-// runStepInLockedTx runs a step in one transaction, unless another process is counting.
-func (r *RollupCounter) runStepInLockedTx(ctx context.Context, step countStep) (hasMore bool, err error) {
+// runStepInTxIfLockFree runs a step in one transaction, unless another process is counting.
+func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countStep) (hasMore bool, err error) {
 	err = retryReadAfterEpochRenewal(ctx, r.pool, func() error {
 		return r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
 			hasMore, err = runStepIfLockFree(ctx, tx, step)

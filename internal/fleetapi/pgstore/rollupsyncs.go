@@ -73,8 +73,8 @@ type syncCountRows struct {
 	ids     []*string
 }
 
-// updateUnsyncedCounts counts the states of the syncs, and their errors.
-func (r *RollupCounter) updateUnsyncedCounts(ctx context.Context, tx postgres.Tx, position *rollupPosition) (hasMore bool, err error) {
+// updateSyncCountsAndReasons counts the states of the syncs, and their errors.
+func (r *RollupCounter) updateSyncCountsAndReasons(ctx context.Context, tx postgres.Tx, position *rollupPosition) (hasMore bool, err error) {
 	if position.recountKind != nil {
 		return false, nil
 	}

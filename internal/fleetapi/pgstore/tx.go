@@ -187,7 +187,7 @@ func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Re
 	if err := t.saveRevisionIfNewGeneration(ctx, record, &was.Record); err != nil {
 		return err
 	}
-	if err := t.recordOwnerChangeIfAny(ctx, record, &was.Record); err != nil || newReport == nil {
+	if err := t.recordUpdateEventIfAny(ctx, record, &was.Record); err != nil || newReport == nil {
 		return err
 	}
 	return t.upsertReport(ctx, record, newReport)

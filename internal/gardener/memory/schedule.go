@@ -8,9 +8,9 @@ import (
 // A schedule orders the Shoots with an operation in progress by their next step.
 type schedule struct{ items shootHeap }
 
-// putOrRemove updates the place of a Shoot in the schedule, or removes it without a next
+// putIfDueOrRemove updates the place of a Shoot in the schedule, or removes it without a next
 // step.
-func (s *schedule) putOrRemove(stored *storedShoot) {
+func (s *schedule) putIfDueOrRemove(stored *storedShoot) {
 	switch due := !stored.op.due.IsZero(); {
 	case due && stored.at < 0:
 		heap.Push(&s.items, stored)

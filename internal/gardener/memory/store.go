@@ -97,7 +97,7 @@ func (s *store) startOperation(stored *storedShoot, operationType string, now ti
 	stored.op.due = now.Add(stored.op.took)
 	if stored.op.took > 0 {
 		s.changes.appendChange(stored, false)
-		s.schedule.putOrRemove(stored)
+		s.schedule.putIfDueOrRemove(stored)
 		return
 	}
 	s.runDueStepsOfShoot(stored, now)
@@ -115,7 +115,7 @@ func (s *store) runDueStepsOfShoot(stored *storedShoot, now time.Time) {
 			s.changes.appendChange(stored, false)
 		}
 	}
-	s.schedule.putOrRemove(stored)
+	s.schedule.putIfDueOrRemove(stored)
 }
 
 // runOperationStep runs one step at the given time, and reports whether it removed the Shoot.

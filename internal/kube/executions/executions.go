@@ -179,18 +179,18 @@ func NewRollback(ke *v1alpha1.KubernetesExecution, name, reason string) *v1alpha
 }
 
 // Create creates an execution in the name of the person. It records no groups if there are too many.
-func Create(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, name string, groups []string) error {
-	if len(groups) > maxGroups {
-		groups = nil
+func Create(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, requester string, requesterGroups []string) error {
+	if len(requesterGroups) > maxGroups {
+		requesterGroups = nil
 	}
-	ke.Spec.RequestedBy, ke.Spec.RequesterGroups = name, groups
+	ke.Spec.RequestedBy, ke.Spec.RequesterGroups = requester, requesterGroups
 	return c.Create(ctx, ke)
 }
 
-// Stop activates the emergency stop of a namespace in the name of the person. If it was active already, it
+// ActivateEmergencyStop activates the emergency stop of a namespace in the name of the person. If it was active already, it
 // replaces the reason and returns the earlier one, because a resume must consider both. It names no person if
 // the API server does not say who it is: a missing name must not prevent a stop.
-func Stop(ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool) (before string, wasActive bool, err error) {
+func ActivateEmergencyStop(ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool) (previousReason string, wasActive bool, err error) {
 	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(cancelRunning)}
 	if by, _, err := CurrentUser(ctx, c); err == nil {
 		data[v1alpha1.StopBy] = by
@@ -203,16 +203,16 @@ func Stop(ctx context.Context, c client.Client, namespace, reason string, cancel
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.EmergencyStop}, m); err != nil {
 		return "", true, err
 	}
-	before = m.Data[v1alpha1.StopReason]
+	previousReason = m.Data[v1alpha1.StopReason]
 	patch := map[string]any{v1alpha1.StopBy: nil} // removes the earlier user if this one is unknown
 	for key, value := range data {
 		patch[key] = value
 	}
-	return before, true, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": patch})))
+	return previousReason, true, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": patch})))
 }
 
-// Resume ends the emergency stop of a namespace, and reports whether it was active.
-func Resume(ctx context.Context, c client.Client, namespace string) (wasActive bool, err error) {
+// EndEmergencyStop ends the emergency stop of a namespace, and reports whether it was active.
+func EndEmergencyStop(ctx context.Context, c client.Client, namespace string) (wasActive bool, err error) {
 	err = c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop}})
 	if apierrors.IsNotFound(err) {
 		return false, nil

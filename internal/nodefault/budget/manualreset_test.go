@@ -83,7 +83,7 @@ func TestKeeperDeniesWithoutLease(t *testing.T) {
 // TestKeeperRights verifies that the Lease is covered by the permissions of the controller,
 // which denies every node while it cannot read the Lease.
 func TestKeeperRights(t *testing.T) {
-	for _, r := range nodefault.GrantOfFeature(nodefault.FeatureManualReset).Inside {
+	for _, r := range nodefault.RBACGrantOfFeature(nodefault.FeatureManualReset).Inside {
 		for _, verb := range r.Verbs {
 			if named := len(r.ResourceNames) > 0; named == (verb == "create") {
 				t.Errorf("%s is granted for %v", verb, r.ResourceNames)

@@ -172,7 +172,7 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 			return a.caller, a.err
 		}
 	}
-	f := tokenReview{token: token, hash: hash, place: CallerOrigin(address), key: string(hash[:])}
+	f := tokenReview{token: token, hash: hash, place: CallerIPOrIPv6Prefix(address), key: string(hash[:])}
 	caller, err = g.reviewTokenAndCacheResult(ctx, f)
 	var crowd *originLimitError
 	if errors.As(err, &crowd) && crowd.place != f.place { // the limit was reached by another address with the same token

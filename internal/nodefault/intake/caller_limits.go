@@ -63,10 +63,10 @@ func (l *CallerLimits) Allow(caller string, now time.Time) bool {
 // network.
 const originBits = 64
 
-// CallerOrigin returns the origin of a caller from the remote address of a connection, with or
+// CallerIPOrIPv6Prefix returns the origin of a caller from the remote address of a connection, with or
 // without a port. It is an IPv4 address, or the network of an IPv6 address, in which one
 // host may have any number of addresses.
-func CallerOrigin(address string) string {
+func CallerIPOrIPv6Prefix(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
 	}

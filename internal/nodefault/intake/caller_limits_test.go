@@ -72,7 +72,7 @@ func TestCallerOrigin(t *testing.T) {
 		"[2001:db8:0:1::1]:1": "2001:db8:0:1::/64", "[2001:db8:0:1:ffff::9]:2": "2001:db8:0:1::/64", "[2001:db8:0:2::1]:1": "2001:db8:0:2::/64",
 		"[fe80::1%eth0]:1": "fe80::/64", "@": "@", "": "", "pipe": "pipe",
 	} {
-		if got := intake.CallerOrigin(address); got != want {
+		if got := intake.CallerIPOrIPv6Prefix(address); got != want {
 			t.Errorf("%q is of %q, want %q", address, got, want)
 		}
 	}

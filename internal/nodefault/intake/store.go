@@ -113,7 +113,7 @@ func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) erro
 			for _, i := range places[node] {
 				c.reports = append(c.reports, reports[i])
 			}
-			s.awaitCallStored(ctx, node, c)
+			s.storeOrAwaitCall(ctx, node, c)
 			for n, i := range places[node] {
 				errs[i] = c.errs[n]
 			}
@@ -139,8 +139,8 @@ func (s *FaultStore) releaseQueueSpace(n int) {
 	s.pending -= n
 }
 
-// awaitCallStored waits until a call is stored, by itself or by another goroutine.
-func (s *FaultStore) awaitCallStored(ctx context.Context, node string, c *queuedCall) {
+// storeOrAwaitCall waits until a call is stored, by itself or by another goroutine.
+func (s *FaultStore) storeOrAwaitCall(ctx context.Context, node string, c *queuedCall) {
 	queue := s.joinNodeQueue(node, c)
 	defer s.leaveNodeQueue(node, queue)
 	select {

@@ -74,7 +74,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read %s %q: %w", r.kind.name, req.Name, err)
 	}
-	if r.written.WroteNewerThan(o) { // the cache is older than the last write
+	if r.written.WroteNewerElseForget(o) { // the cache is older than the last write
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	for range mostSteps {

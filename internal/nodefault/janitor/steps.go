@@ -133,7 +133,7 @@ func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState
 		s.endAction(r.kind, v1alpha1.ReasonFailed, why)
 		return nil
 	}
-	if !s.awaitBootID(r.kind, r.cfg) {
+	if !s.checkBootIDOrRequeue(r.kind, r.cfg) {
 		return nil
 	}
 	if !s.spec.Force {
@@ -153,9 +153,9 @@ func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState
 	return nil
 }
 
-// awaitBootID reports whether the boot ID is known, which is needed to verify a
+// checkBootIDOrRequeue reports whether the boot ID is known, which is needed to verify a
 // reboot. A new node reports it a while later.
-func (s *reconcileState) awaitBootID(k actionKind, cfg Config) (known bool) {
+func (s *reconcileState) checkBootIDOrRequeue(k actionKind, cfg Config) (known bool) {
 	if k.action != ActionReboot || s.node.Status.NodeInfo.BootID != "" {
 		return true
 	}

@@ -88,7 +88,7 @@ func readCachedUnlessStale(ctx context.Context, from client.Reader, written *kub
 		written.ForgetObject(key)
 		return false, nil
 	}
-	if err == nil && written.WroteNewerThan(o) {
+	if err == nil && written.WroteNewerElseForget(o) {
 		err = errBehind
 	}
 	return err == nil, err

@@ -138,7 +138,7 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	err = ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(recordsAddedOrResendRequested())).
-		WatchesRawSource(waker.QueueSource()).
+		WatchesRawSource(waker.QueueCapturingSource()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: rateLimiter()}).
 		Complete(requeueSoonOnStaleCache(box))
 	if err != nil {

@@ -201,7 +201,7 @@ func (r *reconciler) dropFaultsOfDeletedNode(ctx context.Context, s *reconcileSt
 		return false, nil
 	}
 	keep := slices.DeleteFunc(slices.Clone(faults), func(f v1alpha1.Fault) bool {
-		return s.node == nil || f.DetectedAt.Time.Before(s.firstFaultTime())
+		return s.node == nil || f.DetectedAt.Time.Before(s.minFaultTimeOfCurrentNode())
 	})
 	if len(keep) == len(faults) {
 		return false, nil
@@ -212,10 +212,10 @@ func (r *reconciler) dropFaultsOfDeletedNode(ctx context.Context, s *reconcileSt
 	return true, nil
 }
 
-// firstFaultTime returns the time from which a fault belongs to the node and not to an earlier node
+// minFaultTimeOfCurrentNode returns the time from which a fault belongs to the node and not to an earlier node
 // of the same name. The creation time of a node has a precision of a second. Of that second, the
 // faults that a reconcile has seen together with the earlier node belong to that node.
-func (s *reconcileState) firstFaultTime() time.Time {
+func (s *reconcileState) minFaultTimeOfCurrentNode() time.Time {
 	created, st := s.node.CreationTimestamp.Time, &s.fault.Status
 	if st.NodeUID != "" && st.NodeUID != s.node.UID && st.ObservedGeneration == s.fault.Generation {
 		return created.Add(time.Second)

@@ -23,8 +23,8 @@ import (
 
 const maxName = 253
 
-// objectName returns the name of the object of an attempt.
-func objectName(node, session string, attempt int32) string {
+// attemptObjectName returns the name of the object of an attempt.
+func attemptObjectName(node, session string, attempt int32) string {
 	tail := fmt.Sprintf("-%s-%d", session, attempt)
 	if len(node)+len(tail) > maxName {
 		sum := sha256.Sum256([]byte(node))
@@ -140,7 +140,7 @@ func (r *Remediator) adoptAction(ctx context.Context, in stepInput) (again time.
 		m.ObjectName = ""
 		return 0, nil
 	}
-	recordAttemptRequested(in, timeAfterLastRecord(in.st, a.GetCreationTimestamp().Time))
+	recordAttemptRequested(in, timeAfterRecordInSameSecond(in.st, a.GetCreationTimestamp().Time))
 	return 0, nil
 }
 

@@ -125,14 +125,14 @@ func addRequestRecordIfMissing(st *faults.NodeFaultStatus, a *action) {
 		return
 	}
 	w := actionNamesOf(a.kind)
-	record := nodefault.NewRecord(st, sourceRemediation, w.requested, labels[LabelAttempt], timeAfterLastRecord(st, when))
+	record := nodefault.NewRecord(st, sourceRemediation, w.requested, labels[LabelAttempt], timeAfterRecordInSameSecond(st, when))
 	record.Object = w.resource + "/" + a.GetName()
 	nodefault.AppendRecordOnceAndTrim(st, record)
 }
 
-// timeAfterLastRecord returns the time of an event that is known only to the second. If the last
+// timeAfterRecordInSameSecond returns the time of an event that is known only to the second. If the last
 // record is in the same second, the result is after it.
-func timeAfterLastRecord(st *faults.NodeFaultStatus, when time.Time) time.Time {
+func timeAfterRecordInSameSecond(st *faults.NodeFaultStatus, when time.Time) time.Time {
 	if len(st.History) == 0 {
 		return when
 	}
@@ -156,8 +156,8 @@ func recordActionOnce(st *faults.NodeFaultStatus, a *action, changeAction string
 	if mayBeTrimmedFromHistory(st, when) {
 		return
 	}
-	about, ordinal := recordIdentity(st, a)
-	record := nodefault.NewRecord(about, sourceJanitor, changeAction, ordinal, timeAfterLastRecord(st, when))
+	about, ordinal := actionRecordIdentity(st, a)
+	record := nodefault.NewRecord(about, sourceJanitor, changeAction, ordinal, timeAfterRecordInSameSecond(st, when))
 	record.Object = actionNamesOf(a.kind).resource + "/" + a.GetName()
 	if failureReason != "" {
 		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(failureReason, maxText)
@@ -167,13 +167,13 @@ func recordActionOnce(st *faults.NodeFaultStatus, a *action, changeAction string
 
 // hasActionRecord reports whether a record of an action exists.
 func hasActionRecord(st *faults.NodeFaultStatus, a *action, changeAction string) bool {
-	about, ordinal := recordIdentity(st, a)
+	about, ordinal := actionRecordIdentity(st, a)
 	return nodefault.HasRecord(st, nodefault.RecordID(about.NodeUID, about.Session, changeAction, ordinal))
 }
 
-// recordIdentity returns the identity of an action in records: its session and attempt, or
+// actionRecordIdentity returns the identity of an action in records: its session and attempt, or
 // otherwise its UID.
-func recordIdentity(st *faults.NodeFaultStatus, a *action) (identity *faults.NodeFaultStatus, ordinal string) {
+func actionRecordIdentity(st *faults.NodeFaultStatus, a *action) (identity *faults.NodeFaultStatus, ordinal string) {
 	labels := a.GetLabels()
 	identity, ordinal = st, labels[LabelAttempt]
 	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {

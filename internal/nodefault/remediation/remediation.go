@@ -189,7 +189,7 @@ func (in stepInput) requiresRemedyNow() bool {
 
 // checkDrainAllowsRemedy reports whether a remedy may start after the drain. If not, never reports
 // whether it can never start.
-func (c Config) checkDrainAllowsRemedy(in stepInput, remedy faults.Remedy) (ready, never bool) {
+func (c Config) checkDrainAllowsRemedy(in stepInput, remedy faults.Remedy) (ready, neverPossible bool) {
 	d := in.st.Drain
 	switch {
 	case !in.st.DesiredActions.Drain:
@@ -245,7 +245,7 @@ func (r *Remediator) beginAttemptOrEndExhausted(in stepInput, remedyIndex int) (
 	m := &faults.RemediationStatus{
 		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(remedyIndex), Attempt: attempt, //nolint:gosec // there are few remedies
 		StartedAt: metav1.NewTime(in.now), Deadline: metav1.NewTime(in.now.Add(r.cfg.timeoutOf(remedy))),
-		ObjectKind: actionKindFor(remedy), ObjectName: objectName(in.node.Name, in.st.Session, attempt), PreviousBootID: in.node.Status.NodeInfo.BootID,
+		ObjectKind: actionKindFor(remedy), ObjectName: attemptObjectName(in.node.Name, in.st.Session, attempt), PreviousBootID: in.node.Status.NodeInfo.BootID,
 	}
 	in.st.Remediation = m
 	return 0

@@ -278,8 +278,8 @@ func TestObjectName(t *testing.T) {
 	long := strings.Repeat("a", 240) + ".example.com"
 	seen := map[string]bool{}
 	for _, name := range []string{
-		objectName("a", "12345678", 1), objectName("a", "12345678", 11), objectName("a", "12345679", 1),
-		objectName(long, "12345678", 1), objectName(long[:251], "12345678", 1), objectName(strings.Repeat("b.", 126), "12345678", 1),
+		attemptObjectName("a", "12345678", 1), attemptObjectName("a", "12345678", 11), attemptObjectName("a", "12345679", 1),
+		attemptObjectName(long, "12345678", 1), attemptObjectName(long[:251], "12345678", 1), attemptObjectName(strings.Repeat("b.", 126), "12345678", 1),
 	} {
 		if seen[name] || len(name) > 253 || strings.Contains(name, ".-") {
 			t.Errorf("%q (%d)", name, len(name))

@@ -60,7 +60,7 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	jobs := v.client.BatchV1().Jobs(v.cfg.Namespace)
 	job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		job, err = jobs.Create(ctx, v.newJob(node, name), metav1.CreateOptions{})
+		job, err = jobs.Create(ctx, v.newVerificationJob(node, name), metav1.CreateOptions{})
 	}
 	if apierrors.IsInvalid(err) {
 		return Verdict{Done: true, Message: err.Error()}, nil
@@ -84,9 +84,9 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	return Verdict{Message: where + " is running"}, nil
 }
 
-// newJob returns the Job. Its pod is bound to the node by name, because the scheduler
+// newVerificationJob returns the Job. Its pod is bound to the node by name, because the scheduler
 // does not use a cordoned node.
-func (v *JobVerifier) newJob(node *corev1.Node, name string) *batchv1.Job {
+func (v *JobVerifier) newVerificationJob(node *corev1.Node, name string) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: v.cfg.Namespace,

@@ -33,9 +33,9 @@ func readPIDFile(dataDir string) (pid int, state string) {
 	return pid, state
 }
 
-// stopOrphan stops a server that an earlier process left behind in this folder, and removes a stale
+// stopOrphanOrRemoveStalePID stops a server that an earlier process left behind in this folder, and removes a stale
 // pid file. The caller holds the folder's lock, so a server that runs here is an orphan.
-func (h *serverHome) stopOrphan(ctx context.Context, log *slog.Logger) error {
+func (h *serverHome) stopOrphanOrRemoveStalePID(ctx context.Context, log *slog.Logger) error {
 	pid, _ := readPIDFile(h.data)
 	if pid == 0 || !isPostmasterOf(pid, h.data) {
 		// If another program now has the pid, postgres would refuse to start.

@@ -130,7 +130,7 @@ func (s *Server) prepareAndStartServer(ctx context.Context) error {
 	if s.bins, err = findOrDownloadBinaries(ctx, s.cfg, major, s.log); err != nil {
 		return err
 	}
-	if err := s.home.stopOrphan(ctx, s.log); err != nil {
+	if err := s.home.stopOrphanOrRemoveStalePID(ctx, s.log); err != nil {
 		return err
 	}
 	if major == 0 {

@@ -64,18 +64,18 @@ func DeriveEventID(resourceID string, generation int64, verdict Verdict, now tim
 	return "evt-" + hex.EncodeToString(sum[:16])
 }
 
-// ComputeSkewTolerantDue returns the times from which the repetitions for a due resource are
+// SubtractClockSkew returns the times from which the repetitions for a due resource are
 // counted: since, and when it fell due. Both are independent of the API's clock.
 //
 // due is slightly before since. With an API clock ahead of the local one, since could lie after the
 // first event and before its resend, and the id must not change in between. A since that is further
 // ahead is ignored, and so is a missing one: such a resource counts as always due.
-func ComputeSkewTolerantDue(since time.Time, interval time.Duration, now time.Time) (validSince, due time.Time) {
-	due = since.Add(-min(interval/10, MaxClockSkew))
-	if since.IsZero() || due.After(now) {
+func SubtractClockSkew(since time.Time, interval time.Duration, now time.Time) (validSince, sinceLessSkew time.Time) {
+	sinceLessSkew = since.Add(-min(interval/10, MaxClockSkew))
+	if since.IsZero() || sinceLessSkew.After(now) {
 		return time.Time{}, time.Time{}
 	}
-	return since, due
+	return since, sinceLessSkew
 }
 
 // countIntervalsSinceDue returns the number of whole intervals since the resource fell due. A

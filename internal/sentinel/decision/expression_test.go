@@ -33,7 +33,7 @@ func publicRules() []decision.ExpressionParam {
 const publicResult = `is_new_resource || generation_mismatch || ready_and_stale || not_ready_and_debounced`
 
 func TestExpressionProfile(t *testing.T) {
-	const slack = time.Minute // of half an hour, see ComputeSkewTolerantDue
+	const slack = time.Minute // of half an hour, see SubtractClockSkew
 	updated := now.Add(-10 * time.Second)
 	cases := map[string]struct {
 		reason  string

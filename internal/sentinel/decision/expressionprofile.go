@@ -85,7 +85,7 @@ func (p *ExpressionProfile) Decide(r *Resource, now time.Time) Verdict {
 	if since.IsZero() {
 		since = r.Created
 	}
-	since, began := ComputeSkewTolerantDue(since, v.Interval, now)
+	since, began := SubtractClockSkew(since, v.Interval, now)
 	v.Since = since
 	due, err := p.evaluateDue(r, now)
 	switch {

@@ -69,7 +69,7 @@ func decideIfSpecChanged(p *Profile, r *Resource, now time.Time) (verdict Verdic
 		return Verdict{}, false
 	}
 	interval := p.ages.notReady()
-	since, due := ComputeSkewTolerantDue(firstNonZeroTime(r.Updated, r.LastUpdated, r.Created), interval, now)
+	since, due := SubtractClockSkew(firstNonZeroTime(r.Updated, r.LastUpdated, r.Created), interval, now)
 	return Verdict{
 		ShouldPublish: true,
 		Reason:        ReasonGenerationChanged,

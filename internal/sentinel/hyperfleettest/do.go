@@ -42,8 +42,8 @@ func (s *Server) RequestDeletion(collection, id string) {
 	s.mustRequest(http.MethodDelete, "/"+collection+"/"+id, nil, nil)
 }
 
-// ReportAvailable reports, as an adapter, that a resource is available, and finalized, at a generation.
-func (s *Server) ReportAvailable(collection, id, adapter string, generation int64) {
+// ReportAllConditionsTrue reports, as an adapter, that a resource is available, and finalized, at a generation.
+func (s *Server) ReportAllConditionsTrue(collection, id, adapter string, generation int64) {
 	in := report{Adapter: adapter, ObservedGeneration: generation}
 	for _, c := range []string{"Available", "Applied", "Health", "Finalized"} {
 		in.Conditions = append(in.Conditions, condition{Type: c, Status: yes})
@@ -51,8 +51,8 @@ func (s *Server) ReportAvailable(collection, id, adapter string, generation int6
 	s.mustRequest(http.MethodPut, "/"+collection+"/"+id+"/statuses", in, nil)
 }
 
-func (s *Server) mustRequest(method, path string, in, out any) {
-	body, err := json.Marshal(in)
+func (s *Server) mustRequest(method, path string, requestBody, responseBody any) {
+	body, err := json.Marshal(requestBody)
 	if err != nil {
 		panic(err)
 	}
@@ -60,10 +60,10 @@ func (s *Server) mustRequest(method, path string, in, out any) {
 	if status > 299 {
 		panic(fmt.Sprintf("%s %s: %d %s", method, path, status, answer))
 	}
-	if out == nil {
+	if responseBody == nil {
 		return
 	}
-	if err := json.Unmarshal(answer, out); err != nil {
+	if err := json.Unmarshal(answer, responseBody); err != nil {
 		panic(err)
 	}
 }

@@ -103,7 +103,7 @@ func (s *Server) registerRoutes() {
 		s.handleRoute("GET "+flat, s.handleListResources(k, ""))
 		s.handleRoute("GET "+flat+"/{id}", s.handleGetResource(k))
 		s.handleRoute("PATCH "+flat+"/{id}", s.handlePatchResource(k))
-		s.handleRoute("DELETE "+flat+"/{id}", s.handleRequestDeletion(k))
+		s.handleRoute("DELETE "+flat+"/{id}", s.handleMarkDeletedWithChildren(k))
 		s.handleRoute("POST "+flat+"/{id}/force-delete", s.handleForceDelete(k))
 		s.handleRoute("GET "+flat+"/{id}/statuses", s.handleListReports(k))
 		s.handleRoute("PUT "+flat+"/{id}/statuses", s.handleStoreReport(k))

@@ -177,8 +177,8 @@ func TestSearch(t *testing.T) {
 		s.CreateResource("clusters", "plain")
 		s.CreateResource("clusters", "quoted", "note", "it's")
 		s.PatchSpec("clusters", ids[1], `{"x":1}`)
-		s.ReportAvailable("clusters", ids[2], "validation", 1)
-		s.ReportAvailable("clusters", ids[2], "dns", 1)
+		s.ReportAllConditionsTrue("clusters", ids[2], "validation", 1)
+		s.ReportAllConditionsTrue("clusters", ids[2], "dns", 1)
 		s.RequestDeletion("clusters", ids[3])
 		cases := map[string]string{
 			"labels.region='us-east' and name != 'c-00'":                       "c-02",
@@ -266,11 +266,11 @@ func TestAggregation(t *testing.T) {
 		}
 		want("created", "False", "ReconciledMissingAdapters", map[string]int64{})
 		time.Sleep(time.Second)
-		s.ReportAvailable("clusters", id, "validation", 1)
+		s.ReportAllConditionsTrue("clusters", id, "validation", 1)
 		want("one report", "False", "ReconciledMissingAdapters", map[string]int64{"Validation": 1})
 		time.Sleep(time.Second)
-		s.ReportAvailable("clusters", id, "dns", 1)
-		s.ReportAvailable("clusters", id, "stranger", 1)
+		s.ReportAllConditionsTrue("clusters", id, "dns", 1)
+		s.ReportAllConditionsTrue("clusters", id, "stranger", 1)
 		want("all reports", "True", "ReconciledAll", map[string]int64{"Validation": 1, "Dns": 1})
 		r := get[resource](t, s, "/clusters/"+id)
 		if c := r.condition("Reconciled"); c.LastUpdatedTime.Format(time.RFC3339) != at(1) || c.LastTransitionTime.Format(time.RFC3339) != at(2) {
@@ -350,19 +350,19 @@ func TestDeletion(t *testing.T) {
 		if l.Total != 1 || l.Items[0].DeletedTime == nil || l.Items[0].Generation != 2 {
 			t.Errorf("listed: %+v", l)
 		}
-		s.ReportAvailable("clusters", id, "validation", 2)
-		s.ReportAvailable("clusters", id, "dns", 2)
+		s.ReportAllConditionsTrue("clusters", id, "validation", 2)
+		s.ReportAllConditionsTrue("clusters", id, "dns", 2)
 		if c := get[resource](t, s, "/clusters/"+id).condition("Reconciled"); c.Reason != "ReconciledWaitingForChildren" {
 			t.Errorf("with a child: %+v", c)
 		}
-		s.ReportAvailable("nodepools", child, "validation", 2)
+		s.ReportAllConditionsTrue("nodepools", child, "validation", 2)
 		if status, _ := s.ServeRequest(http.MethodGet, "/nodepools/"+child, ""); status != http.StatusNotFound {
 			t.Errorf("the child: %d", status)
 		}
 		if status, _ := s.ServeRequest(http.MethodGet, "/clusters/"+id, ""); status != http.StatusOK {
 			t.Errorf("the parent, whose adapters have nothing more to say: %d", status)
 		}
-		s.ReportAvailable("clusters", id, "dns", 2)
+		s.ReportAllConditionsTrue("clusters", id, "dns", 2)
 		if l := get[list](t, s, "/clusters"); l.Total != 0 {
 			t.Errorf("left: %+v", l)
 		}

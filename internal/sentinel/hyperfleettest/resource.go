@@ -188,7 +188,7 @@ func (s *Server) bumpGenerationAndConditions(r *resource, now time.Time) {
 	r.truncateTimes()
 }
 
-func (s *Server) handleRequestDeletion(k Kind) func(*http.Request) answer {
+func (s *Server) handleMarkDeletedWithChildren(k Kind) func(*http.Request) answer {
 	return func(r *http.Request) answer {
 		found, a := s.findRequestedResource(k, r)
 		if a != nil {

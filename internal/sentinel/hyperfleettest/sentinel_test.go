@@ -175,8 +175,8 @@ func TestSentinelFollows(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := api.New(version.cfg)
 				answer := func(id string, generation int64) {
-					s.ReportAvailable("clusters", id, "validation", generation)
-					s.ReportAvailable("clusters", id, "dns", generation)
+					s.ReportAllConditionsTrue("clusters", id, "validation", generation)
+					s.ReportAllConditionsTrue("clusters", id, "dns", generation)
 				}
 				for i := range 30 {
 					answer(s.CreateResource("clusters", fmt.Sprintf("bystander-%d", i)), 1)
@@ -242,8 +242,8 @@ func TestSentinelReminds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := api.New(version.cfg)
 				id := s.CreateResource("clusters", "one")
-				s.ReportAvailable("clusters", id, "validation", 1)
-				s.ReportAvailable("clusters", id, "dns", 1)
+				s.ReportAllConditionsTrue("clusters", id, "validation", 1)
+				s.ReportAllConditionsTrue("clusters", id, "dns", 1)
 				w := watch(t, s, "", func(c *sentinel.Config) {
 					c.HyperfleetAPI.Flavour, c.PollInterval = version.flavour, time.Minute
 				})

@@ -64,7 +64,7 @@ func (s *Server) handleStoreReport(k Kind) func(*http.Request) answer {
 			return *a
 		}
 		before := found.reports[in.Adapter]
-		if in.isOutdatedOrUnknown(before, found.generation) {
+		if in.isOutdatedFutureOrUnknown(before, found.generation) {
 			return answer{status: http.StatusNoContent}
 		}
 		in.CreatedTime, in.LastReportTime = now, now
@@ -104,8 +104,8 @@ func (r *report) validateReport(now time.Time) (badRequest *answer) {
 	return nil
 }
 
-// isOutdatedOrUnknown reports whether a report has no news.
-func (r *report) isOutdatedOrUnknown(previous *report, currentGeneration int64) bool {
+// isOutdatedFutureOrUnknown reports whether a report has no news.
+func (r *report) isOutdatedFutureOrUnknown(previous *report, currentGeneration int64) bool {
 	if r.ObservedGeneration > currentGeneration {
 		return true
 	}

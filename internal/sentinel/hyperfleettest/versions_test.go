@@ -15,8 +15,8 @@ func TestVersions(t *testing.T) {
 		show := func(cfg api.Config, query string) (list, resource) {
 			s := api.New(cfg)
 			ids := fleet(s, 3)
-			s.ReportAvailable("clusters", ids[0], "validation", 1)
-			s.ReportAvailable("clusters", ids[0], "dns", 1)
+			s.ReportAllConditionsTrue("clusters", ids[0], "validation", 1)
+			s.ReportAllConditionsTrue("clusters", ids[0], "dns", 1)
 			s.PatchSpec("clusters", ids[0], `{"x":1}`)
 			return get[list](t, s, "/clusters?"+query), get[resource](t, s, "/clusters/"+ids[0])
 		}

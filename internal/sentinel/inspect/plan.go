@@ -224,7 +224,7 @@ func (p *planner) visitItem(it *source.Item, now time.Time) {
 	}
 	if v.ShouldPublish {
 		p.due++
-		p.countDueAndKeepMostUrgent(it, v)
+		p.countChangedAndKeepMostUrgent(it, v)
 	}
 	if !v.ShouldPublish {
 		if p.others == maxOthers {
@@ -258,7 +258,7 @@ func (p *planner) addSteadyRate(r *decision.Resource) {
 	p.events.WorstPerMinute += perMinute
 }
 
-func (p *planner) countDueAndKeepMostUrgent(it *source.Item, v decision.Verdict) {
+func (p *planner) countChangedAndKeepMostUrgent(it *source.Item, v decision.Verdict) {
 	changed := v.Reason == decision.ReasonGenerationChanged
 	if changed {
 		p.changed++

@@ -159,7 +159,7 @@ func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Re
 	r.Time = truncateToMillis(time.Now())
 	if raw == nil {
 		r.State, r.Rule = StateNotFound, "not found in "+w.Collection
-		r.addSentinelRecord(ctx, recorder)
+		r.fetchAndAddSentinelRecord(ctx, recorder)
 		return r, nil
 	}
 	err = source.NewScanner(true).ScanResource(raw, func(it *source.Item) error {
@@ -167,7 +167,7 @@ func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Re
 			r.ID = string(it.ID)
 		}
 		r.Name = parseResourceName(raw)
-		r.addSentinelRecord(ctx, recorder)
+		r.fetchAndAddSentinelRecord(ctx, recorder)
 		r.fillDecision(w, it)
 		return nil
 	})
@@ -207,8 +207,8 @@ func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) ([]b
 	return found, err
 }
 
-// addSentinelRecord queries the running sentinel.
-func (r *WhyReport) addSentinelRecord(ctx context.Context, recorder Recorder) {
+// fetchAndAddSentinelRecord queries the running sentinel.
+func (r *WhyReport) fetchAndAddSentinelRecord(ctx context.Context, recorder Recorder) {
 	r.Sentinel.URL = recorder.URL()
 	answer, err := recorder.FetchDecisions(ctx, r.ID)
 	if err != nil {

@@ -85,10 +85,10 @@ func newHost(t *testing.T, secrets ...string) *host {
 	if h.client, err = kubernetes.NewForConfig(h.bed.Config()); err != nil {
 		t.Fatal(err)
 	}
-	if h.account, err = h.bed.ServiceAccount(t.Context(), h.namespace, operator.SentinelAccount); err != nil {
+	if h.account, err = h.bed.EnsureServiceAccountConfig(t.Context(), h.namespace, operator.SentinelAccount); err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Secrets: secrets, Sharding: true}).ListRoles() {
+	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Secrets: secrets, Sharding: true}).BuildRoles() {
 		if _, err := h.client.RbacV1().Roles(h.namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}

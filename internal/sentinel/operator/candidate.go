@@ -41,12 +41,12 @@ const (
 	firstProbePause, lastProbePause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// startConnectionWait waits until the connections of p that are not those of current respond. It
+// startConnectionWaitIfNeeded waits until the connections of p that are not those of current respond. It
 // returns nil if no wait is necessary. It does not wait for the replacement of a connection that
 // does not work. In that case a new broker gets a moment to connect, so that the first events need
 // not fail. It reports the connections that do not respond with tell, after a while and after each
 // change.
-func (p *instanceParts) startConnectionWait(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
+func (p *instanceParts) startConnectionWaitIfNeeded(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
 	var waitAPI, waitBroker, connect bool
 	if current == nil || current.broken {
 		connect = true

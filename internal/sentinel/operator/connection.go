@@ -220,7 +220,7 @@ func openOrReuseConnections(ctx context.Context, deps *InstanceDeps, w *WantedCo
 		if err != nil {
 			return nil, fmt.Errorf("spec.hyperfleetAPI: %w", err)
 		}
-		p.api = &apiConnection{FleetAPI: api, failureHook: failureHook{hidden: listSecrets(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
+		p.api = &apiConnection{FleetAPI: api, failureHook: failureHook{hidden: listSecretValues(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
 	}
 	if p.broker == nil {
 		broker, err := deps.OpenBroker(w.Settings.Broker)
@@ -229,7 +229,7 @@ func openOrReuseConnections(ctx context.Context, deps *InstanceDeps, w *WantedCo
 			return nil, fmt.Errorf("spec.broker: %w", err)
 		}
 		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		p.broker = &brokerConnection{Broker: broker, failureHook: failureHook{hidden: listSecrets(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
+		p.broker = &brokerConnection{Broker: broker, failureHook: failureHook{hidden: listSecretValues(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
 		go p.broker.runAndReportEnd(ctx)
 	}
 	return p, nil

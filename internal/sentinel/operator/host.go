@@ -106,7 +106,7 @@ type recorder struct {
 }
 
 // checkMayWriteEventsOnce reports whether Kubernetes events may be written.
-func (r *recorder) checkMayWriteEventsOnce(ctx context.Context, namespace string) bool {
+func (r *recorder) checkMayWriteEventsOnce(ctx context.Context, namespace string) (allowed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answered {

@@ -144,10 +144,10 @@ func (i *Instance) redactSecrets(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.wanted != nil {
-		err = redactSecrets(err, listSecrets(&i.wanted.Settings))
+		err = redactSecrets(err, listSecretValues(&i.wanted.Settings))
 	}
 	if i.current != nil {
-		err = redactSecrets(err, listSecrets(&i.current.wanted.Settings))
+		err = redactSecrets(err, listSecretValues(&i.current.wanted.Settings))
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func (i *Instance) CountLoadFailure() {
 
 // Decisions returns what the sentinel in force watches, and its latest decisions. ok is false if
 // there is no sentinel.
-func (i *Instance) Decisions() (watches string, decisions *state.DecisionRecord, ok bool) {
+func (i *Instance) Decisions() (watchDescription string, decisions *state.DecisionRecord, running bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.current == nil {

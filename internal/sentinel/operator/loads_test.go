@@ -88,7 +88,7 @@ func TestEachFailedLoadIsCounted(t *testing.T) {
 func TestRoleOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Sharding: true}).ListRoles() {
+	for _, role := range (operator.SentinelRoles{Namespace: h.namespace, Sharding: true}).BuildRoles() {
 		role.Rules = []rbacv1.PolicyRule{
 			{APIGroups: []string{"hyperfleet.redhat.com"}, Resources: []string{"sentinelconfigs"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"hyperfleet.redhat.com"}, Resources: []string{"sentinelconfigs/status"}, Verbs: []string{"get"}},

@@ -57,9 +57,9 @@ func newEventCounter() *prometheus.CounterVec {
 	}, []string{"shard", "resource_type", "reason"})
 }
 
-// RegisterMetrics registers the metrics of an operator with one object that does not exist, for the
+// RegisterPlaceholderMetrics registers the metrics of an operator with one object that does not exist, for the
 // reference of metrics.
-func RegisterMetrics(reg prometheus.Registerer) error {
+func RegisterPlaceholderMetrics(reg prometheus.Registerer) error {
 	missing := configs{func() objectCounts {
 		return objectCounts{{shard: sentinel.ShardNotLoaded, resourceType: sentinel.ResourceTypeUnknown}: {unserved: 1}}
 	}}

@@ -141,7 +141,7 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	o.roster = newMemberSet(cfg, deps, host, &recorder{
 		events: o.manager.GetEventRecorder(component), permitted: host.CheckMayWriteEvents, log: deps.Log, count: o.events,
 	})
-	return o, o.addController(deps)
+	return o, o.addControllerAndPoller(deps)
 }
 
 const (
@@ -177,8 +177,8 @@ func specOrUIDChanged() predicate.Predicate {
 	}))
 }
 
-// addController starts the controller that calls the reconciler.
-func (o *Operator) addController(deps Deps) error {
+// addControllerAndPoller starts the controller that calls the reconciler.
+func (o *Operator) addControllerAndPoller(deps Deps) error {
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
 		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(specOrUIDChanged())).

@@ -55,7 +55,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	m := r.roster.getOrStartMember(sc) //nolint:contextcheck // a member outlives the look at its object
-	wanted, refusal := r.loadSettings(ctx, sc)
+	wanted, refusal := r.loadSettingsAndWatchSecrets(ctx, sc)
 	if refusal == nil {
 		m.instance.Apply(*wanted)
 		return reconcile.Result{}, nil
@@ -72,8 +72,8 @@ func (r *reconciler) stopSentinelOf(ctx context.Context, key types.NamespacedNam
 	}
 }
 
-// loadSettings builds settings from an object and its Secrets.
-func (r *reconciler) loadSettings(ctx context.Context, sc *v1alpha1.SentinelConfig) (wanted *WantedConfig, refusal *Refusal) {
+// loadSettingsAndWatchSecrets builds settings from an object and its Secrets.
+func (r *reconciler) loadSettingsAndWatchSecrets(ctx context.Context, sc *v1alpha1.SentinelConfig) (wanted *WantedConfig, refusal *Refusal) {
 	refuse := func(reason RefusalReason, err error) (*WantedConfig, *Refusal) {
 		return nil, &Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
 	}

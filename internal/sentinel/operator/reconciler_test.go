@@ -89,7 +89,7 @@ func TestReconcile(t *testing.T) {
 			if tc.object == nil || !tc.member {
 				return
 			}
-			_, refusal := r.loadSettings(ctx, tc.object)
+			_, refusal := r.loadSettingsAndWatchSecrets(ctx, tc.object)
 			if refusal != nil && (refusal.Reason != tc.want || refusal.Generation != tc.object.Generation) || refusal == nil && tc.want != "" {
 				t.Errorf("%s: refused for %+v, want %q", tc.reason, refusal, tc.want)
 			}

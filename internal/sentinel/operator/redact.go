@@ -38,8 +38,8 @@ func redactSecrets(err error, secrets []string) error {
 // inside ordinary words.
 const minSecretLength = 4
 
-// listSecrets returns the secrets in settings, the longest first.
-func listSecrets(s *sentinelconfig.Settings) []string {
+// listSecretValues returns the secrets in settings, the longest first.
+func listSecretValues(s *sentinelconfig.Settings) []string {
 	all := []string{s.Broker.URL.Reveal(), s.Broker.KeyJSON.Reveal(), s.Sentinel.HyperfleetAPI.Token.Reveal()}
 	for _, value := range s.Sentinel.HyperfleetAPI.Headers {
 		all = append(all, value.Reveal())

@@ -50,8 +50,8 @@ type SentinelRoles struct {
 	Sharding bool
 }
 
-// ListRoles returns a role for each feature in use, FeatureBase first.
-func (s SentinelRoles) ListRoles() []*rbacv1.Role {
+// BuildRoles returns a role for each feature in use, FeatureBase first.
+func (s SentinelRoles) BuildRoles() []*rbacv1.Role {
 	s = s.withDefaults()
 	list := []*rbacv1.Role{s.newRole(FeatureBase,
 		newPolicyRule("hyperfleet.redhat.com", "sentinelconfigs", "get", "list", "watch"),
@@ -77,14 +77,14 @@ func (s SentinelRoles) ListRoles() []*rbacv1.Role {
 	return list
 }
 
-// ListObjects returns the ServiceAccount, and the roles with their bindings.
-func (s SentinelRoles) ListObjects() []runtime.Object {
+// BuildAccountRolesAndBindings returns the ServiceAccount, and the roles with their bindings.
+func (s SentinelRoles) BuildAccountRolesAndBindings() []runtime.Object {
 	s = s.withDefaults()
 	list := []runtime.Object{&corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ServiceAccount"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.Account, Namespace: s.Namespace},
 	}}
-	for _, role := range s.ListRoles() {
+	for _, role := range s.BuildRoles() {
 		list = append(list, role, s.newRoleBinding(role))
 	}
 	return list

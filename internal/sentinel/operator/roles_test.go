@@ -24,7 +24,7 @@ import (
 // for these two.
 func TestSentinelRoleOfTheSpecification(t *testing.T) {
 	t.Parallel()
-	list := operator.SentinelRoles{}.ListRoles()
+	list := operator.SentinelRoles{}.BuildRoles()
 	if len(list) != 1 {
 		t.Fatalf("%d roles", len(list))
 	}
@@ -58,7 +58,7 @@ func TestFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var names, secrets []string
-			for _, role := range tc.sentinel.ListRoles() {
+			for _, role := range tc.sentinel.BuildRoles() {
 				names = append(names, role.Name)
 				for _, r := range role.Rules {
 					if slices.Contains(r.Resources, "secrets") {
@@ -71,7 +71,7 @@ func TestFeatures(t *testing.T) {
 			if diff := cmp.Diff(tc.roles, names) + cmp.Diff(tc.secrets, secrets); diff != "" {
 				t.Errorf("%s: -want +got\n%s", tc.reason, diff)
 			}
-			if got := len(tc.sentinel.ListObjects()); got != 1+2*len(tc.roles) {
+			if got := len(tc.sentinel.BuildAccountRolesAndBindings()); got != 1+2*len(tc.roles) {
 				t.Errorf("%d objects, want an account, and %d roles with their bindings", got, len(tc.roles))
 			}
 		})
@@ -83,7 +83,7 @@ func newSentinel(t *testing.T, s operator.SentinelRoles) *kubernetes.Clientset {
 	t.Helper()
 	bed := kubebedtest.Bed(t)
 	admin := newClient(t, bed)
-	for _, o := range s.ListObjects() {
+	for _, o := range s.BuildAccountRolesAndBindings() {
 		var err error
 		switch o := o.(type) {
 		case *corev1.ServiceAccount:
@@ -99,7 +99,7 @@ func newSentinel(t *testing.T, s operator.SentinelRoles) *kubernetes.Clientset {
 			t.Fatal(err)
 		}
 	}
-	cfg, err := bed.ServiceAccount(t.Context(), s.Namespace, operator.SentinelAccount)
+	cfg, err := bed.EnsureServiceAccountConfig(t.Context(), s.Namespace, operator.SentinelAccount)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func newSentinel(t *testing.T, s operator.SentinelRoles) *kubernetes.Clientset {
 	}
 	// The authorizer watches the roles.
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
-		for _, role := range s.ListRoles() {
+		for _, role := range s.BuildRoles() {
 			rule := role.Rules[0]
 			a := authorizationv1.ResourceAttributes{Namespace: s.Namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]}
 			if len(rule.ResourceNames) > 0 {

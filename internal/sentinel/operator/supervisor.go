@@ -95,7 +95,7 @@ func (v *supervisor) applyWantedConfig(ctx context.Context) {
 		v.scheduleWantedRetry()
 		return
 	}
-	v.next = parts.startConnectionWait(ctx, current, func(p PendingConnections) {
+	v.next = parts.startConnectionWaitIfNeeded(ctx, current, func(p PendingConnections) {
 		v.instance.updateState(func(s *InstanceState) { s.Pending = &p })
 	})
 	if v.next == nil {

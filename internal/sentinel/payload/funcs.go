@@ -18,16 +18,16 @@ func (r *rendering) templateFuncs() map[string]jsontemplate.Func {
 
 		"index": indexOrNil,
 		"reason": func(args []any) (any, error) {
-			return r.in.Reason, jsontemplate.CheckArgs(args, 0, 0)
+			return r.in.Reason, jsontemplate.CheckArgCount(args, 0, 0)
 		},
 	}
 }
 
 // getField returns the field of an object, or nil. The arguments are the object and the names that
 // lead to the field.
-func getField(args []any) any {
-	v := args[0]
-	for _, arg := range args[1:] {
+func getField(containerAndNames []any) any {
+	v := containerAndNames[0]
+	for _, arg := range containerAndNames[1:] {
 		m, _ := v.(map[string]any)
 		name, _ := arg.(string)
 		v = m[name]
@@ -36,15 +36,15 @@ func getField(args []any) any {
 }
 
 // getFieldOrRecordMissing returns a field that should exist.
-func (r *rendering) getFieldOrRecordMissing(args []any) (any, error) {
-	v := getField(args)
+func (r *rendering) getFieldOrRecordMissing(containerAndNames []any) (any, error) {
+	v := getField(containerAndNames)
 	if v != nil {
 		return v, nil
 	}
 	const enough = 8
 	if len(r.missing) < enough {
 		var path strings.Builder
-		for _, name := range args[1:] {
+		for _, name := range containerAndNames[1:] {
 			fmt.Fprintf(&path, ".%v", name)
 		}
 		r.missing = append(r.missing, path.String())
@@ -73,12 +73,12 @@ func formatValueOrEmpty(args []any) (any, error) {
 }
 
 // indexOrNil is index of text/template, but returns nil for a missing value.
-func indexOrNil(args []any) (any, error) {
-	if err := jsontemplate.CheckArgs(args, 1, -1); err != nil {
+func indexOrNil(containerAndKeys []any) (any, error) {
+	if err := jsontemplate.CheckArgCount(containerAndKeys, 1, -1); err != nil {
 		return nil, err
 	}
-	container := args[0]
-	for _, key := range args[1:] {
+	container := containerAndKeys[0]
+	for _, key := range containerAndKeys[1:] {
 		switch v := container.(type) {
 		case map[string]any:
 			name, ok := key.(string)

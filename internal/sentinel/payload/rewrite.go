@@ -14,7 +14,7 @@ import (
 //	{{if .a.b}}        becomes {{if _test . "a" "b"}}, because a test is not an error
 //	{{if eq .a "x"}}   becomes {{if eq (_quiet . "a") "x"}}
 //	{{range .a}}       becomes {{range _test . "a"}}
-type rewriter struct {
+type fieldCallRewriter struct {
 	tree *parse.Tree
 	at   parse.Pos // current position, for errors
 
@@ -31,7 +31,7 @@ const (
 	fnShow  = "_show"
 )
 
-func (rw *rewriter) rewriteNodes(l *parse.ListNode) error {
+func (rw *fieldCallRewriter) rewriteNodes(l *parse.ListNode) error {
 	if l == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (rw *rewriter) rewriteNodes(l *parse.ListNode) error {
 	return nil
 }
 
-func (rw *rewriter) rewriteNode(n parse.Node) error {
+func (rw *fieldCallRewriter) rewriteNode(n parse.Node) error {
 	rw.at = n.Position()
 	switch n := n.(type) {
 	case *parse.ActionNode:
@@ -66,7 +66,7 @@ func (rw *rewriter) rewriteNode(n parse.Node) error {
 	return nil // texts, comments, break and continue
 }
 
-func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
+func (rw *fieldCallRewriter) rewriteBranch(n *parse.BranchNode) error {
 	if err := rw.rewritePipe(n.Pipe, fnTest, fnQuiet); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (rw *rewriter) rewriteBranch(n *parse.BranchNode) error {
 
 // rewritePipe rewrites the fields of a pipeline. It uses aloneFn if the pipeline is a
 // single field, and the function argument otherwise.
-func (rw *rewriter) rewritePipe(p *parse.PipeNode, aloneFn, argumentFn string) error {
+func (rw *fieldCallRewriter) rewritePipe(p *parse.PipeNode, aloneFn, argumentFn string) error {
 	if len(p.Cmds) == 1 && len(p.Cmds[0].Args) == 1 {
 		argumentFn = aloneFn
 	}
@@ -108,7 +108,7 @@ func isFieldAccess(n parse.Node) bool {
 }
 
 // rewriteArg rewrites one argument; fn is the function for a field.
-func (rw *rewriter) rewriteArg(n parse.Node, fieldFn string) (rewritten parse.Node, err error) {
+func (rw *fieldCallRewriter) rewriteArg(n parse.Node, fieldFn string) (rewritten parse.Node, err error) {
 	switch n := n.(type) {
 	case *parse.DotNode:
 		rw.looks.all = true
@@ -140,7 +140,7 @@ func (rw *rewriter) rewriteArg(n parse.Node, fieldFn string) (rewritten parse.No
 }
 
 // newFieldCall returns the call (fn of "a" "b").
-func (rw *rewriter) newFieldCall(fn string, of parse.Node, names []string) parse.Node {
+func (rw *fieldCallRewriter) newFieldCall(fn string, of parse.Node, names []string) parse.Node {
 	call := rw.newCall(of.Position(), fn)
 	call.Args = append(call.Args, of)
 	for _, name := range names {
@@ -151,7 +151,7 @@ func (rw *rewriter) newFieldCall(fn string, of parse.Node, names []string) parse
 	return &parse.PipeNode{NodeType: parse.NodePipe, Pos: of.Position(), Cmds: []*parse.CommandNode{call}}
 }
 
-func (rw *rewriter) newCall(pos parse.Pos, fn string) *parse.CommandNode {
+func (rw *fieldCallRewriter) newCall(pos parse.Pos, fn string) *parse.CommandNode {
 	id := parse.NewIdentifier(fn).SetPos(pos).SetTree(rw.tree)
 	return &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos, Args: []parse.Node{id}}
 }

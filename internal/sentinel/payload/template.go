@@ -64,7 +64,7 @@ func compileTemplate(source string) (value, error) {
 		line, column := lineAndColumnOf(source, at[0])
 		return nil, fmt.Errorf("template: line %d, column %d: define and block are not allowed", line, column)
 	}
-	rw := rewriter{tree: tmpl.Tree(), looks: neededFields{names: map[string]bool{}}}
+	rw := fieldCallRewriter{tree: tmpl.Tree(), looks: neededFields{names: map[string]bool{}}}
 	if err := rw.rewriteNodes(tmpl.Tree().Root); err != nil {
 		line, column := lineAndColumnOf(source, int(rw.at))
 		return nil, fmt.Errorf("template: line %d, column %d: %w", line, column, err)

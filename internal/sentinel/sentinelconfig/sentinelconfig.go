@@ -151,7 +151,7 @@ func (t *translation) parsePositiveDuration(field string, text v1alpha1.Duration
 	return d
 }
 
-func (t *translation) validateEndpoint(endpoint string) string {
+func (t *translation) validateEndpoint(endpoint string) (unchanged string) {
 	const field = "spec.hyperfleetAPI.url"
 	u, err := url.Parse(endpoint)
 	switch {

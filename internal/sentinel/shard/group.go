@@ -127,7 +127,7 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	name := newLeaseName(cfg.Name, cfg.Identity)
+	name := newRandomLeaseName(cfg.Name, cfg.Identity)
 	g := &Group{
 		cfg: cfg, deps: deps, log: deps.Log.With("group", cfg.Name, "lease", name), base: time.Now(),
 		machine: newMembership(newTiming(cfg), name, cfg.Identity), status: errors.New("not started"),
@@ -144,9 +144,9 @@ func newTiming(cfg GroupConfig) timing {
 	}
 }
 
-// newLeaseName returns a name that no other process has, and that is a valid name of a Kubernetes
+// newRandomLeaseName returns a name that no other process has, and that is a valid name of a Kubernetes
 // object.
-func newLeaseName(group, identity string) string {
+func newRandomLeaseName(group, identity string) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	const longest = 200

@@ -53,10 +53,10 @@ func (h *holdings) beginAttempt(idHash uint64) (release func(), ok bool) {
 		return func() {}, false
 	}
 	h.attempts[idHash]++
-	return sync.OnceFunc(func() { h.endAttempt(idHash) }), true
+	return sync.OnceFunc(func() { h.endAttemptAndNotifyRelease(idHash) }), true
 }
 
-func (h *holdings) endAttempt(idHash uint64) {
+func (h *holdings) endAttemptAndNotifyRelease(idHash uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.attempts[idHash]--; h.attempts[idHash] == 0 {

@@ -68,7 +68,7 @@ func NewKubeLeases(cfg *rest.Config, namespace, group string) (*KubeLeases, erro
 	if err != nil {
 		return nil, fmt.Errorf("manage leases of group %q: %w", group, err)
 	}
-	return &KubeLeases{client: c.Leases(namespace), group: labelValue(group), close: hc.CloseIdleConnections}, nil
+	return &KubeLeases{client: c.Leases(namespace), group: toValidLabelValue(group), close: hc.CloseIdleConnections}, nil
 }
 
 // Close closes idle connections.

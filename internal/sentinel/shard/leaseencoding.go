@@ -30,9 +30,9 @@ const (
 	IncludesAnnotation = "fleetloop.io/shard-includes"
 )
 
-// labelValue returns a name as a label value. A name that is too long or has invalid
+// toValidLabelValue returns a name as a label value. A name that is too long or has invalid
 // characters is cut and gets a part of its hash.
-func labelValue(name string) string {
+func toValidLabelValue(name string) string {
 	if len(validation.IsValidLabelValue(name)) == 0 {
 		return name
 	}

@@ -184,11 +184,11 @@ func TestRecordName(t *testing.T) {
 		{"a b", "Me@Home.example", "a-b-me-home-example-"},
 		{"--", "ü", ""},
 	} {
-		got := newLeaseName(c.group, c.identity)
+		got := newRandomLeaseName(c.group, c.identity)
 		if len(got) != len(c.want)+8 || got[:len(c.want)] != c.want {
 			t.Errorf("newRecordName(%q, %q) = %q, want %s and 8 digits", c.group, c.identity, got, c.want)
 		}
-		if got == newLeaseName(c.group, c.identity) {
+		if got == newRandomLeaseName(c.group, c.identity) {
 			t.Errorf("two processes have the name %q", got)
 		}
 	}

@@ -24,7 +24,7 @@ const maxLookupIDs = 100
 func (w *Walker) FetchResourcesByID(ctx context.Context, ids []string, read func(Page) (Envelope, error)) error {
 	var buf []byte
 	for chunk := range slices.Chunk(ids, maxLookupIDs) {
-		pages := w.fetchInOneRequest
+		pages := w.fetchTogetherOrOneByOne
 		if w.alone.Load() > 0 {
 			w.alone.Add(-1)
 			pages = w.fetchOneByOne
@@ -39,8 +39,8 @@ func (w *Walker) FetchResourcesByID(ctx context.Context, ids []string, read func
 	return nil
 }
 
-// fetchInOneRequest looks up several resources with one request.
-func (w *Walker) fetchInOneRequest(
+// fetchTogetherOrOneByOne looks up several resources with one request.
+func (w *Walker) fetchTogetherOrOneByOne(
 	ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte,
 ) (reusableBuf []byte, err error) {
 	asked := time.Now()
@@ -50,7 +50,7 @@ func (w *Walker) fetchInOneRequest(
 	}
 	answered := false
 	if err == nil {
-		body, answered = readIfAnswersIDs(Page{Body: body, Rest: rest}, ids)
+		body, answered = readBodyAndCheckIDs(Page{Body: body, Rest: rest}, ids)
 	}
 	if !answered {
 		w.alone.Store(recheckAfter)
@@ -63,11 +63,11 @@ func (w *Walker) fetchInOneRequest(
 // errNotRequested ends the reading of a page that is not the requested one.
 var errNotRequested = errors.New("the response contains a resource that was not requested")
 
-// readIfAnswersIDs reports whether a page is the response to a request for ids. Such a page holds no
+// readBodyAndCheckIDs reports whether a page is the response to a request for ids. Such a page holds no
 // other id, and has no further pages. A server that ignores the parameter returns its list, which
-// is read only until that is certain. readIfAnswersIDs returns the bytes that it read, which are the
+// is read only until that is certain. readBodyAndCheckIDs returns the bytes that it read, which are the
 // complete response if answered is true.
-func readIfAnswersIDs(page Page, ids []string) (body []byte, answered bool) {
+func readBodyAndCheckIDs(page Page, ids []string) (body []byte, answered bool) {
 	defer page.closeRest()
 	body = page.Body
 	asked := make(map[string]bool, len(ids))

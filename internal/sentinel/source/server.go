@@ -174,17 +174,17 @@ func (v *server) shrinkPageSizeToStatedLimit(refusal error) (shrunk bool) {
 // shrinkPageSize reduces the page size to size. If size cannot be a page size, it uses the next smaller
 // known maximum of servers: a limit of one is a minimum, not a maximum. It returns false if there
 // is no smaller size.
-func (v *server) shrinkPageSize(wanted int) (shrunk bool) {
+func (v *server) shrinkPageSize(wantedOrZero int) (shrunk bool) {
 	switch before := v.pageSize(); {
-	case wanted > 1:
+	case wantedOrZero > 1:
 	case before > maxPublicPage:
-		wanted = maxPublicPage
+		wantedOrZero = maxPublicPage
 	case before > defaultPublicPage:
-		wanted = defaultPublicPage
+		wantedOrZero = defaultPublicPage
 	default:
 		return false
 	}
-	v.most = wanted
+	v.most = wantedOrZero
 	clear(v.tags)
 	return true
 }

@@ -40,11 +40,11 @@ func (q *overdueQueue) collectOverdue(shard int, nowStep uint32) {
 		if s.state[i]&slotUrgent != 0 {
 			due = 0 // overdue longer than any other
 		}
-		q.keepOrLeaveEntry(overdueEntry{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
+		q.keepEntryOrLeaveInShard(overdueEntry{due: due, slot: int32(i), shard: uint8(shard)}) //nolint:gosec // both are small
 	}
 }
 
-func (q *overdueQueue) keepOrLeaveEntry(entry overdueEntry) {
+func (q *overdueQueue) keepEntryOrLeaveInShard(entry overdueEntry) {
 	if entry.due >= q.before || q.limit == 0 {
 		q.leaveInShard(entry)
 		return

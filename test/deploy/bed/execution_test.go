@@ -151,7 +151,7 @@ func startController(t *testing.T, objects []*unstructured.Unstructured, ns stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	as, err := kubebedtest.Bed(t).ServiceAccount(t.Context(), ns, account)
+	as, err := kubebedtest.Bed(t).EnsureServiceAccountConfig(t.Context(), ns, account)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,13 +25,13 @@ import (
 )
 
 func main() {
-	if err := serve(os.Stdin, os.Stdout); err != nil {
+	if err := serveRenderRequests(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "renderer:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(in io.Reader, out io.Writer) error {
+func serveRenderRequests(in io.Reader, out io.Writer) error {
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
 	for {
 		var request deploy.Request

@@ -56,7 +56,7 @@ func (l *lane) removed(at point) {
 			return errors.New("it lives")
 		}
 	})
-	ke := l.Get(name)
+	ke := l.GetExecution(name)
 	if err := l.Client.Delete(l.Context(), ke); err != nil {
 		l.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func (l *lane) removed(at point) {
 		if err := l.Client.Get(l.Context(), client.ObjectKeyFromObject(ke), ke.DeepCopy()); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is still there (%w)", err)
 		}
-		if jobs, pods := l.Jobs(name), l.Pods(name); len(jobs)+len(pods) > 0 {
+		if jobs, pods := l.ListExecutionJobs(name), l.ListExecutionPods(name); len(jobs)+len(pods) > 0 {
 			return fmt.Errorf("it has left %d Jobs and %d Pods", len(jobs), len(pods))
 		}
 		return nil
@@ -83,11 +83,11 @@ func (l *lane) restore(target string) {
 	err := l.Client.Get(l.Context(), key, &appsv1.Deployment{})
 	switch {
 	case apierrors.IsNotFound(err):
-		l.CreateDeployment(key.Namespace, key.Name, 3)
+		l.CreateDeploymentAndAwaitObserved(key.Namespace, key.Name, 3)
 	case err != nil:
 		l.Fatal(err)
 	default:
-		l.PatchDeployment(key.Namespace, key.Name, `{"spec":{"replicas":3}}`)
+		l.PatchDeploymentAndAwaitObserved(key.Namespace, key.Name, `{"spec":{"replicas":3}}`)
 	}
 }
 
@@ -97,7 +97,7 @@ func (l *lane) dies(name string) {
 	l.Helper()
 	approved, finalized := false, false
 	l.Until(func() error {
-		ke := l.Get(name)
+		ke := l.GetExecution(name)
 		select {
 		case <-l.Controller().Ended():
 			return nil
@@ -142,7 +142,7 @@ func (l *lane) parted(ke *v1alpha1.KubernetesExecution) map[audit.Type]audit.Eve
 	said := map[audit.Type]audit.Event{}
 	l.Until(func() error {
 		clear(said)
-		events := l.Trail(l.audit, ke)
+		events := l.ListAuditTrail(l.audit, ke)
 		for i := range events {
 			e := &events[i]
 			if _, twice := said[e.Type]; twice {

@@ -69,7 +69,7 @@ func TestEventsOutliveTheController(t *testing.T) {
 	const approved, started, ended = 2, 5, 6 // the writes of its course that store it
 	for n, action := range map[int]string{approved: "execution-approved", started: "execution-started", ended: "execution-succeeded"} {
 		name := fmt.Sprintf("event-%d", n)
-		l.CreateDeployment(l.targets(), name, 3)
+		l.CreateDeploymentAndAwaitObserved(l.targets(), name, 3)
 		l.way.arm(name, point{n: n, answered: true}, c.writes, l.Controller().Kill)
 		l.ask(name, name)
 		l.reaches(name, v1alpha1.PhaseWaitingApproval)
@@ -96,7 +96,7 @@ func TestEventsOutliveTheController(t *testing.T) {
 		})
 		l.WantCommand(fleettest.Requester, cli.CodeOK, []string{"exec", "finalize", name})
 		l.until(name, over)
-		if left := l.Get(name).Status.PendingChangeEvents; len(left) != 0 {
+		if left := l.GetExecution(name).Status.PendingChangeEvents; len(left) != 0 {
 			t.Errorf("%s has the events %+v left", name, left)
 		}
 	}
@@ -111,7 +111,7 @@ func TestEventsOfAnActionAreNoDryRun(t *testing.T) {
 	c.args = append(slices.Clone(c.args), "--change-events-cluster-name=test", "--change-events-enabled", "--change-events-endpoint="+s.URL)
 	l := newLane(t, c)
 	const name, started = "began", 5 // the write of its course that stores the start
-	l.CreateDeployment(l.targets(), name, 3)
+	l.CreateDeploymentAndAwaitObserved(l.targets(), name, 3)
 	l.way.arm(name, point{n: started, answered: true}, c.writes, l.Controller().Kill)
 	l.ask(name, name)
 	l.reaches(name, v1alpha1.PhaseWaitingApproval)

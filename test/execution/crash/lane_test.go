@@ -61,7 +61,7 @@ func (l *lane) until(name string, check func(ke *v1alpha1.KubernetesExecution) e
 	l.Helper()
 	var ke *v1alpha1.KubernetesExecution
 	l.Until(func() error {
-		ke = l.Get(name)
+		ke = l.GetExecution(name)
 		return errors.Join(l.revive(), check(ke))
 	})
 	return ke
@@ -114,7 +114,7 @@ func (l *lane) run(at point) {
 			l.Errorf("that was execution %q, with a death at %q; it had the writes %q", name, struck, writes)
 		}
 	}()
-	l.CreateDeployment(l.targets(), name, 3)
+	l.CreateDeploymentAndAwaitObserved(l.targets(), name, 3)
 	l.precede(name)
 	l.way.arm(name, at, l.course.writes, l.Controller().Kill)
 
@@ -129,7 +129,7 @@ func (l *lane) run(at point) {
 	}
 	ended := l.until(name, over)
 	l.until(name, func(*v1alpha1.KubernetesExecution) error {
-		for _, j := range l.Jobs(name) {
+		for _, j := range l.ListExecutionJobs(name) {
 			if j.Spec.TTLSecondsAfterFinished == nil {
 				return fmt.Errorf("Job %q stays for ever", j.Name)
 			}
@@ -229,7 +229,7 @@ func over(ke *v1alpha1.KubernetesExecution) error {
 func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries int32) {
 	l.Helper()
 	s := &ended.Status
-	if got := fleettest.Phases(ended); got != l.course.phases() || s.Outcome != v1alpha1.OutcomeSucceeded {
+	if got := fleettest.JoinPhaseHistory(ended); got != l.course.phases() || s.Outcome != v1alpha1.OutcomeSucceeded {
 		l.Errorf("outcome %q after the phases %q", s.Outcome, got)
 	}
 	r := s.ExecutionResults
@@ -268,7 +268,7 @@ func (l *lane) check(ended *v1alpha1.KubernetesExecution, plan string, retries i
 // the plan that is run. What was tried out was the same.
 func (l *lane) checkJob(ke *v1alpha1.KubernetesExecution) (plan string) {
 	l.Helper()
-	jobs, r := l.Jobs(ke.Name), ke.Status.ExecutionResults
+	jobs, r := l.ListExecutionJobs(ke.Name), ke.Status.ExecutionResults
 	var purposes []string
 	for i := range jobs {
 		j := &jobs[i]
@@ -286,8 +286,8 @@ func (l *lane) checkJob(ke *v1alpha1.KubernetesExecution) (plan string) {
 		}
 	}
 	slices.Sort(purposes)
-	if want := l.course.purposes(); !slices.Equal(purposes, want) || len(l.Pods(ke.Name)) != len(want) {
-		l.Fatalf("Jobs for %q with %d Pods; want one each for %q", purposes, len(l.Pods(ke.Name)), want)
+	if want := l.course.purposes(); !slices.Equal(purposes, want) || len(l.ListExecutionPods(ke.Name)) != len(want) {
+		l.Fatalf("Jobs for %q with %d Pods; want one each for %q", purposes, len(l.ListExecutionPods(ke.Name)), want)
 	}
 	if d := ke.Status.ValidationResults.DryRunResults; l.course.trial && (d == nil || !d.Performed || !d.Success) {
 		l.Errorf("what was tried out found %+v", d)
@@ -299,7 +299,7 @@ func (l *lane) checkJob(ke *v1alpha1.KubernetesExecution) (plan string) {
 func (l *lane) checkTrail(ke *v1alpha1.KubernetesExecution, plan, want string) {
 	l.Helper()
 	var got []string
-	events := l.Trail(l.audit, ke)
+	events := l.ListAuditTrail(l.audit, ke)
 	for i := range events {
 		e := &events[i]
 		got = append(got, string(e.Type))

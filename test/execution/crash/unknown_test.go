@@ -25,10 +25,10 @@ func TestNobodyKnows(t *testing.T) {
 		"cancelled-before": {false, l.cancel, v1alpha1.ReasonCancelled, 3},
 		"cancelled-after":  {true, l.cancel, v1alpha1.ReasonCancelled, 5},
 		"changed-after": {true, func(name string) {
-			l.PatchDeployment(l.targets(), name, `{"spec":{"replicas":9}}`)
+			l.PatchDeploymentAndAwaitObserved(l.targets(), name, `{"spec":{"replicas":9}}`)
 		}, v1alpha1.ReasonExecutionFailed, 9},
 	} {
-		l.CreateDeployment(l.targets(), name, 3)
+		l.CreateDeploymentAndAwaitObserved(l.targets(), name, 3)
 		l.way.arm(name, point{n: slices.Index(c.writes, acts) + 1, answered: tc.answered}, c.writes, l.Controller().Kill)
 		l.ask(name, name)
 		l.Until(func() error {

@@ -22,8 +22,8 @@ func (f *Fleet) OpenAudit() *audit.PostgresStore {
 	return audit.NewPostgresStore(pool)
 }
 
-// Trail returns the audit records of an execution in the order of their recording.
-func (f *Fleet) Trail(a *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) []audit.Event {
+// ListAuditTrail returns the audit records of an execution in the order of their recording.
+func (f *Fleet) ListAuditTrail(a *audit.PostgresStore, ke *v1alpha1.KubernetesExecution) []audit.Event {
 	f.Helper()
 	var trail []audit.Event
 	err := a.List(f.Context(), audit.Filter{Execution: string(ke.UID)}, func(e *audit.Event) error {

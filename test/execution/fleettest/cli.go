@@ -40,7 +40,7 @@ func (f *Fleet) runCommand(user User, args ...string) Answer {
 	f.Helper()
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(path, []byte(kubebedtest.Kubeconfig(f, f.Config(user.Name, user.Groups...))), mode); err != nil {
+	if err := os.WriteFile(path, []byte(kubebedtest.FormatKubeconfig(f, f.UserConfig(user.Name, user.Groups...))), mode); err != nil {
 		f.Fatal(err)
 	}
 	var out, errs bytes.Buffer
@@ -86,16 +86,16 @@ func Scale(namespace, name string, replicas int, more ...string) []string {
 func (f *Fleet) CreateExecution(user string, ke *v1alpha1.KubernetesExecution) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	ke.Namespace = f.Namespace
-	if err := f.As(user).Create(f.Context(), ke); err != nil {
+	if err := f.ClientAs(user).Create(f.Context(), ke); err != nil {
 		f.Fatal(err)
 	}
 	return ke
 }
 
-// Reaches waits until an execution is in a phase and returns it.
-func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
+// AwaitPhase waits until an execution is in a phase and returns it.
+func (f *Fleet) AwaitPhase(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesExecution {
 	f.Helper()
-	return f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+	return f.AwaitExecution(name, func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.Phase != phase {
 			return fmt.Errorf("execution %q is %q (%s %s: %s), want %q", name, ke.Status.Phase, ke.Status.Reason, ke.Status.ReasonDetail, ke.Status.Message, phase)
 		}
@@ -103,8 +103,8 @@ func (f *Fleet) Reaches(name string, phase v1alpha1.Phase) *v1alpha1.KubernetesE
 	})
 }
 
-// Becomes waits until check accepts an execution.
-func (f *Fleet) Becomes(name string, check func(*v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
+// AwaitExecution waits until check accepts an execution.
+func (f *Fleet) AwaitExecution(name string, check func(*v1alpha1.KubernetesExecution) error) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	var ke v1alpha1.KubernetesExecution
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
@@ -122,18 +122,18 @@ func (f *Fleet) Until(check func() error) {
 	kubebedtest.Eventually(f, func(context.Context) error { return check() })
 }
 
-// Fails waits until an execution has failed and verifies the reason.
-func (f *Fleet) Fails(name string, reason v1alpha1.Reason, detail v1alpha1.Detail) *v1alpha1.KubernetesExecution {
+// AwaitFailure waits until an execution has failed and verifies the reason.
+func (f *Fleet) AwaitFailure(name string, reason v1alpha1.Reason, detail v1alpha1.Detail) *v1alpha1.KubernetesExecution {
 	f.Helper()
-	ke := f.Reaches(name, v1alpha1.PhaseFailed)
+	ke := f.AwaitPhase(name, v1alpha1.PhaseFailed)
 	if ke.Status.Reason != reason || detail != "" && ke.Status.ReasonDetail != detail {
 		f.Errorf("execution %q failed because of %s %s, want %s %s: %s", name, ke.Status.Reason, ke.Status.ReasonDetail, reason, detail, ke.Status.Message)
 	}
 	return ke
 }
 
-// WantEvent waits for an event about an execution.
-func (f *Fleet) WantEvent(name, reason, kind string) {
+// AwaitEvent waits for an event about an execution.
+func (f *Fleet) AwaitEvent(executionName, reason, eventType string) {
 	f.Helper()
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		var list eventsv1.EventList
@@ -142,23 +142,23 @@ func (f *Fleet) WantEvent(name, reason, kind string) {
 		}
 		var seen []string
 		for _, e := range list.Items {
-			if e.Regarding.Name != name {
+			if e.Regarding.Name != executionName {
 				continue
 			}
-			if e.Reason == reason && e.Type == kind {
+			if e.Reason == reason && e.Type == eventType {
 				return nil
 			}
 			seen = append(seen, e.Type+" "+e.Reason)
 		}
-		return fmt.Errorf("no event %s %s about %s; there are %v", kind, reason, name, seen)
+		return fmt.Errorf("no event %s %s about %s; there are %v", eventType, reason, executionName, seen)
 	})
 }
 
-// Pods lists the Pods of an execution.
-func (f *Fleet) Pods(name string) []corev1.Pod {
+// ListExecutionPods lists the Pods of an execution.
+func (f *Fleet) ListExecutionPods(executionName string) []corev1.Pod {
 	f.Helper()
 	var list corev1.PodList
-	err := f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace), client.MatchingLabels{v1alpha1.LabelExecution: name})
+	err := f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace), client.MatchingLabels{v1alpha1.LabelExecution: executionName})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func testPreconditionFails(f *Fleet) {
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, time.Second), replicasCondition("three", 3, true, time.Second)}
 	})
-	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
+	ke := f.AwaitFailure(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 2 || got[0].Passed || !got[1].Passed || got[0].ErrorMessage == "" {
 		f.Errorf("preconditions %+v", got)
 	}
@@ -43,7 +43,7 @@ func testBrokenConditionRejected(f *Fleet) {
 		ke := newScaleExecution(f.Cheap, name, change)
 		ke.Name += "-" + kind
 		f.CreateExecution(alice, ke)
-		ke = f.Fails(ke.Name, v1alpha1.ReasonValidationError, "")
+		ke = f.AwaitFailure(ke.Name, v1alpha1.ReasonValidationError, "")
 		if says := kind + `condition "broken" can never pass: the condition does not compile: condition:3: `; !strings.Contains(ke.Status.Message, says) {
 			f.Errorf("it says %q, want %q", ke.Status.Message, says)
 		}
@@ -59,7 +59,7 @@ func testPreconditionWaits(f *Fleet) {
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, true, 2*time.Minute)}
 	})
-	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+	f.AwaitExecution(name, func(ke *v1alpha1.KubernetesExecution) error {
 		if v := ke.Status.ValidationResults; v == nil || len(v.PreConditionResults) == 0 {
 			return errors.New("the precondition was not looked at yet")
 		}
@@ -67,8 +67,8 @@ func testPreconditionWaits(f *Fleet) {
 	})
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", name}, "The execution is waiting for its preconditions to pass: four.")
 	wantNoJob(f, name)
-	f.PatchDeployment(f.Cheap, name, `{"spec":{"replicas":4}}`)
-	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.PatchDeploymentAndAwaitObserved(f.Cheap, name, `{"spec":{"replicas":4}}`)
+	ke := f.AwaitPhase(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Cheap, name, 5)
 	if back := string(ke.Status.RollbackInformation.RollbackParameters.Raw); !strings.Contains(back, `"replicas":4`) {
 		f.Errorf("the way back is %s, want to what was there when it ran", back)
@@ -80,7 +80,7 @@ func testPostconditionFails(f *Fleet) {
 	fromThree(f, f.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, true, time.Second), replicasCondition("five", 5, true, time.Second)}
 	})
-	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	ke := f.AwaitPhase(name, v1alpha1.PhaseRollbackReady)
 	if ke.Status.Outcome != v1alpha1.OutcomeFailed || ke.Status.Reason != v1alpha1.ReasonPostConditionFailed || !ke.Status.RollbackInformation.Available {
 		f.Errorf("status %+v", ke.Status)
 	}
@@ -88,10 +88,10 @@ func testPostconditionFails(f *Fleet) {
 		f.Errorf("postconditions %+v", got)
 	}
 	f.WantReplicas(f.Cheap, name, 5) // no automatic rollback
-	f.WantEvent(name, "ExecutionFailed", "Warning")
+	f.AwaitEvent(name, "ExecutionFailed", "Warning")
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "describe", name}, "required postconditions failed: six", "fleetloop rollback "+name)
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", name})
-	f.Fails(name, v1alpha1.ReasonPostConditionFailed, "")
+	f.AwaitFailure(name, v1alpha1.ReasonPostConditionFailed, "")
 }
 
 func testOptionalConditionsPartial(f *Fleet) {
@@ -100,7 +100,7 @@ func testOptionalConditionsPartial(f *Fleet) {
 		s.PreConditions = []v1alpha1.Condition{replicasCondition("four", 4, false, time.Second)}
 		s.PostConditions = []v1alpha1.Condition{replicasCondition("six", 6, false, time.Second)}
 	})
-	if ke := f.Reaches(name, v1alpha1.PhaseRollbackReady); ke.Status.Outcome != v1alpha1.OutcomePartial {
+	if ke := f.AwaitPhase(name, v1alpha1.PhaseRollbackReady); ke.Status.Outcome != v1alpha1.OutcomePartial {
 		f.Errorf("outcome %q, want a partial success", ke.Status.Outcome)
 	}
 }

@@ -21,7 +21,7 @@ func RunCoreTests(t *testing.T) {
 	t.Helper()
 	f := Start(t, Options{})
 	for name, test := range map[string]func(*Fleet){
-		"Scale":              testScale,
+		"Scale":              testScaleDeployment,
 		"Approval":           testApproval,
 		"Boolean":            testApprovalReceivedField,
 		"FourEyes":           testRequesterCannotApprove,
@@ -37,13 +37,13 @@ func RunCoreTests(t *testing.T) {
 		"NeverHolds":         testBrokenConditionRejected,
 		"PostconditionFails": testPostconditionFails,
 		"Optional":           testOptionalConditionsPartial,
-		"InvalidSecrets":     testInvalidSecrets,
+		"InvalidSecrets":     testImagePullSecretPrecondition,
 		"SecretsUnknown":     testSecretsUnknownWithoutRole,
 		"PermissionsOK":      testPermissionsOKFollowsRoleBinding,
 		"NothingIsTold":      testNoPasswordDisclosed,
 		"Rollback":           testRollback,
 		"RollbackRefused":    testRollbackRefusedAfterChange,
-		"CancelWaiting":      testCancelWaiting,
+		"CancelWaiting":      testCancelWaitingForApproval,
 		"Finalize":           testFinalize,
 		"NoWayBack":          testNoRollbackOfRestart,
 	} {
@@ -69,7 +69,7 @@ func uniqueName(f *Fleet) string {
 // newTarget creates a Deployment with three replicas in the namespace without approvals.
 func newTarget(f *Fleet) string {
 	f.Helper()
-	f.CreateDeployment(f.Cheap, uniqueName(f), 3)
+	f.CreateDeploymentAndAwaitObserved(f.Cheap, uniqueName(f), 3)
 	return uniqueName(f)
 }
 
@@ -77,7 +77,7 @@ func newTarget(f *Fleet) string {
 // approvals.
 func newProtectedTarget(f *Fleet) string {
 	f.Helper()
-	f.CreateDeployment(f.Dear, uniqueName(f), 3)
+	f.CreateDeploymentAndAwaitObserved(f.Dear, uniqueName(f), 3)
 	return uniqueName(f)
 }
 
@@ -104,17 +104,17 @@ func newScaleExecution(namespace, name string, change func(*v1alpha1.KubernetesE
 // wantNoJob verifies that no Job was created.
 func wantNoJob(f *Fleet, name string) {
 	f.Helper()
-	if jobs := f.Jobs(name); len(jobs) > 0 {
+	if jobs := f.ListExecutionJobs(name); len(jobs) > 0 {
 		f.Errorf("%d Jobs were made, want none", len(jobs))
 	}
 }
 
-func testScale(f *Fleet) {
+func testScaleDeployment(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"), "rollback_ready", "replicas: 3 -> replicas: 5")
-	ke := f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	ke := f.AwaitPhase(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Cheap, name, 5)
-	if got, want := Phases(ke), "validating validated executing rollback_ready"; got != want {
+	if got, want := JoinPhaseHistory(ke), "validating validated executing rollback_ready"; got != want {
 		f.Errorf("phases %q, want %q", got, want)
 	}
 	r := ke.Status.ExecutionResults
@@ -135,18 +135,18 @@ func testScale(f *Fleet) {
 	if ke.Spec.RequestedBy != alice {
 		f.Errorf("requested by %q, want %q", ke.Spec.RequestedBy, alice)
 	}
-	jobs := f.Jobs(name)
+	jobs := f.ListExecutionJobs(name)
 	if len(jobs) != 1 || jobs[0].Name != r.JobName || !metav1.IsControlledBy(&jobs[0], ke) || jobs[0].Labels["owner"] != "kubernetesexecution" {
 		f.Errorf("Jobs %+v, want the one of the results", jobs)
 	}
 	f.Until(func() error { // only after the result is stored
-		if ttl := f.Jobs(name)[0].Spec.TTLSecondsAfterFinished; ttl == nil || *ttl != 300 {
+		if ttl := f.ListExecutionJobs(name)[0].Spec.TTLSecondsAfterFinished; ttl == nil || *ttl != 300 {
 			return errors.New("the Job has no time to live")
 		}
 		return nil
 	})
-	f.WantEvent(name, "JobCreated", "Normal")
-	f.WantEvent(name, "ExecutionCompleted", "Normal")
+	f.AwaitEvent(name, "JobCreated", "Normal")
+	f.AwaitEvent(name, "ExecutionCompleted", "Normal")
 }
 
 func testApproval(f *Fleet) {
@@ -157,8 +157,8 @@ func testApproval(f *Fleet) {
 	f.WantCommand(bob, cli.CodeUsage, []string{"approve", name}, "no terminal")
 	f.WantCommand(bob, cli.CodeOK, []string{"approve", name, "--yes", "--reason=seen", "--wait"}, "approved", "rollback_ready")
 	f.WantReplicas(f.Dear, name, 5)
-	ke := f.Get(name)
-	if got, want := Phases(ke), "validating validated waiting_approval executing rollback_ready"; got != want {
+	ke := f.GetExecution(name)
+	if got, want := JoinPhaseHistory(ke), "validating validated waiting_approval executing rollback_ready"; got != want {
 		f.Errorf("phases %q, want %q", got, want)
 	}
 	if ke.Status.ExecutionResults == nil {
@@ -173,11 +173,11 @@ func testApproval(f *Fleet) {
 func testApprovalReceivedField(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
-	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
-	if err := f.As(bob).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err != nil {
+	ke := f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
+	if err := f.ClientAs(bob).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err != nil {
 		f.Fatal(err)
 	}
-	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.AwaitPhase(name, v1alpha1.PhaseRollbackReady)
 	f.WantReplicas(f.Dear, name, 5)
 }
 
@@ -188,16 +188,16 @@ func mergePatch(text string) client.Patch {
 func testRequesterCannotApprove(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
-	ke := f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	ke := f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
 	f.WantCommand(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
-	if err := f.As(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err == nil {
+	if err := f.ClientAs(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"approvalReceived":true}}`)); err == nil {
 		f.Error("whoever asked could approve by the boolean")
 	}
-	if ke = f.Get(name); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(ke.Spec.Approvals) > 0 {
+	if ke = f.GetExecution(name); ke.Status.Phase != v1alpha1.PhaseWaitingApproval || len(ke.Spec.Approvals) > 0 {
 		f.Errorf("%s with %+v", ke.Status.Phase, ke.Spec.Approvals)
 	}
 	f.WantCommand(carol, cli.CodeOK, []string{"approve", name, "--yes"})
-	f.Reaches(name, v1alpha1.PhaseRollbackReady)
+	f.AwaitPhase(name, v1alpha1.PhaseRollbackReady)
 }
 
 // testAssistantNeedsAnotherPerson verifies that what an assistant requests needs an approval where the request of a
@@ -209,11 +209,11 @@ func testAssistantNeedsAnotherPerson(f *Fleet) {
 	f.WantCommand(alice, cli.CodePrecondition, Scale(f.Cheap, name, 5, "--name="+name, agent, "--wait"), "is waiting for approval")
 	wantNoJob(f, name)
 	f.WantCommand(alice, cli.CodePrecondition, []string{"approve", name, "--yes"}, "the requester is excluded from approving", "ask another person to approve")
-	ke := f.Get(name)
-	if err := f.As(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"requestedByAgent":null}}`)); err == nil {
+	ke := f.GetExecution(name)
+	if err := f.ClientAs(alice).Patch(f.Context(), ke, mergePatch(`{"spec":{"requestedByAgent":null}}`)); err == nil {
 		f.Error("the user removed the mark of the assistant")
 	}
-	if a := f.Get(name).Status.Approval; a == nil || !a.RequesterCannotApprove {
+	if a := f.GetExecution(name).Status.Approval; a == nil || !a.RequesterCannotApprove {
 		f.Errorf("approval %+v, want one that excludes the requester", a)
 	}
 	f.WantReplicas(f.Cheap, name, 3)
@@ -225,15 +225,15 @@ func testAssistantNeedsAnotherPerson(f *Fleet) {
 func testRejection(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
-	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
 	f.WantCommand(bob, cli.CodeOK, []string{"reject", name, "--reason=not now"})
-	ke := f.Fails(name, v1alpha1.ReasonApprovalRejected, "")
+	ke := f.AwaitFailure(name, v1alpha1.ReasonApprovalRejected, "")
 	if !strings.Contains(ke.Status.Message, bob) {
 		f.Errorf("message %q does not say who", ke.Status.Message)
 	}
 	wantNoJob(f, name)
 	f.WantReplicas(f.Dear, name, 3)
-	f.WantEvent(name, "ExecutionFailed", "Warning")
+	f.AwaitEvent(name, "ExecutionFailed", "Warning")
 }
 
 func testApprovalTimeout(f *Fleet) {
@@ -242,7 +242,7 @@ func testApprovalTimeout(f *Fleet) {
 	fromThree(f, f.Dear, name, func(s *v1alpha1.KubernetesExecutionSpec) {
 		s.ApprovalTimeout = &metav1.Duration{Duration: 2 * time.Second}
 	})
-	f.Fails(name, v1alpha1.ReasonApprovalTimeout, "")
+	f.AwaitFailure(name, v1alpha1.ReasonApprovalTimeout, "")
 	if took := time.Since(begin); took < 2*time.Second {
 		f.Errorf("it failed after %s, before its time", took)
 	}
@@ -253,7 +253,7 @@ func testApprovalTimeout(f *Fleet) {
 func testDryRunOnly(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--dry-run", "--wait"), "nothing was changed")
-	ke := f.Reaches(name, v1alpha1.PhaseCompleted)
+	ke := f.AwaitPhase(name, v1alpha1.PhaseCompleted)
 	if d := ke.Status.ValidationResults.DryRunResults; !d.Performed || !d.Success || ke.Status.Plan == nil || ke.Status.ExecutionResults != nil {
 		f.Errorf("status %+v", ke.Status)
 	}
@@ -264,7 +264,7 @@ func testDryRunOnly(f *Fleet) {
 func testPolicyDenial(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeFailed, Scale(f.Cheap, name, 21, "--name="+name, "--wait"), "failed")
-	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied)
+	ke := f.AwaitFailure(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPolicyDenied)
 	if p := ke.Status.ValidationResults.PolicyValidation; p.Allowed || len(p.Violations) != 1 || !strings.Contains(p.Violations[0], "21 replicas") || p.PolicyName == "" {
 		f.Errorf("policy %+v", p)
 	}
@@ -274,7 +274,7 @@ func testPolicyDenial(f *Fleet) {
 
 func testTargetMissing(f *Fleet) {
 	fromThree(f, f.Cheap, uniqueName(f), nil)
-	if ke := f.Fails(uniqueName(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
+	if ke := f.AwaitFailure(uniqueName(f), v1alpha1.ReasonValidationError, v1alpha1.DetailTargetNotFound); ke.Status.ValidationResults.ResourceExists {
 		f.Errorf("checks %+v", ke.Status.ValidationResults)
 	}
 	wantNoJob(f, uniqueName(f))
@@ -282,12 +282,12 @@ func testTargetMissing(f *Fleet) {
 
 func testProtectedTarget(f *Fleet) {
 	name := newTarget(f)
-	d := f.CreateDeployment(f.Cheap, name+"-2", 3)
+	d := f.CreateDeploymentAndAwaitObserved(f.Cheap, name+"-2", 3)
 	if err := f.Client.Patch(f.Context(), d, mergePatch(`{"metadata":{"labels":{"kubernaut.io/protected":"true"}}}`)); err != nil {
 		f.Fatal(err)
 	}
 	fromThree(f, f.Cheap, name+"-2", nil)
-	f.Fails(name+"-2", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetProtected)
+	f.AwaitFailure(name+"-2", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetProtected)
 	f.WantReplicas(f.Cheap, name+"-2", 3)
 }
 
@@ -296,7 +296,7 @@ func testRollback(f *Fleet) {
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
 	f.WantCommand(alice, cli.CodeOK, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas: 5 -> replicas: 3")
 	f.WantReplicas(f.Cheap, name, 3)
-	if ke := f.Get(name + "-back"); ke.Spec.RollbackOf == nil || ke.Spec.RollbackOf.Name != name {
+	if ke := f.GetExecution(name + "-back"); ke.Spec.RollbackOf == nil || ke.Spec.RollbackOf.Name != name {
 		f.Errorf("it takes back %+v, want %s", ke.Spec.RollbackOf, name)
 	}
 }
@@ -306,18 +306,18 @@ func testRollback(f *Fleet) {
 func testRollbackRefusedAfterChange(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
-	f.PatchDeployment(f.Cheap, name, `{"spec":{"replicas":7}}`)
+	f.PatchDeploymentAndAwaitObserved(f.Cheap, name, `{"spec":{"replicas":7}}`)
 	f.WantCommand(alice, cli.CodeFailed, []string{"rollback", name, "--name=" + name + "-back", "--wait"}, "replicas")
-	f.Fails(name+"-back", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetChanged)
+	f.AwaitFailure(name+"-back", v1alpha1.ReasonValidationError, v1alpha1.DetailTargetChanged)
 	f.WantReplicas(f.Cheap, name, 7)
 }
 
-func testCancelWaiting(f *Fleet) {
+func testCancelWaitingForApproval(f *Fleet) {
 	name := newProtectedTarget(f)
 	fromThree(f, f.Dear, name, nil)
-	f.Reaches(name, v1alpha1.PhaseWaitingApproval)
+	f.AwaitPhase(name, v1alpha1.PhaseWaitingApproval)
 	f.WantCommand(bob, cli.CodeOK, []string{"exec", "cancel", name})
-	f.Fails(name, v1alpha1.ReasonCancelled, "")
+	f.AwaitFailure(name, v1alpha1.ReasonCancelled, "")
 	wantNoJob(f, name)
 }
 
@@ -325,23 +325,23 @@ func testFinalize(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeOK, Scale(f.Cheap, name, 5, "--name="+name, "--wait"))
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", name})
-	if ke := f.Reaches(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
+	if ke := f.AwaitPhase(name, v1alpha1.PhaseCompleted); ke.Status.Outcome != v1alpha1.OutcomeSucceeded {
 		f.Errorf("outcome %q", ke.Status.Outcome)
 	}
-	f.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
+	f.AwaitExecution(name, func(ke *v1alpha1.KubernetesExecution) error {
 		if !meta.IsStatusConditionTrue(ke.Status.Conditions, v1alpha1.ConditionAuditRecorded) {
 			return errors.New("what became of it is not in the audit")
 		}
 		return nil
 	})
-	f.WantEvent(name, "ExecutionCompletedPermanent", "Normal")
+	f.AwaitEvent(name, "ExecutionCompletedPermanent", "Normal")
 }
 
 // testNoRollbackOfRestart verifies that an action that cannot be rolled back ends as completed.
 func testNoRollbackOfRestart(f *Fleet) {
 	name := newTarget(f)
 	f.WantCommand(alice, cli.CodeOK, []string{"exec", "rollout_restart", "namespace=" + f.Cheap, "kind=Deployment", "name=" + name, "--name=" + name, "--wait"}, "completed")
-	if ke := f.Get(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
+	if ke := f.GetExecution(name); ke.Status.RollbackInformation == nil || ke.Status.RollbackInformation.Available {
 		f.Errorf("way back %+v", ke.Status.RollbackInformation)
 	}
 	f.WantCommand(alice, cli.CodePrecondition, []string{"rollback", name}, "cannot be rolled back")

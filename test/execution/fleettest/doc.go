@@ -90,7 +90,7 @@ type shared struct {
 
 func newShared(kind Kind) *shared {
 	s := &shared{kind: kind, said: func() string { return "" }}
-	s.start = sync.OnceValue(s.startCluster)
+	s.start = sync.OnceValue(s.buildAndStartCluster)
 	return s
 }
 
@@ -112,8 +112,8 @@ func (s *shared) closeAll() error {
 	return first
 }
 
-// startCluster starts the cluster and its node.
-func (s *shared) startCluster() error {
+// buildAndStartCluster starts the cluster and its node.
+func (s *shared) buildAndStartCluster() error {
 	ctx := context.Background()
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler))
 	if err := s.buildBinaries(ctx); err != nil {
@@ -198,10 +198,10 @@ func (s *shared) startProcessNode() error {
 	for name, play := range map[string]string{Gated: playGated, Flaky: playFlaky, Failing: playFailing, Endless: playEndless} {
 		images[name] = []string{self, play, s.dir, runner}
 	}
-	return s.startNode(s.bed.Config(), processnode.Options{Images: images})
+	return s.runNodeInBackground(s.bed.Config(), processnode.Options{Images: images})
 }
 
-func (s *shared) startNode(cfg *rest.Config, o processnode.Options) error {
+func (s *shared) runNodeInBackground(cfg *rest.Config, o processnode.Options) error {
 	node, err := processnode.New(cfg, o)
 	if err != nil {
 		return err

@@ -31,8 +31,8 @@ required: true
 timeout: "5s"
 `
 
-// createWithSecretCondition requests an execution with the precondition imagesPullable.
-func createWithSecretCondition(f *Fleet, namespace, target, name string) {
+// createExecutionWithSecretCondition requests an execution with the precondition imagesPullable.
+func createExecutionWithSecretCondition(f *Fleet, namespace, target, name string) {
 	f.Helper()
 	var c v1alpha1.Condition
 	if err := yaml.UnmarshalStrict([]byte(imagesPullable), &c); err != nil {
@@ -43,12 +43,12 @@ func createWithSecretCondition(f *Fleet, namespace, target, name string) {
 	f.CreateExecution(alice, ke)
 }
 
-// newTargetWithSecrets creates a Deployment that pulls images with one Secret and reads a password from
+// createDeploymentUsingSecrets creates a Deployment that pulls images with one Secret and reads a password from
 // another.
-func newTargetWithSecrets(f *Fleet, namespace string) string {
+func createDeploymentUsingSecrets(f *Fleet, namespace string) string {
 	f.Helper()
 	name := uniqueName(f)
-	d := f.CreateDeployment(namespace, name, 3)
+	d := f.CreateDeploymentAndAwaitObserved(namespace, name, 3)
 	d.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: name + "-registry"}}
 	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name + "-db"}}}}
 	if err := f.Client.Update(f.Context(), d); err != nil {
@@ -67,16 +67,16 @@ func createSecret(f *Fleet, namespace, name string, kind corev1.SecretType, key 
 	}
 }
 
-// testInvalidSecrets evaluates the condition of the specification for Secrets that exist, are missing,
+// testImagePullSecretPrecondition evaluates the condition of the specification for Secrets that exist, are missing,
 // or have a type that does not allow pulling images.
-func testInvalidSecrets(f *Fleet) {
-	name := newTargetWithSecrets(f, f.Cheap)
+func testImagePullSecretPrecondition(f *Fleet) {
+	name := createDeploymentUsingSecrets(f, f.Cheap)
 	createSecret(f, f.Cheap, name+"-db", corev1.SecretTypeOpaque, "password")
 	registry := client.ObjectKey{Namespace: f.Cheap, Name: name + "-registry"}
 	fails := func(execution string) {
 		f.Helper()
-		createWithSecretCondition(f, f.Cheap, name, execution)
-		ke := f.Fails(execution, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
+		createExecutionWithSecretCondition(f, f.Cheap, name, execution)
+		ke := f.AwaitFailure(execution, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 		if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 1 || got[0].Passed || got[0].ErrorMessage == "" {
 			f.Errorf("preconditions %+v", got)
 		}
@@ -89,8 +89,8 @@ func testInvalidSecrets(f *Fleet) {
 		f.Fatal(err)
 	}
 	createSecret(f, registry.Namespace, registry.Name, corev1.SecretTypeDockerConfigJson, corev1.DockerConfigJsonKey)
-	createWithSecretCondition(f, f.Cheap, name, name+"-there")
-	ke := f.Reaches(name+"-there", v1alpha1.PhaseRollbackReady)
+	createExecutionWithSecretCondition(f, f.Cheap, name, name+"-there")
+	ke := f.AwaitPhase(name+"-there", v1alpha1.PhaseRollbackReady)
 	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 1 || !got[0].Evaluated || !got[0].Passed {
 		f.Errorf("preconditions %+v", got)
 	}
@@ -100,9 +100,9 @@ func testInvalidSecrets(f *Fleet) {
 // testSecretsUnknownWithoutRole verifies the advice in the message if the account that looks up Secrets is not
 // bound.
 func testSecretsUnknownWithoutRole(f *Fleet) {
-	name := newTargetWithSecrets(f, f.Dear)
-	createWithSecretCondition(f, f.Dear, name, name)
-	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
+	name := createDeploymentUsingSecrets(f, f.Dear)
+	createExecutionWithSecretCondition(f, f.Dear, name, name)
+	ke := f.AwaitFailure(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 	for _, says := range []string{"invalid_secrets is unknown", "kubernaut-secret-lookup", "bind its role in namespace"} {
 		if !strings.Contains(ke.Status.Message, says) {
 			f.Errorf("it says %q, want %q", ke.Status.Message, says)
@@ -117,7 +117,7 @@ func testPermissionsOKFollowsRoleBinding(f *Fleet) {
 	if err := f.Client.Create(f.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{"environment": "development"}}}); err != nil {
 		f.Fatal(err)
 	}
-	f.CreateDeployment(namespace, "web", 3)
+	f.CreateDeploymentAndAwaitObserved(namespace, "web", 3)
 	const permitted = "package precondition\nimport future.keywords.if\nallow if { input.serviceAccount.permissionsOk }\n"
 	ask := func(name string) {
 		f.Helper()
@@ -130,7 +130,7 @@ func testPermissionsOKFollowsRoleBinding(f *Fleet) {
 	denied := func(name string) {
 		f.Helper()
 		ask(name)
-		ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
+		ke := f.AwaitFailure(name, v1alpha1.ReasonValidationError, v1alpha1.DetailRBACDenied)
 		v := ke.Status.ValidationResults
 		if v.RBACValidation || len(v.PreConditionResults) != 1 || v.PreConditionResults[0].Passed {
 			f.Errorf("checks %+v", v)
@@ -151,9 +151,9 @@ func testPermissionsOKFollowsRoleBinding(f *Fleet) {
 	if err := f.Client.Create(f.Context(), binding); err != nil {
 		f.Fatal(err)
 	}
-	awaitRights(f, act, namespace, true)
+	awaitDeploymentReadAccess(f, act, namespace, true)
 	ask("rights-bound")
-	ke := f.Reaches("rights-bound", v1alpha1.PhaseRollbackReady)
+	ke := f.AwaitPhase("rights-bound", v1alpha1.PhaseRollbackReady)
 	if got := ke.Status.ValidationResults.PreConditionResults; len(got) != 1 || !got[0].Passed {
 		f.Errorf("preconditions %+v", got)
 	}
@@ -161,12 +161,12 @@ func testPermissionsOKFollowsRoleBinding(f *Fleet) {
 	if err := f.Client.Delete(f.Context(), binding); err != nil {
 		f.Fatal(err)
 	}
-	awaitRights(f, act, namespace, false)
+	awaitDeploymentReadAccess(f, act, namespace, false)
 	denied("rights-taken")
 }
 
-// awaitRights waits until the authorizer has the rights of an action's account in a namespace.
-func awaitRights(f *Fleet, act *action.Action, namespace string, allowed bool) {
+// awaitDeploymentReadAccess waits until the authorizer has the rights of an action's account in a namespace.
+func awaitDeploymentReadAccess(f *Fleet, act *action.Action, namespace string, allowed bool) {
 	f.Helper()
 	f.Until(func() error {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -188,7 +188,7 @@ func awaitRights(f *Fleet, act *action.Action, namespace string, allowed bool) {
 func testNoPasswordDisclosed(f *Fleet) {
 	name := uniqueName(f)
 	const password = "hunter2-of-the-shop"
-	d := f.CreateDeployment(f.Cheap, name, 3)
+	d := f.CreateDeploymentAndAwaitObserved(f.Cheap, name, 3)
 	d.Annotations = map[string]string{"note": password}
 	c := &d.Spec.Template.Spec.Containers[0]
 	c.Env = []corev1.EnvVar{{Name: "PASSWORD", Value: password}}
@@ -208,7 +208,7 @@ func testNoPasswordDisclosed(f *Fleet) {
 			{Type: "annotations", Rego: tell("input.target.annotations"), Timeout: second},
 		}
 	})
-	ke := f.Fails(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
+	ke := f.AwaitFailure(name, v1alpha1.ReasonValidationError, v1alpha1.DetailPreConditionFailed)
 	text, err := yaml.Marshal(ke)
 	if err != nil {
 		f.Fatal(err)
@@ -225,7 +225,7 @@ func testNoPasswordDisclosed(f *Fleet) {
 			f.Errorf("condition %q says %d bytes, at most %d may be", r.ConditionType, len(r.ErrorMessage), maxTold)
 		}
 	}
-	wantEventsWithout(f, name, password)
+	awaitFailureEventWithoutText(f, name, password)
 	if f.Controller().CheckLogged(password) == nil {
 		f.Error("the log tells a password of the target")
 	}
@@ -234,9 +234,9 @@ func testNoPasswordDisclosed(f *Fleet) {
 // maxTold is the maximum length of a condition's message and an event's text.
 const maxTold = 1024
 
-// wantEventsWithout waits for the event of a failed execution, and verifies that none of its events
+// awaitFailureEventWithoutText waits for the event of a failed execution, and verifies that none of its events
 // contains a text.
-func wantEventsWithout(f *Fleet, name, text string) {
+func awaitFailureEventWithoutText(f *Fleet, name, text string) {
 	f.Helper()
 	f.Until(func() error {
 		var list eventsv1.EventList

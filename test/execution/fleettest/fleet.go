@@ -53,7 +53,7 @@ type Options struct {
 	// NoController starts no controller. Call StartController instead.
 	NoController bool
 	// NoGuard installs no admission policies, so that the controller is not ready until
-	// InstallGuard.
+	// InstallAdmissionGuard.
 	NoGuard bool
 }
 
@@ -100,7 +100,7 @@ func Start(tb testing.TB, o Options) *Fleet {
 	switch {
 	case o.NoController:
 	case o.NoGuard:
-		f.LaunchController()
+		f.StartControllerWithoutWaiting()
 	default:
 		f.StartController()
 	}
@@ -124,23 +124,23 @@ func (f *Fleet) createNamespacesAndObjects() {
 	f.namespace(f.Cheap, map[string]string{"environment": "development"})
 	f.namespace(f.Dear, map[string]string{"environment": "production"})
 	for _, o := range (roles.Controller{Namespace: f.Namespace}).Objects() {
-		f.applyObject(o)
+		f.createObjectWithCleanup(o)
 	}
 	accounts := roles.Actions{Namespace: f.Namespace}
 	for _, a := range action.Catalogue() {
 		for _, o := range append(accounts.BaseObjects(a), accounts.NamespaceBindings(a, f.Cheap, f.Dear)...) {
-			f.applyObject(o)
+			f.createObjectWithCleanup(o)
 		}
 	}
 	for _, o := range append(accounts.SecretLookupObjects(), accounts.SecretLookupBindings(f.Cheap)...) {
-		f.applyObject(o)
+		f.createObjectWithCleanup(o)
 	}
-	f.bindPeople()
-	f.applyObject(f.policyConfigMap(f.o.Policies))
+	f.bindUserRoles()
+	f.createObjectWithCleanup(f.policyConfigMap(f.o.Policies))
 	if !f.o.NoGuard {
-		f.InstallGuard()
+		f.InstallAdmissionGuard()
 	}
-	cfg, err := f.s.bed.ServiceAccount(f.Context(), f.Namespace, roles.ControllerAccount)
+	cfg, err := f.s.bed.EnsureServiceAccountConfig(f.Context(), f.Namespace, roles.ControllerAccount)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -149,17 +149,17 @@ func (f *Fleet) createNamespacesAndObjects() {
 	}
 	f.kubeconfig = filepath.Join(f.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(f.kubeconfig, []byte(kubebedtest.Kubeconfig(f, cfg)), mode); err != nil {
+	if err := os.WriteFile(f.kubeconfig, []byte(kubebedtest.FormatKubeconfig(f, cfg)), mode); err != nil {
 		f.Fatal(err)
 	}
 }
 
-// InstallGuard installs the admission policies and waits until the API server enforces them.
-func (f *Fleet) InstallGuard() {
+// InstallAdmissionGuard installs the admission policies and waits until the API server enforces them.
+func (f *Fleet) InstallAdmissionGuard() {
 	f.Helper()
 	o := guard.Options{Namespace: f.Namespace}
-	for _, o := range append(guard.Objects(o), guard.MutatingPolicies(o)...) {
-		f.applyObject(o)
+	for _, o := range append(guard.ValidatingPolicyObjects(o), guard.MutatingPolicyObjects(o)...) {
+		f.createObjectWithCleanup(o)
 	}
 	forged := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: "forged"},
@@ -181,13 +181,13 @@ func (f *Fleet) InstallGuard() {
 }
 
 // policyConfigMap returns the shipped policies with overrides.
-func (f *Fleet) policyConfigMap(over map[string]string) *corev1.ConfigMap {
+func (f *Fleet) policyConfigMap(overrides map[string]string) *corev1.ConfigMap {
 	f.Helper()
 	files, err := deploy.PolicyFiles()
 	if err != nil {
 		f.Fatal(err)
 	}
-	maps.Copy(files, over)
+	maps.Copy(files, overrides)
 	maps.DeleteFunc(files, func(_, text string) bool { return text == "" })
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: guard.DefaultPolicyConfigMap}, Data: files}
 }
@@ -201,15 +201,15 @@ func (f *Fleet) SetPolicies(over map[string]string) {
 	}
 }
 
-// bindPeople binds the roles of the users.
-func (f *Fleet) bindPeople() {
+// bindUserRoles binds the roles of the users.
+func (f *Fleet) bindUserRoles() {
 	f.Helper()
 	users := map[string][]string{v1alpha1.ApproverRole: {Requester, Approver, Other}}
 	for _, role := range roles.RequesterClusterRolesByRisk() {
-		f.applyObject(role)
+		f.createObjectWithCleanup(role)
 		users[role.Name] = []string{Requester}
 	}
-	f.applyObject(roles.ApproverClusterRole())
+	f.createObjectWithCleanup(roles.ApproverClusterRole())
 	for role, names := range users {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: role},
@@ -218,17 +218,17 @@ func (f *Fleet) bindPeople() {
 		for _, name := range names {
 			b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name})
 		}
-		f.applyObject(b)
+		f.createObjectWithCleanup(b)
 	}
 }
 
-// Grant gives a user only the given verbs on executions, and waits until the API server enforces
+// GrantExecutionVerbs gives a user only the given verbs on executions, and waits until the API server enforces
 // them.
-func (f *Fleet) Grant(user string, verbs ...string) {
+func (f *Fleet) GrantExecutionVerbs(user string, verbs ...string) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: "only-" + user}
-	f.applyObject(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})
-	f.applyObject(&rbacv1.RoleBinding{
+	f.createObjectWithCleanup(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.Resource}, Verbs: verbs}}})
+	f.createObjectWithCleanup(&rbacv1.RoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
@@ -249,12 +249,12 @@ func (f *Fleet) Grant(user string, verbs ...string) {
 
 func (f *Fleet) namespace(name string, labels map[string]string) {
 	f.Helper()
-	f.applyObject(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+	f.createObjectWithCleanup(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
-// applyObject creates an object, unless another fleet has created the same one. Cluster-scoped
+// createObjectWithCleanup creates an object, unless another fleet has created the same one. Cluster-scoped
 // objects are deleted with the test, but the roles of actions remain for other fleets.
-func (f *Fleet) applyObject(o runtime.Object) {
+func (f *Fleet) createObjectWithCleanup(o runtime.Object) {
 	f.Helper()
 	object, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
@@ -279,8 +279,8 @@ func (f *Fleet) applyObject(o runtime.Object) {
 	}
 }
 
-// Config returns the client configuration of a user of the fleet.
-func (f *Fleet) Config(user string, groups ...string) *rest.Config {
+// UserConfig returns the client configuration of a user of the fleet.
+func (f *Fleet) UserConfig(user string, groups ...string) *rest.Config {
 	f.Helper()
 	if user == Admin {
 		groups = append(groups, "system:masters")
@@ -292,10 +292,10 @@ func (f *Fleet) Config(user string, groups ...string) *rest.Config {
 	return cfg
 }
 
-// As returns a client of a user of the fleet.
-func (f *Fleet) As(user string, groups ...string) client.Client {
+// ClientAs returns a client of a user of the fleet.
+func (f *Fleet) ClientAs(user string, groups ...string) client.Client {
 	f.Helper()
-	c, err := client.New(f.Config(user, groups...), client.Options{Scheme: Scheme(f)})
+	c, err := client.New(f.UserConfig(user, groups...), client.Options{Scheme: Scheme(f)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -305,12 +305,12 @@ func (f *Fleet) As(user string, groups ...string) client.Client {
 // StartController starts the controller with additional arguments and waits until it is ready.
 func (f *Fleet) StartController(args ...string) *kubebedtest.Process {
 	f.Helper()
-	f.LaunchController(args...).WantReady()
+	f.StartControllerWithoutWaiting(args...).WantReady()
 	return f.controller
 }
 
-// LaunchController starts the controller without waiting for it.
-func (f *Fleet) LaunchController(args ...string) *kubebedtest.Process {
+// StartControllerWithoutWaiting starts the controller without waiting for it.
+func (f *Fleet) StartControllerWithoutWaiting(args ...string) *kubebedtest.Process {
 	f.Helper()
 	image := f.o.Image
 	if image == "" {
@@ -319,7 +319,7 @@ func (f *Fleet) LaunchController(args ...string) *kubebedtest.Process {
 	all := []string{
 		"--kubeconfig=" + f.kubeconfig, "--namespace=" + f.Namespace, "--runner-image=" + image, "--runner-pull-policy=Never",
 		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0",
-		"--admission-policy-propagation-delay=10ms", // the only API server enforces the guard, see InstallGuard
+		"--admission-policy-propagation-delay=10ms", // the only API server enforces the guard, see InstallAdmissionGuard
 	}
 	all = append(append(all, f.o.Args...), args...)
 	f.controller = kubebedtest.StartProcess(f, f.s.binaryPath("execution-controller"), map[string]string{"DATABASE_URL": f.Database, "LOG_FORMAT": "json"}, all...)
@@ -351,11 +351,11 @@ func (f *Fleet) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(f.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Jobs lists the Jobs of an execution by name.
-func (f *Fleet) Jobs(name string) []batchv1.Job {
+// ListExecutionJobs lists the Jobs of an execution by name.
+func (f *Fleet) ListExecutionJobs(executionName string) []batchv1.Job {
 	f.Helper()
 	var list batchv1.JobList
-	err := f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace), client.MatchingLabels{v1alpha1.LabelExecution: name})
+	err := f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace), client.MatchingLabels{v1alpha1.LabelExecution: executionName})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -365,11 +365,11 @@ func (f *Fleet) Jobs(name string) []batchv1.Job {
 // Open lets the Jobs of an execution with the image Gated continue.
 func (f *Fleet) Open(name string) {
 	f.Helper()
-	f.OpenGate(f.Get(name))
+	f.WriteGateFile(f.GetExecution(name))
 }
 
-// OpenGate is like Open without a request to the API server.
-func (f *Fleet) OpenGate(ke *v1alpha1.KubernetesExecution) {
+// WriteGateFile is like Open without a request to the API server.
+func (f *Fleet) WriteGateFile(ke *v1alpha1.KubernetesExecution) {
 	f.Helper()
 	const mode = 0o600
 	if err := os.WriteFile(filePath(f.s.dir, "open", string(ke.UID)), nil, mode); err != nil {
@@ -377,8 +377,8 @@ func (f *Fleet) OpenGate(ke *v1alpha1.KubernetesExecution) {
 	}
 }
 
-// Get reads an execution.
-func (f *Fleet) Get(name string) *v1alpha1.KubernetesExecution {
+// GetExecution reads an execution.
+func (f *Fleet) GetExecution(name string) *v1alpha1.KubernetesExecution {
 	f.Helper()
 	var ke v1alpha1.KubernetesExecution
 	if err := f.Client.Get(f.Context(), client.ObjectKey{Namespace: f.Namespace, Name: name}, &ke); err != nil {
@@ -387,8 +387,8 @@ func (f *Fleet) Get(name string) *v1alpha1.KubernetesExecution {
 	return &ke
 }
 
-// Phases returns the phases that an execution has been in.
-func Phases(ke *v1alpha1.KubernetesExecution) string {
+// JoinPhaseHistory returns the phases that an execution has been in.
+func JoinPhaseHistory(ke *v1alpha1.KubernetesExecution) string {
 	var list []string
 	for _, t := range ke.Status.PhaseTransitions {
 		list = append(list, string(t.Phase))

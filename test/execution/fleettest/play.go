@@ -24,13 +24,13 @@ const (
 // RunFakeImage runs this program as one of the images, if its arguments request that, and returns the exit
 // code. The arguments after the image are the directory that it shares with the tests, the runner,
 // and the arguments of the container.
-func RunFakeImage(args []string) (code int, played bool) {
+func RunFakeImage(args []string) (code int, isFakeImage bool) {
 	const folder, runner = 2, 3
 	if len(args) <= runner {
 		return 0, false
 	}
 	f, ok := map[string]func(dir string) (code int, then bool){
-		playGated: waitForGate, playFlaky: failOnce, playFailing: failPlan, playEndless: hangForever,
+		playGated: waitForGateFile, playFlaky: failOnce, playFailing: failPlan, playEndless: hangForever,
 	}[args[1]]
 	if !ok {
 		return 0, false
@@ -51,7 +51,7 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-func waitForGate(dir string) (code int, then bool) {
+func waitForGateFile(dir string) (code int, proceed bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	ticker := time.NewTicker(kubebedtest.PollEvery)
@@ -66,7 +66,7 @@ func waitForGate(dir string) (code int, then bool) {
 	return 0, true
 }
 
-func failOnce(dir string) (code int, then bool) {
+func failOnce(dir string) (code int, proceed bool) {
 	mark := filePath(dir, "tried", os.Getenv("EXECUTION_UID"))
 	if pathExists(mark) {
 		return 0, true

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
-// CreateDeployment creates a Deployment in a namespace for targets.
-func (f *Fleet) CreateDeployment(namespace, name string, replicas int32) *appsv1.Deployment {
+// CreateDeploymentAndAwaitObserved creates a Deployment in a namespace for targets.
+func (f *Fleet) CreateDeploymentAndAwaitObserved(namespace, name string, replicas int32) *appsv1.Deployment {
 	f.Helper()
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -29,11 +29,11 @@ func (f *Fleet) CreateDeployment(namespace, name string, replicas int32) *appsv1
 	if err := f.Client.Create(f.Context(), d); err != nil {
 		f.Fatal(err)
 	}
-	return f.awaitObserved(d)
+	return f.awaitObservedGeneration(d)
 }
 
-// awaitObserved waits until the Deployment controller has observed the latest change.
-func (f *Fleet) awaitObserved(d *appsv1.Deployment) *appsv1.Deployment {
+// awaitObservedGeneration waits until the Deployment controller has observed the latest change.
+func (f *Fleet) awaitObservedGeneration(d *appsv1.Deployment) *appsv1.Deployment {
 	f.Helper()
 	kubebedtest.Eventually(f, func(ctx context.Context) error {
 		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
@@ -65,12 +65,12 @@ func (f *Fleet) GetDeployment(namespace, name string) *appsv1.Deployment {
 	return &d
 }
 
-// PatchDeployment changes a Deployment as another client.
-func (f *Fleet) PatchDeployment(namespace, name, patch string) {
+// PatchDeploymentAndAwaitObserved changes a Deployment as another client.
+func (f *Fleet) PatchDeploymentAndAwaitObserved(namespace, name, patch string) {
 	f.Helper()
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := f.Client.Patch(f.Context(), d, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
 		f.Fatal(err)
 	}
-	f.awaitObserved(d)
+	f.awaitObservedGeneration(d)
 }

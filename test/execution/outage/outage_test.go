@@ -128,10 +128,10 @@ func (c *course) ask() {
 			c.runs(runs) // it is there first
 			c.scale(c.Cheap, runs, 6, name)
 		case waiting:
-			c.CreateDeployment(c.Dear, name, 3)
+			c.CreateDeploymentAndAwaitObserved(c.Dear, name, 3)
 			c.scale(c.Dear, name, 5, name)
 		case validating:
-			c.CreateDeployment(c.Cheap, name, 3)
+			c.CreateDeploymentAndAwaitObserved(c.Cheap, name, 3)
 			c.CreateExecution(alice, &v1alpha1.KubernetesExecution{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: v1alpha1.KubernetesExecutionSpec{
@@ -144,11 +144,11 @@ func (c *course) ask() {
 				},
 			})
 		default:
-			c.CreateDeployment(c.Cheap, name, 3)
+			c.CreateDeploymentAndAwaitObserved(c.Cheap, name, 3)
 			c.scale(c.Cheap, name, 5, name)
 		}
 	}
-	c.CreateDeployment(c.Cheap, later, 3) // now, as others than ours see to Deployments
+	c.CreateDeploymentAndAwaitObserved(c.Cheap, later, 3) // now, as others than ours see to Deployments
 }
 
 // scale asks for a Deployment to be scaled, with time for more than the outage.
@@ -161,7 +161,7 @@ func (c *course) scale(namespace, target string, replicas int, name string) {
 func (c *course) runs(name string) {
 	c.Helper()
 	c.Until(func() error {
-		for _, p := range c.Pods(name) {
+		for _, p := range c.ListExecutionPods(name) {
 			if p.Status.Phase == "Running" {
 				return nil
 			}
@@ -173,20 +173,20 @@ func (c *course) runs(name string) {
 // underWay waits until each is where it is to be when the API server goes.
 func (c *course) underWay() {
 	c.Helper()
-	c.Becomes(validating, func(ke *v1alpha1.KubernetesExecution) error {
+	c.AwaitExecution(validating, func(ke *v1alpha1.KubernetesExecution) error {
 		if v := ke.Status.ValidationResults; v == nil || len(v.PreConditionResults) != 1 {
 			return errors.New("the precondition was not looked at yet")
 		}
 		return nil
 	})
-	c.Reaches(waiting, v1alpha1.PhaseWaitingApproval)
+	c.AwaitPhase(waiting, v1alpha1.PhaseWaitingApproval)
 	c.Open(ready)
-	c.Reaches(ready, v1alpha1.PhaseRollbackReady)
+	c.AwaitPhase(ready, v1alpha1.PhaseRollbackReady)
 	for _, name := range []string{runs, works} {
 		c.runs(name)
-		c.Reaches(name, v1alpha1.PhaseExecuting)
+		c.AwaitPhase(name, v1alpha1.PhaseExecuting)
 	}
-	c.Becomes(queued, func(ke *v1alpha1.KubernetesExecution) error {
+	c.AwaitExecution(queued, func(ke *v1alpha1.KubernetesExecution) error {
 		if ke.Status.ReasonDetail != v1alpha1.DetailTargetBusy {
 			return fmt.Errorf("it is %s because of %q", ke.Status.Phase, ke.Status.ReasonDetail)
 		}
@@ -194,7 +194,7 @@ func (c *course) underWay() {
 	})
 	c.before = map[string]*v1alpha1.KubernetesExecution{}
 	for _, name := range names() {
-		c.before[name] = c.Get(name)
+		c.before[name] = c.GetExecution(name)
 	}
 	c.lines, c.cpu = c.Controller().Count("\n"), c.seconds()
 }
@@ -220,7 +220,7 @@ func (c *course) meanwhile(since time.Duration) {
 	c.Helper()
 	if since > away/2 && !c.opened {
 		c.opened = true
-		c.OpenGate(c.before[works])
+		c.WriteGateFile(c.before[works])
 	}
 	select {
 	case <-c.Controller().Ended():
@@ -232,7 +232,7 @@ func (c *course) meanwhile(since time.Duration) {
 		c.Fatalf("the controller has ended %d times, want %d at most", c.ended, most)
 	}
 	c.Logf("the controller has given up its turn after %s", since)
-	c.LaunchController()
+	c.StartControllerWithoutWaiting()
 	c.lines, c.cpu = 0, 0
 }
 
@@ -250,9 +250,9 @@ func (c *course) bounded() {
 func (c *course) sameAsBefore() {
 	c.Helper()
 	for name, before := range c.before {
-		now := c.Get(name)
+		now := c.GetExecution(name)
 		jobs := map[string]int{runs: 1, works: 1, ready: 1}[name]
-		if got := len(c.Jobs(name)); got != jobs {
+		if got := len(c.ListExecutionJobs(name)); got != jobs {
 			c.Errorf("%s has %d Jobs, want %d", name, got, jobs)
 		}
 		if name == works {
@@ -268,7 +268,7 @@ func (c *course) sameAsBefore() {
 func (c *course) goesOn(back time.Time) {
 	c.Helper()
 	c.scale(c.Cheap, later, 5, later)
-	c.Reaches(later, v1alpha1.PhaseExecuting)
+	c.AwaitPhase(later, v1alpha1.PhaseExecuting)
 	most := soon
 	if c.elected {
 		most += lease
@@ -284,24 +284,24 @@ func (c *course) goesOn(back time.Time) {
 // end has all of them end, each as it would have.
 func (c *course) end() {
 	c.Helper()
-	c.Reaches(later, v1alpha1.PhaseRollbackReady)
-	c.Reaches(works, v1alpha1.PhaseRollbackReady)
+	c.AwaitPhase(later, v1alpha1.PhaseRollbackReady)
+	c.AwaitPhase(works, v1alpha1.PhaseRollbackReady)
 
-	still := c.Get(waiting)
+	still := c.GetExecution(waiting)
 	if a, before := still.Status.Approval, c.before[waiting].Status.Approval; still.Status.Phase != v1alpha1.PhaseWaitingApproval ||
 		a.State != v1alpha1.ApprovalPending || !a.Deadline.Equal(before.Deadline) || still.Status.Plan.Hash != c.before[waiting].Status.Plan.Hash {
 		c.Errorf("what is waiting for approval is %s: %+v", still.Status.Phase, a)
 	}
-	if phase := c.Get(queued).Status.Phase; phase != v1alpha1.PhaseValidated {
+	if phase := c.GetExecution(queued).Status.Phase; phase != v1alpha1.PhaseValidated {
 		c.Errorf("what waits for its turn is %s", phase)
 	}
 	c.WantCommand(bob, cli.CodeOK, []string{"approve", waiting, "--yes"})
-	c.PatchDeployment(c.Cheap, validating, `{"spec":{"replicas":4}}`)
+	c.PatchDeploymentAndAwaitObserved(c.Cheap, validating, `{"spec":{"replicas":4}}`)
 	for _, name := range []string{runs, waiting, validating, queued} { // the last one's turn comes when the first is done
 		c.Open(name)
 	}
 	c.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", ready})
-	c.Reaches(ready, v1alpha1.PhaseCompleted)
+	c.AwaitPhase(ready, v1alpha1.PhaseCompleted)
 	store := c.OpenAudit()
 	for _, name := range names() {
 		want := "validating validated executing rollback_ready"
@@ -311,14 +311,14 @@ func (c *course) end() {
 		case ready:
 			want += " completed"
 		}
-		ke := c.Becomes(name, func(ke *v1alpha1.KubernetesExecution) error {
-			if got := fleettest.Phases(ke); got != want {
+		ke := c.AwaitExecution(name, func(ke *v1alpha1.KubernetesExecution) error {
+			if got := fleettest.JoinPhaseHistory(ke); got != want {
 				return fmt.Errorf("%s went through the phases %q (%s %s), want %q", name, got, ke.Status.ReasonDetail, ke.Status.Message, want)
 			}
 			return nil
 		})
-		if r := ke.Status.ExecutionResults; ke.Status.Outcome != v1alpha1.OutcomeSucceeded || len(c.Jobs(name)) != 1 || r == nil || len(r.ResourcesAffected) != 1 {
-			c.Errorf("%s: outcome %q, %d Jobs, results %+v", name, ke.Status.Outcome, len(c.Jobs(name)), r)
+		if r := ke.Status.ExecutionResults; ke.Status.Outcome != v1alpha1.OutcomeSucceeded || len(c.ListExecutionJobs(name)) != 1 || r == nil || len(r.ResourcesAffected) != 1 {
+			c.Errorf("%s: outcome %q, %d Jobs, results %+v", name, ke.Status.Outcome, len(c.ListExecutionJobs(name)), r)
 		}
 		if name == works {
 			c.Logf("what began to act while nothing answered succeeded after %d more attempts", ke.Status.ExecutionResults.RetriesAttempted)
@@ -350,7 +350,7 @@ func (c *course) wantTrail(store *audit.PostgresStore, ke *v1alpha1.KubernetesEx
 	}
 	want += int(ke.Status.ExecutionResults.RetriesAttempted)
 	c.Until(func() error {
-		if got := len(c.Trail(store, ke)); got != want {
+		if got := len(c.ListAuditTrail(store, ke)); got != want {
 			return fmt.Errorf("the audit has %d things of %s, want %d", got, ke.Name, want)
 		}
 		return nil

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if realnode.Off() {
 		os.Exit(m.Run()) // the tests say that they are off
 	}
-	if impossible = realnode.Possible(); impossible != nil {
+	if impossible = realnode.CheckRequirements(); impossible != nil {
 		os.Exit(m.Run()) // the tests fail with what is missing
 	}
 	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))

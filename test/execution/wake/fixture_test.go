@@ -52,7 +52,7 @@ func (w fixture) own() string {
 // asks asks for five replicas of a Deployment that has three.
 func (w fixture) asks(namespace, name string, change func(*v1alpha1.KubernetesExecutionSpec)) {
 	w.Helper()
-	w.CreateDeployment(namespace, name, 3)
+	w.CreateDeploymentAndAwaitObserved(namespace, name, 3)
 	ke := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
@@ -72,8 +72,8 @@ func (w fixture) asks(namespace, name string, change func(*v1alpha1.KubernetesEx
 func (w fixture) executes(name string, change func(*v1alpha1.KubernetesExecutionSpec)) *batchv1.Job {
 	w.Helper()
 	w.asks(w.Cheap, name, change)
-	w.Reaches(name, v1alpha1.PhaseExecuting)
-	jobs := w.Jobs(name)
+	w.AwaitPhase(name, v1alpha1.PhaseExecuting)
+	jobs := w.ListExecutionJobs(name)
 	if len(jobs) != 1 {
 		w.Fatalf("%d Jobs, want one", len(jobs))
 	}

@@ -17,11 +17,11 @@ func TestJob(t *testing.T) {
 	each(t, map[string]func(w fixture){
 		"deadline": func(w fixture) {
 			w.breaks(w.executes(w.own(), nil), batchv1.JobReasonDeadlineExceeded)
-			w.Fails(w.own(), v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable)
+			w.AwaitFailure(w.own(), v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable)
 		},
 		"backoff": func(w fixture) {
 			w.breaks(w.executes(w.own(), nil), batchv1.JobReasonBackoffLimitExceeded)
-			w.Fails(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown)
+			w.AwaitFailure(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown)
 		},
 		"complete": func(w fixture) { // its Pod was gone before anybody saw it
 			j := w.executes(w.own(), nil)
@@ -30,7 +30,7 @@ func TestJob(t *testing.T) {
 				j.Status.StartTime, j.Status.CompletionTime, j.Status.Succeeded, j.Status.CompletedIndexes = &now, &now, 1, "0"
 				j.Status.Conditions = []batchv1.JobCondition{condition(batchv1.JobSuccessCriteriaMet, ""), condition(batchv1.JobComplete, "")}
 			})
-			w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
+			w.AwaitPhase(w.own(), v1alpha1.PhaseRollbackReady)
 		},
 	})
 }
@@ -58,7 +58,7 @@ func TestPod(t *testing.T) {
 		"done": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.ends(w.runs(j), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
-			ke := w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
+			ke := w.AwaitPhase(w.own(), v1alpha1.PhaseRollbackReady)
 			if r := ke.Status.ExecutionResults; !r.Success || r.ResourcesAffectedCount != 1 {
 				w.Errorf("results %+v, want those of the Pod", r)
 			}
@@ -67,7 +67,7 @@ func TestPod(t *testing.T) {
 		"refused": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.ends(w.runs(j), action.Result{Code: action.CodeForbidden, Message: "it may not"})
-			w.Fails(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailRBACDenied)
+			w.AwaitFailure(w.own(), v1alpha1.ReasonExecutionFailed, v1alpha1.DetailRBACDenied)
 			w.silent(j)
 		},
 	})
@@ -76,7 +76,7 @@ func TestPod(t *testing.T) {
 // silent holds that a Job said nothing.
 func (w fixture) silent(j *batchv1.Job) {
 	w.Helper()
-	for _, now := range w.Jobs(w.own()) {
+	for _, now := range w.ListExecutionJobs(w.own()) {
 		if s := now.Status; now.UID != j.UID || s.Active+s.Failed+s.Succeeded != 0 || len(s.Conditions) > 0 {
 			w.Errorf("Job %s says %+v: it may be that which was seen", now.Name, s)
 		}

@@ -15,30 +15,30 @@ func TestSpec(t *testing.T) {
 		"approved": func(w fixture) {
 			w.asksFirst()
 			w.WantCommand(bob, cli.CodeOK, []string{"approve", w.own(), "--yes"})
-			w.Reaches(w.own(), v1alpha1.PhaseExecuting)
+			w.AwaitPhase(w.own(), v1alpha1.PhaseExecuting)
 		},
 		"rejected": func(w fixture) {
 			w.asksFirst()
 			w.WantCommand(bob, cli.CodeOK, []string{"reject", w.own(), "--reason=not now"})
-			w.Fails(w.own(), v1alpha1.ReasonApprovalRejected, "")
+			w.AwaitFailure(w.own(), v1alpha1.ReasonApprovalRejected, "")
 		},
 		"cancelled": func(w fixture) {
 			w.asksFirst()
 			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
-			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
+			w.AwaitFailure(w.own(), v1alpha1.ReasonCancelled, "")
 		},
 		"cancelled-executing": func(w fixture) {
 			j := w.executes(w.own(), nil)
 			w.WantCommand(alice, cli.CodeOK, []string{"exec", "cancel", w.own()})
-			w.Fails(w.own(), v1alpha1.ReasonCancelled, "")
+			w.AwaitFailure(w.own(), v1alpha1.ReasonCancelled, "")
 			w.silent(j)
 		},
 		"finalized": func(w fixture) {
 			w.ends(w.runs(w.executes(w.own(), nil)), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
-			w.Reaches(w.own(), v1alpha1.PhaseRollbackReady)
+			w.AwaitPhase(w.own(), v1alpha1.PhaseRollbackReady)
 			w.rests()
 			w.WantCommand(alice, cli.CodeOK, []string{"exec", "finalize", w.own()})
-			w.Reaches(w.own(), v1alpha1.PhaseCompleted)
+			w.AwaitPhase(w.own(), v1alpha1.PhaseCompleted)
 		},
 	})
 }
@@ -47,6 +47,6 @@ func TestSpec(t *testing.T) {
 func (w fixture) asksFirst() {
 	w.Helper()
 	w.asks(w.Dear, w.own(), nil)
-	w.Reaches(w.own(), v1alpha1.PhaseWaitingApproval)
+	w.AwaitPhase(w.own(), v1alpha1.PhaseWaitingApproval)
 	w.rests()
 }

@@ -32,20 +32,20 @@ func TestTarget(t *testing.T) {
 		"precondition": func(w fixture) {
 			w.inTime(func(name string) (since, seen time.Time, due time.Time) {
 				w.asks(w.Cheap, name, func(s *v1alpha1.KubernetesExecutionSpec) { s.PreConditions = replicas(4) })
-				ke := w.Becomes(name, waits(v1alpha1.ConditionValidated))
+				ke := w.AwaitExecution(name, waits(v1alpha1.ConditionValidated))
 				since = at(ke, v1alpha1.PhaseValidating)
 				due = w.changes(name, 4, since)
-				return since, at(w.Reaches(name, v1alpha1.PhaseExecuting), v1alpha1.PhaseValidated), due
+				return since, at(w.AwaitPhase(name, v1alpha1.PhaseExecuting), v1alpha1.PhaseValidated), due
 			})
 		},
 		"postcondition": func(w fixture) {
 			w.inTime(func(name string) (since, seen time.Time, due time.Time) {
 				j := w.executes(name, func(s *v1alpha1.KubernetesExecutionSpec) { s.PostConditions = replicas(5) })
 				w.ends(w.runs(j), action.Result{Code: action.CodeOK, Changed: true, Count: 1})
-				ke := w.Becomes(name, waits(v1alpha1.ConditionPostConditionsMet))
+				ke := w.AwaitExecution(name, waits(v1alpha1.ConditionPostConditionsMet))
 				since = meta.FindStatusCondition(ke.Status.Conditions, v1alpha1.ConditionPostConditionsMet).LastTransitionTime.Time
 				due = w.changes(name, 5, since)
-				return since, at(w.Reaches(name, v1alpha1.PhaseRollbackReady), v1alpha1.PhaseRollbackReady), due
+				return since, at(w.AwaitPhase(name, v1alpha1.PhaseRollbackReady), v1alpha1.PhaseRollbackReady), due
 			})
 		},
 	})
@@ -79,7 +79,7 @@ func (w fixture) changes(name string, replicas int, since time.Time) (due time.T
 		return nil
 	})
 	w.rests()
-	w.PatchDeployment(w.Cheap, name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
+	w.PatchDeploymentAndAwaitObserved(w.Cheap, name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 	return due
 }
 

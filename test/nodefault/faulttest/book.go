@@ -11,16 +11,16 @@ import (
 )
 
 // A Book records each change of the nodes.
-type Book struct {
+type NodeStateLog struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string
 	most  int
 }
 
-// WatchNodes starts to record the changes until the test ends.
-func (c *Cluster) WatchNodes() *Book {
+// StartNodeStateLog starts to record the changes until the test ends.
+func (c *Cluster) StartNodeStateLog() *NodeStateLog {
 	c.Helper()
-	b := &Book{lines: map[types.UID][]string{}}
+	b := &NodeStateLog{lines: map[types.UID][]string{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
 	written, err := c.Client.Watch(ctx, &corev1.NodeList{})
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *Cluster) WatchNodes() *Book {
 	keeping.Go(func() {
 		for e := range written.ResultChan() {
 			if n, is := e.Object.(*corev1.Node); is {
-				b.noteNode(n, e.Type == watch.Deleted)
+				b.recordNodeState(n, e.Type == watch.Deleted)
 			}
 		}
 	})
@@ -43,12 +43,12 @@ func (c *Cluster) WatchNodes() *Book {
 	return b
 }
 
-func (b *Book) noteNode(n *corev1.Node, gone bool) {
+func (b *NodeStateLog) recordNodeState(n *corev1.Node, deleted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	is := open
 	switch {
-	case gone:
+	case deleted:
 		is = "gone"
 	case n.Spec.Unschedulable:
 		is = cordoned
@@ -72,14 +72,14 @@ const (
 )
 
 // Most returns how many nodes were cordoned at the same time.
-func (b *Book) Most() int {
+func (b *NodeStateLog) Most() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.most
 }
 
 // Of returns the states of a node in order: open, cordoned and gone.
-func (b *Book) Of(n *corev1.Node) string {
+func (b *NodeStateLog) Of(n *corev1.Node) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.lines[n.UID], " ")

@@ -53,11 +53,11 @@ var shared struct {
 
 // Main runs the tests of a package. Call it from TestMain.
 func Main(m *testing.M, crds string) {
-	MainOn(m, kubebed.Options{CRDs: []string{crds}, Controllers: Controllers()})
+	RunTestsWithControlPlane(m, kubebed.Options{CRDs: []string{crds}, Controllers: Controllers()})
 }
 
-// MainOn runs the tests of a package with another control plane.
-func MainOn(m *testing.M, o kubebed.Options) {
+// RunTestsWithControlPlane runs the tests of a package with another control plane.
+func RunTestsWithControlPlane(m *testing.M, o kubebed.Options) {
 	kube.RedirectLibraryLogs(slog.New(slog.DiscardHandler)) // before the clients of the tests begin to log
 	kubebedtest.Main(m, o, goleak.Cleanup(func(code int) {
 		if err := os.RemoveAll(shared.dir); err != nil {
@@ -103,8 +103,8 @@ type Cluster struct {
 	token   string // path of the token file
 }
 
-// Start returns a cluster without nodes for a test. It does not start the controller.
-func Start(tb testing.TB) *Cluster {
+// NewTestCluster returns a cluster without nodes for a test. It does not start the controller.
+func NewTestCluster(tb testing.TB) *Cluster {
 	tb.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), janitor.AddToScheme(scheme)); err != nil {
@@ -117,7 +117,7 @@ func Start(tb testing.TB) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	t := &Cluster{TB: tb, Client: c, Sink: NewSink(tb), Host: bed.Config(), token: filepath.Join(tb.TempDir(), "tokens.yaml")}
+	t := &Cluster{TB: tb, Client: c, Sink: StartSink(tb), Host: bed.Config(), token: filepath.Join(tb.TempDir(), "tokens.yaml")}
 	const mode = 0o600
 	if err := os.WriteFile(t.token, []byte("tokens:\n- token: "+Token+"\n  subject: tests\n"), mode); err != nil {
 		tb.Fatal(err)
@@ -126,8 +126,8 @@ func Start(tb testing.TB) *Cluster {
 	if err := c.Create(tb.Context(), ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(t.deleteAll)
-	t.runKubelet()
+	tb.Cleanup(t.killControllerAndDeleteAll)
+	t.startPodCleanupLoop()
 	return t
 }
 
@@ -139,8 +139,8 @@ func (c *Cluster) For(tb testing.TB) *Cluster {
 	return &within
 }
 
-// deleteAll deletes the objects of the test.
-func (c *Cluster) deleteAll() {
+// killControllerAndDeleteAll deletes the objects of the test.
+func (c *Cluster) killControllerAndDeleteAll() {
 	if c.process != nil {
 		c.process.Kill()
 	}
@@ -171,7 +171,7 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *kubebe
 	c.Helper()
 	file := filepath.Join(c.TempDir(), "kubeconfig")
 	const mode = 0o600
-	if err := os.WriteFile(file, []byte(kubebedtest.Kubeconfig(c, c.Host)), mode); err != nil {
+	if err := os.WriteFile(file, []byte(kubebedtest.FormatKubeconfig(c, c.Host)), mode); err != nil {
 		c.Fatal(err)
 	}
 	all := map[string]string{
@@ -188,11 +188,11 @@ func (c *Cluster) StartController(env map[string]string, args ...string) *kubebe
 	return c.process
 }
 
-// RunBinary runs another command of the controller's binary as an administrator, and returns
+// RunControllerCommand runs another command of the controller's binary as an administrator, and returns
 // its output.
-func (c *Cluster) RunBinary(args ...string) string {
+func (c *Cluster) RunControllerCommand(args ...string) string {
 	c.Helper()
-	file := c.WriteFile("kubeconfig-of-a-person", kubebedtest.Kubeconfig(c, c.Host))
+	file := c.WriteTempFile("kubeconfig-of-a-person", kubebedtest.FormatKubeconfig(c, c.Host))
 	out, err := exec.CommandContext(c.Context(), buildBinary(c), append(args, "--kubeconfig", file)...).CombinedOutput() //nolint:gosec // our own program
 	if err != nil {
 		c.Fatalf("%v: %v\n%s", args, err, out)
@@ -200,8 +200,8 @@ func (c *Cluster) RunBinary(args ...string) string {
 	return string(out)
 }
 
-// CreateNode creates a Ready node.
-func (c *Cluster) CreateNode(name string, change func(*corev1.Node)) *corev1.Node {
+// CreateReadyNode creates a Ready node.
+func (c *Cluster) CreateReadyNode(name string, change func(*corev1.Node)) *corev1.Node {
 	c.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if change != nil {
@@ -211,15 +211,15 @@ func (c *Cluster) CreateNode(name string, change func(*corev1.Node)) *corev1.Nod
 		c.Fatal(err)
 	}
 	n.Status.NodeInfo.BootID = "boot-1"
-	c.SetReady(n, corev1.ConditionTrue)
+	c.SetReadyCondition(n, corev1.ConditionTrue)
 	return n
 }
 
-// SetReady writes the status of a node with its Ready condition.
-func (c *Cluster) SetReady(n *corev1.Node, is corev1.ConditionStatus) {
+// SetReadyCondition writes the status of a node with its Ready condition.
+func (c *Cluster) SetReadyCondition(n *corev1.Node, status corev1.ConditionStatus) {
 	c.Helper()
 	now := metav1.Now()
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is, LastHeartbeatTime: now, LastTransitionTime: now}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: now, LastTransitionTime: now}}
 	if err := c.Client.Status().Update(c.Context(), n); err != nil {
 		c.Fatal(err)
 	}
@@ -235,8 +235,8 @@ func (c *Cluster) GetNode(name string) *corev1.Node {
 	return &n
 }
 
-// EditNode changes a node like a person with kubectl.
-func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
+// PatchNodeWithRetry changes a node like a person with kubectl.
+func (c *Cluster) PatchNodeWithRetry(name string, change func(*corev1.Node)) {
 	c.Helper()
 	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		var n corev1.Node
@@ -249,8 +249,8 @@ func (c *Cluster) EditNode(name string, change func(*corev1.Node)) {
 	})
 }
 
-// EditNodeStatus changes the status of a node like its kubelet.
-func (c *Cluster) EditNodeStatus(name string, change func(*corev1.Node)) {
+// UpdateNodeStatusWithRetry changes the status of a node like its kubelet.
+func (c *Cluster) UpdateNodeStatusWithRetry(name string, change func(*corev1.Node)) {
 	c.Helper()
 	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		var n corev1.Node
@@ -269,8 +269,8 @@ func (c *Cluster) Fault(ctx context.Context, name string) (*v1alpha1.NodeFault, 
 	return &f, err
 }
 
-// EditFault changes a NodeFault like a person with kubectl.
-func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
+// PatchFaultWithRetry changes a NodeFault like a person with kubectl.
+func (c *Cluster) PatchFaultWithRetry(name string, change func(*v1alpha1.NodeFault)) {
 	c.Helper()
 	kubebedtest.Eventually(c, func(ctx context.Context) error {
 		f, err := c.Fault(ctx, name)
@@ -283,13 +283,13 @@ func (c *Cluster) EditFault(name string, change func(*v1alpha1.NodeFault)) {
 	})
 }
 
-// WantFault waits until a NodeFault satisfies a predicate, which what describes.
-func (c *Cluster) WantFault(name, what string, is func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
+// AwaitFault waits until a NodeFault satisfies a predicate, which what describes.
+func (c *Cluster) AwaitFault(name, description string, condition func(*v1alpha1.NodeFault) bool) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
 	kubebedtest.Eventually(c, func(ctx context.Context) (err error) {
-		if f, err = c.Fault(ctx, name); err == nil && !is(f) {
-			err = fmt.Errorf("node %q: want %s; %d faults, %s (%s), delivered %+v, %d untold", name, what, len(f.Spec.Faults), f.Status.Phase, f.Status.Message, f.Status.SinkDeliveries, f.Status.UndeliveredChangeEvents)
+		if f, err = c.Fault(ctx, name); err == nil && !condition(f) {
+			err = fmt.Errorf("node %q: want %s; %d faults, %s (%s), delivered %+v, %d untold", name, description, len(f.Spec.Faults), f.Status.Phase, f.Status.Message, f.Status.SinkDeliveries, f.Status.UndeliveredChangeEvents)
 		}
 		return err
 	})
@@ -299,11 +299,11 @@ func (c *Cluster) WantFault(name, what string, is func(*v1alpha1.NodeFault) bool
 // Seen waits until the controller has processed all reports about a node.
 func (c *Cluster) Seen(name string) *v1alpha1.NodeFault {
 	c.Helper()
-	return c.WantFault(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
+	return c.AwaitFault(name, "all reports to be looked at", func(f *v1alpha1.NodeFault) bool { return f.Status.ObservedGeneration == f.Generation })
 }
 
-// WantPhase waits until a node is in a phase.
-func (c *Cluster) WantPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFault {
+// AwaitPhase waits until a node is in a phase.
+func (c *Cluster) AwaitPhase(name string, phase v1alpha1.Phase) *v1alpha1.NodeFault {
 	c.Helper()
 	var f *v1alpha1.NodeFault
 	kubebedtest.Eventually(c, func(ctx context.Context) (err error) {
@@ -346,8 +346,8 @@ func (r Report) Healthy() Report {
 	return r
 }
 
-// WriteFile writes a file for the controller, and returns its path.
-func (c *Cluster) WriteFile(name, text string) string {
+// WriteTempFile writes a file for the controller, and returns its path.
+func (c *Cluster) WriteTempFile(name, text string) string {
 	c.Helper()
 	path := filepath.Join(c.TempDir(), name)
 	const mode = 0o600
@@ -360,26 +360,26 @@ func (c *Cluster) WriteFile(name, text string) string {
 // Report sends a health event, and waits until it is accepted.
 func (c *Cluster) Report(r Report) {
 	c.Helper()
-	kubebedtest.Eventually(c, func(ctx context.Context) error { return c.Send(ctx, r) })
+	kubebedtest.Eventually(c, func(ctx context.Context) error { return c.PostHealthEvent(ctx, r) })
 }
 
-// Send sends a health event once.
-func (c *Cluster) Send(ctx context.Context, r Report) error {
+// PostHealthEvent sends a health event once.
+func (c *Cluster) PostHealthEvent(ctx context.Context, r Report) error {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return c.postJSON(ctx, "/v1/health-events", nil, body)
+	return c.postJSONToIntake(ctx, "/v1/health-events", nil, body)
 }
 
 // Post sends a report unchanged, and waits until it is accepted. The default content type
 // is JSON.
 func (c *Cluster) Post(path string, header http.Header, body string) {
 	c.Helper()
-	kubebedtest.Eventually(c, func(ctx context.Context) error { return c.postJSON(ctx, path, header, []byte(body)) })
+	kubebedtest.Eventually(c, func(ctx context.Context) error { return c.postJSONToIntake(ctx, path, header, []byte(body)) })
 }
 
-func (c *Cluster) postJSON(ctx context.Context, path string, header http.Header, body []byte) error {
+func (c *Cluster) postJSONToIntake(ctx context.Context, path string, header http.Header, body []byte) error {
 	address, err := c.process.LoggedField("listening for fault reports", "address")
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 // Machines simulates the machines of the nodes behind a webhook for the janitor.
 type Machines struct {
 	// Way, if set, can kill the controller during a request.
-	Way *Way
+	Way *KillingProxy
 	// Deaf makes the machines accept each request without an effect.
 	Deaf bool
 
@@ -33,8 +33,8 @@ type Machines struct {
 	failed bool
 }
 
-// StartMachines starts the webhook. Start the controller with Env.
-func (c *Cluster) StartMachines() *Machines {
+// StartMachineWebhook starts the webhook. Start the controller with Env.
+func (c *Cluster) StartMachineWebhook() *Machines {
 	c.Helper()
 	m := &Machines{cluster: c, done: map[string][]types.UID{}, gone: map[string]bool{}}
 	m.server = httptest.NewServer(m)
@@ -82,11 +82,11 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var die func()
 	var answered bool
 	if m.Way != nil {
-		die, answered = m.Way.CountWrite("the webhook", q.Node.Name, nil)
+		die, answered = m.Way.CountWriteAndCheckKill("the webhook", q.Node.Name, nil)
 	}
 	if die == nil || answered {
 		// A machine continues even if the controller has crashed.
-		if err := m.runAction(context.WithoutCancel(r.Context()), q); err != nil {
+		if err := m.runActionOncePerKey(context.WithoutCancel(r.Context()), q); err != nil {
 			m.cluster.Errorf("%s %s: %v", q.Action, q.Node.Name, err)
 		}
 	}
@@ -109,8 +109,8 @@ func (m *Machines) progressState(q janitor.WebhookRequest) janitor.State {
 	return janitor.StateRunning
 }
 
-// runAction executes a request, once per key.
-func (m *Machines) runAction(ctx context.Context, q janitor.WebhookRequest) error {
+// runActionOncePerKey executes a request, once per key.
+func (m *Machines) runActionOncePerKey(ctx context.Context, q janitor.WebhookRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	what := string(q.Action) + " " + q.Node.Name
@@ -125,17 +125,17 @@ func (m *Machines) runAction(ctx context.Context, q janitor.WebhookRequest) erro
 		m.gone["machine-of-"+q.Node.Name] = true
 		return nil
 	}
-	return m.cluster.bootNode(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.IdempotencyKey))
+	return m.cluster.setBootIDAndReady(ctx, q.Node.Name, fmt.Sprintf("boot-%d-%s", 1+len(m.done[what]), q.IdempotencyKey))
 }
 
-// bootNode gives a node another boot ID and makes it Ready.
-func (c *Cluster) bootNode(ctx context.Context, name, id string) error {
+// setBootIDAndReady gives a node another boot ID and makes it Ready.
+func (c *Cluster) setBootIDAndReady(ctx context.Context, name, bootID string) error {
 	for {
 		var n corev1.Node
 		if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, &n); err != nil {
 			return err
 		}
-		n.Status.NodeInfo.BootID = id
+		n.Status.NodeInfo.BootID = bootID
 		now := metav1.Now()
 		others := slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 		n.Status.Conditions = append(others, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now})

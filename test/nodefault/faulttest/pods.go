@@ -16,9 +16,9 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
-// CreatePod creates a running and ready pod of a ReplicaSet on a node. It ends at once when it
+// CreateRunningPod creates a running and ready pod of a ReplicaSet on a node. It ends at once when it
 // is deleted.
-func (c *Cluster) CreatePod(namespace, name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
+func (c *Cluster) CreateRunningPod(namespace, name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	c.Helper()
 	var none int64
 	yes := true
@@ -65,12 +65,12 @@ func (c *Cluster) DeletePod(p *corev1.Pod) {
 // kubeletPeriod is the polling interval of the simulated kubelet.
 const kubeletPeriod = 500 * time.Millisecond
 
-// runKubelet removes the pods whose grace period is over, until the test ends.
+// startPodCleanupLoop removes the pods whose grace period is over, until the test ends.
 //
 // The API server deletes a pod without a grace period in two writes. It omits the second
 // one if the client disconnects between them. In a real cluster the kubelet then removes
 // the pod; the test cluster has none.
-func (c *Cluster) runKubelet() {
+func (c *Cluster) startPodCleanupLoop() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
 	var kubelet sync.WaitGroup
 	kubelet.Go(func() {
@@ -80,7 +80,7 @@ func (c *Cluster) runKubelet() {
 				ticker.Stop()
 				return
 			case <-ticker.C:
-				if err := c.removeEndedPods(ctx); err != nil && ctx.Err() == nil {
+				if err := c.deletePodsPastGracePeriod(ctx); err != nil && ctx.Err() == nil {
 					c.Errorf("remove the pods that have ended: %v", err)
 				}
 			}
@@ -89,9 +89,9 @@ func (c *Cluster) runKubelet() {
 	c.Cleanup(func() { cancel(); kubelet.Wait() })
 }
 
-// removeEndedPods removes each pod without a grace period that has been terminating for a
+// deletePodsPastGracePeriod removes each pod without a grace period that has been terminating for a
 // second.
-func (c *Cluster) removeEndedPods(ctx context.Context) error {
+func (c *Cluster) deletePodsPastGracePeriod(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods); err != nil {
 		return err
@@ -109,9 +109,9 @@ func (c *Cluster) removeEndedPods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// CreateDisruptionBudget creates a disruption budget that keeps a number of pods, and waits until it
+// CreatePDBAndAwaitPodCount creates a disruption budget that keeps a number of pods, and waits until it
 // counts a number of pods.
-func (c *Cluster) CreateDisruptionBudget(namespace, name string, minAvailable, pods int32) *policyv1.PodDisruptionBudget {
+func (c *Cluster) CreatePDBAndAwaitPodCount(namespace, name string, minAvailable, pods int32) *policyv1.PodDisruptionBudget {
 	c.Helper()
 	least := intstr.FromInt32(minAvailable)
 	b := &policyv1.PodDisruptionBudget{

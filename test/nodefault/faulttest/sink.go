@@ -24,8 +24,8 @@ type Sink struct {
 	answer func(context.Context, changeevent.Payload) int // nil means 202
 }
 
-// NewSink starts a sink.
-func NewSink(tb testing.TB) *Sink {
+// StartSink starts a sink.
+func StartSink(tb testing.TB) *Sink {
 	tb.Helper()
 	s := &Sink{}
 	s.server = httptest.NewServer(http.HandlerFunc(s.handleRequest))
@@ -65,9 +65,9 @@ func (s *Sink) Answer(by func(context.Context, changeevent.Payload) int) {
 	s.answer = by
 }
 
-// Received returns the accepted events about a node in order of arrival. With distinct, repeated
+// ReceivedEvents returns the accepted events about a node in order of arrival. With distinct, repeated
 // events are omitted.
-func (s *Sink) Received(node string, distinct bool) []changeevent.Payload {
+func (s *Sink) ReceivedEvents(node string, distinct bool) []changeevent.Payload {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []changeevent.Payload
@@ -81,23 +81,23 @@ func (s *Sink) Received(node string, distinct bool) []changeevent.Payload {
 	return all
 }
 
-// WantActions waits until the actions of the accepted events about a node are as wanted, in
+// AwaitActions waits until the actions of the accepted events about a node are as wanted, in
 // this order and each once.
-func (s *Sink) WantActions(tb testing.TB, node, want string) {
+func (s *Sink) AwaitActions(tb testing.TB, node, want string) {
 	tb.Helper()
 	kubebedtest.Eventually(tb, func(context.Context) error {
-		if got := s.Actions(node); got != want {
+		if got := s.JoinReceivedActions(node); got != want {
 			return fmt.Errorf("told of node %q: %s; want %s", node, got, want)
 		}
 		return nil
 	})
 }
 
-// Actions returns the actions of the accepted events about a node, each once and
+// JoinReceivedActions returns the actions of the accepted events about a node, each once and
 // separated by spaces.
-func (s *Sink) Actions(node string) string {
+func (s *Sink) JoinReceivedActions(node string) string {
 	var actions []string
-	for _, p := range s.Received(node, true) {
+	for _, p := range s.ReceivedEvents(node, true) {
 		actions = append(actions, p.Action)
 	}
 	return strings.Join(actions, " ")

@@ -12,9 +12,9 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 )
 
-// PrinterRow returns the row of a node in kubectl get nodefaults: the cells by the names of
+// GetFaultPrinterRow returns the row of a node in kubectl get nodefaults: the cells by the names of
 // their columns.
-func (c *Cluster) PrinterRow(name string) map[string]string {
+func (c *Cluster) GetFaultPrinterRow(name string) map[string]string {
 	c.Helper()
 	cfg := kubebedtest.Bed(c.TB).Config()
 	hc, err := rest.HTTPClientFor(cfg)

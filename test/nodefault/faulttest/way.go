@@ -27,7 +27,7 @@ type Point struct {
 
 // A Way is a proxy between the controller and the API server. It can kill the controller
 // at a write.
-type Way struct {
+type KillingProxy struct {
 	to        *url.URL
 	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
@@ -42,14 +42,14 @@ type Way struct {
 }
 
 // ProxyHost puts a proxy between the API server and all controllers that are started later.
-func (c *Cluster) ProxyHost() *Way {
+func (c *Cluster) ProxyHost() *KillingProxy {
 	c.Helper()
-	w := newWay(c.TB, c.Host)
+	w := newKillingProxy(c.TB, c.Host)
 	c.Host = &rest.Config{Host: w.server.URL}
 	return w
 }
 
-func newWay(tb testing.TB, cfg *rest.Config) *Way {
+func newKillingProxy(tb testing.TB, cfg *rest.Config) *KillingProxy {
 	tb.Helper()
 	transport, err := rest.TransportFor(cfg)
 	if err != nil {
@@ -59,7 +59,7 @@ func newWay(tb testing.TB, cfg *rest.Config) *Way {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := &Way{to: to, transport: transport, counts: map[string]int{}}
+	w := &KillingProxy{to: to, transport: transport, counts: map[string]int{}}
 	w.proxy = &httputil.ReverseProxy{
 		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(to); p.Out.Header.Del("Accept-Encoding") },
 		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
@@ -74,7 +74,7 @@ func newWay(tb testing.TB, cfg *rest.Config) *Way {
 
 // Arm resets the counts of writes about a node, and sets the write at which the
 // controller is killed. A nil point means none.
-func (w *Way) Arm(node string, at *Point, kill func()) {
+func (w *KillingProxy) Arm(node string, at *Point, kill func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.node, w.point, w.kill, w.counts, w.struck = node, at, kill, map[string]int{}, false
@@ -82,7 +82,7 @@ func (w *Way) Arm(node string, at *Point, kill func()) {
 
 // Disarm removes the point, and reports whether the controller was killed or is about to
 // be.
-func (w *Way) Disarm() (struck bool) {
+func (w *KillingProxy) Disarm() (struck bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.point = nil
@@ -90,21 +90,21 @@ func (w *Way) Disarm() (struck bool) {
 }
 
 // Counts returns the number of writes about the node by kind since Arm.
-func (w *Way) Counts() map[string]int {
+func (w *KillingProxy) Counts() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.counts)
 }
 
 // Struck reports whether the controller was killed at the point or is about to be.
-func (w *Way) Struck() bool {
+func (w *KillingProxy) Struck() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.struck
 }
 
 // ServeHTTP forwards all requests except a write at which the controller is killed.
-func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *KillingProxy) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.proxy.ServeHTTP(rw, r)
 		return
@@ -113,9 +113,9 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client has disconnected
 	}
-	die, answered := w.CountWrite(writeKind(r), r.URL.Path, body)
+	die, answered := w.CountWriteAndCheckKill(describeWrite(r), r.URL.Path, body)
 	if die != nil && answered {
-		w.sendAndDropAnswer(r, body)
+		w.sendAndDiscardResponse(r, body)
 	}
 	if die != nil {
 		die()
@@ -125,9 +125,9 @@ func (w *Way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.proxy.ServeHTTP(rw, r)
 }
 
-// CountWrite counts a write. At the point, it returns the function that kills the controller,
+// CountWriteAndCheckKill counts a write. At the point, it returns the function that kills the controller,
 // and whether the write must be made first.
-func (w *Way) CountWrite(kind, path string, body []byte) (die func(), answered bool) {
+func (w *KillingProxy) CountWriteAndCheckKill(kind, path string, body []byte) (killController func(), afterWrite bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.node == "" || !strings.Contains(path, w.node) && !bytes.Contains(body, []byte(w.node)) {
@@ -142,8 +142,8 @@ func (w *Way) CountWrite(kind, path string, body []byte) (die func(), answered b
 	return w.kill, at.Answered
 }
 
-// sendAndDropAnswer makes a write and discards the response.
-func (w *Way) sendAndDropAnswer(r *http.Request, body []byte) {
+// sendAndDiscardResponse makes a write and discards the response.
+func (w *KillingProxy) sendAndDiscardResponse(r *http.Request, body []byte) {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = w.to.Scheme, w.to.Host, w.to.Host, ""
 	out.Body = io.NopCloser(bytes.NewReader(body))
@@ -155,9 +155,9 @@ func (w *Way) sendAndDropAnswer(r *http.Request, body []byte) {
 	_ = resp.Body.Close() // no data is lost: the body was only read
 }
 
-// writeKind returns the kind of a write: the verb, the resource with its subresource, and
+// describeWrite returns the kind of a write: the verb, the resource with its subresource, and
 // the writer if it is the outbox.
-func writeKind(r *http.Request) string {
+func describeWrite(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if parts[0] == "api" {
 		parts = parts[2:]

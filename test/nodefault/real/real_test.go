@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if realnode.Off() {
 		os.Exit(m.Run()) // the tests are skipped
 	}
-	if impossible = realnode.Possible(); impossible != nil {
+	if impossible = realnode.CheckRequirements(); impossible != nil {
 		os.Exit(m.Run()) // the tests fail with the missing requirement
 	}
 	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 	o := realnode.BedOptions()
 	o.CRDs = []string{"../../../deploy/crds"}
-	faulttest.MainOn(m, o)
+	faulttest.RunTestsWithControlPlane(m, o)
 }
 
 // shell is an image with a shell and the tools of a Job that reboots.
@@ -69,14 +69,14 @@ func TestDrainedAndRebooted(t *testing.T) {
 	if impossible != nil {
 		t.Fatalf("%v; NODE=off leaves these tests out", impossible)
 	}
-	c := faulttest.Start(t)
+	c := faulttest.NewTestCluster(t)
 	startNode(t)
 	node := onlyNode(c)
 	ns := kubebedtest.Namespace(t)
 	web := running(c, ns, node.Name)
 	c.StartController(map[string]string{
 		"NODE_FAULT_REBOOT_PROVIDER": "job", "NODE_REBOOT_IMAGE": shell, "NODE_REBOOT_NAMESPACE": ns,
-	}, "--config="+c.WriteFile("config.yaml", harmless))
+	}, "--config="+c.WriteTempFile("config.yaml", harmless))
 	c.Report(faulttest.NewXidReport(node.Name))
 
 	said := "reboot of " + node.Status.NodeInfo.BootID + "\n"
@@ -92,8 +92,8 @@ func TestDrainedAndRebooted(t *testing.T) {
 		at = end.StartedAt
 		return nil
 	})
-	c.Sink.WantActions(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent")
-	for _, p := range c.Sink.Received(node.Name, true) {
+	c.Sink.AwaitActions(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent")
+	for _, p := range c.Sink.ReceivedEvents(node.Name, true) {
 		if p.Action == "drain-completed" && !strings.Contains(p.Reason, "1 were evicted") {
 			t.Errorf("%s: %s", p.Action, p.Reason)
 		}
@@ -104,13 +104,13 @@ func TestDrainedAndRebooted(t *testing.T) {
 
 	// The kubelet restores its boot ID at its next status update; until then the node
 	// appears to be in another boot.
-	c.EditNodeStatus(node.Name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "the-next-boot" })
-	c.WantFault(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
+	c.UpdateNodeStatusWithRetry(node.Name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = "the-next-boot" })
+	c.AwaitFault(node.Name, "the reboot to be proven", func(f *v1alpha1.NodeFault) bool {
 		return f.Status.Remediation != nil && f.Status.Remediation.State == v1alpha1.RemedySucceeded
 	})
-	c.Sink.WantActions(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
+	c.Sink.AwaitActions(t, node.Name, "cordon drain-started drain-completed reboot-requested reboot-sent reboot-executed")
 	c.Report(faulttest.NewXidReport(node.Name).Healthy())
-	c.WantPhase(node.Name, v1alpha1.PhaseHealthy)
+	c.AwaitPhase(node.Name, v1alpha1.PhaseHealthy)
 	if n := c.GetNode(node.Name); n.Spec.Unschedulable {
 		t.Error("it is still cordoned")
 	}

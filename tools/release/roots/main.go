@@ -21,14 +21,14 @@ import (
 const module = "golang.org/x/crypto/x509roots/fallback"
 
 func main() {
-	if err := writeRoots(os.Stdout); err != nil {
+	if err := writeCertificateRoots(os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "roots:", err)
 		os.Exit(1)
 	}
 }
 
-// writeRoots writes a line "# module version", which the SBOM repeats, and the certificates.
-func writeRoots(w io.Writer) error {
+// writeCertificateRoots writes a line "# module version", which the SBOM repeats, and the certificates.
+func writeCertificateRoots(w io.Writer) error {
 	version, err := findModuleVersion()
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func MergeApplied(live v1.Resource, d Document) (Desired, error) {
 			return Desired{}, fmt.Errorf("read the annotation %s: %w", AppliedFieldsAnnotation, err)
 		}
 	}
-	spec, err := removeFields(live.Spec, last.Spec, d.Spec)
+	spec, err := removeFieldsNoLongerWanted(live.Spec, last.Spec, d.Spec)
 	if err != nil {
 		return Desired{}, err
 	}
@@ -64,8 +64,8 @@ func MergeApplied(live v1.Resource, d Document) (Desired, error) {
 		return Desired{}, fmt.Errorf("write the annotation %s: %w", AppliedFieldsAnnotation, err)
 	}
 	want := Desired{
-		Spec: spec, Labels: mergeStrings(live.Labels, last.Labels, d.Labels),
-		Annotations: mergeStrings(live.Annotations, last.Annotations, annotations),
+		Spec: spec, Labels: threeWayMergeStrings(live.Labels, last.Labels, d.Labels),
+		Annotations: threeWayMergeStrings(live.Annotations, last.Annotations, annotations),
 	}
 	want.Annotations[AppliedFieldsAnnotation] = string(text)
 	return want, nil
@@ -82,7 +82,7 @@ func DesiredOf(live v1.Resource) Desired {
 // Equal reports whether two desired states have the same fields and values. Numbers are compared as they are written.
 func (d Desired) Equal(other Desired) bool {
 	return maps.Equal(d.Labels, other.Labels) && maps.Equal(d.Annotations, other.Annotations) &&
-		reflect.DeepEqual(decodeValue(d.Spec), decodeValue(other.Spec))
+		reflect.DeepEqual(decodeJSONOrString(d.Spec), decodeJSONOrString(other.Spec))
 }
 
 // PatchRequest returns the request that changes a resource to this state.
@@ -97,7 +97,7 @@ func orEmpty(values map[string]string) *map[string]string {
 	return &values
 }
 
-func decodeValue(raw json.RawMessage) (value any) {
+func decodeJSONOrString(raw json.RawMessage) (value any) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if d.Decode(&value) != nil {
@@ -106,9 +106,9 @@ func decodeValue(raw json.RawMessage) (value any) {
 	return value
 }
 
-// removeFields removes the fields of last from a live object, except those that wanted has. An object that
+// removeFieldsNoLongerWanted removes the fields of last from a live object, except those that wanted has. An object that
 // becomes empty is removed, too.
-func removeFields(live json.RawMessage, last fieldTree, wanted json.RawMessage) (json.RawMessage, error) {
+func removeFieldsNoLongerWanted(live json.RawMessage, last fieldTree, wanted json.RawMessage) (json.RawMessage, error) {
 	fields, ok, err := decodeObject(live)
 	if err != nil || !ok {
 		return live, err
@@ -123,7 +123,7 @@ func removeFields(live json.RawMessage, last fieldTree, wanted json.RawMessage) 
 		switch {
 		case !exists:
 		case len(below) > 0:
-			if fields[key], err = removeFields(value, below, want[key]); err != nil {
+			if fields[key], err = removeFieldsNoLongerWanted(value, below, want[key]); err != nil {
 				return nil, err
 			}
 			if !wants && string(fields[key]) == "{}" {
@@ -136,8 +136,8 @@ func removeFields(live json.RawMessage, last fieldTree, wanted json.RawMessage) 
 	return json.Marshal(fields)
 }
 
-// mergeStrings is the three-way merge of labels or annotations.
-func mergeStrings(live map[string]string, last fieldTree, wanted map[string]string) map[string]string {
+// threeWayMergeStrings is the three-way merge of labels or annotations.
+func threeWayMergeStrings(live map[string]string, last fieldTree, wanted map[string]string) map[string]string {
 	merged := map[string]string{}
 	for key, value := range live {
 		if _, applied := last[key]; !applied {
@@ -176,10 +176,10 @@ func treeOfObject(raw json.RawMessage) (fieldTree, error) {
 
 // ReadDocumentTree is ReadDocuments with the files of all folders below path.
 func ReadDocumentTree(path string, stdin io.Reader) ([]Document, error) {
-	return readDocuments(path, stdin, listDocumentTree)
+	return readDocuments(path, stdin, listDocumentFilesRecursively)
 }
 
-func listDocumentTree(path string) ([]string, error) {
+func listDocumentFilesRecursively(path string) ([]string, error) {
 	var names []string
 	err := filepath.WalkDir(path, func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && (name == path || isDocumentFile(name)) {
@@ -199,7 +199,7 @@ func isDocumentFile(name string) bool {
 
 // SortKeys returns an object with the keys of all objects in it sorted. Numbers keep their text.
 func SortKeys(raw json.RawMessage) (json.RawMessage, error) {
-	sorted, err := json.Marshal(decodeValue(raw))
+	sorted, err := json.Marshal(decodeJSONOrString(raw))
 	if err != nil {
 		return nil, fmt.Errorf("write JSON: %w", err)
 	}

@@ -67,7 +67,7 @@ func (d *descriptionWriter) writeLine(format string, args ...any) {
 func (d *descriptionWriter) writeField(name string, values ...string) {
 	name += ":"
 	for _, v := range values {
-		d.writeLine("%-14s%s", name, terminal.Clean(v))
+		d.writeLine("%-14s%s", name, terminal.ReplaceUnprintable(v))
 		name = ""
 	}
 }
@@ -103,7 +103,7 @@ func (d *descriptionWriter) writeHead(i Item) {
 	}
 	d.writeField("Labels", labels...)
 	if d.err == nil {
-		phase := terminal.Clean(string(r.Status.Phase))
+		phase := terminal.ReplaceUnprintable(string(r.Status.Phase))
 		if d.colour {
 			phase = terminal.PhaseStyle(r.Status.Phase).Paint(phase)
 		}
@@ -155,7 +155,7 @@ func (d *descriptionWriter) writeSpec(r v1.Resource) {
 		return
 	}
 	for line := range strings.Lines(string(text)) {
-		d.writeLine("  %s", terminal.Clean(strings.TrimSuffix(line, "\n")))
+		d.writeLine("  %s", terminal.ReplaceUnprintable(strings.TrimSuffix(line, "\n")))
 	}
 }
 

@@ -89,7 +89,7 @@ func TestQuoteLiteral(t *testing.T) {
 		id: true, strings.ToUpper(id): true, id[1:]: false, id + "0": false, strings.ReplaceAll(id, "-", ""): false,
 		"{" + id[1:35] + "}": false, strings.Replace(id, "0", "g", 1): false, strings.Repeat("a", 36): false,
 	} {
-		if isID(text) != want {
+		if isUUID(text) != want {
 			t.Errorf("isID(%q) is %t", text, !want)
 		}
 	}

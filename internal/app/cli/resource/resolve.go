@@ -70,7 +70,7 @@ func NewItem(k Kind, raw json.RawMessage) (Item, error) {
 // Resolve finds the resource of a reference. If there is none or more than one, the error is a
 // *LookupError.
 func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, error) {
-	if isID(r.Name) {
+	if isUUID(r.Name) {
 		return readByID(ctx, client, r)
 	}
 	sel := Selection{Kind: r.Kind, Search: "name = " + quoteLiteral(r.Name), Limit: maxNamesakes}
@@ -133,13 +133,13 @@ func ReadAgain(ctx context.Context, client *fleetclient.Client, i Item) (now Ite
 	return now, false, err
 }
 
-// NameOwners replaces the IDs of parents with names, and stores them in known for the next call. A
+// ReplaceOwnerIDsWithNames replaces the IDs of parents with names, and stores them in known for the next call. A
 // parent that cannot be read, for example after its deletion, keeps its ID.
-func NameOwners(ctx context.Context, client *fleetclient.Client, items []Item, known map[string]string) {
+func ReplaceOwnerIDsWithNames(ctx context.Context, client *fleetclient.Client, items []Item, known map[string]string) {
 	const atOnce = 50 // the API accepts a search of at most 4096 characters
 	var missing []string
 	for _, i := range items {
-		if _, ok := known[i.Owner]; !ok && isID(i.Owner) {
+		if _, ok := known[i.Owner]; !ok && isUUID(i.Owner) {
 			known[i.Owner] = i.Owner
 			missing = append(missing, quoteLiteral(i.Owner))
 		}
@@ -164,8 +164,8 @@ func NameOwners(ctx context.Context, client *fleetclient.Client, items []Item, k
 	}
 }
 
-// isID reports whether a text has the form of a resource ID. No name has that form and length.
-func isID(text string) bool {
+// isUUID reports whether a text has the form of a resource ID. No name has that form and length.
+func isUUID(text string) bool {
 	const length = 36 // uuid.Parse also accepts longer and shorter forms
 	if len(text) != length {
 		return false

@@ -163,7 +163,7 @@ func formatWait(w *v1.SyncWait) string {
 // truncateText shortens a text to the width of a table cell.
 func truncateText(text string) string {
 	const most = 60
-	runes := []rune(terminal.Clean(text))
+	runes := []rune(terminal.ReplaceUnprintable(text))
 	if len(runes) <= most {
 		return string(runes)
 	}
@@ -218,7 +218,7 @@ func (d *descriptionWriter) writeSync(s *v1.ClusterSync) {
 	part := func(name, text string) {
 		name += ":"
 		for line := range strings.Lines(text) {
-			d.writeLine("  %-14s%s", name, terminal.Clean(strings.TrimRight(line, "\r\n")))
+			d.writeLine("  %-14s%s", name, terminal.ReplaceUnprintable(strings.TrimRight(line, "\r\n")))
 			name = ""
 		}
 	}

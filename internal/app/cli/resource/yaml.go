@@ -14,7 +14,7 @@ import (
 func JSONToYAML(jsonText []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(jsonText))
 	dec.UseNumber()
-	node, err := decodeYAMLNode(dec)
+	node, err := decodeJSONToYAMLNode(dec)
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +27,8 @@ func JSONToYAML(jsonText []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeYAMLNode reads one JSON value.
-func decodeYAMLNode(dec *json.Decoder) (*yaml.Node, error) {
+// decodeJSONToYAMLNode reads one JSON value.
+func decodeJSONToYAMLNode(dec *json.Decoder) (*yaml.Node, error) {
 	tok, err := dec.Token()
 	if err != nil {
 		if errors.Is(err, io.EOF) {
@@ -62,7 +62,7 @@ func decodeYAMLNode(dec *json.Decoder) (*yaml.Node, error) {
 // mapping node.
 func decodeChildrenInto(dec *json.Decoder, parent *yaml.Node) (*yaml.Node, error) {
 	for dec.More() {
-		child, err := decodeYAMLNode(dec)
+		child, err := decodeJSONToYAMLNode(dec)
 		if err != nil {
 			return nil, err
 		}

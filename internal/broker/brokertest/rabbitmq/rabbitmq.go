@@ -58,7 +58,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("start rabbitmq: %w", err)
 	}
 	s := &Server{bin: bin, dir: dir, port: ports[0]}
-	if err := s.writeConfigAndEnv(ports); err != nil {
+	if err := s.writeConfigAndSetEnv(ports); err != nil {
 		return nil, fmt.Errorf("start rabbitmq: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
 	if err := s.startWatchdog(context.WithoutCancel(ctx)); err != nil {
@@ -110,8 +110,8 @@ func findFreePorts(ctx context.Context, n int) ([]int, error) {
 	return ports, nil
 }
 
-// writeConfigAndEnv writes the configuration and the environment.
-func (s *Server) writeConfigAndEnv(ports []int) error {
+// writeConfigAndSetEnv writes the configuration and the environment.
+func (s *Server) writeConfigAndSetEnv(ports []int) error {
 	files := map[string]string{
 		"rabbitmq.conf": fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\nlog.console = true\nlog.file = false\n", ports[0]),
 		"plugins":       "[].\n",

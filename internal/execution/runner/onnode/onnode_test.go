@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	if realnode.Off() {
 		os.Exit(m.Run()) //nolint:forbidigo // the tests say that they are off
 	}
-	if impossible = realnode.Possible(); impossible != nil {
+	if impossible = realnode.CheckRequirements(); impossible != nil {
 		os.Exit(m.Run()) //nolint:forbidigo // the tests fail with what is missing
 	}
 	inside, code, err := realnode.Isolate(context.Background(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -169,7 +169,7 @@ func (s *stage) create(timeout time.Duration, change func(*corev1.Container)) *b
 		Action: "scale_deployment", TargetNamespace: s.namespace, Parameters: &runtime.RawExtension{Raw: []byte(`{"deployment":"web","replicas":5}`)},
 	})
 	s.must(err)
-	client, err := action.Connect(kubebedtest.Bed(s.T).Config())
+	client, err := action.NewClient(kubebedtest.Bed(s.T).Config())
 	s.must(err)
 	created := time.Unix(1_800_000_000, 0)
 	plan, err := request.Plan(s.Context(), client, action.Subject{UID: "uid-1", Created: created})
