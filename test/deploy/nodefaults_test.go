@@ -33,7 +33,7 @@ func TestGeneratedNodeFaults(t *testing.T) {
 	}
 	file.Features = map[nodefault.Feature]nodefault.Grant{}
 	for _, f := range nodefault.Features() {
-		file.Features[f] = nodefault.GrantOfFeature(f, "EXECUTION_ACTIONS")
+		file.Features[f] = nodefault.RBACGrantOfFeature(f, "EXECUTION_ACTIONS")
 	}
 	for _, r := range nodefault.PeopleRoles() {
 		one := role{Rules: r.Rules}
@@ -167,7 +167,7 @@ func TestNodeFaultsShipped(t *testing.T) {
 		}
 	}
 	p.Actions = []string{"REBOOT_ACTION"}
-	want := p.Objects()
+	want := p.ServiceAccountAndRoles()
 	for _, r := range nodefault.PeopleRoles() {
 		want = append(want, r)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// A Book records each change of the nodes.
+// A NodeStateLog records each change of the nodes.
 type NodeStateLog struct {
 	mu    sync.Mutex
 	lines map[types.UID][]string

@@ -25,7 +25,7 @@ type Point struct {
 	Answered bool
 }
 
-// A Way is a proxy between the controller and the API server. It can kill the controller
+// A KillingProxy is a proxy between the controller and the API server. It can kill the controller
 // at a write.
 type KillingProxy struct {
 	to        *url.URL
