@@ -189,6 +189,11 @@ func runPage(t *testing.T, page string, blocks []block, env environment) {
 	name := filepath.Join(aside, filepath.Base(page))
 	writeFile(t, name, script(blocks, env, aside))
 	r := start(t, env)
+	if r.home != "" { // the pages read ~/.local/state/fleetloop/demo
+		if err := os.Symlink(filepath.Join(r.home, ".local"), filepath.Join(folder, ".local")); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	out, err := os.Create(filepath.Join(aside, "output"))
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +28,7 @@ type running struct {
 	path   []string // folders with programs, before those of the test
 	env    []string
 	source string // a file that the script reads first, empty for none
+	home   string // home directory of the user that runs it, empty for none
 }
 
 // start starts an environment. It ends with the test.
@@ -58,6 +58,7 @@ func startUp(t *testing.T, args ...string) running {
 	up := exec.CommandContext(t.Context(), filepath.Join(binaries(t), "fleetloop"), append([]string{
 		"up", "--demo", "--view=log", "--data-dir", filepath.Join(dir, "data"), // at the default addresses, which the pages name
 	}, args...)...)
+	up.Env = append(scriptEnv(t, nil), "HOME="+dir)
 	up.Stdout, up.Stderr = log, log
 	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
 	up.WaitDelay = stopBound
@@ -72,7 +73,7 @@ func startUp(t *testing.T, args ...string) running {
 			t.Logf("the end of the log of fleetloop up:\n%s", tail(string(text), 40))
 		}
 	})
-	r := running{source: filepath.Join(dir, "data", "try.sh")}
+	r := running{source: filepath.Join(dir, "data", "try.sh"), home: dir}
 	// It is ready once all parts are: an execution that is created before the
 	// controller is ready fails.
 	const ready = `. "$1" >/dev/null && fleetloop describe cluster us-east-01 && curl -sSf 127.0.0.1:8081/readyz`
@@ -83,13 +84,6 @@ func startUp(t *testing.T, args ...string) running {
 		}
 		return nil
 	})
-	// The pages read /tmp/fleetloop-demo-*/try.sh. A shell reads the first match; a
-	// demo's own number does not begin with 0.
-	link := "/tmp/fleetloop-demo-0" + strconv.Itoa(os.Getpid())
-	if err := os.Symlink(filepath.Dir(r.source), link); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(link) })
 	return r
 }
 

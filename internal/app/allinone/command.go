@@ -112,6 +112,11 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 		if err := screen.writeAndShowGuide(ctx, l, dir); err != nil {
 			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
+		if remove, linkErr := linkDemoDir(env.LookupEnv, dir); linkErr != nil {
+			p.Log.WarnContext(ctx, "cannot link to the data directory of the demo", "data_dir", dir, "error", linkErr)
+		} else {
+			defer func() { err = errors.Join(err, remove()) }()
+		}
 		parts = append(parts, l.demoParts(cfg.Demo, screen, done)...)
 	}
 

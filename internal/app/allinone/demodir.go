@@ -2,6 +2,7 @@ package allinone
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,7 +14,36 @@ const (
 	// demoAbandoned is the minimum age of an unlocked folder for its removal.
 	// A new folder has no lock for a moment.
 	demoAbandoned = time.Minute
+	// demoLink is the name of a link in the state directory of the user. It leads to the data directory of
+	// the demo that started last, so that documentation has one path. No other user can provide it.
+	demoLink = "demo"
 )
+
+// linkDemoDir links the data directory of a demo. It returns a function that removes the link unless
+// another demo has replaced it.
+func linkDemoDir(env func(string) (string, bool), dir string) (remove func() error, err error) {
+	state, err := stateDir(env)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	link := filepath.Join(state, demoLink)
+	prepared := fmt.Sprintf("%s.%d", link, os.Getpid())
+	if err := os.Symlink(dir, prepared); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(prepared, link); err != nil {
+		return nil, errors.Join(err, os.Remove(prepared))
+	}
+	return func() error {
+		if target, err := os.Readlink(link); err != nil || target != dir {
+			return nil //nolint:nilerr // it belongs to another demo
+		}
+		return os.Remove(link)
+	}, nil
+}
 
 // createDemoDirAndRemoveAbandoned creates the folder of one demo in tmpDir and returns a function that removes it. It first
 // removes the folders of killed demos, because nothing else would.

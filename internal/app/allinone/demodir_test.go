@@ -67,3 +67,40 @@ func fileNames(t *testing.T, dir string) []string {
 	}
 	return list
 }
+
+// TestDemoLink holds that the link leads to the demo that started last, and that the end of an older demo
+// does not remove it.
+func TestDemoLink(t *testing.T) {
+	home := t.TempDir()
+	env := func(key string) (string, bool) { return map[string]string{"HOME": home}[key], key == "HOME" }
+	link := filepath.Join(home, ".local", "state", "fleetloop", "demo")
+	target := func() string {
+		dir, _ := os.Readlink(link) // none is empty
+		return dir
+	}
+	removeFirst, err := linkDemoDir(env, "/tmp/first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := target(); got != "/tmp/first" {
+		t.Errorf("the link leads to %q, want /tmp/first", got)
+	}
+	removeSecond, err := linkDemoDir(env, "/tmp/second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		remove func() error
+		want   string
+	}{{removeFirst, "/tmp/second"}, {removeSecond, ""}, {removeSecond, ""}} {
+		if err := step.remove(); err != nil {
+			t.Error(err)
+		}
+		if got := target(); got != step.want {
+			t.Errorf("the link leads to %q, want %q", got, step.want)
+		}
+	}
+	if _, err := linkDemoDir(func(string) (string, bool) { return "", false }, "/tmp/first"); err == nil {
+		t.Error("without a home directory there is no error")
+	}
+}
