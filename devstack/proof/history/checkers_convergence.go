@@ -1,6 +1,9 @@
 package history
 
-import "maps"
+import (
+	"maps"
+	"net/http"
+)
 
 // The worker group of a Shoot whose cluster has no node pools.
 const (
@@ -81,7 +84,8 @@ func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[
 func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, records []Record) {
 	attempted := map[string]bool{}
 	for _, r := range records {
-		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) && q.Outcome != Failed {
+		// A client that repeats a deletion whose answer was lost gets 404.
+		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) && (q.Outcome != Failed || q.Status == http.StatusNotFound) {
 			attempted[q.resource()] = true
 		}
 	}

@@ -1,6 +1,9 @@
 package history
 
-import "testing"
+import (
+	"net/http"
+	"testing"
+)
 
 // TestPlantedPools plants violations about node pools.
 func TestPlantedPools(t *testing.T) {
@@ -60,5 +63,18 @@ func TestPlantedPools(t *testing.T) {
 		},
 	} {
 		t.Run(name, test.run)
+	}
+}
+
+// TestRepeatedDeletion holds that a deletion whose answer was lost counts, although its repetition was
+// refused.
+func TestRepeatedDeletion(t *testing.T) {
+	t.Parallel()
+	created := Record{Request: &Request{Op: Create, Name: "blue-9", Outcome: OK, ClusterID: "z", Generation: 1}}
+	for status, want := range map[int]int{http.StatusNotFound: 0, http.StatusForbidden: 1} {
+		deleted := Record{Request: &Request{Op: Delete, Name: "blue-9", Outcome: Failed, Status: status, ClusterID: "z"}}
+		if got := CheckConvergence(Config{}, append(newHistory(), created, deleted)).Violations; len(got) != want {
+			t.Errorf("with status %d the violations are %q, want %d", status, got, want)
+		}
 	}
 }
