@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,6 +77,9 @@ func checkerDescriptions() map[string]string {
 		"R14": "Releases roll forward, back and forward again without a failed request.",
 		"R17": "Each resource is published by one sentinel at a time.",
 		"R19": "No tenant reads or changes a resource of another one.",
+
+		"no valid token is refused": "Requests with a valid token are not answered with 401, also while tokens are replaced.",
+		"no unexpected exits":       "No process ends by itself. A controller that lost its lease may.",
 	}
 }
 
@@ -110,17 +114,28 @@ func sumPromises(runs []Summary) []promiseTotal {
 	return list
 }
 
-// promiseNumber returns 12 for "R12 bounded resources".
+// promiseNumber returns 12 for "R12 bounded resources", and more than all numbers for a promise without one.
 func promiseNumber(promise string) int {
 	var n int
-	_, _ = fmt.Sscanf(promise, "R%d", &n) // anything else is 0
+	if _, err := fmt.Sscanf(promise, "R%d", &n); err != nil {
+		return math.MaxInt
+	}
 	return n
 }
 
-// splitPromise returns "R12" and "bounded resources".
+// splitPromise returns "R12" and "bounded resources". A promise without a number is all name.
 func splitPromise(promise string) (number, name string) {
+	if promiseNumber(promise) == math.MaxInt {
+		return "", promise
+	}
 	number, name, _ = strings.Cut(promise, " ")
 	return number, name
+}
+
+// describeChecker returns what the checker of a promise compares.
+func describeChecker(promise string) string {
+	number, name := splitPromise(promise)
+	return checkerDescriptions()[cmp.Or(number, name)]
 }
 
 // WritePage writes the published page: promises, runs, planted bugs and found bugs. planted are the runs
@@ -133,10 +148,8 @@ func WritePage(out io.Writer, runs, planted []Summary) error {
 		"[Run it yourself](../CONTRIBUTING.md#prove-the-promises).\n\n## Promises\n\n" +
 		"Faults counts those of the runs in which the checker had something to check.\n\n" +
 		"| promise | what the checker compares | runs | faults | checks | violations |\n|---|---|---|---|---|---|\n")
-	descriptions := checkerDescriptions()
 	for _, t := range sumPromises(runs) {
-		number, name := splitPromise(t.promise)
-		fmt.Fprintf(&b, "| %s %s | %s | %d | %d | %d | %d |\n", number, name, descriptions[number], t.runs, t.faults, t.checked, t.violations)
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d |\n", t.promise, describeChecker(t.promise), t.runs, t.faults, t.checked, t.violations)
 	}
 	b.WriteString("\nNo history shows these promises. Tests of packages keep them:\n\n")
 	for _, e := range PromisesCheckedElsewhere() {

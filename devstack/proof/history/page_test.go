@@ -69,7 +69,7 @@ func TestPageSums(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	for _, r := range RunAllCheckers(Config{Upgrade: true}, nil) {
-		if number, _ := splitPromise(r.Promise); checkerDescriptions()[number] == "" {
+		if describeChecker(r.Promise) == "" {
 			t.Errorf("the checker %q has no description", r.Promise)
 		}
 	}
