@@ -64,6 +64,12 @@ func isMissingRight(err error) bool {
 	return ok && r.code == http.StatusForbidden && classifyAPIError(r) != shoot.ClassUnavailable
 }
 
+// isPermissionDenied reports whether the roles of the caller do not allow a request.
+func isPermissionDenied(err error) bool {
+	r, ok := errors.AsType[*apiError](err)
+	return ok && r.code == http.StatusForbidden && r.isFromAPIServer() && newCaseInsensitiveMatcher(r.text)(permissionDenied)
+}
+
 func hasHTTPStatus(err error, status int) bool {
 	var r *apiError
 	return errors.As(err, &r) && r.code == status
@@ -114,6 +120,9 @@ func classifyAPIError(r *apiError) shoot.Class {
 // broken matches errors of an admission plugin that could not reach another server.
 const broken = `dial tcp|connection refused|connection reset|i/o timeout|context deadline exceeded|no such host|etcdserver:|TLS handshake|request timed out`
 
+// permissionDenied matches the refusal of a caller whose roles do not allow a request.
+const permissionDenied = `User "[^"]*" cannot `
+
 // classifyForbidden returns the class of a 403, with which Gardener's admission plugins
 // reject all kinds of requests.
 func classifyForbidden(r *apiError, matchesText func(string) bool) shoot.Class {
@@ -122,7 +131,7 @@ func classifyForbidden(r *apiError, matchesText func(string) bool) shoot.Class {
 		// Like 401. An API server that has just started does not know its callers yet. A missing right, in contrast,
 		// is tried again only after minutes.
 		return shoot.ClassUnavailable
-	case !r.isFromAPIServer(), matchesText(`User "[^"]*" cannot `), matchesText(`user "[^"]*" is not allowed to`), matchesText(`not allowed to read`):
+	case !r.isFromAPIServer(), matchesText(permissionDenied), matchesText(`user "[^"]*" is not allowed to`), matchesText(`not allowed to read`):
 		return shoot.ClassForbidden
 	case matchesText(`not yet ready to handle request`), matchesText(broken):
 		return shoot.ClassUnavailable

@@ -114,9 +114,13 @@ func (c *Client) Probe(ctx context.Context) error {
 	return wrapWithErrorClass(err, "request to Gardener")
 }
 
-// FindProjectName returns the name of the project of the namespace.
+// FindProjectName returns the name of the project of the namespace. After it, refusals of an API server that is
+// starting are told from missing permissions.
 func (c *Client) FindProjectName(ctx context.Context) (projectName string, err error) {
 	p, err := c.ns.findProjectName(ctx)
+	if err == nil {
+		c.ns.api.learnReadiness(ctx)
+	}
 	return p, wrapWithErrorClass(err, "find project of namespace %q", c.ns.name)
 }
 

@@ -31,6 +31,7 @@ type transport struct {
 	limiter *rate.Limiter
 	timeout time.Duration
 	slow    error // cause of a request that times out
+	ready   readiness
 }
 
 // A noDataError is the cause of a request that timed out.
@@ -75,13 +76,26 @@ func (t *transport) sendAndDecode(ctx context.Context, request apiRequest, into 
 	return unmarshalResponse(body, into)
 }
 
-// sendAndOpenBody sends a request, and leaves the body of the response to the caller.
+// sendAndOpenBody sends a request, and leaves the body of the response to the caller. A refusal for lack of a
+// permission is final only if the server is ready; it may have become so in between.
 func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*http.Response, error) {
 	if !request.unlimited {
 		if err := t.waitForRateLimit(ctx); err != nil {
 			return nil, err
 		}
 	}
+	resp, err := t.sendOnce(ctx, request)
+	if !isPermissionDenied(err) || !t.ready.readable.Load() {
+		return resp, err
+	}
+	if notReady := t.checkReady(ctx); notReady != nil {
+		return nil, notReady
+	}
+	return t.sendOnce(ctx, request)
+}
+
+// sendOnce sends a request without a limit of the rate.
+func (t *transport) sendOnce(ctx context.Context, request apiRequest) (*http.Response, error) {
 	req, err := t.newHTTPRequest(ctx, request)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,11 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			11, "After a restart of the API server, clusters waited a minute or more. A server that has just started refuses known callers, too, " +
+				"because it has not read its roles yet. The cluster-worker took that for a missing permission of each cluster.",
+			"A refusal is final only if the server is ready: `TestRefusalsOfAStartingServer` in `internal/gardener`.",
+		},
+		{
 			6, "The cluster-worker learned the states of Shoots only five minutes after an outage of the API server of Gardener. " +
 				"A server that has just started refuses `system:anonymous`, and the worker took that for a missing right.",
 			"It counts as unavailable: `TestAnswersAreToldApartByWhatTheySay` in `internal/gardener`.",
