@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	m.Run()
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // started by an init function of the Pub/Sub client
 }
 
 // A server is a fleet API with one cluster, and the DNS service that the adapter manages.
