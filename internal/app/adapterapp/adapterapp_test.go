@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -220,7 +220,7 @@ func TestCommands(t *testing.T) {
 		"NoBroker":    {[]string{"-f", good}, "", "BROKER_TYPE is required"},
 		"Schema":      {[]string{"config", "schema"}, `"action"`, ""},
 	} {
-		c := apptest.StartCommandInGoroutine(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
+		c := processtest.StartCommandInGoroutine(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
 		err := c.WaitUntilEnded(t)
 		if out := c.Stdout.String(); !strings.Contains(out, tc.out) || strings.Contains(out, "canary") || (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q; output:\n%s", name, err, tc.want, out)
