@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestLog checks the level and the fields of the log line of each event.
@@ -70,7 +70,7 @@ func TestLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var out logtest.Buffer
+				var out processtest.Buffer
 				broker := newFakeBroker()
 				stop := start(t, newAdapter(t, Config{Collections: []string{v1.CollectionClusters}}, func(context.Context, Resource) (Report, error) {
 					return Available("done"), tc.err
@@ -98,7 +98,7 @@ func TestLog(t *testing.T) {
 func TestLogOfRepeatedReports(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out logtest.Buffer
+		var out processtest.Buffer
 		broker, fleet, available := newFakeBroker(), newFakeFleet(), true
 		stop := start(t, newAdapter(t, Config{Collections: []string{v1.CollectionClusters}}, func(context.Context, Resource) (Report, error) {
 			if available {

@@ -15,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/app/mcp"
-	"github.com/fleetloop/fleetloop/internal/app/sentinelcli"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -51,7 +50,7 @@ func newRoot(env cli.Env) *cobra.Command {
 	root := cli.Command(env)
 	root.AddCommand(execcli.Commands(env)...)
 	root.AddCommand(faultcli.Commands(env)...)
-	root.AddCommand(sentinelcli.Command(env))
+	root.AddCommand(cli.NewSentinelCommand(env))
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(env))
 	return root
 }

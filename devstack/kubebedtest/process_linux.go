@@ -19,7 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/fleetloop/fleetloop/devstack/binaries"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // A Process is one run of the binary of a controller, for tests that stop it, kill it and read its
@@ -27,7 +27,7 @@ import (
 type Process struct {
 	tb   testing.TB
 	cmd  *exec.Cmd
-	log  logtest.Buffer
+	log  processtest.Buffer
 	done chan struct{} // closed when it has ended
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgserver"
 )
 
@@ -29,7 +29,7 @@ const replicationBound = 2 * time.Minute
 // do not change.
 type database struct {
 	dir     string
-	proxies [2]*proxy.Proxy
+	proxies [2]*faults.Proxy
 	log     *slog.Logger
 
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ func startPrimaryAndStandby(ctx context.Context, dir string, log *slog.Logger) (
 	d := &database{dir: dir, log: log}
 	for i := range d.proxies {
 		var err error
-		if d.proxies[i], err = proxy.New(ctx, fmt.Sprintf("database-%d", i), &proxy.Backend{Addr: "127.0.0.1:1"}); err != nil {
+		if d.proxies[i], err = faults.NewProxy(ctx, fmt.Sprintf("database-%d", i), &faults.Backend{Addr: "127.0.0.1:1"}); err != nil {
 			return nil, err
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/proof/bugs"
 	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
@@ -61,7 +60,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
 	}
 	if *bug != "" {
-		planted, err := bugs.Find(*bug)
+		planted, err := findBug(*bug)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 )
 
@@ -91,7 +91,7 @@ func (t *topology) startNATS(ctx context.Context) error {
 		if routes[i], err = newFreeAddress(ctx); err != nil {
 			return err
 		}
-		p, err := proxy.New(ctx, fmt.Sprintf("nats-%d", i), &proxy.Backend{Addr: listen[i]})
+		p, err := faults.NewProxy(ctx, fmt.Sprintf("nats-%d", i), &faults.Backend{Addr: listen[i]})
 		if err != nil {
 			return err
 		}

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
-	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 	"github.com/fleetloop/fleetloop/internal/nodefault/intake"
 )
@@ -65,7 +65,7 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var backends []*proxy.Backend
+	var backends []*faults.Backend
 	var failed error
 	err = t.startReplicas(ctx, "node-fault-controller", faultReplicas, func(p *process, _ string) {
 		listen, err := newFreeAddress(ctx)
@@ -75,12 +75,12 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 		p.args = []string{"--kubeconfig=" + kubeconfig, "--namespace=" + nodefault.DefaultNamespace, "--listen-address=" + listen, "--intake-auth-mode=file", "--intake-token-file=" + tokens}
 		p.env["NODE_FAULT_HEALTHY_FOR"], p.env["NODE_FAULT_BUDGET_WINDOW"] = repairPeriod, repairPeriod
 		maps.Copy(p.env, t.sink.env())
-		backends = append(backends, &proxy.Backend{Addr: listen, Probe: p.checkReady})
+		backends = append(backends, &faults.Backend{Addr: listen, Probe: p.checkReady})
 	})
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	if t.intake, err = proxy.New(ctx, "node-fault-intake", backends...); err != nil {
+	if t.intake, err = faults.NewProxy(ctx, "node-fault-intake", backends...); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, t.intake)

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
 // quorumQueue is the type of queues with a copy on each server. NATS ignores it.
@@ -44,7 +44,7 @@ func (t *topology) startRabbitMQ(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var backends []*proxy.Backend
+	var backends []*faults.Backend
 	for i, n := range nodes {
 		if err := n.writeConfigFiles(nodes); err != nil {
 			return err
@@ -54,13 +54,13 @@ func (t *topology) startRabbitMQ(ctx context.Context) error {
 		if err := t.startInGroup(ctx, brokerRabbitMQ, p); err != nil {
 			return err
 		}
-		backends = append(backends, &proxy.Backend{Addr: n.amqp, Probe: n.checkAMQP})
+		backends = append(backends, &faults.Backend{Addr: n.amqp, Probe: n.checkAMQP})
 		// A server joins those that run already.
 		if err := poll(ctx, startBound, n.checkAMQP); err != nil {
 			return fmt.Errorf("%s: %w: %s", p.name, err, p.readLogTail())
 		}
 	}
-	balancer, err := proxy.New(ctx, brokerRabbitMQ, backends...)
+	balancer, err := faults.NewProxy(ctx, brokerRabbitMQ, backends...)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/fleetloop/fleetloop/devstack/binaries"
-	"github.com/fleetloop/fleetloop/devstack/proof/bugs"
 )
 
 // releaseName stands in an argument for the name of the release.
@@ -59,11 +58,11 @@ func (t *topology) buildReleases(ctx context.Context) error {
 	if t.bug == "" {
 		return t.latest.build(ctx)
 	}
-	bug, err := bugs.Find(t.bug)
+	bug, err := findBug(t.bug)
 	if err != nil {
 		return err
 	}
-	overlay, err := bug.WriteOverlay(root, t.dir)
+	overlay, err := bug.writeOverlay(root, t.dir)
 	if err != nil {
 		return err
 	}

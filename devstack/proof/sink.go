@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/changeevent"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
-	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 )
 
 // A sink records the change events that it receives.
 type changeEventSink struct {
 	server *http.Server
 	ended  chan error
-	link   *proxy.Proxy
+	link   *faults.Proxy
 	file   *history.File
 }
 
@@ -31,7 +31,7 @@ func (t *topology) startSink(ctx context.Context) error {
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	go func() { s.ended <- s.server.Serve(l) }()
 	t.sink = s
-	if s.link, err = proxy.New(ctx, "sink", &proxy.Backend{Addr: l.Addr().String()}); err != nil {
+	if s.link, err = faults.NewProxy(ctx, "sink", &faults.Backend{Addr: l.Addr().String()}); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, s.link)

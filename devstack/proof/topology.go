@@ -17,8 +17,8 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
-	"github.com/fleetloop/fleetloop/devstack/proof/proxy"
 )
 
 const (
@@ -41,11 +41,11 @@ type topology struct {
 	log  *slog.Logger
 
 	database  *database
-	balancer  *proxy.Proxy // in front of the fleet API
-	apiAddrs  []string     // of its replicas
+	balancer  *faults.Proxy // in front of the fleet API
+	apiAddrs  []string      // of its replicas
 	authority *authority
 	tokens    map[string]string // by subject
-	proxies   []*proxy.Proxy
+	proxies   []*faults.Proxy
 	broker    string // brokerNATS or brokerRabbitMQ
 	brokerURL string // for clients
 	kube      *kubebed.Bed
@@ -53,7 +53,7 @@ type topology struct {
 	sink      *changeEventSink
 	simulated sync.WaitGroup // what plays Gardener and a node
 	people    hostClients
-	intake    *proxy.Proxy // in front of the node fault controllers
+	intake    *faults.Proxy // in front of the node fault controllers
 
 	upgrade  bool
 	latest   release // of this source
@@ -177,7 +177,7 @@ func (t *topology) startAPI(ctx context.Context) error {
 		return err
 	}
 	certFile, keyFile := certificatePaths(t.dir)
-	var backends []*proxy.Backend
+	var backends []*faults.Backend
 	for i := range t.replicas(apiReplicas) {
 		listen, err := newFreeAddress(ctx)
 		if err != nil {
@@ -202,10 +202,10 @@ func (t *topology) startAPI(ctx context.Context) error {
 			return err
 		}
 		t.apiAddrs = append(t.apiAddrs, listen)
-		backends = append(backends, &proxy.Backend{Addr: listen, Probe: p.checkReady})
+		backends = append(backends, &faults.Backend{Addr: listen, Probe: p.checkReady})
 	}
 	var err error
-	if t.balancer, err = proxy.New(ctx, "fleet-api", backends...); err != nil {
+	if t.balancer, err = faults.NewProxy(ctx, "fleet-api", backends...); err != nil {
 		return err
 	}
 	t.proxies = append(t.proxies, t.balancer)

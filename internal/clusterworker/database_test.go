@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestDatabaseIsAwayAndBack(t *testing.T) {
@@ -166,7 +166,7 @@ func (s *poisonStore) WriteResults(ctx context.Context, results []Result) ([]str
 // database failing.
 func TestDatabaseWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logtest.Buffer
+		var log processtest.Buffer
 		began := 0
 		d := &databaseHealth{log: slog.New(slog.NewTextHandler(&log, nil)), began: func() { began++ }}
 		want := func(reason string, outages, ends int, failing ...string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // A fixture is a worker with all its dependencies, within a bubble.
@@ -22,7 +22,7 @@ type fixture struct {
 	maker    *fakeMaker
 	waker    *fakeWaker
 	recorder *fakeRecorder
-	log      *logtest.Buffer
+	log      *processtest.Buffer
 	registry *prometheus.Registry
 	worker   *Worker
 	cancel   context.CancelFunc
@@ -46,7 +46,7 @@ func newFixture(t *testing.T, store *fakeStore, garden *fakeGarden, change func(
 	t.Helper()
 	r := &fixture{
 		t: t, store: store, garden: garden, maker: &fakeMaker{}, waker: newFakeWaker(),
-		recorder: &fakeRecorder{}, log: &logtest.Buffer{}, registry: prometheus.NewRegistry(),
+		recorder: &fakeRecorder{}, log: &processtest.Buffer{}, registry: prometheus.NewRegistry(),
 	}
 	store.notify = r.waker.wake
 	var cfg Config

@@ -17,7 +17,7 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // answer is an error answer of the fleet API.
@@ -183,15 +183,15 @@ func (s *reporterSide) last() string {
 }
 
 // start starts a reporter. It is stopped at the end of the test.
-func (s *reporterSide) start(t *testing.T) (*clusterworker.Reporter, *logtest.Buffer) {
+func (s *reporterSide) start(t *testing.T) (*clusterworker.Reporter, *processtest.Buffer) {
 	t.Helper()
 	b, logs, _ := s.startUntil(t)
 	return b, logs
 }
 
-func (s *reporterSide) startUntil(t *testing.T) (b *clusterworker.Reporter, logs *logtest.Buffer, stop func()) {
+func (s *reporterSide) startUntil(t *testing.T) (b *clusterworker.Reporter, logs *processtest.Buffer, stop func()) {
 	t.Helper()
-	logs = &logtest.Buffer{}
+	logs = &processtest.Buffer{}
 	b, err := clusterworker.NewReporter(clusterworker.ReporterConfig{}, clusterworker.ReporterDeps{
 		Store: s, Fleet: s, Observer: s, Registerer: prometheus.NewPedanticRegistry(), Log: slog.New(slog.NewTextHandler(logs, nil)),
 	})

@@ -21,7 +21,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/session"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,14 +71,14 @@ type fixture struct {
 	browser *http.Client
 	base    string // URL of the first page
 	csrf    string
-	log     *logtest.Buffer
+	log     *processtest.Buffer
 }
 
 type option func(*console.Config, *console.Deps)
 
 func newFixture(t *testing.T, mode string, options ...option) *fixture {
 	t.Helper()
-	f := &fixture{t: t, api: newFleetAPI(t), log: &logtest.Buffer{}}
+	f := &fixture{t: t, api: newFleetAPI(t), log: &processtest.Buffer{}}
 	log := slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	transport := new(http.Transport)
 	cfg := console.Config{Mode: mode, FleetAPI: f.api.URL, SignInsPerMinute: 20, Session: session.Config{Idle: time.Hour, Lifetime: 12 * time.Hour}}

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 	"github.com/fleetloop/fleetloop/internal/httpserver"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestWatch follows a collection from a list on, disconnects, and resumes with its last cursor.
@@ -247,7 +247,7 @@ func TestServerStopsInSpiteOfWatches(t *testing.T) {
 	const watches = 50
 	f := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
-	var log logtest.Buffer
+	var log processtest.Buffer
 	cfg := httpserver.Config{Addr: "127.0.0.1:0", ShutdownTimeout: time.Minute}
 	server, err := httpserver.Listen(ctx, cfg, f.api.Handler(), slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {

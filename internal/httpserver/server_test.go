@@ -25,7 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fleetloop/fleetloop/internal/httpserver"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -160,7 +160,7 @@ func TestOnShutdown(t *testing.T) {
 }
 
 func TestRunCutsOffWhatDoesNotFinish(t *testing.T) {
-	var log logtest.Buffer
+	var log processtest.Buffer
 	started := make(chan struct{})
 	s, stop := start(t, httpserver.Config{ShutdownTimeout: 50 * time.Millisecond}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(started)
@@ -273,7 +273,7 @@ func writeFile(t *testing.T, name string, data []byte, age int64) {
 }
 
 func TestTLSFollowsItsFiles(t *testing.T) {
-	var log logtest.Buffer
+	var log processtest.Buffer
 	dir := t.TempDir()
 	roots := writeCert(t, dir, 1)
 	s, _ := start(t, httpserver.Config{TLSCertFile: filepath.Join(dir, "tls.crt"), TLSKeyFile: filepath.Join(dir, "tls.key")}, http.HandlerFunc(hello), &log)

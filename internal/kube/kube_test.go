@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -103,7 +103,7 @@ func TestPatient(t *testing.T) {
 		down, refusal := errors.New("connection refused"), apierrors.NewForbidden(metav1.SchemeGroupVersion.WithResource("x").GroupResource(), "x", nil)
 		answers := []error{down, down, down, nil, refusal}
 		var noted int
-		var log logtest.Buffer
+		var log processtest.Buffer
 		lw := kube.NewRetryingListWatcher(&cache.ListWatch{
 			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				err := answers[0]

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fleetloop/fleetloop/internal/kube"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestLoggerIsQuiet: info messages of the libraries are logged at debug level, and
@@ -18,7 +18,7 @@ func TestLoggerIsQuiet(t *testing.T) {
 		slog.LevelInfo:  {"broken"},
 		slog.LevelDebug: {"started", "broken"},
 	} {
-		var out logtest.Buffer
+		var out processtest.Buffer
 		log := kube.NewLibraryLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))).WithName("library").WithValues("k", "v")
 		log.Info("started")
 		log.Error(errors.New("why"), "broken")

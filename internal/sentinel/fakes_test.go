@@ -23,9 +23,9 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/selector"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -282,7 +282,7 @@ type fixture struct {
 	log    *logBuffer
 }
 
-type logBuffer struct{ logtest.Buffer }
+type logBuffer struct{ processtest.Buffer }
 
 // lines returns the lines that contain a text.
 func (l *logBuffer) lines(text string) []string {

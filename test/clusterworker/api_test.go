@@ -13,7 +13,7 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // An apiWriter calls a fleet API as the owners of clusters do, each of whom has a
@@ -39,11 +39,11 @@ func newAPIWriter(t *testing.T, database string) *apiWriter {
 	if err := os.WriteFile(config, []byte("required_adapters: {clusters: [], nodepools: []}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	call := apptest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{
+	call := processtest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{
 		"DATABASE_URL": database, "DATABASE_APPLICATION_NAME": "fleet-api",
 		"FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokenFile,
 	}, "--config", config)
-	apptest.EventuallyStatus(t, call.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
+	processtest.EventuallyStatus(t, call.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	w := &apiWriter{clients: map[string]*fleetclient.Client{}}
 	for _, tenant := range tenants {
 		client, err := fleetclient.New(fleetclient.Config{

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // A process is one life of a worker.
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  logtest.Buffer
+	log  processtest.Buffer
 	done chan struct{} // closed when it has ended
 }
 

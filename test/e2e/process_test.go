@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // A process is one of the binaries at work.
@@ -172,7 +172,7 @@ func get(t *testing.T, url string) (status int, body string) {
 }
 
 // A logbook keeps what a process writes.
-type logbook struct{ logtest.Buffer }
+type logbook struct{ processtest.Buffer }
 
 // mentions reports whether the log holds a text.
 func (l *logbook) mentions(text string) error {

@@ -13,14 +13,15 @@ import (
 	"strings"
 )
 
-// listServerStarterPackages returns the packages whose import means that a server is started.
+// listServerStarterPackages returns the packages whose import means that a server is started. The package of a test is
+// one of its imports.
 func listServerStarterPackages() []string {
 	return []string{
 		"github.com/fleetloop/fleetloop/internal/postgres/pgtest",
 		"github.com/fleetloop/fleetloop/internal/postgres/pgserver",
 		"github.com/fleetloop/fleetloop/internal/broker/brokertest/rabbitmq",
 		"github.com/fleetloop/fleetloop/devstack/kubebed",
-		"github.com/fleetloop/fleetloop/devstack/proof/prooftest",
+		"github.com/fleetloop/fleetloop/test/upgrade_test", // starts them by the program of the proof
 	}
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/mcp"
 	"github.com/fleetloop/fleetloop/internal/app/nodefaultapp"
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
-	"github.com/fleetloop/fleetloop/internal/app/sentinelcli"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -99,7 +98,7 @@ func newFleetloopCommand() *cobra.Command {
 	root.AddCommand(allinone.NewCommand(allinone.Env{LookupEnv: noEnv}))
 	root.AddCommand(execcli.Commands(cli.Env{LookupEnv: noEnv})...)
 	root.AddCommand(faultcli.Commands(cli.Env{})...)
-	root.AddCommand(sentinelcli.Command(cli.Env{}))
+	root.AddCommand(cli.NewSentinelCommand(cli.Env{}))
 	cli.AddChangesSubcommands(root, faultcli.DeliveriesCommand(cli.Env{}))
 	root.AddCommand(mcp.Command(cli.Env{}, nil))
 	return root

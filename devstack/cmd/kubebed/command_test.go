@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 const patience = 2 * time.Minute
 
 func TestCommandOnIt(t *testing.T) {
 	t.Parallel()
-	var stdout, stderr logtest.Buffer
+	var stdout, stderr processtest.Buffer
 	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{
 		"--node", "process", "--image", "demo=/bin/echo it is",
@@ -39,7 +39,7 @@ func TestCommandOnIt(t *testing.T) {
 func TestRelativeImage(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join("testdata", "hello.sh")
-	var stdout, stderr logtest.Buffer
+	var stdout, stderr processtest.Buffer
 	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{
 		"--node", "process", "--image", "demo=" + program + " from",
@@ -73,7 +73,7 @@ spec:
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var stdout, stderr logtest.Buffer
+	var stdout, stderr processtest.Buffer
 	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{"--garden", "--garden-step", "10ms", "--", "sh", "-c", `export KUBECONFIG=$GARDENER_KUBECONFIG; kubectl() { command kubectl -n $GARDENER_NAMESPACE "$@"; }
 kubectl create -f ` + manifest + ` && kubectl wait --for=jsonpath='{.status.lastOperation.state}'=Succeeded shoot/one --timeout=60s`})
@@ -89,7 +89,7 @@ kubectl create -f ` + manifest + ` && kubectl wait --for=jsonpath='{.status.last
 // is stopped.
 func TestUntilToldToEnd(t *testing.T) {
 	t.Parallel()
-	var stdout, stderr logtest.Buffer
+	var stdout, stderr processtest.Buffer
 	cmd := newCommand(&stdout, &stderr)
 	cmd.SetArgs([]string{"--dir", filepath.Join(t.TempDir(), "bed")})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,4 +1,5 @@
-// Package faults schedules faults by a seed, and injects them one at a time per target.
+// Package faults schedules faults by a seed, and injects them one at a time per target. A Proxy injects those of the
+// network.
 package faults
 
 import (

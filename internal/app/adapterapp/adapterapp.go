@@ -1,5 +1,3 @@
-// Package adapterapp wires the adapter of a file: the kit with its broker and the fleet API, the
-// host cluster, metrics and health.
 package adapterapp
 
 import (
@@ -17,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/adapter"
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/adapterrunner"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/kube"
@@ -27,12 +24,8 @@ import (
 
 const binary = "adapter-runner"
 
-type (
-	// File embeds its settings in Config under a distinct name.
-	File = adapterrunner.File
-	// Process embeds its settings in Config under a distinct name.
-	Process = process.Config
-)
+// Process embeds its settings in Config under a distinct name.
+type Process = process.Config
 
 // Config is the configuration of the adapter-runner binary: the adapter, and its process.
 type Config struct {
@@ -146,18 +139,18 @@ func (a *app) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 }
 
 // newRunner reads and compiles the file.
-func (a *app) newRunner(cmd *cobra.Command, newHostClient func() (client.Client, error)) (*adapterrunner.Runner, error) {
+func (a *app) newRunner(cmd *cobra.Command, newHostClient func() (client.Client, error)) (*Runner, error) {
 	report, err := a.loadSettings(cmd)
 	if err != nil {
 		return nil, err
 	}
-	deps := adapterrunner.Deps{Env: a.env}
-	if newHostClient != nil && a.cfg.UsesKubernetes() {
+	deps := RunnerDeps{Env: a.env}
+	if newHostClient != nil && a.cfg.usesKubernetes() {
 		if deps.Kube, err = newHostClient(); err != nil {
 			return nil, err
 		}
 	}
-	return adapterrunner.New(a.cfg.File, report, deps)
+	return NewRunner(a.cfg.File, report, deps)
 }
 
 // newHostClient returns a client of the host cluster. It sends no request.
@@ -184,7 +177,7 @@ func (a *app) runAdapter(cmd *cobra.Command) error {
 		return err
 	}
 	kube.RedirectLibraryLogs(p.Log)
-	adapting, err := adapter.New(a.cfg.Config(), runner, adapter.Deps{
+	adapting, err := adapter.New(a.cfg.newKitConfig(), runner, adapter.Deps{
 		Log: p.Log, Registerer: p.Metrics, TracerProvider: p.Tracing.Provider(), Env: a.env,
 	})
 	if err != nil {

@@ -15,11 +15,13 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/broker/brokertest"
 	"github.com/fleetloop/fleetloop/internal/broker/nats"
 	"github.com/fleetloop/fleetloop/internal/broker/nats/natsserver"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	m.Run()
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) // started by an init function of the Pub/Sub client
 }
 
 // A server is a fleet API with one cluster, and the DNS service that the adapter manages.
@@ -218,7 +220,7 @@ func TestCommands(t *testing.T) {
 		"NoBroker":    {[]string{"-f", good}, "", "BROKER_TYPE is required"},
 		"Schema":      {[]string{"config", "schema"}, `"action"`, ""},
 	} {
-		c := apptest.StartCommandInGoroutine(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
+		c := processtest.StartCommandInGoroutine(t, NewCommand, map[string]string{"HYPERFLEET_API_ENDPOINT": s.URL, "DNS_TOKEN": "canary"}, tc.args...)
 		err := c.WaitUntilEnded(t)
 		if out := c.Stdout.String(); !strings.Contains(out, tc.out) || strings.Contains(out, "canary") || (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q; output:\n%s", name, err, tc.want, out)

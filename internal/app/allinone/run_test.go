@@ -22,8 +22,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/allinone"
 	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ const (
 
 // A run is one call of "fleetloop up" in this process.
 type run struct {
-	stdout, stderr logtest.Buffer
+	stdout, stderr processtest.Buffer
 	cancel         context.CancelFunc
 	done           chan struct{}
 	err            error // once done is closed

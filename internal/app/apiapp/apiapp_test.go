@@ -14,16 +14,16 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // startAPI runs the command line on free addresses.
-func startAPI(t *testing.T, env map[string]string, args ...string) *apptest.RunningCommand {
+func startAPI(t *testing.T, env map[string]string, args ...string) *processtest.RunningCommand {
 	t.Helper()
-	return apptest.StartCommandInGoroutine(t, apiapp.NewCommand, env, args...)
+	return processtest.StartCommandInGoroutine(t, apiapp.NewCommand, env, args...)
 }
 
 // TestServe brings an empty database up to date, serves on it, and ends.
@@ -31,13 +31,13 @@ func TestServe(t *testing.T) {
 	t.Parallel()
 	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)})
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.Eventually(t, func() error {
-		if status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
+	processtest.Eventually(t, func() error {
+		if status, body := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
 			return fmt.Errorf("not ready: %s", body)
 		}
 		return nil
 	})
-	status, body := apptest.SendRequest(t, http.MethodPost, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
+	status, body := processtest.SendRequest(t, http.MethodPost, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", `{"name":"cluster-1","spec":{}}`)
 	var r v1.Resource
 	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusCreated || r.Generation != 1 {
 		t.Errorf("create: %d %s", status, body)
@@ -55,8 +55,8 @@ func TestServeEndsWatches(t *testing.T) {
 	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewEmptyDatabaseURL(t)})
 	where := c.WaitForURLInLog(t, "fleet API") + v1.BasePath + "/clusters"
 	ready := c.WaitForURLInLog(t, "metrics and health") + "/readyz" // there may be lists before the last migration
-	apptest.Eventually(t, func() error {
-		if status, body := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
+	processtest.Eventually(t, func() error {
+		if status, body := processtest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -70,7 +70,7 @@ func TestServeEndsWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if status, body := apptest.SendRequest(t, http.MethodPost, where, `{"name":"cluster-1","spec":{}}`); status != http.StatusCreated {
+	if status, body := processtest.SendRequest(t, http.MethodPost, where, `{"name":"cluster-1","spec":{}}`); status != http.StatusCreated {
 		t.Fatalf("create: %d %s", status, body)
 	}
 	events := bufio.NewReader(resp.Body)
@@ -100,8 +100,8 @@ func TestMigrate(t *testing.T) {
 		}
 	}
 	c := startAPI(t, env, "--migrate=false")
-	apptest.Eventually(t, func() error {
-		if status, body := apptest.SendRequest(t, http.MethodGet, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
+	processtest.Eventually(t, func() error {
+		if status, body := processtest.SendRequest(t, http.MethodGet, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
@@ -198,14 +198,14 @@ func TestSecretsAreNotShown(t *testing.T) {
 	c := startAPI(t, env)
 	health := c.WaitForURLInLog(t, "metrics and health")
 	var body string
-	apptest.Eventually(t, func() error {
+	processtest.Eventually(t, func() error {
 		select {
 		case <-c.Done: // a refusal may also be an end
 			return nil
 		default:
 		}
 		var status int
-		if status, body = apptest.SendRequest(t, http.MethodGet, health+"/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "[-]database failed: ") {
+		if status, body = processtest.SendRequest(t, http.MethodGet, health+"/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, "[-]database failed: ") {
 			return fmt.Errorf("/readyz gives %d %s", status, body)
 		}
 		return nil

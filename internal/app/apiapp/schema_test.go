@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // A server that leaves migrating to others is not ready until they are done:
@@ -17,8 +17,8 @@ func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 	server := startAPI(t, env, "--migrate=false")
 	ready := server.WaitForURLInLog(t, "metrics and health") + "/readyz"
 
-	apptest.Eventually(t, func() error {
-		if status, answer := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {
+	processtest.Eventually(t, func() error {
+		if status, answer := processtest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, "fleet-api migrate") {
 			return errors.New("it does not say that the schema is missing and what to do: " + answer)
 		}
 		return nil
@@ -26,8 +26,8 @@ func TestServeWithoutMigratingWaitsForTheSchema(t *testing.T) {
 	if err := startAPI(t, env, "migrate").WaitUntilEnded(t); err != nil {
 		t.Fatal(err)
 	}
-	apptest.Eventually(t, func() error {
-		if status, answer := apptest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
+	processtest.Eventually(t, func() error {
+		if status, answer := processtest.SendRequest(t, http.MethodGet, ready, ""); status != http.StatusOK {
 			return errors.New("it is not ready with the schema in place: " + answer)
 		}
 		return nil

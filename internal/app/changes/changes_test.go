@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/app/changes"
 	"github.com/fleetloop/fleetloop/internal/app/process"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,9 +74,9 @@ func (s *sink) nextEvent(t *testing.T) posted {
 	return posted{}
 }
 
-func newProcess(t *testing.T) (*process.Process, *logtest.Buffer) {
+func newProcess(t *testing.T) (*process.Process, *processtest.Buffer) {
 	t.Helper()
-	var out logtest.Buffer
+	var out processtest.Buffer
 	p, err := process.New(t.Context(), "test", process.Config{MetricsAddr: "127.0.0.1:0", HealthAddr: "127.0.0.1:0", StopTimeout: 10 * time.Second}, &out)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func newConfig(url string) changes.Config {
 	return cfg
 }
 
-func newSinks(t *testing.T, cfg changes.Config) (*changes.Sinks, *process.Process, *logtest.Buffer) {
+func newSinks(t *testing.T, cfg changes.Config) (*changes.Sinks, *process.Process, *processtest.Buffer) {
 	t.Helper()
 	p, out := newProcess(t)
 	s, err := changes.New(cfg, changeevent.SourceFaultQuarantine, p)

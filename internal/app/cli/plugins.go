@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fleetloop/fleetloop/internal/app/cli/plugin"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
@@ -41,7 +40,7 @@ func (e Env) runPlugin(ctx context.Context, root *cobra.Command, args []string) 
 	if len(args) == 0 || isCommand(root, args[0]) {
 		return 0, false, nil
 	}
-	file, words, ok := plugin.Find(e.searchPath(), args)
+	file, words, ok := findPlugin(e.searchPath(), args)
 	if !ok {
 		return 0, false, nil
 	}
@@ -60,7 +59,7 @@ func isCommand(root *cobra.Command, word string) bool {
 
 // rejectUnknownCommandOrPlugin is the check of the arguments of the root. Run has looked for plugins before.
 func (s *session) rejectUnknownCommandOrPlugin(cmd *cobra.Command, args []string) error {
-	if _, words, ok := plugin.Find(s.env.searchPath(), args); ok {
+	if _, words, ok := findPlugin(s.env.searchPath(), args); ok {
 		return usageErrorf(cmd, "%q is a plugin; its name must come before all flags", strings.Join(args[:words], " "))
 	}
 	return rejectUnknownCommand(cmd, args)
@@ -100,7 +99,7 @@ func (e Env) addPluginCompletions(ctx context.Context, root *cobra.Command, args
 		return
 	}
 	path := e.searchPath()
-	for _, p := range plugin.List(path, func(word string) bool { return isCommand(root, word) }) {
+	for _, p := range listPlugins(path, func(word string) bool { return isCommand(root, word) }) {
 		if p.Warning == "" {
 			addPluginCommand(ctx, root, path, p)
 		}
@@ -108,7 +107,7 @@ func (e Env) addPluginCompletions(ctx context.Context, root *cobra.Command, args
 }
 
 // addPluginCommand adds a command for each word of the name of a plugin.
-func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath string, p plugin.Plugin) {
+func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath string, p plugin) {
 	parent := root
 	for word := range strings.FieldsSeq(p.Name) {
 		i := slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
@@ -120,7 +119,7 @@ func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath strin
 	}
 	parent.Short = "Plugin " + p.Path
 	parent.ValidArgsFunction = func(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		completer, ok := plugin.FindCompleter(searchPath, p.Name)
+		completer, ok := findPluginCompleter(searchPath, p.Name)
 		if !ok {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
@@ -166,10 +165,10 @@ func newPluginCommand(s *session) *cobra.Command {
 
 // printPlugins prints all plugins. Warnings go to standard error, unless the format has them.
 func (s *session) printPlugins(root *cobra.Command, format string) error {
-	all := plugin.List(s.env.searchPath(), func(word string) bool { return isCommand(root, word) })
+	all := listPlugins(s.env.searchPath(), func(word string) bool { return isCommand(root, word) })
 	switch format {
 	case terminal.FormatJSON, terminal.FormatYAML:
-		return WriteValue(s.env.Stdout, format, map[string]any{"items": append([]plugin.Plugin{}, all...)})
+		return WriteValue(s.env.Stdout, format, map[string]any{"items": append([]plugin{}, all...)})
 	}
 	if len(all) == 0 {
 		s.printNote("No plugins found.")

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/changeevent"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestSinksThatCannotWork verifies that invalid sinks do not stop the sync, and that a check
@@ -33,7 +33,7 @@ func TestSinksThatCannotWork(t *testing.T) {
 		t.Errorf("without sinks nothing is wrong: %v", err)
 	}
 	c := start(t, env)
-	apptest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/healthz", http.StatusOK)
+	processtest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/healthz", http.StatusOK)
 	if n := strings.Count(c.Stderr.String(), "no sink configured for change events"); n != 1 {
 		t.Errorf("the log says %d times that there is no sink", n)
 	}
@@ -69,8 +69,8 @@ func TestTellsASink(t *testing.T) {
 	})
 	wantRow(t, conn, id, "shoot_status = 'ready'")
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.Eventually(t, func() error {
-		body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK)
+	processtest.Eventually(t, func() error {
+		body := processtest.EventuallyStatus(t, health+"/metrics", http.StatusOK)
 		if !strings.Contains(body, `nvsentinel_change_events_total{action="shoot-ready",status="success"} 1`) {
 			return errors.New("/metrics has not counted that the Shoot is ready")
 		}
@@ -135,7 +135,7 @@ func TestKeepsWhatASinkDidNotTake(t *testing.T) {
 	wantRow(t, conn, id, "shoot_status = 'ready'")
 	first := <-refused
 	// The client tries once and gives it back, so that no other cluster waits for it.
-	apptest.Eventually(t, func() error { return wantOldest(t, conn, "failures > 0") })
+	processtest.Eventually(t, func() error { return wantOldest(t, conn, "failures > 0") })
 	c.Cancel()
 	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)

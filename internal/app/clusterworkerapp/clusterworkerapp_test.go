@@ -14,16 +14,16 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func start(t *testing.T, env map[string]string, args ...string) *apptest.RunningCommand {
+func start(t *testing.T, env map[string]string, args ...string) *processtest.RunningCommand {
 	t.Helper()
-	return apptest.StartCommandInGoroutine(t, clusterworkerapp.NewCommand, env, args...)
+	return processtest.StartCommandInGoroutine(t, clusterworkerapp.NewCommand, env, args...)
 }
 
 func connectDB(t *testing.T, url string) *pgx.Conn {
@@ -53,7 +53,7 @@ func addCluster(t *testing.T, conn *pgx.Conn, name, spec string) string {
 // wantRow waits until a condition holds for a cluster's sync.
 func wantRow(t *testing.T, conn *pgx.Conn, id, condition string) {
 	t.Helper()
-	apptest.Eventually(t, func() error {
+	processtest.Eventually(t, func() error {
 		var holds *bool
 		var row string
 		err := conn.QueryRow(t.Context(), "select "+condition+", s::text from tenant.cluster_sync s where cluster_id = $1", id).Scan(&holds, &row)
@@ -77,8 +77,8 @@ func TestRuns(t *testing.T) {
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "50ms", "POLL_INTERVAL": "10m"})
 	health := c.WaitForURLInLog(t, "metrics and health")
 	wantRow(t, conn, before, "synced is not null and shoot_status = 'ready'")
-	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
-	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
+	processtest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
+	processtest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 
 	// Long before the interval is over.
 	later := addCluster(t, conn, "later", `{}`)
@@ -86,7 +86,7 @@ func TestRuns(t *testing.T) {
 	broken := addCluster(t, conn, "broken", `{"region": 1}`)
 	wantRow(t, conn, broken, "synced is null and sync_attempts = 1 and error_class = 'invalid_spec' and sync_error like '%spec.region%' and due_at - sync_last_attempt > '50s'")
 
-	if body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
+	if body := processtest.EventuallyStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "fleetloop_clusterworker_") {
 		t.Error("/metrics lacks those of the worker")
 	}
 	if !strings.Contains(c.Stderr.String(), "no real clusters are created") {
@@ -119,11 +119,11 @@ func TestStartsWithoutItsDatabase(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"})
 	health := c.WaitForURLInLog(t, "metrics and health")
-	body := apptest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusServiceUnavailable)
+	body := processtest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusServiceUnavailable)
 	if !strings.Contains(body, "listener") {
 		t.Errorf("/readyz does not say that nobody listens: %s", body)
 	}
-	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
+	processtest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
 	c.Cancel()
 	if err := c.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
@@ -137,10 +137,10 @@ func TestPollsWithoutListening(t *testing.T) {
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms"}, "--listen=off")
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
+	processtest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	id := addCluster(t, conn, "polled", `{}`)
 	wantRow(t, conn, id, "synced is not null")
-	if body := apptest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusOK); strings.Contains(body, "listener") {
+	if body := processtest.EventuallyStatus(t, health+"/readyz?verbose", http.StatusOK); strings.Contains(body, "listener") {
 		t.Errorf("/readyz speaks of a listener: %s", body)
 	}
 }
@@ -153,7 +153,7 @@ func TestReadyFollowsTheListener(t *testing.T) {
 	conn := connectDB(t, url)
 	c := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MOCK_CREATE_TIME": "1ms", "POLL_INTERVAL": "10m"})
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
+	processtest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 	said := strings.Count(c.Stderr.String(), "LISTEN connection established")
 	const kill = `select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`
 	if _, err := conn.Exec(t.Context(), kill); err != nil {
@@ -161,13 +161,13 @@ func TestReadyFollowsTheListener(t *testing.T) {
 	}
 	id := addCluster(t, conn, "meanwhile", `{}`)
 	wantRow(t, conn, id, "synced is not null")
-	apptest.Eventually(t, func() error {
+	processtest.Eventually(t, func() error {
 		if n := strings.Count(c.Stderr.String(), "LISTEN connection established"); n <= said {
 			return fmt.Errorf("it said %d times that it listens", n)
 		}
 		return nil
 	})
-	apptest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
+	processtest.EventuallyStatus(t, health+"/readyz", http.StatusOK)
 }
 
 // TestStopIsBounded holds that a call that hangs holds up the end no longer than
@@ -252,7 +252,7 @@ func TestHealthPort(t *testing.T) {
 	t.Parallel()
 	c := start(t, map[string]string{"METRICS_BIND_ADDRESS": "", "HEALTH_PROBE_BIND_ADDRESS": "", "HEALTH_PORT": "0", "DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"},
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0")
-	apptest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/healthz", http.StatusOK)
+	processtest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/healthz", http.StatusOK)
 	cfg := clusterworkerapp.OverriddenDefaults()
 	cfg.HealthPort = 9000
 	cfg.Move()
@@ -328,8 +328,8 @@ func TestAnotherGarden(t *testing.T) {
 	id := addCluster(t, conn, "precious", `{}`)
 	c := start(t, map[string]string{"DATABASE_URL": url})
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.Eventually(t, func() error {
-		status, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
+	processtest.Eventually(t, func() error {
+		status, body := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, "garden.example/garden-prod") || !strings.Contains(body, "CLUSTER_WORKER_RECREATE_SHOOTS") {
 			return fmt.Errorf("/readyz gives %d %s", status, body)
 		}

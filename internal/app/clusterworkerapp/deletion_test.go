@@ -16,12 +16,12 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/clusterworkerapp"
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/gardener/memory"
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -33,13 +33,13 @@ type fleetAPI struct {
 
 func startAPI(t *testing.T, url string) fleetAPI {
 	t.Helper()
-	c := apptest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": url})
+	c := processtest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": url})
 	return fleetAPI{t, c.WaitForURLInLog(t, "fleet API") + v1.BasePath}
 }
 
 func (f fleetAPI) sendRequest(method, path, body string, want int) string {
 	f.Helper()
-	status, answer := apptest.SendRequest(f.T, method, f.base+path, body)
+	status, answer := processtest.SendRequest(f.T, method, f.base+path, body)
 	if status != want {
 		f.Fatalf("%s %s gives %d, want %d: %s", method, path, status, want, answer)
 	}
@@ -85,8 +85,8 @@ func (f fleetAPI) wantKept(id string) {
 
 func (f fleetAPI) wantGone(id string) {
 	f.Helper()
-	apptest.Eventually(f.T, func() error {
-		if status, body := apptest.SendRequest(f.T, http.MethodGet, f.base+"/clusters/"+id, ""); status != http.StatusNotFound {
+	processtest.Eventually(f.T, func() error {
+		if status, body := processtest.SendRequest(f.T, http.MethodGet, f.base+"/clusters/"+id, ""); status != http.StatusNotFound {
 			return fmt.Errorf("the cluster gives %d: %s", status, body)
 		}
 		return nil
@@ -207,7 +207,7 @@ func TestAClusterThatGardenerNeverTookKeepsItsRow(t *testing.T) {
 	conn := connectDB(t, url)
 	api := startAPI(t, url)
 	worker := start(t, map[string]string{"DATABASE_URL": url, "GARDENER_MODE": "real", "GARDENER_KUBECONFIG": kubeconfig})
-	apptest.Eventually(t, func() error {
+	processtest.Eventually(t, func() error {
 		if !strings.Contains(worker.Stderr.String(), "startup blocked, retrying") {
 			return fmt.Errorf("the worker has not met Gardener yet")
 		}
@@ -305,7 +305,7 @@ func TestAClusterShowsItsShoot(t *testing.T) {
 	if body := api.sendRequest(http.MethodPost, "/clusters", `{"name":"later","spec":{}}`, http.StatusCreated); !strings.Contains(body, "provisioning, gardener") {
 		t.Errorf("a new cluster does not wait for gardener: %s", body)
 	}
-	apptest.Eventually(t, func() error {
+	processtest.Eventually(t, func() error {
 		if c, _ := get(); c.Status.Phase == v1.PhasePending {
 			return fmt.Errorf("the Shoot is ready and the phase is %s", c.Status.Phase)
 		}

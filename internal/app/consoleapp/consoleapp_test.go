@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/app/apiapp"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/consoleapp"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -24,10 +24,10 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 const key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 // startConsole runs the console and returns the URL of its page.
-func startConsole(t *testing.T, env map[string]string) (c *apptest.RunningCommand, url string) {
+func startConsole(t *testing.T, env map[string]string) (c *processtest.RunningCommand, url string) {
 	t.Helper()
-	c = apptest.StartCommandInGoroutine(t, consoleapp.NewCommand, env)
-	apptest.Eventually(t, func() error {
+	c = processtest.StartCommandInGoroutine(t, consoleapp.NewCommand, env)
+	processtest.Eventually(t, func() error {
 		select {
 		case <-c.Done:
 			t.Fatalf("it ended: %v", c.Err)
@@ -40,7 +40,7 @@ func startConsole(t *testing.T, env map[string]string) (c *apptest.RunningComman
 		url, _, _ = strings.Cut(rest, `"`)
 		return nil
 	})
-	apptest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
+	processtest.EventuallyStatus(t, c.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	return c, url
 }
 
@@ -101,8 +101,8 @@ func TestReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	database := pgtest.NewDatabaseURL(t)
-	api := apptest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
-	apptest.EventuallyStatus(t, api.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
+	api := processtest.StartCommandInGoroutine(t, apiapp.NewCommand, map[string]string{"DATABASE_URL": database, "FLEET_API_AUTH_MODE": "bearer", "FLEET_API_TOKEN_FILE": tokens})
+	processtest.EventuallyStatus(t, api.WaitForURLInLog(t, "metrics and health")+"/readyz", http.StatusOK)
 	env := map[string]string{
 		"DATABASE_URL": database, "FLEET_API_URL": api.WaitForURLInLog(t, "fleet API"), "CONSOLE_AUTH_MODE": "token", "CONSOLE_SESSION_KEY": key,
 	}
@@ -127,7 +127,7 @@ func TestReplicas(t *testing.T) {
 	if _, err := io.ReadAll(events.lines); err != nil {
 		t.Errorf("the stream after the sign-out: %v", err)
 	}
-	for _, c := range []*apptest.RunningCommand{one, two} {
+	for _, c := range []*processtest.RunningCommand{one, two} {
 		c.Cancel()
 		if err := c.WaitUntilEnded(t); err != nil {
 			t.Error(err)
@@ -156,7 +156,7 @@ func (b *browser) follow(url string) *follower {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = resp.Body.Close() })
-	timer := time.AfterFunc(apptest.Patience, func() { _ = resp.Body.Close() })
+	timer := time.AfterFunc(processtest.Patience, func() { _ = resp.Body.Close() })
 	b.Cleanup(func() { timer.Stop() })
 	return &follower{t: b.T, lines: bufio.NewReader(resp.Body)}
 }
@@ -197,7 +197,7 @@ func TestRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := apptest.StartCommandInGoroutine(t, consoleapp.NewCommand, tc.env)
+			c := processtest.StartCommandInGoroutine(t, consoleapp.NewCommand, tc.env)
 			if err := c.WaitUntilEnded(t); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %v, want an error that says %q", err, tc.want)
 			}

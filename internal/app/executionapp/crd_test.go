@@ -18,9 +18,9 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/deploy"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 const crdFile = "deploy/crds/kubernetesexecution.kubernaut.io_kubernetesexecutions.yaml"
@@ -63,12 +63,12 @@ func newOldCluster(t *testing.T, fields ...string) *kubebed.Bed {
 
 // wantCRDState waits until the metric, readiness and the log of a controller report the state of
 // the CustomResourceDefinition.
-func wantCRDState(t *testing.T, c *apptest.RunningCommand, outdated int, ready, logs []string) {
+func wantCRDState(t *testing.T, c *processtest.RunningCommand, outdated int, ready, logs []string) {
 	t.Helper()
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.Eventually(t, func() error {
-		_, page := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
-		_, metrics := apptest.SendRequest(t, http.MethodGet, health+"/metrics", "")
+	processtest.Eventually(t, func() error {
+		_, page := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
+		_, metrics := processtest.SendRequest(t, http.MethodGet, health+"/metrics", "")
 		if metric := fmt.Sprintf("\nkubernetesexecution_crd_outdated %d\n", outdated); !strings.Contains(metrics, metric) {
 			return fmt.Errorf("/metrics lacks %s", metric)
 		}
@@ -95,7 +95,7 @@ func TestOldCRD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
+	c := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", guard.DefaultNamespace, "--runner-image=runner", "--audit=off", "--leader-elect=false")
 	const command = "kubectl apply --server-side --force-conflicts -f "
 	wantCRDState(t, c, 1, []string{"spec.approvals.reason", "status.plan.admissionPolicyPeriod", "status.verifiedRequest", command + crdFile}, []string{"installed CustomResourceDefinition is outdated"})
 	if out, err := bed.Kubectl(t.Context(), append(strings.Fields(command)[1:], filepath.Join("../../..", crdFile))...); err != nil {
@@ -135,7 +135,7 @@ func TestOldCRDWithoutSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
+	c := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", "default", "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policies=off")
 	wantCRDState(t, c, 0, nil, []string{"schema of the CustomResourceDefinition not read", "forbidden"})
 	admin, err := dynamic.NewForConfig(bed.Config())
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/execution/guard"
 	"github.com/fleetloop/fleetloop/internal/execution/roles"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) {
@@ -80,12 +80,12 @@ func TestFollowsThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
+	c := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--leader-elect=false", "--admission-policy-propagation-delay=10ms")
 	health := c.WaitForURLInLog(t, "metrics and health")
 	says := func(status int, want string) {
 		t.Helper()
-		apptest.Eventually(t, func() error {
-			got, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
+		processtest.Eventually(t, func() error {
+			got, body := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 			if got != status || !strings.Contains(body, want) {
 				return fmt.Errorf("/readyz gives %d, want %d with %q: %s", got, status, want, body)
 			}
@@ -94,7 +94,7 @@ func TestFollowsThePolicies(t *testing.T) {
 	}
 	logs := func(want string) {
 		t.Helper()
-		apptest.Eventually(t, func() error {
+		processtest.Eventually(t, func() error {
 			if !strings.Contains(c.Stderr.String(), want) {
 				return fmt.Errorf("the log lacks %q", want)
 			}
@@ -120,7 +120,7 @@ func TestFollowsThePolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(http.StatusOK, "policies")
-	if body := apptest.EventuallyStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "kubernetesexecution_active") || !strings.Contains(body, "controller_runtime_") {
+	if body := processtest.EventuallyStatus(t, health+"/metrics", http.StatusOK); !strings.Contains(body, "kubernetesexecution_active") || !strings.Contains(body, "controller_runtime_") {
 		t.Error("/metrics lacks those of the controller")
 	}
 	c.Cancel()
@@ -138,11 +138,11 @@ func TestStartsWithoutAnything(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}
-	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
+	c := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, env, "--kubeconfig", kubeconfig, "--namespace", "nowhere", "--runner-image=runner", "--leader-elect=false")
 	health := c.WaitForURLInLog(t, "metrics and health")
-	apptest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
-	apptest.Eventually(t, func() error {
-		_, body := apptest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
+	processtest.EventuallyStatus(t, health+"/healthz", http.StatusOK)
+	processtest.Eventually(t, func() error {
+		_, body := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", "")
 		for _, want := range []string{"audit database", "ConfigMaps not listed yet: ", "nowhere", "Namespaces not listed yet: ", "forbidden"} {
 			if !strings.Contains(body, want) {
 				return fmt.Errorf("/readyz lacks %q: %s", want, body)
@@ -178,7 +178,7 @@ func TestRefuses(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "RUNNER_IMAGE": "runner", "KUBECONFIG": "/nowhere/kubeconfig"}
 			maps.Copy(env, tc.env)
-			err := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, env).WaitUntilEnded(t)
+			err := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, env).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v lacks %q", tc.reason, err, tc.want)
 			}

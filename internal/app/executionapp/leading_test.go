@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestSaysWhoLeads holds that the log says which of two replicas works, from when
@@ -14,10 +14,10 @@ import (
 func TestSaysWhoLeads(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
-	start := func() *apptest.RunningCommand {
-		return apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
+	start := func() *processtest.RunningCommand {
+		return processtest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	}
-	says := func(c *apptest.RunningCommand, leading, over int) error {
+	says := func(c *processtest.RunningCommand, leading, over int) error {
 		text := c.Stderr.String()
 		lease := fmt.Sprintf(`,"lease":%q,"holder":`, namespace+"/fleetloop-execution-controller")
 		if l, o := strings.Count(text, `"msg":"leader election won"`+lease), strings.Count(text, `"msg":"leader election lost"`+lease); l != leading || o != over {
@@ -26,9 +26,9 @@ func TestSaysWhoLeads(t *testing.T) {
 		return nil
 	}
 	first := start()
-	apptest.Eventually(t, func() error { return says(first, 1, 0) })
+	processtest.Eventually(t, func() error { return says(first, 1, 0) })
 	second := start()
-	apptest.EventuallyStatus(t, second.WaitForURLInLog(t, "metrics and health")+"/healthz", 200)
+	processtest.EventuallyStatus(t, second.WaitForURLInLog(t, "metrics and health")+"/healthz", 200)
 	first.Cancel()
 	if err := first.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)
@@ -36,7 +36,7 @@ func TestSaysWhoLeads(t *testing.T) {
 	if err := says(first, 1, 1); err != nil {
 		t.Error(err)
 	}
-	apptest.Eventually(t, func() error { return says(second, 1, 0) })
+	processtest.Eventually(t, func() error { return says(second, 1, 0) })
 	second.Cancel()
 	if err := second.WaitUntilEnded(t); err != nil {
 		t.Errorf("told to stop, it ended with %v", err)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestScraped verifies the metrics of a controller on a real API server for an execution, and for a
@@ -23,12 +23,12 @@ import (
 func TestScraped(t *testing.T) {
 	t.Parallel()
 	namespace, kubeconfig := installNamespace(t)
-	c := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
+	c := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, nil, "--kubeconfig", kubeconfig, "--namespace", namespace, "--runner-image=runner", "--audit=off", "--admission-policy-propagation-delay=10ms")
 	scrape := c.WaitForURLInLog(t, "metrics and health") + "/metrics"
 	shows := func(series ...string) {
 		t.Helper()
-		apptest.Eventually(t, func() error {
-			_, body := apptest.SendRequest(t, http.MethodGet, scrape, "")
+		processtest.Eventually(t, func() error {
+			_, body := processtest.SendRequest(t, http.MethodGet, scrape, "")
 			for _, want := range series {
 				if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta("kubernetesexecution_") + want + `$`).MatchString(body) {
 					return fmt.Errorf("/metrics lacks %s:\n%s", want, strings.Join(regexp.MustCompile(`(?m)^kubernetesexecution_(api|approval|cond).*$`).FindAllString(body, -1), "\n"))
@@ -57,7 +57,7 @@ func TestScraped(t *testing.T) {
 	if err := admin.Create(t.Context(), ke); err != nil {
 		t.Fatal(err)
 	}
-	apptest.Eventually(t, func() error {
+	processtest.Eventually(t, func() error {
 		err := admin.Get(t.Context(), client.ObjectKeyFromObject(ke), ke)
 		if err == nil && ke.Status.Phase != v1alpha1.PhaseCompleted {
 			err = fmt.Errorf("it is %q: %s", ke.Status.Phase, ke.Status.Message)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/policy"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // endless is a policy test that does not end within a test of this package.
@@ -33,11 +33,11 @@ func TestPoliciesWhoseTestsDoNotEnd(t *testing.T) {
 		Data:       map[string]string{"a.rego": "package fleetloop.safety\n\ndecision := {\"allow\": false}\n", "endless_test.rego": endless},
 	}
 	var reg *prometheus.Registry
-	var out *logtest.Buffer
+	var out *processtest.Buffer
 	var ready error
 	limit := 50 * time.Millisecond
 	for ; ; limit *= 2 {
-		reg, out = prometheus.NewRegistry(), new(logtest.Buffer)
+		reg, out = prometheus.NewRegistry(), new(processtest.Buffer)
 		metrics, err := policy.NewMetrics(reg)
 		if err != nil {
 			t.Fatal(err)

@@ -19,10 +19,10 @@ import (
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
-	"github.com/fleetloop/fleetloop/internal/app/apptest"
 	"github.com/fleetloop/fleetloop/internal/app/executionapp"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -194,7 +194,7 @@ func TestSaysWhichSettingOfTheRunner(t *testing.T) {
 			if err := os.WriteFile(file, []byte("runner:\n  image: runner\n  "+c.file+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := apptest.StartCommandInGoroutine(t, executionapp.NewCommand, map[string]string{"AUDIT": "off"}, "config", "check", "--config", file).WaitUntilEnded(t)
+			err := processtest.StartCommandInGoroutine(t, executionapp.NewCommand, map[string]string{"AUDIT": "off"}, "config", "check", "--config", file).WaitUntilEnded(t)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v lacks %q", c.reason, err, c.want)
 			}

@@ -17,9 +17,9 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/app/process"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 20 * time.Second
 
 // A log keeps lines and finds addresses in them.
-type log struct{ logtest.Buffer }
+type log struct{ processtest.Buffer }
 
 // waitForAddress waits until the log says where something is served.
 func (l *log) waitForAddress(t *testing.T, purpose string) string {

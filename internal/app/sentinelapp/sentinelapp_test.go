@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/internal/app/sentinelapp"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func (o outcome) allOutput() string {
 
 func runCLI(ctx context.Context, t *testing.T, env map[string]string, args ...string) outcome {
 	t.Helper()
-	var stdout, stderr logtest.Buffer
+	var stdout, stderr processtest.Buffer
 	lookup := func(name string) (string, bool) {
 		value, ok := env[name]
 		return value, ok

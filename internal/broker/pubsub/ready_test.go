@@ -12,7 +12,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/broker"
 	"github.com/fleetloop/fleetloop/internal/cloudevent"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // TestNoReasonAnyMore publishes while a connection is being opened or closed: there is no
@@ -34,7 +34,7 @@ func TestNoReasonAnyMore(t *testing.T) {
 func TestWithoutCredentials(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none.json"))
 	synctest.Test(t, func(t *testing.T) {
-		var log logtest.Buffer
+		var log processtest.Buffer
 		b, err := New(Config{ProjectID: "p"}, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)

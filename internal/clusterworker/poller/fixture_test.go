@@ -15,7 +15,7 @@ import (
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 // A journal keeps recorded changes.
@@ -48,7 +48,7 @@ type fixture struct {
 	garden  *garden
 	journal *journal
 	wrote   chan struct{}
-	logs    logtest.Buffer
+	logs    processtest.Buffer
 }
 
 func newFixture() *fixture {

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/console/consoletest"
 	"github.com/fleetloop/fleetloop/internal/console/session"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,13 +31,13 @@ type fixture struct {
 	issuer   *session.Issuer
 	server   *httptest.Server
 	browser  *http.Client
-	log      *logtest.Buffer
+	log      *processtest.Buffer
 	bearer   string // that the fleet API has got
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, provider: consoletest.StartIssuer(t), log: &logtest.Buffer{}}
+	f := &fixture{t: t, provider: consoletest.StartIssuer(t), log: &processtest.Buffer{}}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	var err error

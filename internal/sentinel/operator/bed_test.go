@@ -21,11 +21,11 @@ import (
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
 	"github.com/fleetloop/fleetloop/internal/kube"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 func TestMain(m *testing.M) {
@@ -107,7 +107,7 @@ func newHost(t *testing.T, secrets ...string) *host {
 // A run is an operator that runs.
 type run struct {
 	*operator.Operator
-	log     *logtest.Buffer
+	log     *processtest.Buffer
 	metrics *prometheus.Registry
 	cancel  context.CancelFunc
 	done    chan error
@@ -116,7 +116,7 @@ type run struct {
 // start runs an operator; an empty name selects all objects of the namespace.
 func (h *host) start(t *testing.T, name, identity string, change ...func(*operator.Config, *operator.Deps)) *run {
 	t.Helper()
-	r := &run{log: &logtest.Buffer{}, metrics: prometheus.NewRegistry(), done: make(chan error, 1)}
+	r := &run{log: &processtest.Buffer{}, metrics: prometheus.NewRegistry(), done: make(chan error, 1)}
 	log, err := telemetry.NewLogger(r.log, telemetry.LogConfig{Level: "info"})
 	if err != nil {
 		t.Fatal(err)

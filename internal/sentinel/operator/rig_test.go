@@ -13,12 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
+	"github.com/fleetloop/fleetloop/internal/processtest"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 	"github.com/fleetloop/fleetloop/internal/sentinel/sentinelconfig"
 	"github.com/fleetloop/fleetloop/internal/settings"
 	"github.com/fleetloop/fleetloop/internal/telemetry"
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 // The addresses that the tests use.
@@ -34,7 +34,7 @@ type instanceRig struct {
 	metrics *prometheus.Registry
 	groups  []*fakeGroup
 	panics  atomic.Bool // whoever is told of an event
-	log     logtest.Buffer
+	log     processtest.Buffer
 	cancel  context.CancelFunc
 	done    chan struct{}
 }

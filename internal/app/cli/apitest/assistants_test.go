@@ -19,7 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/execcli"
 	"github.com/fleetloop/fleetloop/internal/app/faultcli"
 	"github.com/fleetloop/fleetloop/internal/app/mcp"
-	"github.com/fleetloop/fleetloop/internal/app/sentinelcli"
 )
 
 // newRoot returns the command line as the program has it.
@@ -27,7 +26,7 @@ func newRoot(env cli.Env) *cobra.Command {
 	root := cli.Command(env)
 	root.AddCommand(execcli.Commands(env)...)
 	root.AddCommand(faultcli.Commands(env)...)
-	root.AddCommand(sentinelcli.Command(env))
+	root.AddCommand(cli.NewSentinelCommand(env))
 	return root
 }
 

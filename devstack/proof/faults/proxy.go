@@ -1,5 +1,4 @@
-// Package proxy forwards TCP connections, and disturbs them as a network does.
-package proxy
+package faults
 
 import (
 	"context"
@@ -8,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
@@ -45,8 +43,8 @@ type Backend struct {
 	failures int // consecutive failures of the probe
 }
 
-// New returns a proxy that listens on a free port of the loopback interface.
-func New(ctx context.Context, name string, backends ...*Backend) (*Proxy, error) {
+// NewProxy returns a proxy that listens on a free port of the loopback interface.
+func NewProxy(ctx context.Context, name string, backends ...*Backend) (*Proxy, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -119,7 +117,7 @@ func (p *Proxy) transit(from net.Conn, n int) (delay time.Duration, arrives bool
 	return delay, p.open[from]
 }
 
-// Close ends the listener and all connections. The context of New must have ended.
+// Close ends the listener and all connections. The context of NewProxy must have ended.
 func (p *Proxy) Close() {
 	_ = p.listener.Close() // nothing was written
 	p.SetCut(true)
@@ -249,15 +247,15 @@ func (p *Proxy) copyData(ctx context.Context, to, from net.Conn) {
 }
 
 // Disturb injects a fault into the connections, and ends it when it has lasted or ctx ends.
-func (p *Proxy) Disturb(ctx context.Context, f faults.Fault) error {
+func (p *Proxy) Disturb(ctx context.Context, f Fault) error {
 	begin, end := func() { p.SetCut(true) }, func() { p.SetCut(false) }
 	switch f.Kind {
-	case faults.HalfOpen:
+	case HalfOpen:
 		p.DropDataOfOpenConns() // the clients end it
 		return nil
-	case faults.Slow:
+	case Slow:
 		begin, end = func() { p.SetDelay(f.Delay) }, func() { p.SetDelay(0) }
-	case faults.Narrow:
+	case Narrow:
 		begin, end = func() { p.SetRate(f.Rate) }, func() { p.SetRate(0) }
 	}
 	return f.Hold(ctx, func() error { begin(); return nil }, func() error { end(); return nil })

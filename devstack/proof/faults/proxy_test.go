@@ -1,4 +1,4 @@
-package proxy
+package faults
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
 // A network connects a client, a proxy and servers in memory, so that the tests need no real time.
@@ -109,7 +107,7 @@ func newNetwork(t *testing.T, backends ...*Backend) *network {
 }
 
 // disturb begins a fault, and returns a function that waits for its end.
-func (n *network) disturb(f faults.Fault) (wait func()) {
+func (n *network) disturb(f Fault) (wait func()) {
 	done := make(chan error)
 	go func() { done <- n.proxy.Disturb(n.ctx, f) }()
 	synctest.Wait()
@@ -136,14 +134,15 @@ func wantClosed(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestCut holds that a cut breaks all connections and refuses new ones, and that new ones work afterwards.
-func TestCut(t *testing.T) {
+// TestProxyCutsConnections holds that a cut breaks all connections and refuses new ones, and that new ones work
+// afterwards.
+func TestProxyCutsConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, &Backend{Addr: "a"})
 		before := n.connect()
 		wantEcho(t, before, 100)
-		wait := n.disturb(faults.Fault{Kind: faults.Cut, Lasts: 10 * time.Second})
+		wait := n.disturb(Fault{Kind: Cut, Lasts: 10 * time.Second})
 		wantClosed(t, before)
 		wantClosed(t, n.connect())
 		began := time.Now()
@@ -155,15 +154,15 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestHalfOpen holds that connections stay open and transport nothing, in both directions, that new ones
+// TestProxyLeavesConnectionsHalfOpen holds that connections stay open and transport nothing, in both directions, that new ones
 // work, and that the end of one side still ends the other.
-func TestHalfOpen(t *testing.T) {
+func TestProxyLeavesConnectionsHalfOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, &Backend{Addr: "a"})
 		c := n.connect()
 		wantEcho(t, c, 100)
-		n.disturb(faults.Fault{Kind: faults.HalfOpen})()
+		n.disturb(Fault{Kind: HalfOpen})()
 		for range 3 {
 			if _, err := c.Write([]byte("into the void")); err != nil {
 				t.Fatalf("the connection is closed: %v", err)
@@ -184,15 +183,15 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// TestNarrow holds that a connection has the bandwidth of the fault in each direction while it lasts, that
+// TestProxyLimitsRate holds that a connection has the bandwidth of the fault in each direction while it lasts, that
 // another one has its own, and that all are fast again afterwards.
-func TestNarrow(t *testing.T) {
+func TestProxyLimitsRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const rate, size = 8 << 10, 64 << 10
 		n := newNetwork(t, &Backend{Addr: "a"})
 		c, other := n.connect(), n.connect()
-		wait := n.disturb(faults.Fault{Kind: faults.Narrow, Rate: rate, Lasts: time.Minute})
+		wait := n.disturb(Fault{Kind: Narrow, Rate: rate, Lasts: time.Minute})
 		took := make(chan time.Duration)
 		go func() { took <- wantEcho(t, other, size) }()
 		for _, got := range []time.Duration{wantEcho(t, c, size), <-took} {
@@ -208,13 +207,13 @@ func TestNarrow(t *testing.T) {
 	})
 }
 
-// TestSlow holds that each direction delays data while the fault lasts.
-func TestSlow(t *testing.T) {
+// TestProxyDelaysData holds that each direction delays data while the fault lasts.
+func TestProxyDelaysData(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, &Backend{Addr: "a"})
 		c := n.connect()
-		wait := n.disturb(faults.Fault{Kind: faults.Slow, Delay: 300 * time.Millisecond, Lasts: 5 * time.Second})
+		wait := n.disturb(Fault{Kind: Slow, Delay: 300 * time.Millisecond, Lasts: 5 * time.Second})
 		if took := wantEcho(t, c, 100); took != 600*time.Millisecond {
 			t.Errorf("data returns after %s, want twice the delay", took)
 		}
@@ -225,16 +224,16 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestFaultEndsWithItsContext holds that the end of the schedule ends a fault early.
-func TestFaultEndsWithItsContext(t *testing.T) {
+// TestProxyFaultEndsWithItsContext holds that the end of the schedule ends a fault early.
+func TestProxyFaultEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{faults.Cut, faults.Slow, faults.Narrow} {
+	for _, kind := range []string{Cut, Slow, Narrow} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNetwork(t, &Backend{Addr: "a"})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			began := time.Now()
-			if err := n.proxy.Disturb(ctx, faults.Fault{Kind: kind, Lasts: time.Hour, Delay: time.Hour, Rate: 1}); err != nil {
+			if err := n.proxy.Disturb(ctx, Fault{Kind: kind, Lasts: time.Hour, Delay: time.Hour, Rate: 1}); err != nil {
 				t.Error(err)
 			}
 			if took := time.Since(began); took != time.Second {
@@ -247,9 +246,9 @@ func TestFaultEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestBalance holds that connections take turns among the backends, skip those that refuse, and avoid those
+// TestProxyBalances holds that connections take turns among the backends, skip those that refuse, and avoid those
 // whose probe fails, until it succeeds again.
-func TestBalance(t *testing.T) {
+func TestProxyBalances(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sick := errors.New("not ready")
@@ -286,8 +285,8 @@ func TestBalance(t *testing.T) {
 	})
 }
 
-// TestListen holds that New forwards connections of a real network.
-func TestListen(t *testing.T) {
+// TestProxyListens holds that NewProxy forwards connections of a real network.
+func TestProxyListens(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var lc net.ListenConfig
@@ -301,7 +300,7 @@ func TestListen(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	p, err := New(ctx, "link", &Backend{Addr: l.Addr().String()})
+	p, err := NewProxy(ctx, "link", &Backend{Addr: l.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
-// Package adapterrunner runs an adapter that a file describes, without code.
+// Package adapterapp is the adapter-runner, which runs an adapter that a file describes, without code. It
+// wires the kit with its broker and the fleet API, the host cluster, metrics and health.
 //
-// The file has a condition, one action, a report, and what happens when the resource is deleted. New
+// The file has a condition, one action, a report, and what happens when the resource is deleted. NewRunner
 // checks and compiles it; the [Runner] is a Reconciler of package adapter, which receives the events,
 // retries and reports.
 //
@@ -32,4 +33,4 @@
 //
 // An error in the condition or in the values of an action is permanent, because it depends only on
 // the resource. The actions say which of their failures are permanent. Everything else is retried.
-package adapterrunner
+package adapterapp

@@ -1,4 +1,4 @@
-package adapterrunner
+package adapterapp
 
 import (
 	"context"
@@ -21,12 +21,12 @@ import (
 // maxMessage limits a message of a report in bytes.
 const maxMessage = 2048
 
-// Deps holds what actions use.
-type Deps struct {
+// RunnerDeps holds what actions use.
+type RunnerDeps struct {
 	// Env returns a variable of the environment.
 	Env func(name string) (string, bool)
 
-	// Kube is the client of the host cluster. It is only needed if File.UsesKubernetes.
+	// Kube is the client of the host cluster. It is only needed if File.usesKubernetes.
 	Kube client.Client
 }
 
@@ -57,8 +57,8 @@ type step interface {
 	runStep(ctx context.Context) (map[string]any, error)
 }
 
-// UsesKubernetes reports whether an action needs a host cluster.
-func (f File) UsesKubernetes() bool {
+// usesKubernetes reports whether an action needs a host cluster.
+func (f File) usesKubernetes() bool {
 	is := func(a Action) bool {
 		return isSectionGiven(a.Apply) || isSectionGiven(a.Remove) || isSectionGiven(a.Job)
 	}
@@ -67,9 +67,9 @@ func (f File) UsesKubernetes() bool {
 
 func isSectionGiven(section any) bool { return !reflect.ValueOf(section).IsZero() }
 
-// New checks and compiles a file that report was loaded for. The error joins one for each problem,
+// NewRunner checks and compiles a file that report was loaded for. The error joins one for each problem,
 // with its position.
-func New(f File, report *settings.Report, deps Deps) (*Runner, error) {
+func NewRunner(f File, report *settings.Report, deps RunnerDeps) (*Runner, error) {
 	c, err := newCompiler(report, f.Secrets)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (c *compiler) checkSecrets(secrets map[string]Secret) {
 }
 
 // compileAction compiles the one action of a section.
-func (c *compiler) compileAction(key string, a Action, adapterName string, deps Deps) action {
+func (c *compiler) compileAction(key string, a Action, adapterName string, deps RunnerDeps) action {
 	var found []action
 	if isSectionGiven(a.HTTP) {
 		found = append(found, c.compileHTTPAction(key+".http", a.HTTP, adapterName))

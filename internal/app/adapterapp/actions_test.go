@@ -1,4 +1,4 @@
-package adapterrunner
+package adapterapp
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestURLs(t *testing.T) {
 		"Half":      {"/zones/.{spec.zone}", ".", "error"},
 		"Empty":     {"/zones/{spec.zone}", "", "error"},
 	} {
-		r := newRunner(t, "action: {http: {url: 'http://h"+tc.url+"'}}\ndelete: {nothing: true}\n", nil, nil)
+		r := newRunner(t, "action: {http: {url: 'http://h"+tc.url+"'}}\ndelete: {nothing: true}\n", nil)
 		var out strings.Builder
 		err := r.DryRun(&out, newZone(`{"zone":`+strconv.Quote(tc.zone)+`}`))
 		if tc.want == "error" && err == nil || tc.want != "error" && (err != nil || !strings.Contains(out.String(), "url: http://h"+tc.want+"\n")) {
@@ -67,7 +67,7 @@ func TestStatuses(t *testing.T) {
 		"OwnClasses":      {400, ", permanent: [422]", retry},
 		"OwnPermanent":    {503, ", permanent: [5xx]", permanent},
 	} {
-		r := newRunner(t, fmt.Sprintf("action: {http: {method: GET, url: '%s/%d'%s}}\ndelete: {nothing: true}\n", server.URL, tc.code, tc.fields), nil, nil)
+		r := newRunner(t, fmt.Sprintf("action: {http: {method: GET, url: '%s/%d'%s}}\ndelete: {nothing: true}\n", server.URL, tc.code, tc.fields), nil)
 		_, err := r.Reconcile(t.Context(), newZone(`{}`))
 		got := success
 		if err != nil {
@@ -102,7 +102,7 @@ func TestRequestLimits(t *testing.T) {
 		"Header": {"url: '" + server.URL + "', headers: {A: \"cel:'a' + spec.zone\"}", "the header A has a control character"},
 		"Down":   {"url: 'http://127.0.0.1:1'", "connection refused"},
 	} {
-		r := newRunner(t, "action: {http: {"+tc.fields+"}}\ndelete: {nothing: true}\n", nil, nil)
+		r := newRunner(t, "action: {http: {"+tc.fields+"}}\ndelete: {nothing: true}\n", nil)
 		_, err := r.Reconcile(t.Context(), newZone(`{"zone":"a\r\nB: c"}`))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", name, err, tc.want)
@@ -114,7 +114,7 @@ func TestRequestLimits(t *testing.T) {
 func TestCommandArguments(t *testing.T) {
 	run := func(args, zone string) (string, error) {
 		r := newRunner(t, "action: {command: {args: ["+args+"], env: {ZONE: 'cel:spec.zone'}}}\nreport: {message: 'cel:result.text'}\ndelete: {nothing: true}\n",
-			map[string]string{"FLEET_TOKEN": "s3cret"}, nil)
+			map[string]string{"FLEET_TOKEN": "s3cret"})
 		got, err := r.Reconcile(t.Context(), newZone(`{"zone":`+strconv.Quote(zone)+`}`))
 		if err != nil {
 			return "", err
@@ -148,7 +148,7 @@ func TestCommandFailures(t *testing.T) {
 		"Slow":      {"sleep, '60'", ", timeout: 50ms", "the timeout of the command expired", false},
 		"Large":     {"sh, -c, 'head -c 2000000 /dev/zero'", "", "the output exceeds 1048576 bytes", false},
 	} {
-		r := newRunner(t, "action: {command: {args: ["+tc.args+"]"+tc.fields+"}}\ndelete: {nothing: true}\n", nil, nil)
+		r := newRunner(t, "action: {command: {args: ["+tc.args+"]"+tc.fields+"}}\ndelete: {nothing: true}\n", nil)
 		_, err := r.Reconcile(t.Context(), newZone(`{}`))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || adapter.IsPermanent(err) != tc.permanent {
 			t.Errorf("%s: error %v (permanent %t), want %q", name, err, adapter.IsPermanent(err), tc.want)
@@ -166,7 +166,7 @@ func TestCommandGroupEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pidFile := filepath.Join(t.TempDir(), "pid")
-			r := newRunner(t, "action: {command: {args: [sh, -c, '"+strings.ReplaceAll(strings.ReplaceAll(script, "PID", pidFile), "'", "''")+"'], timeout: 500ms}}\ndelete: {nothing: true}\n", nil, nil)
+			r := newRunner(t, "action: {command: {args: [sh, -c, '"+strings.ReplaceAll(strings.ReplaceAll(script, "PID", pidFile), "'", "''")+"'], timeout: 500ms}}\ndelete: {nothing: true}\n", nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			_, _ = r.Reconcile(ctx, newZone(`{}`)) // only one of them fails

@@ -1,4 +1,4 @@
-package adapterrunner
+package adapterapp
 
 import (
 	"encoding/json"
@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/fleetloop/fleetloop/adapter"
 	"github.com/fleetloop/fleetloop/adapter/adaptertest"
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -25,13 +23,13 @@ import (
 const header = "apiVersion: adapter.fleetloop.io/v1alpha1\nkind: Adapter\nname: dns\n"
 
 // compile compiles a file, without its header.
-func compile(text string, env map[string]string, kube client.Client) (*Runner, error) {
+func compile(text string, env map[string]string) (*Runner, error) {
 	var f File
 	report, err := settings.Load(&f, settings.Source{File: "adapter.yaml", FileData: []byte(header + text)})
 	if err != nil {
 		return nil, err
 	}
-	return New(f, report, Deps{Kube: kube, Env: func(name string) (string, bool) {
+	return NewRunner(f, report, RunnerDeps{Env: func(name string) (string, bool) {
 		if v, ok := env[name]; ok {
 			return v, true
 		}
@@ -39,9 +37,9 @@ func compile(text string, env map[string]string, kube client.Client) (*Runner, e
 	}})
 }
 
-func newRunner(t *testing.T, text string, env map[string]string, kube client.Client) *Runner {
+func newRunner(t *testing.T, text string, env map[string]string) *Runner {
 	t.Helper()
-	r, err := compile(text, env, kube)
+	r, err := compile(text, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +113,7 @@ var zoneEnv = map[string]string{"DNS_TOKEN": "s3cret"}
 func TestHTTPConformance(t *testing.T) {
 	z := newZoneServer(t)
 	adaptertest.Run(t, adaptertest.Suite{
-		Open:  func() adapter.Reconciler { return newRunner(t, z.httpFile(), zoneEnv, nil) },
+		Open:  func() adapter.Reconciler { return newRunner(t, z.httpFile(), zoneEnv) },
 		After: []string{"validation"},
 		Spec:  json.RawMessage(`{"zone": "a.example"}`), NewSpec: json.RawMessage(`{"zone": "b.example"}`),
 		Effects: func(id string) string { return z.zone("/zones/" + id) },
@@ -138,7 +136,7 @@ report: {available: result.json.done}
 delete: {command: {args: ["` + program + `", rm, "cel:id"]}}
 `
 	adaptertest.Run(t, adaptertest.Suite{
-		Open:  func() adapter.Reconciler { return newRunner(t, file, nil, nil) },
+		Open:  func() adapter.Reconciler { return newRunner(t, file, nil) },
 		After: []string{"validation"},
 		Spec:  json.RawMessage(`{"zone": "a.example"}`), NewSpec: json.RawMessage(`{"zone": "b.example"}`),
 		Effects: func(id string) string {
@@ -170,7 +168,7 @@ func newZone(spec string) adapter.Resource {
 // TestReport checks the parts of a report, and that large integers keep their digits.
 func TestReport(t *testing.T) {
 	z := newZoneServer(t)
-	got, err := newRunner(t, z.httpFile(), zoneEnv, nil).Reconcile(t.Context(), newZone(`{"zone":"a.example"}`))
+	got, err := newRunner(t, z.httpFile(), zoneEnv).Reconcile(t.Context(), newZone(`{"zone":"a.example"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +194,7 @@ func TestVariables(t *testing.T) {
 		"Resource":  `resource.id == id && has(resource.created_time) && status.size() > 0`,
 		"Functions": `"a-b".split("-")[1] == "b" && base64.encode(b"x") == "eA=="`,
 	} {
-		r := newRunner(t, "condition: |\n  "+expr+"\naction: {command: {args: [\"true\"]}}\ndelete: {nothing: true}\n", nil, nil)
+		r := newRunner(t, "condition: |\n  "+expr+"\naction: {command: {args: [\"true\"]}}\ndelete: {nothing: true}\n", nil)
 		report, err := r.Reconcile(t.Context(), newZone(`{"nodes":3,"share":0.5}`))
 		if err != nil || report.Conditions[0].Status != v1.ConditionTrue {
 			t.Errorf("%s: %+v, %v", name, report.Conditions, err)
@@ -236,7 +234,7 @@ func TestWrongFiles(t *testing.T) {
 		"JobTTL":            {"action: {job: {manifest: {metadata: {namespace: n}, spec: {ttlSecondsAfterFinished: 1}}}}\n" + nothing, "must have no ttlSecondsAfterFinished"},
 		"ManifestIsNoValue": {"action: {apply: {manifest: text}}\n" + nothing, "manifest must be a mapping"},
 	} {
-		_, err := compile(tc.text, nil, nil)
+		_, err := compile(tc.text, nil)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", name, err, tc.want)
 		}
@@ -260,7 +258,7 @@ func TestExpressionFailures(t *testing.T) {
 		"Unsigned":      {"action: {command: {args: [\"true\"]}}\nreport: {message: 'cel:18446744073709551615u'}\n", "the integer 18446744073709551615 is too large", false},
 		"Message":       {"action: {command: {args: [\"true\"]}}\nreport: {message: 'cel:spec'}\n", "must be a text", false},
 	} {
-		r := newRunner(t, tc.text+"delete: {nothing: true}\n", nil, nil)
+		r := newRunner(t, tc.text+"delete: {nothing: true}\n", nil)
 		_, err := r.Reconcile(t.Context(), newZone(`{"zone":"a","n":0,"long":"`+strings.Repeat("x", 2000)+`"}`))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || adapter.IsPermanent(err) != tc.permanent {
 			t.Errorf("%s: error %v (permanent %t), want %q (permanent %t)", name, err, adapter.IsPermanent(err), tc.want, tc.permanent)
@@ -271,7 +269,7 @@ func TestExpressionFailures(t *testing.T) {
 // TestDryRun checks that a dry run shows everything but secrets, and does nothing.
 func TestDryRun(t *testing.T) {
 	z := newZoneServer(t)
-	r := newRunner(t, z.httpFile(), zoneEnv, nil)
+	r := newRunner(t, z.httpFile(), zoneEnv)
 	var out strings.Builder
 	if err := r.DryRun(&out, newZone(`{"zone":"a.example"}`)); err != nil {
 		t.Fatal(err)
@@ -308,7 +306,7 @@ func TestDeletion(t *testing.T) {
 		"Complete":    {"delete: {command: {args: [echo, '{\"left\":0}']}, finalized: result.json.left == 0}\n", "Finalized Cleanup complete"},
 		"NotComplete": {"delete: {command: {args: [echo, '{\"left\":2}']}, finalized: result.json.left == 0}\n", "Applied Cleanup in progress"},
 	} {
-		got, err := newRunner(t, "condition: 'false'\naction: {command: {args: [\"false\"]}}\n"+tc.text, nil, nil).Reconcile(t.Context(), gone)
+		got, err := newRunner(t, "condition: 'false'\naction: {command: {args: [\"false\"]}}\n"+tc.text, nil).Reconcile(t.Context(), gone)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -331,7 +329,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("delete: {job: {manifest: {metadata: {namespace: n}, spec: 3}}}\nreport: {data: !!binary aGk=, conditions: [{}]}\n")
 	resource := newZone(`{"zone":"a"}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := compile(text, map[string]string{}, nil)
+		r, err := compile(text, map[string]string{})
 		if err != nil {
 			if !strings.Contains(err.Error(), "adapter.yaml") && !strings.Contains(err.Error(), "key ") {
 				t.Errorf("the error names no place: %v", err)

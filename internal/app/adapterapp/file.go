@@ -1,16 +1,10 @@
-package adapterrunner
+package adapterapp
 
 import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/adapter"
 	"github.com/fleetloop/fleetloop/internal/settings"
-)
-
-// APIVersion and Kind identify the format of the file.
-const (
-	APIVersion = "adapter.fleetloop.io/v1alpha1"
-	Kind       = "Adapter"
 )
 
 // File is the content of an adapter's file.
@@ -137,8 +131,8 @@ type Deletion struct {
 	Message   string `key:"message" doc:"Message: a text or an expression."`
 }
 
-// Config returns the configuration of the kit.
-func (f File) Config() adapter.Config {
+// newKitConfig returns the configuration of the kit for adapters.
+func (f File) newKitConfig() adapter.Config {
 	return adapter.Config{
 		Name: f.Name, Collections: f.Kinds, Subscription: f.Broker.Subscription,
 		Concurrency: f.Concurrency, MaxAttempts: f.MaxAttempts,

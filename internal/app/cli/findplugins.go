@@ -1,9 +1,4 @@
-// Package plugin finds the plugins of the command line. A plugin is an executable in a directory of the PATH whose
-// name begins with "fleetloop-", as those of kubectl begin with "kubectl-".
-//
-// The rest of the name has the words of the command, joined by dashes. A dash within a word is an underscore in the
-// name: "fleetloop-a-b_c" is the command "a b-c".
-package plugin
+package cli
 
 import (
 	"os"
@@ -15,14 +10,18 @@ import (
 )
 
 const (
-	prefix           = "fleetloop-"
-	completionPrefix = "fleetloop_complete-"
+	pluginPrefix           = "fleetloop-"
+	pluginCompletionPrefix = "fleetloop_complete-"
 	// productProgram is a program of the product with such a name. It is no plugin.
 	productProgram = "fleetloop-up"
 )
 
-// A Plugin is a file with the name of a plugin.
-type Plugin struct {
+// A plugin extends the command line. It is an executable in a directory of the PATH whose name begins with
+// pluginPrefix, as those of kubectl begin with "kubectl-".
+//
+// The rest of the name has the words of the command, joined by dashes. A dash within a word is an underscore in the
+// name: "fleetloop-a-b_c" is the command "a b-c".
+type plugin struct {
 	// Name has the words of the command, separated by spaces.
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -30,22 +29,22 @@ type Plugin struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// Find returns the executable of the plugin that the first words of args name, and the number of these words. The
-// longest name wins. searchPath is the value of PATH.
-func Find(searchPath string, args []string) (file string, words int, ok bool) {
-	return findExecutable(searchPath, prefix, args)
+// findPlugin returns the executable of the plugin that the first words of args name, and the number of these words.
+// The longest name wins. searchPath is the value of PATH.
+func findPlugin(searchPath string, args []string) (file string, words int, ok bool) {
+	return findPluginExecutable(searchPath, pluginPrefix, args)
 }
 
-// FindCompleter returns the executable that completes the arguments of a plugin, which need not exist.
-func FindCompleter(searchPath, name string) (file string, ok bool) {
+// findPluginCompleter returns the executable that completes the arguments of a plugin, which need not exist.
+func findPluginCompleter(searchPath, name string) (file string, ok bool) {
 	words := strings.Fields(name)
-	file, n, ok := findExecutable(searchPath, completionPrefix, words)
+	file, n, ok := findPluginExecutable(searchPath, pluginCompletionPrefix, words)
 	return file, ok && n == len(words)
 }
 
-func findExecutable(searchPath, filePrefix string, args []string) (file string, words int, ok bool) {
-	dirs := listDirectories(searchPath)
-	for parts := parseNameParts(args); len(parts) > 0; parts = parts[:len(parts)-1] {
+func findPluginExecutable(searchPath, filePrefix string, args []string) (file string, words int, ok bool) {
+	dirs := listPathDirectories(searchPath)
+	for parts := parsePluginNameParts(args); len(parts) > 0; parts = parts[:len(parts)-1] {
 		name := filePrefix + strings.Join(parts, "-")
 		if isProductProgram(name) {
 			continue
@@ -60,9 +59,9 @@ func findExecutable(searchPath, filePrefix string, args []string) (file string, 
 	return "", 0, false
 }
 
-// parseNameParts returns the parts of a file name for the words at the beginning of args. A flag ends the words, and so does what
-// cannot be part of a file name: "x/../../bin/sh" must not leave the directory.
-func parseNameParts(args []string) []string {
+// parsePluginNameParts returns the parts of a file name for the words at the beginning of args. A flag ends the words,
+// and so does what cannot be part of a file name: "x/../../bin/sh" must not leave the directory.
+func parsePluginNameParts(args []string) []string {
 	var parts []string
 	for _, word := range args {
 		if word == "" || word[0] == '-' || strings.ContainsAny(word, "/\\:\x00") {
@@ -76,18 +75,18 @@ func parseNameParts(args []string) []string {
 // isProductProgram compares without case, because some file systems do.
 func isProductProgram(name string) bool { return strings.EqualFold(name, productProgram) }
 
-// List returns all plugins in the order of the PATH, with the reasons why some never run. isCommand reports whether a
-// word is a command of ours: it hides the plugins that begin with it.
-func List(searchPath string, isCommand func(word string) bool) []Plugin {
-	var all []Plugin
+// listPlugins returns all plugins in the order of the PATH, with the reasons why some never run. isCommand reports
+// whether a word is a command of ours: it hides the plugins that begin with it.
+func listPlugins(searchPath string, isCommand func(word string) bool) []plugin {
+	var all []plugin
 	first := map[string]string{} // the executable with a name
-	for _, dir := range listDirectories(searchPath) {
+	for _, dir := range listPathDirectories(searchPath) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue // a PATH often has directories that do not exist
 		}
 		for _, entry := range entries {
-			name, ok := parseFileName(entry.Name())
+			name, ok := parsePluginFileName(entry.Name())
 			if !ok {
 				continue
 			}
@@ -95,7 +94,7 @@ func List(searchPath string, isCommand func(word string) bool) []Plugin {
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
 				continue
 			}
-			p := Plugin{Name: name, Path: path}
+			p := plugin{Name: name, Path: path}
 			word, _, _ := strings.Cut(name, " ")
 			switch _, err := exec.LookPath(path); {
 			case err != nil:
@@ -113,12 +112,12 @@ func List(searchPath string, isCommand func(word string) bool) []Plugin {
 	return all
 }
 
-// parseFileName returns the name of the plugin that a file has.
-func parseFileName(file string) (name string, ok bool) {
+// parsePluginFileName returns the name of the plugin that a file has.
+func parsePluginFileName(file string) (name string, ok bool) {
 	if runtime.GOOS == "windows" {
 		file = strings.TrimSuffix(file, filepath.Ext(file))
 	}
-	rest, ok := strings.CutPrefix(file, prefix)
+	rest, ok := strings.CutPrefix(file, pluginPrefix)
 	parts := strings.Split(rest, "-")
 	if !ok || isProductProgram(file) || slices.Contains(parts, "") {
 		return "", false
@@ -129,9 +128,9 @@ func parseFileName(file string) (name string, ok bool) {
 	return strings.Join(parts, " "), true
 }
 
-// listDirectories returns the directories of a PATH, each once. Those that depend on the current directory are left
-// out: whoever writes to it would choose the programs.
-func listDirectories(searchPath string) []string {
+// listPathDirectories returns the directories of a PATH, each once. Those that depend on the current directory are
+// left out: whoever writes to it would choose the programs.
+func listPathDirectories(searchPath string) []string {
 	var dirs, targets []string
 	for _, dir := range filepath.SplitList(searchPath) {
 		if !filepath.IsAbs(dir) {

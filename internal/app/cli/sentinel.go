@@ -1,8 +1,4 @@
-// Package sentinelcli holds the commands that explain the SentinelConfigs of a host cluster.
-//
-// The command sentinel reads SentinelConfigs from the Kubernetes API and the fleet from the fleet API, both with
-// the credentials of the user. It reads no Secret and asks no running sentinel, and it changes nothing.
-package sentinelcli
+package cli
 
 import (
 	"context"
@@ -19,46 +15,48 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/api/sentinel/v1alpha1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
-	"github.com/fleetloop/fleetloop/internal/app/cli"
 	"github.com/fleetloop/fleetloop/internal/app/cli/resource"
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 	"github.com/fleetloop/fleetloop/internal/sentinel/inspect"
 )
 
-const kind = "SentinelConfig"
+const sentinelConfigKind = "SentinelConfig"
 
-// session is one running command.
-type session struct {
-	env       cli.Env
-	where     cli.HostFlags
+// sentinelSession is one running command about SentinelConfigs.
+type sentinelSession struct {
+	env       Env
+	where     HostFlags
 	namespace string
 	format    string
 }
 
-// Command returns the command sentinel, for the command line of package cli.
-func Command(env cli.Env) *cobra.Command {
+// NewSentinelCommand returns the command sentinel, which explains the SentinelConfigs of a host cluster.
+//
+// It reads SentinelConfigs from the Kubernetes API and the fleet from the fleet API, both with the credentials of the
+// user. It reads no Secret and asks no running sentinel, and it changes nothing.
+func NewSentinelCommand(env Env) *cobra.Command {
 	if env.LookupEnv == nil {
 		env.LookupEnv = func(string) (string, bool) { return "", false }
 	}
-	s := &session{env: env}
+	s := &sentinelSession{env: env}
 	cmd := &cobra.Command{
 		Use:   "sentinel",
 		Short: "Explain what the SentinelConfigs of the host cluster publish",
 		Long: "Explain what the SentinelConfigs of the host cluster publish, and why. The commands read the fleet from the fleet\n" +
 			"API of this command line. They publish nothing.",
-		Args: cli.RejectUnknownCommand,
+		Args: RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	s.where.AddFlags(cmd.PersistentFlags())
 	cmd.PersistentFlags().StringVar(&s.namespace, "sentinel-namespace", "", "`namespace` of the SentinelConfigs (default: all)")
 	for _, sub := range []*cobra.Command{s.newWhyCommand(), s.newPlanCommand(), s.newCoverageCommand()} {
-		cli.AddOutputFlag(sub, &s.format, formats())
+		AddOutputFlag(sub, &s.format, sentinelFormats())
 		cmd.AddCommand(sub)
 	}
 	return cmd
 }
 
-func (s *session) newWhyCommand() *cobra.Command {
+func (s *sentinelSession) newWhyCommand() *cobra.Command {
 	var sentinel string
 	cmd := &cobra.Command{
 		Use:   "why KIND NAME",
@@ -68,14 +66,14 @@ func (s *session) newWhyCommand() *cobra.Command {
 		Example: "  fleetloop sentinel why cluster eu-1\n  fleetloop sentinel why nodepool eu-1/workers --sentinel=nodepools -o json",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: s.withClients(func(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
-			return explainDecisions(ctx, fleet, selectNamed(configs, sentinel), args)
+			return explainSentinelDecisions(ctx, fleet, selectNamedConfigs(configs, sentinel), args)
 		}),
 	}
 	cmd.Flags().StringVar(&sentinel, "sentinel", "", "`name` of the SentinelConfig (default: all of the kind)")
 	return cmd
 }
 
-func (s *session) newPlanCommand() *cobra.Command {
+func (s *sentinelSession) newPlanCommand() *cobra.Command {
 	var limit uint16
 	cmd := &cobra.Command{
 		Use:     "plan NAME",
@@ -84,25 +82,25 @@ func (s *session) newPlanCommand() *cobra.Command {
 		Example: "  fleetloop sentinel plan clusters --sentinel-namespace=hyperfleet-system",
 		Args:    cobra.ExactArgs(1),
 		RunE: s.withClients(func(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
-			configs = selectNamed(configs, args[0])
+			configs = selectNamedConfigs(configs, args[0])
 			switch len(configs) {
 			case 0:
-				return nil, newNoConfigsError(fmt.Sprintf("there is no SentinelConfig %q", args[0]))
+				return nil, newNoSentinelConfigsError(fmt.Sprintf("there is no SentinelConfig %q", args[0]))
 			case 1:
-				w, err := newWatch(&configs[0], fleet)
+				w, err := newSentinelWatch(&configs[0], fleet)
 				if err != nil {
 					return nil, err
 				}
 				return inspect.Plan(ctx, w, int(limit), func(int) {})
 			}
-			return nil, cli.NewUsageError(fmt.Errorf("%d namespaces have a SentinelConfig %q", len(configs), args[0]), "set --sentinel-namespace")
+			return nil, NewUsageError(fmt.Errorf("%d namespaces have a SentinelConfig %q", len(configs), args[0]), "set --sentinel-namespace")
 		}),
 	}
 	cmd.Flags().Uint16Var(&limit, "limit", 10, "maximum `number` of due resources to list")
 	return cmd
 }
 
-func (s *session) newCoverageCommand() *cobra.Command {
+func (s *sentinelSession) newCoverageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "coverage",
 		Short:   "Show resources that no or several SentinelConfigs watch",
@@ -110,22 +108,22 @@ func (s *session) newCoverageCommand() *cobra.Command {
 		Example: "  fleetloop sentinel coverage",
 		Args:    cobra.NoArgs,
 		RunE: s.withClients(func(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, _ []string) (any, error) {
-			return checkCoverage(ctx, fleet, configs)
+			return checkSentinelCoverage(ctx, fleet, configs)
 		}),
 	}
 }
 
-func formats() []string { return []string{terminal.FormatYAML, terminal.FormatJSON} }
+func sentinelFormats() []string { return []string{terminal.FormatYAML, terminal.FormatJSON} }
 
 // withClients returns the function of a command that prints the result of report.
-func (s *session) withClients(
+func (s *sentinelSession) withClients(
 	report func(context.Context, *fleetclient.Client, []v1alpha1.SentinelConfig, []string) (any, error),
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := cli.CheckFormat(cmd, s.format, formats()); err != nil {
+		if err := CheckFormat(cmd, s.format, sentinelFormats()); err != nil {
 			return err
 		}
-		fleet, err := cli.NewFleetClient(cmd, s.env)
+		fleet, err := NewFleetClient(cmd, s.env)
 		if err != nil {
 			return err
 		}
@@ -138,39 +136,39 @@ func (s *session) withClients(
 		if err != nil {
 			return err
 		}
-		return cli.WriteValue(s.env.Stdout, s.format, result)
+		return WriteValue(s.env.Stdout, s.format, result)
 	}
 }
 
 // listConfigs reads the SentinelConfigs of the namespace.
-func (s *session) listConfigs(ctx context.Context) ([]v1alpha1.SentinelConfig, error) {
+func (s *sentinelSession) listConfigs(ctx context.Context) ([]v1alpha1.SentinelConfig, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
-	mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	mapper.Add(v1alpha1.GroupVersion.WithKind(sentinelConfigKind), meta.RESTScopeNamespace)
 	c, err := s.where.Connect(s.env, scheme, mapper)
 	if err != nil {
 		return nil, err
 	}
 	var list v1alpha1.SentinelConfigList
 	if err := c.List(ctx, &list, client.InNamespace(s.namespace)); err != nil {
-		return nil, cli.ExplainHostError(err, "list SentinelConfigs", kind)
+		return nil, ExplainHostError(err, "list SentinelConfigs", sentinelConfigKind)
 	}
 	return list.Items, nil
 }
 
-// selectNamed returns the SentinelConfigs with a name; all without one.
-func selectNamed(configs []v1alpha1.SentinelConfig, name string) []v1alpha1.SentinelConfig {
+// selectNamedConfigs returns the SentinelConfigs with a name; all without one.
+func selectNamedConfigs(configs []v1alpha1.SentinelConfig, name string) []v1alpha1.SentinelConfig {
 	return slices.DeleteFunc(configs, func(c v1alpha1.SentinelConfig) bool { return name != "" && c.Name != name })
 }
 
-func newNoConfigsError(what string) error {
-	return cli.NewError(errors.New(what), cli.CodePrecondition, "kubectl get sentinelconfigs -A   lists all")
+func newNoSentinelConfigsError(what string) error {
+	return NewError(errors.New(what), CodePrecondition, "kubectl get sentinelconfigs -A   lists all")
 }
 
-func newWatch(c *v1alpha1.SentinelConfig, fleet *fleetclient.Client) (*inspect.Watch, error) {
+func newSentinelWatch(c *v1alpha1.SentinelConfig, fleet *fleetclient.Client) (*inspect.Watch, error) {
 	name := c.Namespace + "/" + c.Name
 	w, err := inspect.NewWatchOfSpec(name, &c.Spec, fleet.Raw())
 	if err != nil {
@@ -182,14 +180,14 @@ func newWatch(c *v1alpha1.SentinelConfig, fleet *fleetclient.Client) (*inspect.W
 // stateInvalidConfig is the state of a resource for a SentinelConfig that does not work.
 const stateInvalidConfig inspect.State = "invalid_config"
 
-// explainDecisions returns the decision of each SentinelConfig of its kind about a resource.
-func explainDecisions(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
+// explainSentinelDecisions returns the decision of each SentinelConfig of its kind about a resource.
+func explainSentinelDecisions(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig, args []string) (any, error) {
 	k, refs, err := resource.ParseRefs(args, "")
 	if err == nil && len(refs) != 1 {
 		err = errors.New("name one resource")
 	}
 	if err != nil {
-		return nil, cli.NewUsageError(err, "fleetloop sentinel why cluster eu-1   is an example")
+		return nil, NewUsageError(err, "fleetloop sentinel why cluster eu-1   is an example")
 	}
 	item, err := resource.Resolve(ctx, fleet, refs[0])
 	if err != nil {
@@ -200,7 +198,7 @@ func explainDecisions(ctx context.Context, fleet *fleetclient.Client, configs []
 		if configs[i].Spec.ResourceType != k.Collection {
 			continue
 		}
-		w, err := newWatch(&configs[i], fleet)
+		w, err := newSentinelWatch(&configs[i], fleet)
 		if err != nil {
 			reports = append(reports, &inspect.WhyReport{Config: configs[i].Namespace + "/" + configs[i].Name, Collection: k.Collection, State: stateInvalidConfig, Rule: err.Error()})
 			continue
@@ -212,13 +210,13 @@ func explainDecisions(ctx context.Context, fleet *fleetclient.Client, configs []
 		reports = append(reports, r)
 	}
 	if len(reports) == 0 {
-		return nil, newNoConfigsError("no SentinelConfig watches " + k.Collection)
+		return nil, newNoSentinelConfigsError("no SentinelConfig watches " + k.Collection)
 	}
 	return reports, nil
 }
 
-// coverage is the result of checkCoverage.
-type coverage struct {
+// sentinelCoverage is the result of checkSentinelCoverage.
+type sentinelCoverage struct {
 	*inspect.CoverageReport
 
 	// SeveralAPIs lists the fleet APIs of the SentinelConfigs if they differ. The report counts all of them
@@ -226,14 +224,14 @@ type coverage struct {
 	SeveralAPIs []string `json:"several_apis,omitempty"`
 }
 
-func checkCoverage(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig) (any, error) {
+func checkSentinelCoverage(ctx context.Context, fleet *fleetclient.Client, configs []v1alpha1.SentinelConfig) (any, error) {
 	if len(configs) == 0 {
-		return nil, newNoConfigsError("there are no SentinelConfigs")
+		return nil, newNoSentinelConfigsError("there are no SentinelConfigs")
 	}
 	apis := map[string]bool{}
 	var watches []*inspect.Watch
 	for i := range configs {
-		w, err := newWatch(&configs[i], fleet)
+		w, err := newSentinelWatch(&configs[i], fleet)
 		if err != nil {
 			return nil, err
 		}
@@ -243,7 +241,7 @@ func checkCoverage(ctx context.Context, fleet *fleetclient.Client, configs []v1a
 	if err != nil {
 		return nil, err
 	}
-	c := coverage{CoverageReport: report}
+	c := sentinelCoverage{CoverageReport: report}
 	if len(apis) > 1 {
 		c.SeveralAPIs = slices.Sorted(maps.Keys(apis))
 	}

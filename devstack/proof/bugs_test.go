@@ -1,4 +1,4 @@
-package bugs
+package main
 
 import (
 	"os"
@@ -17,7 +17,7 @@ import (
 // promise that has a checker.
 func TestBugsCompile(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.Abs("../../..")
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestBugsCompile(t *testing.T) {
 		promises[number] = true
 	}
 	var seen []string
-	for _, b := range All() {
+	for _, b := range listBugs() {
 		if slices.Contains(seen, b.Promise) || !promises[b.Promise] {
 			t.Errorf("bug %q is there twice, or has no checker", b.Promise)
 		}
@@ -37,7 +37,7 @@ func TestBugsCompile(t *testing.T) {
 		}
 		t.Run(b.Promise, func(t *testing.T) {
 			t.Parallel()
-			overlay, err := b.WriteOverlay(root, t.TempDir())
+			overlay, err := b.writeOverlay(root, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,11 +57,11 @@ func TestBugThatDoesNotApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range []string{"b", "a"} {
-		if _, err := (Bug{Promise: "R0", File: "a.go", Old: old}).WriteOverlay(dir, dir); err == nil || !strings.Contains(err.Error(), "want once") {
+		if _, err := (plantedBug{Promise: "R0", File: "a.go", Old: old}).writeOverlay(dir, dir); err == nil || !strings.Contains(err.Error(), "want once") {
 			t.Errorf("%q: %v", old, err)
 		}
 	}
-	if _, err := Find("R99"); err == nil || !strings.Contains(err.Error(), "R19") {
+	if _, err := findBug("R99"); err == nil || !strings.Contains(err.Error(), "R19") {
 		t.Errorf("an unknown bug: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package apptest runs the command line of a binary within a test, and checks its output and its
-// endpoints.
-package apptest
+// Package processtest runs the command line of a binary within a test, and checks its output and its
+// endpoints. Its Buffer stores log output, for tests that read it while it is written.
+package processtest
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/fleetloop/fleetloop/internal/telemetry/logtest"
 )
 
 // Patience is the timeout for anything that should happen soon.
@@ -22,7 +20,7 @@ const Patience = time.Minute
 
 // RunningCommand is one call of a command line.
 type RunningCommand struct {
-	Stdout, Stderr logtest.Buffer
+	Stdout, Stderr Buffer
 	// Cancel has the effect of a signal.
 	Cancel context.CancelFunc
 	// Done is closed when the call has ended. Err is its result after that.

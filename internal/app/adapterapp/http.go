@@ -1,4 +1,4 @@
-package adapterrunner
+package adapterapp
 
 import (
 	"bytes"

@@ -1,9 +1,4 @@
-// Package bugs holds planted bugs, of which each breaks one promise. They show that the checkers of the proof
-// find it in a history of the whole product.
-//
-// A bug is an edit of the source for the compiler only: the go command reads the edited file through an
-// overlay. So the source of the product has no traps.
-package bugs
+package main
 
 import (
 	"encoding/json"
@@ -13,8 +8,11 @@ import (
 	"strings"
 )
 
-// A Bug is an edit of one file. Its replacement is on the same line.
-type Bug struct {
+// A plantedBug breaks one promise. It shows that the checker finds that in a history of the whole product.
+//
+// It is an edit of one file for the compiler only: the go command reads the edited file through an overlay. So the
+// source of the product has no traps. The replacement is on the same line.
+type plantedBug struct {
 	Promise string // number of the promise that it breaks, which is also its name
 	File    string // from the root of the module
 	Old     string // occurs once in the file
@@ -22,9 +20,9 @@ type Bug struct {
 	Faults  string // kinds of faults that the bug needs to show; empty means none
 }
 
-// All returns all bugs.
-func All() []Bug {
-	return []Bug{
+// listBugs returns all bugs that can be planted.
+func listBugs() []plantedBug {
+	return []plantedBug{
 		{
 			// A quarter of the resources is never announced.
 			Promise: "R1", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
@@ -100,21 +98,21 @@ func All() []Bug {
 	}
 }
 
-// Find returns the bug that breaks a promise.
-func Find(promise string) (Bug, error) {
+// findBug returns the bug that breaks a promise.
+func findBug(promise string) (plantedBug, error) {
 	var names []string
-	for _, b := range All() {
+	for _, b := range listBugs() {
 		if b.Promise == promise {
 			return b, nil
 		}
 		names = append(names, b.Promise)
 	}
-	return Bug{}, fmt.Errorf("unknown bug %q: use %s", promise, strings.Join(names, ", "))
+	return plantedBug{}, fmt.Errorf("unknown bug %q: use %s", promise, strings.Join(names, ", "))
 }
 
-// WriteOverlay writes the edited file and an overlay for the go command to dir. It returns the path of the
+// writeOverlay writes the edited file and an overlay for the go command to dir. It returns the path of the
 // overlay. root is the folder of the module.
-func (b Bug) WriteOverlay(root, dir string) (path string, err error) {
+func (b plantedBug) writeOverlay(root, dir string) (path string, err error) {
 	source := filepath.Join(root, filepath.FromSlash(b.File))
 	text, err := os.ReadFile(source) //nolint:gosec // our own source
 	if err != nil {

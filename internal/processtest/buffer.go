@@ -1,5 +1,4 @@
-// Package logtest stores log output, for tests that read it while it is written.
-package logtest
+package processtest
 
 import (
 	"bytes"

@@ -1,6 +1,8 @@
-package adapterrunner
+// Package onserver tests the actions of package adapterapp on Kubernetes objects with a real API server.
+package onserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,12 +20,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/fleetloop/fleetloop/adapter"
 	"github.com/fleetloop/fleetloop/adapter/adaptertest"
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/devstack/kubebed"
 	"github.com/fleetloop/fleetloop/devstack/kubebedtest"
+	"github.com/fleetloop/fleetloop/internal/app/adapterapp"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func TestMain(m *testing.M) {
@@ -80,6 +85,34 @@ func newHostClient(t *testing.T) (*hostClient, string) {
 	return &hostClient{Client: c}, kubebedtest.Namespace(t)
 }
 
+// newRunner compiles a file, without its header.
+func newRunner(t *testing.T, text string, host client.Client) *adapterapp.Runner {
+	t.Helper()
+	const header = "apiVersion: adapter.fleetloop.io/v1alpha1\nkind: Adapter\nname: dns\n"
+	var f adapterapp.File
+	report, err := settings.Load(&f, settings.Source{File: "adapter.yaml", FileData: []byte(header + text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := adapterapp.NewRunner(f, report, adapterapp.RunnerDeps{Kube: host, Env: settings.OSEnv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newCluster returns a cluster in its second generation, which the adapter "validation" has reported as available.
+func newCluster(id, spec string) adapter.Resource {
+	return adapter.Resource{
+		Collection: v1.CollectionClusters,
+		Resource:   v1.Resource{ID: id, Generation: 2, Spec: json.RawMessage(spec)},
+		Reports: []v1.AdapterStatus{{
+			Adapter: "validation", ObservedGeneration: 2,
+			Conditions: []v1.AdapterCondition{{ReportCondition: v1.ReportCondition{Type: v1.ConditionAvailable, Status: v1.ConditionTrue}}},
+		}},
+	}
+}
+
 func applyFile(ns string) string {
 	metadata := "metadata: {namespace: " + ns + ", name: 'cel:id.lowerAscii()'}"
 	return `
@@ -97,7 +130,7 @@ delete: {remove: {manifest: {apiVersion: v1, kind: ConfigMap, ` + metadata + `}}
 func TestApplyConformance(t *testing.T) {
 	host, ns := newHostClient(t)
 	adaptertest.Run(t, adaptertest.Suite{
-		Open:  func() adapter.Reconciler { return newRunner(t, applyFile(ns), nil, host) },
+		Open:  func() adapter.Reconciler { return newRunner(t, applyFile(ns), host) },
 		After: []string{"validation"},
 		Spec:  json.RawMessage(`{"zone": "a.example"}`), NewSpec: json.RawMessage(`{"zone": "b.example"}`),
 		Effects: func(id string) string {
@@ -116,8 +149,8 @@ func TestApplyConformance(t *testing.T) {
 // an invalid object is not retried.
 func TestApplyOwnership(t *testing.T) {
 	host, ns := newHostClient(t)
-	r := newRunner(t, applyFile(ns), nil, host)
-	resource := newZone(`{"zone":"a.example"}`)
+	r := newRunner(t, applyFile(ns), host)
+	resource := newCluster("c1", `{"zone":"a.example"}`)
 	report, err := r.Reconcile(t.Context(), resource)
 	if err != nil || !strings.Contains(string(report.Data), `"uid":"`) {
 		t.Fatalf("report data %s, %v", report.Data, err)
@@ -168,20 +201,19 @@ delete: {job: {wait: 5s, manifest: {metadata: {namespace: ` + ns + `}, ` + strin
 `
 }
 
-// jobsOf returns the names of the Jobs, with the zones in their Pods.
+// jobsOf returns the names of the Jobs of a resource, with the zones in their Pods.
 func jobsOf(t *testing.T, host client.Client, ns, id string) (jobs []string) {
 	t.Helper()
-	a := &jobAction{name: "dns", purpose: "action", manifest: func(*scope) (any, error) { return map[string]any{}, nil }}
-	ready, err := a.prepareStep(&scope{vars: map[string]any{"kind": "", "id": id, "generation": int64(1)}})
-	if err != nil {
+	var text bytes.Buffer
+	if err := newRunner(t, jobFile(ns, "Succeeded"), host).DryRun(&text, newCluster(id, `{"zone":""}`)); err != nil {
 		t.Fatal(err)
 	}
-	step, ok := ready.(jobStep)
-	if !ok {
-		t.Fatalf("a step is a %T", ready)
+	var planned struct{ Action struct{ Job batchv1.Job } }
+	if err := yaml.Unmarshal(text.Bytes(), &planned); err != nil || len(planned.Action.Job.Labels) == 0 {
+		t.Fatalf("the dry run shows no labels of the Job: %v\n%s", err, &text)
 	}
 	var list batchv1.JobList
-	if err := host.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels(step.object.GetLabels())); err != nil {
+	if err := host.List(t.Context(), &list, client.InNamespace(ns), client.MatchingLabels(planned.Action.Job.Labels)); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range list.Items {
@@ -196,7 +228,7 @@ func TestJobConformance(t *testing.T) {
 	host, ns := newHostClient(t)
 	kubebedtest.SimulatePodOutcomes(t, kubebedtest.Bed(t), ns)
 	adaptertest.Run(t, adaptertest.Suite{
-		Open:    func() adapter.Reconciler { return newRunner(t, jobFile(ns, "Succeeded"), nil, host) },
+		Open:    func() adapter.Reconciler { return newRunner(t, jobFile(ns, "Succeeded"), host) },
 		After:   []string{"validation"},
 		Spec:    json.RawMessage(`{"zone": "a.example"}`),
 		NewSpec: json.RawMessage(`{"zone": "b.example"}`),
@@ -213,15 +245,14 @@ func TestJobConformance(t *testing.T) {
 func TestJobEnds(t *testing.T) {
 	host, ns := newHostClient(t)
 	kubebedtest.SimulatePodOutcomes(t, kubebedtest.Bed(t), ns)
-	resource := newZone(`{"zone":"a.example"}`)
-	resource.Kind = ""
-	report, err := newRunner(t, strings.Replace(jobFile(ns, "Running"), "wait: 5s", "wait: 100ms", 1), nil, host).Reconcile(t.Context(), resource)
+	resource := newCluster("c1", `{"zone":"a.example"}`)
+	report, err := newRunner(t, strings.Replace(jobFile(ns, "Running"), "wait: 5s", "wait: 100ms", 1), host).Reconcile(t.Context(), resource)
 	if err != nil || report.Conditions[0].Reason != "WorkInProgress" {
 		t.Errorf("while the Job runs: %+v, %v", report.Conditions, err)
 	}
 	resource.Generation++
 	resource.Reports[0].ObservedGeneration++
-	r := newRunner(t, strings.ReplaceAll(jobFile(ns, "Failed"), "5s", "1m"), nil, host)
+	r := newRunner(t, strings.ReplaceAll(jobFile(ns, "Failed"), "5s", "1m"), host)
 	for range 2 { // it is not repeated
 		_, err = r.Reconcile(t.Context(), resource)
 		if !adapter.IsPermanent(err) || !strings.Contains(err.Error(), "the Job failed: BackoffLimitExceeded") {
@@ -233,7 +264,7 @@ func TestJobEnds(t *testing.T) {
 	}
 	misspelled := strings.ReplaceAll(jobFile(ns, "Succeeded"), "backoffLimit", "backOffLimit")
 	resource.ID = "c2"
-	if _, err := newRunner(t, misspelled, nil, host).Reconcile(t.Context(), resource); !adapter.IsPermanent(err) || apierrors.IsInvalid(err) {
+	if _, err := newRunner(t, misspelled, host).Reconcile(t.Context(), resource); !adapter.IsPermanent(err) || apierrors.IsInvalid(err) {
 		t.Errorf("an unknown field: %v, want a permanent error", err)
 	}
 }
