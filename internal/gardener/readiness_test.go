@@ -33,12 +33,12 @@ func TestRefusalsOfAStartingServer(t *testing.T) {
 		"AcceptsRequests": {ready, notReady, []http.HandlerFunc{good}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var readyz atomic.Value
-			readyz.Store(test.before)
+			var readyz atomic.Pointer[http.HandlerFunc]
+			readyz.Store(&test.before)
 			var asked atomic.Int32
 			p := play(t, map[string]http.HandlerFunc{
 				"GET /api/v1/namespaces/" + namespace: always(http.StatusOK, there),
-				"GET /readyz":                         func(w http.ResponseWriter, r *http.Request) { readyz.Load().(http.HandlerFunc)(w, r) },
+				"GET /readyz":                         func(w http.ResponseWriter, r *http.Request) { (*readyz.Load())(w, r) },
 				"GET " + shoots + "/a": func(w http.ResponseWriter, r *http.Request) {
 					n := int(asked.Add(1))
 					test.answers[min(n, len(test.answers))-1](w, r)
@@ -48,7 +48,7 @@ func TestRefusalsOfAStartingServer(t *testing.T) {
 			if _, err := c.FindProjectName(patient(t)); err != nil {
 				t.Fatal(err)
 			}
-			readyz.Store(test.readyz)
+			readyz.Store(&test.readyz)
 			_, err := c.GetShoot(patient(t), "a")
 			switch {
 			case test.want == "" && err != nil:

@@ -71,8 +71,8 @@ func checkerDescriptions() map[string]string {
 		"R3":  "After an outage, the sentinels and the workers stay within their configured rates.",
 		"R4":  "Each change of a Shoot is in the change events, once per id.",
 		"R5":  "In the end the API, the Shoots and the reports of adapters agree, and nothing deleted remains.",
-		"R6":  "No two workers write the same Shoot at the same time.",
-		"R7":  "No Job starts before its execution has the approvals that its policy requires.",
+		"R6":  "No cluster has two Shoots, and no Shoot goes back to an older generation.",
+		"R7":  "Nothing is executed without the approvals that its policy requires, and what was approved is executed.",
 		"R8":  "One attempt of an execution has one Job.",
 		"R9":  "An approved rollback restores the state from before the execution.",
 		"R10": "Nodes out of service stay within the budget, and all are back in service in the end.",
@@ -158,7 +158,7 @@ func WritePage(out io.Writer, runs, planted []Summary) error {
 	}
 	b.WriteString("\nNo history shows these promises. Tests of packages keep them:\n\n")
 	for _, e := range PromisesCheckedElsewhere() {
-		fmt.Fprintf(&b, "- %s: `%s`.%s\n", e.Promise, e.Command, listTests(e.Tests))
+		fmt.Fprintf(&b, "- %s: %s.%s\n", e.Promise, e.Command, listTests(e.Tests))
 	}
 	b.WriteString("\n## Runs\n\nThe latency is the time from the acknowledgement of a change to the first event or report that covers it.\n\n" +
 		"| began | revision | seed | clusters | minutes | broker | faults | latency p50 | p99 | violations |\n|---|---|---|---|---|---|---|---|---|---|\n")

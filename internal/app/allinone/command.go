@@ -113,7 +113,7 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
 		if remove, linkErr := linkDemoDir(env.LookupEnv, dir); linkErr != nil {
-			p.Log.WarnContext(ctx, "cannot link to the data directory of the demo", "data_dir", dir, "error", linkErr)
+			p.Log.WarnContext(ctx, "cannot link to the data directory of the demo", "data_dir", dir, "err", linkErr)
 		} else {
 			defer func() { err = errors.Join(err, remove()) }()
 		}
