@@ -150,7 +150,7 @@ func (w *fakeFleet) publish(id string) adapter.Event {
 	return e
 }
 
-// redeliverAndWantCondition queues an event again.
+// redeliver queues an event again.
 func (w *fakeFleet) redeliver(e adapter.Event) {
 	w.changeAndNotify(func() {
 		delete(w.answers, e.ID)

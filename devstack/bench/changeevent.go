@@ -183,7 +183,7 @@ func (s *changeSink) measureSendTogether(ctx context.Context, progress io.Writer
 	return at(0.99), nil
 }
 
-// measureRaw returns the maximum number of requests per second: it repeats the client's last
+// measureRawPostRate returns the maximum number of requests per second: it repeats the client's last
 // request, over as many connections.
 func (s *changeSink) measureRawPostRate(ctx context.Context) (perSecond float64, err error) {
 	transport := &http.Transport{MaxConnsPerHost: changeConns, MaxIdleConnsPerHost: changeConns, DisableCompression: true}

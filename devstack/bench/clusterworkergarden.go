@@ -115,7 +115,7 @@ func (g *recordedGarden) ApplyShoot(ctx context.Context, m shoot.Manifest, seen 
 	return g.Garden.ApplyShoot(ctx, m, seen)
 }
 
-// measureRaw creates the worker's last objects in another project.
+// measureRawCreates creates the worker's last objects in another project.
 func (r *gardenRace) measureRawCreates(ctx context.Context) (perSecond float64, err error) {
 	from, err := r.createProject(ctx)
 	if err != nil {

@@ -134,7 +134,7 @@ func serveConsole(ctx context.Context, fleetAPI string) (url string, stop func()
 	}, nil
 }
 
-// A buildPageAndCountSweeps is the list of clusters in a browser.
+// A listPage is the list of clusters in a browser.
 type listPage struct {
 	browser  context.Context //nolint:containedctx // chromedp keeps the browser in it
 	url      string

@@ -67,7 +67,7 @@ func isMissingRight(err error) bool {
 // isPermissionDenied reports whether the roles of the caller do not allow a request.
 func isPermissionDenied(err error) bool {
 	r, ok := errors.AsType[*apiError](err)
-	return ok && r.code == http.StatusForbidden && r.isFromAPIServer() && newCaseInsensitiveMatcher(r.text)(permissionDenied)
+	return ok && isMissingRight(err) && r.isFromAPIServer() && newCaseInsensitiveMatcher(r.text)(permissionDenied)
 }
 
 func hasHTTPStatus(err error, status int) bool {

@@ -6,33 +6,57 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// A readiness knows whether an API server lets this client read its readiness.
+// maxStart is how long refusals of a server that is not ready count as its start.
+const maxStart = 5 * time.Minute
+
+// A readiness is what this client knows about the readiness of the API server.
 //
 // An API server that has just started has not read its roles yet. It refuses callers that have all permissions,
-// and is not ready, or refuses to say so. A server whose readiness this client could read before therefore
-// refuses for good only if it is ready.
-type readiness struct{ readable atomic.Bool }
-
-// learnReadiness finds out whether the readiness can be read. The server has just accepted another request.
-func (t *transport) learnReadiness(ctx context.Context) {
-	err := t.readReadiness(ctx)
-	r, ok := errors.AsType[*apiError](err)
-	t.ready.readable.Store(err == nil || ok && r.code >= http.StatusInternalServerError)
+// and is not ready, or refuses to say so. A server therefore refuses for good only if it is ready. One that
+// never let this client read its readiness counts as ready.
+type readiness struct {
+	readable atomic.Bool  // the server once answered, in whatever state
+	starting atomic.Int64 // time of the first refusal since the server was ready last, 0 for none
 }
 
-// checkReady returns an error if the server is not ready, or does not say so.
-func (t *transport) checkReady(ctx context.Context) error {
-	if err := t.readReadiness(ctx); err != nil {
-		return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("the API server is not ready: %w", err)}
+// learnReadiness finds out whether the readiness can be read. Only the answers of an API server count, and not
+// those of a proxy.
+func (t *transport) learnReadiness(ctx context.Context) {
+	if err := t.readReadiness(ctx); err == nil || hasHTTPStatus(err, http.StatusInternalServerError) {
+		t.ready.readable.Store(true)
 	}
-	return nil
+}
+
+// confirmRefusal returns nil if the server is ready and the refused request can be repeated. Otherwise it
+// returns the error of the request.
+func (t *transport) confirmRefusal(ctx context.Context, refusal error) error {
+	err := t.readReadiness(ctx)
+	if err == nil {
+		t.ready.readable.Store(true)
+		t.ready.starting.Store(0)
+		return nil
+	}
+	now := time.Now()
+	t.ready.starting.CompareAndSwap(0, now.UnixNano())
+	notReady := hasHTTPStatus(err, http.StatusInternalServerError) || t.ready.readable.Load()
+	if !notReady || now.Sub(time.Unix(0, t.ready.starting.Load())) > maxStart {
+		return refusal
+	}
+	if _, answered := errors.AsType[*apiError](err); !answered {
+		err = removeNetworkAddresses(err)
+	}
+	// Neither error is wrapped: whoever looks for a missing permission must not find one.
+	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s; the API server is not ready, or does not say so: %s", refusal.Error(), err.Error())}
 }
 
 func (t *transport) readReadiness(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, t.timeout, t.slow)
+	defer cancel()
 	resp, err := t.sendOnce(ctx, apiRequest{method: http.MethodGet, path: "/readyz"})
 	if err != nil {
 		return err

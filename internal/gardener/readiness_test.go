@@ -2,10 +2,17 @@ package gardener_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/internal/gardener"
+	"github.com/fleetloop/fleetloop/internal/gardener/gardentest"
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
@@ -15,6 +22,7 @@ func TestRefusalsOfAStartingServer(t *testing.T) {
 	denied := always(http.StatusForbidden, status("Forbidden", `shoots.core.gardener.cloud "a" is forbidden: User "worker" cannot get resource "shoots" in API group "core.gardener.cloud"`))
 	readyzDenied := always(http.StatusForbidden, status("Forbidden", `forbidden: User "worker" cannot get path "/readyz"`))
 	good := always(http.StatusOK, `{"kind":"Shoot","metadata":{"name":"a"}}`)
+	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	ready, notReady := always(http.StatusOK, "ok"), always(http.StatusInternalServerError, "[-]informer-sync failed")
 	for name, test := range map[string]struct {
 		before  http.HandlerFunc   // answer of /readyz while the server accepts requests
@@ -25,10 +33,12 @@ func TestRefusalsOfAStartingServer(t *testing.T) {
 		"Starting":        {ready, readyzDenied, []http.HandlerFunc{denied}, shoot.ClassUnavailable},
 		"NotReady":        {ready, notReady, []http.HandlerFunc{denied}, shoot.ClassUnavailable},
 		"WasNotReady":     {notReady, readyzDenied, []http.HandlerFunc{denied}, shoot.ClassUnavailable},
+		"NoAnswer":        {ready, hangUp, []http.HandlerFunc{denied}, shoot.ClassUnavailable},
+		"ProxyWasDown":    {always(http.StatusServiceUnavailable, "no backend"), readyzDenied, []http.HandlerFunc{denied}, shoot.ClassForbidden},
 		"ReadyInBetween":  {ready, ready, []http.HandlerFunc{denied, good}, ""},
 		"NoPermission":    {ready, ready, []http.HandlerFunc{denied}, shoot.ClassForbidden},
 		"NeverReadable":   {readyzDenied, readyzDenied, []http.HandlerFunc{denied}, shoot.ClassForbidden},
-		"NoSuchPath":      {always(http.StatusNotFound, ""), notReady, []http.HandlerFunc{denied}, shoot.ClassForbidden},
+		"NoSuchPath":      {always(http.StatusNotFound, ""), always(http.StatusNotFound, ""), []http.HandlerFunc{denied}, shoot.ClassForbidden},
 		"AnotherRefusal":  {ready, notReady, []http.HandlerFunc{always(http.StatusForbidden, status("Forbidden", "quota limits exceeded"))}, shoot.ClassInvalid},
 		"AcceptsRequests": {ready, notReady, []http.HandlerFunc{good}, ""},
 	} {
@@ -55,7 +65,64 @@ func TestRefusalsOfAStartingServer(t *testing.T) {
 				t.Errorf("error %v, want none", err)
 			case test.want != "" && (err == nil || shoot.ClassOf(err) != test.want):
 				t.Errorf("error %v of class %q, want %q", err, shoot.ClassOf(err), test.want)
+			case test.want == shoot.ClassUnavailable && (!strings.Contains(err.Error(), `User "worker" cannot get resource`) || strings.Contains(err.Error(), "127.0.0.1")):
+				t.Errorf("error %v, want the refusal and no address", err)
 			}
 		})
 	}
+}
+
+// A handlerTransport answers requests with a handler, without a network.
+type handlerTransport struct{ handler http.Handler }
+
+// RoundTrip returns the answer of the handler.
+func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// TestRefusalsOfAServerThatNeverGetsReady holds that refusals count as a missing permission five minutes after the
+// first one, and as an outage again after the server was ready.
+func TestRefusalsOfAServerThatNeverGetsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		denied := always(http.StatusForbidden, status("Forbidden", `forbidden: User "worker" cannot get it`))
+		ready := true
+		server := http.NewServeMux()
+		server.HandleFunc("/api/v1/namespaces/"+namespace, always(http.StatusOK, there))
+		server.HandleFunc(shoots+"/a", denied)
+		server.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+			if ready {
+				answer(w, http.StatusOK, "ok")
+				return
+			}
+			denied(w, r)
+		})
+		server.HandleFunc("/", always(http.StatusNotFound, "404 page not found\n"))
+		c, err := gardener.NewForConfig(&rest.Config{Host: "http://garden", Transport: handlerTransport{server}}, gardener.Config{Namespace: namespace}, gardentest.Installation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.FindProjectName(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			ready bool
+			after time.Duration
+			want  shoot.Class
+		}{
+			{false, 0, shoot.ClassUnavailable},
+			{false, 4 * time.Minute, shoot.ClassUnavailable},
+			{false, 2 * time.Minute, shoot.ClassForbidden},
+			{true, time.Minute, shoot.ClassForbidden},
+			{false, time.Minute, shoot.ClassUnavailable},
+		} {
+			time.Sleep(step.after)
+			ready = step.ready
+			if _, err := c.GetShoot(t.Context(), "a"); shoot.ClassOf(err) != step.want {
+				t.Errorf("%+v: error %v of class %q", step, err, shoot.ClassOf(err))
+			}
+		}
+	})
 }

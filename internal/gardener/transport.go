@@ -24,7 +24,7 @@ const (
 )
 
 // A transport sends requests to the API server of the garden. The errors of its methods are a
-// *refusal, a *shoot.Error, or an error of the network.
+// *apiError, a *shoot.Error, or an error of the network.
 type transport struct {
 	http    *http.Client
 	base    *url.URL
@@ -85,11 +85,16 @@ func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*h
 		}
 	}
 	resp, err := t.sendOnce(ctx, request)
-	if !isPermissionDenied(err) || !t.ready.readable.Load() {
+	if !isPermissionDenied(err) {
 		return resp, err
 	}
-	if notReady := t.checkReady(ctx); notReady != nil {
-		return nil, notReady
+	if err = t.confirmRefusal(ctx, err); err != nil {
+		return nil, err
+	}
+	if !request.unlimited {
+		if err := t.waitForRateLimit(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return t.sendOnce(ctx, request)
 }

@@ -22,7 +22,7 @@ const (
 	gigabytes = "package a\n" + digits + "allow if count([[a, b, c, d, e, f] | some a in l; some b in l; some c in l; some d in l; some e in l; some f in l]) > 3"
 )
 
-// evaluateInChildProcess evaluates one condition in a new place.
+// evaluateInProcess evaluates one condition in a new place.
 func evaluateInProcess(ctx context.Context, e *policy.Evaluator, requester, module string) (passed bool, err error) {
 	place, err := e.ReservePlace(requester)
 	if err != nil {

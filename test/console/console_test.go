@@ -92,8 +92,12 @@ func startSystem(t *testing.T) *system {
 	if err := kubebedtest.BuildBinaries(t.Context(), s.binaries, "fleetloop", "fleetloop-up", "console", "fleet-api"); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{}
-	for _, name := range []string{"HOME", "XDG_CACHE_HOME", kubebed.CacheVariable, kubebed.SourceVariable} {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"HOME": t.TempDir(), "XDG_CACHE_HOME": cache}
+	for _, name := range []string{kubebed.CacheVariable, kubebed.SourceVariable} {
 		if value := os.Getenv(name); value != "" {
 			env[name] = value
 		}
@@ -117,7 +121,6 @@ func startSystem(t *testing.T) *system {
 	}
 	s.console, s.folder = logged("console ready", "url"), logged("fleet API ready", "data_dir")
 	s.reports = "http://" + logged("listening for fault reports", "address") + "/v1/health-events"
-	var err error
 	if s.fleet, err = fleetclient.New(fleetclient.Config{Endpoint: logged("fleet API ready", "url")}); err != nil {
 		t.Fatal(err)
 	}

@@ -209,7 +209,7 @@ func (l *life) runAdapter(t *testing.T, verb string) {
 	}
 }
 
-// newPauseOrResumeCommand returns the command "up pause" or "up resume".
+// newAdapterCommand returns the command "up pause" or "up resume".
 func newAdapterCommand(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer

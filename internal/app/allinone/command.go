@@ -38,7 +38,8 @@ downloads or builds Kubernetes, which takes minutes.
 
 --demo also creates a demo fleet. The file try.sh in the data directory has commands
 to try. Source it in another terminal: ". …/try.sh". The live view and the log show
-its path.
+its path. The link ~/.local/state/fleetloop/demo leads to the data directory of the
+demo that started last.
 
 The file adapter.env in the data directory has the variables with which an adapter of
 yours connects to the embedded broker and the fleet API. Source it in the terminal of
@@ -95,6 +96,13 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 		return err
 	}
 	screen.log = p.Log
+	if cfg.Demo.Enabled { // before anything else, because an older link may lead nowhere
+		if remove, linkErr := linkDemoDir(env.LookupEnv, dir); linkErr != nil {
+			p.Log.WarnContext(ctx, "cannot link to the data directory of the demo", "data_dir", dir, "err", linkErr)
+		} else {
+			defer func() { err = errors.Join(err, remove()) }()
+		}
+	}
 	ctx, done := context.WithCancelCause(ctx)
 	defer done(nil)
 	l, err := buildComponents(ctx, p, cfg, dir, env.LookupEnv)
@@ -111,11 +119,6 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 	if cfg.Demo.Enabled {
 		if err := screen.writeAndShowGuide(ctx, l, dir); err != nil {
 			return errors.Join(err, lifecycle.CloseAll(parts...))
-		}
-		if remove, linkErr := linkDemoDir(env.LookupEnv, dir); linkErr != nil {
-			p.Log.WarnContext(ctx, "cannot link to the data directory of the demo", "data_dir", dir, "err", linkErr)
-		} else {
-			defer func() { err = errors.Join(err, remove()) }()
 		}
 		parts = append(parts, l.demoParts(cfg.Demo, screen, done)...)
 	}

@@ -14,22 +14,23 @@ const (
 	// demoAbandoned is the minimum age of an unlocked folder for its removal.
 	// A new folder has no lock for a moment.
 	demoAbandoned = time.Minute
-	// demoLink is the name of a link in the state directory of the user. It leads to the data directory of
-	// the demo that started last, so that documentation has one path. No other user can provide it.
-	demoLink = "demo"
+	// demoLink is a link in the home directory of the user. It leads to the data directory of the demo that
+	// started last, so that documentation has one path. A pattern in the folder of temporary files would also
+	// match what other users put there.
+	demoLink = ".local/state/fleetloop/demo"
 )
 
 // linkDemoDir links the data directory of a demo. It returns a function that removes the link unless
 // another demo has replaced it.
 func linkDemoDir(env func(string) (string, bool), dir string) (remove func() error, err error) {
-	state, err := stateDir(env)
-	if err != nil {
+	home, _ := env("HOME")
+	if home == "" {
+		return nil, errors.New("HOME is not set")
+	}
+	link := filepath.Join(home, filepath.FromSlash(demoLink))
+	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
-	}
-	link := filepath.Join(state, demoLink)
 	prepared := fmt.Sprintf("%s.%d", link, os.Getpid())
 	if err := os.Symlink(dir, prepared); err != nil {
 		return nil, err

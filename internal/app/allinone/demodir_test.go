@@ -72,7 +72,10 @@ func fileNames(t *testing.T, dir string) []string {
 // does not remove it.
 func TestDemoLink(t *testing.T) {
 	home := t.TempDir()
-	env := func(key string) (string, bool) { return map[string]string{"HOME": home}[key], key == "HOME" }
+	env := func(key string) (string, bool) {
+		value, ok := map[string]string{"HOME": home, "XDG_STATE_HOME": "/elsewhere"}[key]
+		return value, ok
+	}
 	link := filepath.Join(home, ".local", "state", "fleetloop", "demo")
 	target := func() string {
 		dir, _ := os.Readlink(link) // none is empty

@@ -106,7 +106,7 @@ func (s loginStore) deleteLogin(ctx context.Context, contextName, server string)
 	return deleted, existed, err
 }
 
-// deleteContext deletes all logins of a context.
+// deleteLoginsOfContext deletes all logins of a context.
 func (s loginStore) deleteLoginsOfContext(ctx context.Context, contextName string) error {
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -195,7 +195,7 @@ func TestWhoGrantsWhat(t *testing.T) {
 	}
 }
 
-// TestWhatWasOnlyTriedOutIsNotDone: a controller may execute nothing, whatever it
+// TestDescribeElsewhere: a controller may execute nothing, whatever it
 // is asked for.
 // Nobody looks at what is in another namespace, and nothing else says so.
 func TestDescribeElsewhere(t *testing.T) {

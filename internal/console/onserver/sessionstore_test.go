@@ -36,7 +36,7 @@ func TestSessionStore(t *testing.T) {
 	})
 }
 
-// TestRights covers that the role of the console reaches its sessions and nothing else.
+// TestSessionStoreRights covers that the role of the console reaches its sessions and nothing else.
 func TestSessionStoreRights(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), pgtest.NewDatabaseURL(t))
 	if err != nil {

@@ -180,7 +180,7 @@ func (d *drain) nodeExpectation() expectation {
 	}}
 }
 
-// newCordonNodeAction marks the Node unschedulable unless it already is.
+// cordonNode marks the Node unschedulable unless it already is.
 func (d *drain) cordonNode(ctx context.Context) error {
 	live, done, err := d.attempt.readAndCheckTarget(ctx, d.nodeExpectation())
 	if err != nil {

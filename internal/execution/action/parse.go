@@ -24,7 +24,7 @@ type parseInput struct {
 }
 
 // Parse finds the requested action and reads its parameters, either flat or as the single member of
-// a union ({"newScaleDeploymentAction": {...}}). It does not contact a cluster. The error is an
+// a union ({"scaleDeployment": {...}}). It does not contact a cluster. The error is an
 // *UnknownError or an *InvalidError.
 func Parse(spec *v1alpha1.KubernetesExecutionSpec) (Request, error) {
 	a, ok := Find(spec.Action)
@@ -99,7 +99,7 @@ func findActionByCamelCaseName(name string) (action string, found bool) {
 	return "", false
 }
 
-// snakeToCamelCase converts scale_deployment to newScaleDeploymentAction.
+// snakeToCamelCase converts scale_deployment to scaleDeployment.
 func snakeToCamelCase(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {

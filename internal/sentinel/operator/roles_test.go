@@ -19,7 +19,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
 )
 
-// TestRoleOfTheSpecification: with only the features of the specification, the role is
+// TestSentinelRoleOfTheSpecification: with only the features of the specification, the role is
 // the specification's role, which can write neither status nor events, and the rules
 // for these two.
 func TestSentinelRoleOfTheSpecification(t *testing.T) {
