@@ -47,9 +47,9 @@ func listBugs() []plantedBug {
 			Promise: "R5", File: "internal/clusterworker/manifest/pool.go", Old: `return replicas, replicas`, New: `return replicas, replicas + 1`,
 		},
 		{
-			// Every second edit is written as one that is older than what is there.
-			Promise: "R6", File: "internal/clusterworker/manifest/manifest.go", Old: `strconv.FormatInt(claim.Generation, 10)`,
-			New: `strconv.FormatInt(claim.Generation%2, 10)`,
+			// Every second edit goes to another Shoot.
+			Promise: "R6", File: "internal/clusterworker/manifest/manifest.go", Old: `Name:        claim.ShootName,`,
+			New: `Name: claim.ShootName + strconv.FormatInt(claim.Generation%2, 10),`,
 		},
 		{
 			// No approval is needed.
