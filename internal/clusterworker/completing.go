@@ -286,8 +286,9 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		change.Action = ShootDeleted
 	case result.Deleting:
 		return Change{}, false
-	case result.Applied.Created, claim.ShootUID == "":
-		// A Shoot that exists and was never recorded: the result of its creation was lost.
+	case result.Applied.Created, claim.SyncedGeneration == 0:
+		// A Shoot that exists although no success was recorded: the result of its creation was lost. Its UID may be
+		// known, because the poller records it, too.
 		change.Action = ShootCreated
 	case result.Applied.Changed, hasUnrecordedUpdate(claim, result.Applied):
 		change.Action = ShootUpdated
