@@ -25,6 +25,10 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			20, "A worker created a Shoot and was killed, and the poller recorded the Shoot. No change event reported the creation.",
+			"The first recorded success reports it: `TestFirstSuccessReportsTheCreation` in `internal/clusterworker`.",
+		},
+		{
 			11, "After a restart of the API server, clusters waited a minute or more. A server that has just started refuses known callers, too, " +
 				"because it has not read its roles yet. The cluster-worker took that for a missing permission of each cluster.",
 			"A refusal is final only if the server is ready: `TestRefusalsOfAStartingServer` in `internal/gardener`.",
