@@ -50,7 +50,7 @@ func (t *transport) confirmRefusal(ctx context.Context, refusal error) error {
 	if _, answered := errors.AsType[*apiError](err); !answered {
 		err = removeNetworkAddresses(err)
 	}
-	// Neither error is wrapped: whoever looks for a missing permission must not find one.
+	// Neither error is wrapped, because callers would find a missing permission in the chain.
 	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s; the API server is not ready, or does not say so: %s", refusal.Error(), err.Error())}
 }
 

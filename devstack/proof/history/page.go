@@ -88,7 +88,7 @@ func checkerDescriptions() map[string]string {
 		"R19": "No tenant reads or changes a resource of another one.",
 
 		"no valid token is refused": "Requests with a valid token are not answered with 401, also while tokens are replaced.",
-		"no unexpected exits":       "No process ends by itself. A controller that lost its lease may.",
+		"no unexpected exits":       "Each process runs until a fault stops it. A controller that lost its lease may exit.",
 	}
 }
 

@@ -104,6 +104,6 @@ func TestDemoLink(t *testing.T) {
 		}
 	}
 	if _, err := linkDemoDir(func(string) (string, bool) { return "", false }, "/tmp/first"); err == nil {
-		t.Error("without a home directory there is no error")
+		t.Error("linkDemoDir without HOME returned no error")
 	}
 }
