@@ -207,8 +207,9 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 }
 
 // publishDuringFaults publishes while faults occur, and checks that the content of the broker
-// afterwards matches the reported outcomes. Faults can wait until events are in progress.
-func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(underWay func())) {
+// afterwards matches the reported outcomes. Faults can wait until events are in progress, and learn
+// whether a publish has failed so far.
+func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(underWay func() (felt bool))) {
 	t.Helper()
 	l := NewPublishLedger()
 	calm, done := make(chan struct{}), make(chan struct{})
@@ -224,7 +225,7 @@ func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(
 			}
 		}
 	}()
-	faults(func() {
+	faults(func() bool {
 		before, _, _ := l.Counts()
 		Eventually(t, "events under way", func() error {
 			if now, _, _ := l.Counts(); now < before+200 {
@@ -232,6 +233,8 @@ func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(
 			}
 			return nil
 		})
+		_, refused, unknown := l.Counts()
+		return refused+unknown > 0
 	})
 	WantReady(t, b)
 	close(calm)
@@ -255,9 +258,12 @@ func pause(t *testing.T, d time.Duration) {
 func testConnectionCut(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, "")
-	publishDuringFaults(t, b, c, func(underWay func()) {
-		for range 5 {
-			underWay()
+	publishDuringFaults(t, b, c, func(underWay func() bool) {
+		const least, most = 5, 100 // a reset between two requests harms none
+		for resets := 0; resets < most; resets++ {
+			if felt := underWay(); felt && resets >= least {
+				return
+			}
 			bed.Proxy.ResetConnections()
 		}
 	})
@@ -266,7 +272,7 @@ func testConnectionCut(t *testing.T, bed *Bed) {
 func testServerKilled(t *testing.T, bed *Bed) {
 	t.Helper()
 	b, c := bed.startSubscribedBroker(t, "")
-	publishDuringFaults(t, b, c, func(underWay func()) {
+	publishDuringFaults(t, b, c, func(underWay func() bool) {
 		underWay()
 		bed.Kill(t)
 		Eventually(t, "the loss to be noticed", func() error {
