@@ -127,7 +127,7 @@ func (w *Worker) applyOrDeleteShoot(ctx context.Context, claim Claim, manifest s
 		ref := shoot.Ref{Name: claim.ShootName, UID: claim.ShootUID, Cluster: claim.ClusterID, Installation: w.installation}
 		v, what, ask = verbDelete, "delete Shoot", func() error {
 			d, err := w.garden.DeleteShoot(callCtx, ref)
-			result.Absent = d.Absent
+			result.Absent, result.Applied.UID = d.Absent, d.UID
 			return err
 		}
 	}

@@ -284,8 +284,11 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		return Change{}, false
 	case result.Deleting && result.Absent && claim.ShootUID != "":
 		change.Action = ShootDeleted
-	case result.Deleting:
+	case result.Deleting && (result.Absent || claim.SyncedGeneration > 0):
 		return Change{}, false
+	case result.Deleting:
+		// The result of the creation was lost, and the deletion is the first recorded success.
+		change.Action, change.Message = ShootCreated, "reported at the deletion, because the result of the creation was lost"
 	case result.Applied.Created, claim.SyncedGeneration == 0:
 		// A Shoot that exists although no success was recorded: the result of its creation was lost. Its UID may be
 		// known, because the poller records it, too.

@@ -129,9 +129,9 @@ func (g *fakeGarden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Dele
 	}
 	s.deleting = true
 	if g.answer != nil {
-		return shoot.Deletion{}, g.answer(verbDelete, ref.Name)
+		return shoot.Deletion{UID: s.uid}, g.answer(verbDelete, ref.Name)
 	}
-	return shoot.Deletion{}, nil
+	return shoot.Deletion{UID: s.uid}, nil
 }
 
 func (g *fakeGarden) Probe(ctx context.Context) error {

@@ -198,10 +198,13 @@ func (r *fakeRow) complete(res Result) {
 	if same {
 		r.synced, r.unsyncedSince = true, time.Time{}
 	}
+	if res.Applied.UID != "" {
+		r.shootUID = res.Applied.UID
+	}
 	if res.Deleting {
 		r.deletionSent, r.gone = true, res.Absent
 	} else {
-		r.shootUID, r.shootGeneration = res.Applied.UID, res.Applied.Generation
+		r.shootGeneration = res.Applied.Generation
 	}
 }
 

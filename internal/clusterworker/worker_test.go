@@ -129,6 +129,31 @@ func TestDeletedBeforeItWasSynced(t *testing.T) {
 	})
 }
 
+// TestDeletedAfterALostCreation holds that the sinks get both change events of a Shoot whose creation has no result.
+func TestDeletedAfterALostCreation(t *testing.T) {
+	bubble(t, nil, func(r *fixture) {
+		r.garden.answer = func(v verb, _ string) error {
+			if v == verbApply {
+				return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection reset")
+			}
+			return nil
+		}
+		r.store.edit("a", nil)
+		r.start()
+		r.pass(time.Millisecond)
+		r.store.delete("a")
+		r.pass(time.Minute)
+		r.wantSynced()
+		row := r.store.row("a")
+		delete(r.garden.shoots, row.shootName)
+		r.store.delete("a")
+		r.pass(time.Millisecond)
+		if diff := cmp.Diff([]Action{ShootFailed, ShootCreated, ShootDeleted}, r.recorder.told("a")); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 func TestBacklogIsDrainedWithFullSlots(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.garden.set(takes(50*time.Millisecond), nil)

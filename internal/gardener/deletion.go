@@ -31,7 +31,7 @@ func (w *shootWriter) deleteShootIfOwned(ctx context.Context, ref shoot.Ref) (sh
 			return shoot.Deletion{}, err
 		}
 		if err = w.annotateAndDelete(ctx, live); err == nil {
-			return shoot.Deletion{}, nil
+			return shoot.Deletion{UID: live.Metadata.UID}, nil
 		}
 		if !hasHTTPStatus(err, http.StatusConflict) && !isObjectNotFound(err, "shoots") {
 			return shoot.Deletion{}, err

@@ -153,6 +153,8 @@ type Deletion struct {
 	// Absent is whether a live read found no such Shoot. Otherwise Gardener has
 	// accepted the request, and the deletion is in progress.
 	Absent bool
+	// UID is that of the Shoot, empty if it is absent.
+	UID string
 }
 
 // Observed is the observed state of a Shoot.

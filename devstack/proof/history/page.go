@@ -25,6 +25,11 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			20, "A worker created a Shoot and was killed, and the cluster was deleted before another worker recorded a success. " +
+				"The sink received `shoot-deleted`, but never `shoot-created`.",
+			"The accepted deletion reports the creation: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
+		},
+		{
 			20, "A worker created a Shoot and was killed, and the poller recorded the Shoot. No change event reported the creation.",
 			"The first recorded success reports it: `TestFirstSuccessReportsTheCreation` in `internal/clusterworker`.",
 		},

@@ -335,11 +335,11 @@ func testDeleteOfAbsentShootSucceeds(t *testing.T, bed *Bed) {
 
 func testRepeatedDeleteWhileLingering(t *testing.T, bed *Bed) {
 	t.Helper()
-	bed.mustApplyShoot(t, NewManifest("a", 1), false)
+	uid := bed.mustApplyShoot(t, NewManifest("a", 1), false).UID
 	bed.Linger(t, "a", true)
 	for range 3 {
-		if got := bed.mustDeleteShoot(t, "a"); got.Absent {
-			t.Errorf("got %+v, but it is still there", got)
+		if got, want := bed.mustDeleteShoot(t, "a"), (shoot.Deletion{UID: uid}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 		if !bed.mustGetShoot(t, "a").Deleting {
 			t.Error("it is not being deleted")

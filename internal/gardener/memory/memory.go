@@ -188,7 +188,7 @@ func (g *Garden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion
 			g.calls.counts.Deleted++
 			g.store.startDeletion(it, now)
 		}
-		return shoot.Deletion{}, nil
+		return shoot.Deletion{UID: it.uid}, nil
 	})
 }
 
