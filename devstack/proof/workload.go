@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptrace"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -200,8 +201,9 @@ func (w *workload) sendAndRecord(ctx context.Context, o operation, intended time
 		return
 	}
 	q.Intended, q.Start = intended, time.Now()
-	r, err := w.call(ctx, o, q)
-	q.End = time.Now()
+	var sent atomic.Int64 // also by the transport, which repeats a request if the connection was closed
+	r, err := w.call(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Add(1) }}), o, q)
+	q.End, q.Sent = time.Now(), int(sent.Load())
 	q.Outcome, q.Status = classify(err)
 	w.sent.Add(1)
 	switch {

@@ -84,8 +84,8 @@ func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[
 func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, records []Record) {
 	attempted := map[string]bool{}
 	for _, r := range records {
-		// A client that repeats a deletion whose answer was lost gets 404.
-		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) && (q.Outcome != Failed || q.Status == http.StatusNotFound) {
+		// A client that repeats a deletion whose answer was lost gets 404. If it gets that at once, the cluster was lost before.
+		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) && (q.Outcome != Failed || q.Status == http.StatusNotFound && q.Sent > 1) {
 			attempted[q.resource()] = true
 		}
 	}

@@ -67,14 +67,14 @@ func TestPlantedPools(t *testing.T) {
 }
 
 // TestRepeatedDeletion holds that a deletion whose answer was lost counts, although its repetition was
-// refused.
+// refused. A deletion that was sent once and finds nothing shows that the cluster was lost.
 func TestRepeatedDeletion(t *testing.T) {
 	t.Parallel()
 	created := Record{Request: &Request{Op: Create, Name: "blue-9", Outcome: OK, ClusterID: "z", Generation: 1}}
-	for status, want := range map[int]int{http.StatusNotFound: 0, http.StatusForbidden: 1} {
-		deleted := Record{Request: &Request{Op: Delete, Name: "blue-9", Outcome: Failed, Status: status, ClusterID: "z"}}
-		if got := CheckConvergence(Config{}, append(newHistory(), created, deleted)).Violations; len(got) != want {
-			t.Errorf("with status %d the violations are %q, want %d", status, got, want)
+	for _, test := range []struct{ sent, status, want int }{{2, http.StatusNotFound, 0}, {1, http.StatusNotFound, 1}, {2, http.StatusForbidden, 1}} {
+		deleted := Record{Request: &Request{Op: Delete, Name: "blue-9", Outcome: Failed, Status: test.status, ClusterID: "z", Sent: test.sent}}
+		if got := CheckConvergence(Config{}, append(newHistory(), created, deleted)).Violations; len(got) != test.want {
+			t.Errorf("%+v: the violations are %q", test, got)
 		}
 	}
 }

@@ -78,6 +78,7 @@ type Request struct {
 	ClusterID  string    `json:"clusterID,omitempty"`
 	PoolID     string    `json:"poolID,omitempty"`     // if the request is about a node pool
 	Generation int64     `json:"generation,omitempty"` // as acknowledged
+	Sent       int       `json:"sent,omitempty"`       // how often the client sent it
 	Error      string    `json:"error,omitempty"`
 }
 
