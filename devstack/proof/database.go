@@ -28,7 +28,7 @@ const replicationBound = 2 * time.Minute
 // A database is a primary and a synchronous standby. Clients use both through proxies, whose addresses
 // do not change.
 type database struct {
-	dir     string
+	newDisk func(name string) (*disk, error)
 	proxies [2]*faults.Proxy
 	log     *slog.Logger
 
@@ -41,7 +41,7 @@ type database struct {
 
 // A databaseNode is one life of a server.
 type databaseNode struct {
-	dir    string
+	disk   *disk
 	server *pgserver.Server
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -53,15 +53,19 @@ func (n *databaseNode) addr() string {
 }
 
 // startPrimaryAndStandby starts the primary and attaches a standby.
-func startPrimaryAndStandby(ctx context.Context, dir string, log *slog.Logger) (*database, error) {
-	d := &database{dir: dir, log: log}
+func startPrimaryAndStandby(ctx context.Context, newDisk func(name string) (*disk, error), log *slog.Logger) (*database, error) {
+	d := &database{newDisk: newDisk, log: log}
 	for i := range d.proxies {
 		var err error
 		if d.proxies[i], err = faults.NewProxy(ctx, fmt.Sprintf("database-%d", i), &faults.Backend{Addr: "127.0.0.1:1"}); err != nil {
 			return nil, err
 		}
 	}
-	node, err := d.startNode(ctx, filepath.Join(dir, "postgres-0"))
+	home, err := d.newDisk("postgres-0")
+	if err != nil {
+		return nil, err
+	}
+	node, err := d.startNode(ctx, home)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +79,11 @@ func startPrimaryAndStandby(ctx context.Context, dir string, log *slog.Logger) (
 	return d, d.attachStandby(ctx)
 }
 
-// startNode starts a server in a folder, and supervises it.
-func (d *database) startNode(ctx context.Context, dir string) (*databaseNode, error) {
-	server, err := pgserver.Start(ctx, pgserver.Config{Dir: dir, Settings: map[string]string{
+// startNode starts a server on a disk, and supervises it.
+func (d *database) startNode(ctx context.Context, home *disk) (*databaseNode, error) {
+	server, err := pgserver.Start(ctx, pgserver.Config{Dir: home.dir, Settings: map[string]string{
 		"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "10", "wal_log_hints": "on", "max_connections": "200",
+		"max_wal_size": "256MB", // a disk can be small
 		// Without it a standby that was cut off keeps commits waiting for a minute.
 		"wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
 	}}, d.log)
@@ -86,7 +91,7 @@ func (d *database) startNode(ctx context.Context, dir string) (*databaseNode, er
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	n := &databaseNode{dir: dir, server: server, cancel: cancel, ended: make(chan struct{})}
+	n := &databaseNode{disk: home, server: server, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(n.ended)
 		n.err = server.Run(running)
@@ -94,11 +99,11 @@ func (d *database) startNode(ctx context.Context, dir string) (*databaseNode, er
 	return n, nil
 }
 
-// stop stops a server and waits for its end.
+// stop stops a server, waits for its end, and removes its disk.
 func (n *databaseNode) stop() error {
 	n.cancel()
 	<-n.ended
-	return n.err
+	return errors.Join(n.err, n.disk.detach("server.log"))
 }
 
 // clientURL returns the URL for clients: both servers, of which they use the one that accepts writes.
@@ -117,8 +122,11 @@ func (d *database) attachStandby(ctx context.Context) error {
 	defer cancel()
 	other := 1 - d.primary
 	d.lives++
-	home := filepath.Join(d.dir, fmt.Sprintf("postgres-%d", d.lives))
-	if err := d.copyPrimary(ctx, home); err != nil {
+	home, err := d.newDisk(fmt.Sprintf("postgres-%d", d.lives))
+	if err != nil {
+		return err
+	}
+	if err := d.copyPrimary(ctx, home.dir); err != nil {
 		return fmt.Errorf("copy the primary: %w", err)
 	}
 	node, err := d.startNode(ctx, home)
@@ -145,7 +153,7 @@ func (d *database) attachStandby(ctx context.Context) error {
 // copyPrimary makes a base backup that starts as a standby. The folder belongs to the server's user.
 func (d *database) copyPrimary(ctx context.Context, standbyDir string) error {
 	primary := d.nodes[d.primary].server
-	old, err := filepath.EvalSymlinks(filepath.Join(d.nodes[d.primary].dir, "data"))
+	old, err := filepath.EvalSymlinks(filepath.Join(d.nodes[d.primary].disk.dir, "data"))
 	if err != nil {
 		return err
 	}
@@ -153,10 +161,7 @@ func (d *database) copyPrimary(ctx context.Context, standbyDir string) error {
 	if !ok {
 		return errors.New("the owner of the data is unknown")
 	}
-	if err := os.MkdirAll(standbyDir, 0o711); err != nil { //nolint:gosec // passed through by the server's user
-		return err
-	}
-	if text, err := os.ReadFile(filepath.Join(d.nodes[d.primary].dir, "password")); err == nil {
+	if text, err := os.ReadFile(filepath.Join(d.nodes[d.primary].disk.dir, "password")); err == nil {
 		if err := os.WriteFile(filepath.Join(standbyDir, "password"), text, 0o600); err != nil { //nolint:gosec // our own folder
 			return err
 		}
@@ -264,18 +269,23 @@ func (d *database) readSyncGenerations(ctx context.Context) (generations map[str
 func (d *database) failOver(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.failOverLocked(ctx)
+}
+
+func (d *database) failOverLocked(ctx context.Context) error {
 	old := d.primary
 	d.proxies[old].SetBackend("127.0.0.1:1") // fenced: it never serves a client again
 	d.proxies[old].SetCut(true)
 	d.proxies[old].SetCut(false)
 	// First the kill, because the end of the context stops the server gracefully.
-	err := syscall.Kill(d.nodes[old].server.PostmasterPID(), syscall.SIGKILL)
-	_ = d.nodes[old].stop() // it was killed
-	if err != nil {
-		return fmt.Errorf("kill the primary: %w", err)
+	if pid := d.nodes[old].server.PostmasterPID(); pid > 0 { // without a disk it may have ended
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("kill the primary: %w", err)
+		}
 	}
+	_ = d.nodes[old].stop() // it was killed
 	d.primary = 1 - old
-	err = d.onPrimary(ctx, func(conn *pgx.Conn) error {
+	err := d.onPrimary(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "select pg_promote(wait => true, wait_seconds => 60)")
 		return err
 	})

@@ -27,6 +27,11 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		return faults.Target{Name: p.name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error {
 			return f.Hold(schedule, func() error { return p.kill(true) }, func() error { return p.unhold(ctx) })
 		}}
+	case faults.Disk:
+		if index := f.Pick % (brokerServers + 1); index < brokerServers {
+			return faults.Target{Name: t.groups[t.broker][index].name, Lock: t.broker, Inject: func(ctx, schedule context.Context) error { return t.fillBrokerDisk(ctx, schedule, index, f) }}
+		}
+		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, schedule context.Context) error { return t.database.fillDisk(ctx, schedule, f) }}
 	case faults.Failover:
 		return faults.Target{Name: "postgresql", Lock: "postgresql", Inject: func(ctx, _ context.Context) error { return t.database.failOver(ctx) }}
 	case faults.Host:

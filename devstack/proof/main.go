@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -78,6 +79,13 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	var err error
 	if p.faults, err = faults.ParseKinds(*kinds); err != nil {
 		return err
+	}
+	if slices.Contains(p.faults, faults.Disk) && !canLimitDisks() {
+		if *kinds != "" {
+			return fmt.Errorf("the fault %s needs root on Linux", faults.Disk)
+		}
+		_, _ = fmt.Printf("proof: without the fault %s, which needs root on Linux\n", faults.Disk)
+		p.faults = slices.DeleteFunc(p.faults, func(kind string) bool { return kind == faults.Disk })
 	}
 	if *dir == "" {
 		if *dir, err = os.MkdirTemp("", "fleetloop-proof-"); err != nil {

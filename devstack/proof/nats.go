@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,9 +98,14 @@ func (t *topology) startNATS(ctx context.Context) error {
 		urls = append(urls, "nats://"+p.Addr())
 	}
 	for i := range brokerServers {
+		home, err := t.newDisk(fmt.Sprintf("nats-%d", i), brokerDiskSize)
+		if err != nil {
+			return err
+		}
+		t.disks = append(t.disks, home)
 		spec, err := json.Marshal(brokerSpec{
 			Name: fmt.Sprintf("nats-%d", i), Listen: listen[i], Cluster: routes[i], Routes: routes[:],
-			Advertise: strings.TrimPrefix(urls[i], "nats://"), Dir: filepath.Join(t.dir, fmt.Sprintf("nats-%d", i)),
+			Advertise: strings.TrimPrefix(urls[i], "nats://"), Dir: home.dir,
 		})
 		if err != nil {
 			return err

@@ -140,6 +140,13 @@ func (p *process) end(sig syscall.Signal, hold bool) error {
 	}
 }
 
+// holdAfterExit keeps the process down if it ends, until unhold.
+func (p *process) holdAfterExit() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected, p.held = true, true
+}
+
 // unhold starts a process that kill holds. The process outlives ctx, which may be that of the fault.
 func (p *process) unhold(ctx context.Context) error {
 	p.mu.Lock()

@@ -99,7 +99,12 @@ func portOf(addr string) string {
 func (t *topology) newRabbitNodes(ctx context.Context) ([]*rabbitNode, error) {
 	var nodes []*rabbitNode
 	for i := range brokerServers {
-		n := &rabbitNode{name: fmt.Sprintf("proof%d@localhost", i), home: filepath.Join(t.dir, fmt.Sprintf("rabbitmq-%d", i))}
+		home, err := t.newDisk(fmt.Sprintf("rabbitmq-%d", i), brokerDiskSize)
+		if err != nil {
+			return nil, err
+		}
+		t.disks = append(t.disks, home)
+		n := &rabbitNode{name: fmt.Sprintf("proof%d@localhost", i), home: home.dir}
 		var errs [2]error
 		n.amqp, errs[0] = newFreeAddress(ctx)
 		n.dist, errs[1] = newFreeAddress(ctx)
@@ -118,9 +123,6 @@ func (n *rabbitNode) writeConfigFiles(all []*rabbitNode) error {
 		"cluster_partition_handling = pause_minority\ncluster_formation.peer_discovery_backend = classic_config\n")
 	for i, other := range all {
 		fmt.Fprintf(&config, "cluster_formation.classic_config.nodes.%d = %s\n", i+1, other.name)
-	}
-	if err := os.Mkdir(n.home, 0o700); err != nil {
-		return err
 	}
 	for name, text := range map[string]string{"rabbitmq.conf": config.String(), "plugins": "[].\n", ".erlang.cookie": "fleetloop-proof"} {
 		if err := os.WriteFile(filepath.Join(n.home, name), []byte(text), 0o400); err != nil {

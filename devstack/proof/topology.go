@@ -61,6 +61,9 @@ type topology struct {
 	bug      string  // promise that a planted bug breaks; empty means none
 	first    release // that is installed and started
 
+	limitDisks bool    // for the fault that fills them
+	disks      []*disk // of the broker servers
+
 	machines  int     // nodes without machines
 	eventRate float64 // maximum events per second of each sentinel
 
@@ -73,7 +76,7 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines()}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk)}
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
 }
@@ -91,7 +94,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 	}{
 		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
-			t.database, err = startPrimaryAndStandby(ctx, t.dir, t.log)
+			t.database, err = startPrimaryAndStandby(ctx, func(name string) (*disk, error) { return t.newDisk(name, databaseDiskSize) }, t.log)
 			return err
 		}},
 		{"start the fleet API", t.startAPI},
@@ -280,6 +283,9 @@ func (t *topology) close() error {
 	}
 	var errs []error
 	t.simulated.Wait()
+	for _, d := range t.disks {
+		errs = append(errs, d.detach())
+	}
 	if t.garden != nil {
 		errs = append(errs, t.garden.Stop())
 	}

@@ -25,6 +25,7 @@ const (
 	HalfOpen = "halfopen" // connections stay open and transport nothing; new ones work
 	Broker   = "broker"   // one server of the broker is down for some time
 	Failover = "failover" // the primary database dies, and the standby takes over
+	Disk     = "disk"     // the disk of a broker server or of the primary database is full; needs root
 	Host     = "host"     // the API server of the host cluster, and with it that of Gardener, is down
 	Garden   = "garden"   // the API server of Gardener is down
 
@@ -35,7 +36,7 @@ const (
 
 // Kinds returns all kinds of faults.
 func Kinds() []string {
-	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Host, Garden, Tokens, Certificate, Settings}
+	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Disk, Host, Garden, Tokens, Certificate, Settings}
 }
 
 // ParseKinds returns the kinds in a comma-separated list. An empty text means all, and "none" means none.

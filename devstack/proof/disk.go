@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
+)
+
+const (
+	brokerDiskSize   = 256 << 20
+	databaseDiskSize = 1 << 30
+	refillEvery      = 100 * time.Millisecond
+	// recoveryBound is the longest time until a database that ran out of space accepts writes again.
+	recoveryBound = 10 * time.Second
+)
+
+func canLimitDisks() bool { return runtime.GOOS == "linux" && os.Geteuid() == 0 }
+
+// A disk is a folder of limited size, which a fault can fill. Without limit it is an ordinary folder.
+type disk struct {
+	dir     string
+	limited bool
+}
+
+// newDisk creates a folder, with a limited size if the faults need that. The caller must call detach.
+func (t *topology) newDisk(name string, size int64) (*disk, error) {
+	d := &disk{dir: filepath.Join(t.dir, name), limited: t.limitDisks}
+	if err := os.MkdirAll(d.dir, 0o711); err != nil { //nolint:gosec // passed through by the user of PostgreSQL
+		return nil, err
+	}
+	if !d.limited {
+		return d, nil
+	}
+	if err := mountLimited(d.dir, size); err != nil {
+		return nil, fmt.Errorf("mount a disk of limited size on %s: %w", d.dir, err)
+	}
+	return d, nil
+}
+
+// detach removes a limited disk with all its files, except for the named ones: they are copied to the folder above.
+func (d *disk) detach(keep ...string) error {
+	if d == nil || !d.limited {
+		return nil
+	}
+	d.limited = false
+	var errs []error
+	for _, name := range keep {
+		text, err := os.ReadFile(filepath.Join(d.dir, name))
+		if err == nil {
+			err = os.WriteFile(d.dir+"-"+name, text, 0o644) //nolint:gosec // a log that anyone may read
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, unmount(d.dir))...)
+}
+
+// startFilling fills the disk and keeps it full. free removes what was written.
+func (d *disk) startFilling() (free func() error, err error) {
+	path := filepath.Join(d.dir, "full")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // our own folder
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err = writeUntilFull(file)
+	var filling sync.WaitGroup
+	filling.Go(func() {
+		for pauseFor(ctx, refillEvery) {
+			_ = writeUntilFull(file) // what is free now was in use before
+		}
+	})
+	return func() error {
+		cancel()
+		filling.Wait()
+		return errors.Join(file.Close(), os.Remove(path))
+	}, err
+}
+
+// writeUntilFull appends zeros to a file until there is no space left.
+func writeUntilFull(file io.Writer) error {
+	for size := 1 << 20; size >= 512; {
+		_, err := file.Write(make([]byte, size))
+		switch {
+		case errors.Is(err, syscall.ENOSPC):
+			size /= 2
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// fillBrokerDisk fills the disk of a broker server. Afterwards the server is restarted, because NATS does not use a
+// disk again on which a write failed.
+func (t *topology) fillBrokerDisk(ctx, schedule context.Context, index int, f faults.Fault) error {
+	p := t.groups[t.broker][index]
+	var free func() error
+	return f.Hold(schedule, func() (err error) {
+		p.holdAfterExit()
+		free, err = t.disks[index].startFilling()
+		return err
+	}, func() error {
+		var err error
+		if free != nil {
+			err = free()
+		}
+		return errors.Join(err, p.kill(true), p.unhold(ctx))
+	})
+}
+
+// fillDisk fills the disk of the primary. If the primary does not recover afterwards, the standby takes over.
+func (d *database) fillDisk(ctx, schedule context.Context, f faults.Fault) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var free func() error
+	err := f.Hold(schedule, func() (err error) {
+		free, err = d.nodes[d.primary].disk.startFilling()
+		return err
+	}, func() error {
+		if free == nil {
+			return nil
+		}
+		return free()
+	})
+	if err != nil {
+		return err
+	}
+	if poll(ctx, recoveryBound, d.checkPrimaryWritable) == nil {
+		return nil
+	}
+	return d.failOverLocked(ctx)
+}
+
+// checkPrimaryWritable commits a transaction.
+func (d *database) checkPrimaryWritable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return d.onPrimary(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "select pg_current_xact_id()")
+		return err
+	})
+}
