@@ -56,7 +56,7 @@ func (d *disk) detach(keep ...string) error {
 	d.limited = false
 	var errs []error
 	for _, name := range keep {
-		text, err := os.ReadFile(filepath.Join(d.dir, name))
+		text, err := os.ReadFile(filepath.Join(d.dir, name)) //nolint:gosec // our own folder
 		if err == nil {
 			err = os.WriteFile(d.dir+"-"+name, text, 0o644) //nolint:gosec // a log that anyone may read
 		}
@@ -66,13 +66,13 @@ func (d *disk) detach(keep ...string) error {
 }
 
 // startFilling fills the disk and keeps it full. free removes what was written.
-func (d *disk) startFilling() (free func() error, err error) {
+func (d *disk) startFilling(ctx context.Context) (free func() error, err error) {
 	path := filepath.Join(d.dir, "full")
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // our own folder
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	err = writeUntilFull(file)
 	var filling sync.WaitGroup
 	filling.Go(func() {
@@ -108,7 +108,7 @@ func (t *topology) fillBrokerDisk(ctx, schedule context.Context, index int, f fa
 	var free func() error
 	return f.Hold(schedule, func() (err error) {
 		p.holdAfterExit()
-		free, err = t.disks[index].startFilling()
+		free, err = t.disks[index].startFilling(ctx)
 		return err
 	}, func() error {
 		var err error
@@ -125,7 +125,7 @@ func (d *database) fillDisk(ctx, schedule context.Context, f faults.Fault) error
 	defer d.mu.Unlock()
 	var free func() error
 	err := f.Hold(schedule, func() (err error) {
-		free, err = d.nodes[d.primary].disk.startFilling()
+		free, err = d.nodes[d.primary].disk.startFilling(ctx)
 		return err
 	}, func() error {
 		if free == nil {

@@ -60,15 +60,6 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	if *broker != brokerNATS && *broker != brokerRabbitMQ {
 		return fmt.Errorf("unknown broker %q: use %s or %s", *broker, brokerNATS, brokerRabbitMQ)
 	}
-	if *bug != "" {
-		planted, err := findBug(*bug)
-		if err != nil {
-			return err
-		}
-		if *kinds == "" { // other faults could break the promise, too
-			*kinds = cmp.Or(planted.Faults, "none")
-		}
-	}
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
@@ -77,15 +68,8 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = faults.ParseKinds(*kinds); err != nil {
+	if p.faults, err = chooseFaults(*kinds, *bug); err != nil {
 		return err
-	}
-	if slices.Contains(p.faults, faults.Disk) && !canLimitDisks() {
-		if *kinds != "" {
-			return fmt.Errorf("the fault %s needs root on Linux", faults.Disk)
-		}
-		_, _ = fmt.Printf("proof: without the fault %s, which needs root on Linux\n", faults.Disk)
-		p.faults = slices.DeleteFunc(p.faults, func(kind string) bool { return kind == faults.Disk })
 	}
 	if *dir == "" {
 		if *dir, err = os.MkdirTemp("", "fleetloop-proof-"); err != nil {
@@ -101,4 +85,27 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	return runProofAndReport(ctx, p, *dir, log)
+}
+
+// chooseFaults returns the kinds of faults that are asked for. By default these are those that the planted bug needs, and
+// without a bug all that are possible here.
+func chooseFaults(kinds, bug string) ([]string, error) {
+	if bug != "" {
+		planted, err := findBug(bug)
+		if err != nil {
+			return nil, err
+		}
+		if kinds == "" { // other faults could break the promise, too
+			kinds = cmp.Or(planted.Faults, "none")
+		}
+	}
+	chosen, err := faults.ParseKinds(kinds)
+	if err != nil || canLimitDisks() || !slices.Contains(chosen, faults.Disk) {
+		return chosen, err
+	}
+	if kinds != "" {
+		return nil, fmt.Errorf("the fault %s needs root on Linux", faults.Disk)
+	}
+	fmt.Fprintf(os.Stderr, "proof: without the fault %s, which needs root on Linux\n", faults.Disk)
+	return slices.DeleteFunc(chosen, func(kind string) bool { return kind == faults.Disk }), nil
 }

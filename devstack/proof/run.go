@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
 	"github.com/fleetloop/fleetloop/internal/gardener"
@@ -75,10 +77,14 @@ func (t *topology) checkerConfig() history.Config {
 			"sentinel":       {Replicas: t.replicas(sentinelReplicas), PerSecond: t.eventRate, Burst: 2 * t.eventRate * sentinelPoll.Seconds()},
 			"cluster-worker": {Replicas: t.replicas(workerReplicas), PerSecond: gardener.DefaultQPS, Burst: gardener.DefaultBurst},
 		},
-		Adapters: []string{history.AdapterName, "gardener"}, Sentinels: t.replicas(sentinelReplicas), Interval: sentinelInterval,
-		Budget:  max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
-		Upgrade: t.upgrade,
-		Leaders: []string{"execution-controller", "node-fault-controller"}, MemoryLimits: memoryLimits(), StopTimeout: stopBound,
+		Adapters:     []string{history.AdapterName, "gardener"},
+		Sentinels:    t.replicas(sentinelReplicas),
+		Interval:     sentinelInterval,
+		Budget:       max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
+		Upgrade:      t.upgrade,
+		Leaders:      []string{"execution-controller", "node-fault-controller"},
+		MemoryLimits: memoryLimits(),
+		StopTimeout:  stopBound,
 	}
 }
 
@@ -118,88 +124,127 @@ func (t *topology) writeConfig(p plan) error {
 	return os.WriteFile(t.configPath(), text, 0o644) //nolint:gosec // no secret
 }
 
-// runAndRecordPlan starts the deployment, runs the workload and the faults, and records the end.
+// runAndRecordPlan starts the deployment, runs the plan, and records everything until the end.
 func (t *topology) runAndRecordPlan(ctx context.Context, p plan) error {
 	began := time.Now()
 	if err := t.start(ctx); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(t.out, "proof: %s, ready after %s\n", t.describe(), time.Since(began).Round(time.Second))
-	var watching sync.WaitGroup
-	recording, stop := context.WithCancel(ctx)
-	recorder, machines := make(chan error, 1), make(chan error, 1)
-	watching.Go(func() { recorder <- t.recordEvents(recording) })
-	defer watching.Wait()
-	defer stop()
-	watching.Go(func() { machines <- t.recordNodeCordons(recording) })
-	watching.Go(func() { t.recordUsage(recording) })
-	if err := t.createFakeNodes(ctx, p.machines()); err != nil {
+	stopRecording := t.startRecording(ctx)
+	state, err := t.runPlanUntilSettled(ctx, p)
+	if err := errors.Join(err, stopRecording()); err != nil {
 		return err
 	}
-	load, err := t.newWorkload(p)
-	if err != nil {
-		return err
-	}
-	injector := t.newInjector()
-	began = time.Now()
-	progress := func(note string) {
-		_, _ = fmt.Fprintf(t.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n", time.Since(began).Seconds(),
-			load.sent.Load(), load.pending.Load(), load.failed.Load(), load.unknown.Load(), load.skipped.Load(), injector.CountInjected(), note)
-	}
-	if err := t.runLoadAndFaults(ctx, p, load, injector, progress); err != nil {
-		return err
-	}
-	progress("the workload and the faults have ended")
-	if err := poll(ctx, startBound, t.checkReady); err != nil {
-		return fmt.Errorf("after the faults: %w", err)
-	}
-	reading, stopReading := context.WithCancel(ctx)
-	watching.Go(func() { load.recordListsUntilDone(reading) })
-	state, err := t.waitUntilSettled(ctx, p.settleBound(), progress)
-	stopReading()
-	if err != nil {
-		return fmt.Errorf("read the final state: %w", err)
-	}
-	progress("settled")
-	// The last change events are on their way.
-	pauseFor(ctx, progressEvery)
-	stop()
-	if err := errors.Join(<-recorder, <-machines); err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	for _, r := range state {
-		t.file.Add(r)
+	for _, record := range state {
+		t.file.Add(record)
 	}
 	return t.recordAuditWrites()
 }
 
+// startRecording records events, cordons and usage in the background, until stop is called.
+func (t *topology) startRecording(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var recorders errgroup.Group
+	recorders.Go(func() error { return t.recordEvents(ctx) })
+	recorders.Go(func() error { return t.recordNodeCordons(ctx) })
+	recorders.Go(func() error {
+		t.recordUsage(ctx)
+		return nil
+	})
+	return func() error {
+		cancel()
+		if err := recorders.Wait(); err != nil {
+			return fmt.Errorf("record: %w", err)
+		}
+		return nil
+	}
+}
+
+// A planRun is the workload and the faults of a plan that runs.
+type planRun struct {
+	*topology
+	plan     plan
+	load     *workload
+	injector *faults.Injector
+	began    time.Time
+}
+
+// runPlanUntilSettled runs the workload and the faults, waits until all components agree again, and returns the
+// final state.
+func (t *topology) runPlanUntilSettled(ctx context.Context, p plan) (finalState, error) {
+	if err := t.createFakeNodes(ctx, p.machines()); err != nil {
+		return nil, err
+	}
+	load, err := t.newWorkload(p)
+	if err != nil {
+		return nil, err
+	}
+	run := &planRun{topology: t, plan: p, load: load, injector: t.newInjector(), began: time.Now()}
+	stopReading := runInBackground(ctx, load.recordListsUntilDone)
+	defer stopReading()
+	if err := run.runLoadAndFaults(ctx); err != nil {
+		return nil, err
+	}
+	run.printProgress("the workload and the faults have ended")
+	if err := poll(ctx, startBound, t.checkReady); err != nil {
+		return nil, fmt.Errorf("after the faults: %w", err)
+	}
+	state, err := t.waitUntilSettled(ctx, p.settleBound(), run.printProgress)
+	if err != nil {
+		return nil, fmt.Errorf("read the final state: %w", err)
+	}
+	run.printProgress("settled")
+	pauseFor(ctx, progressEvery) // the last change events are on their way
+	return state, nil
+}
+
 // runLoadAndFaults runs the workload, the faults and the upgrade until all have ended, or the upgrade has failed.
-func (t *topology) runLoadAndFaults(ctx context.Context, p plan, load *workload, injector *faults.Injector, progress func(string)) error {
+func (r *planRun) runLoadAndFaults(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	reading, stop := context.WithCancel(ctx)
-	var helpers, running sync.WaitGroup
-	helpers.Go(func() { load.recordListsUntilDone(reading) })
-	helpers.Go(func() {
-		for pauseFor(reading, progressEvery) {
-			progress("")
-		}
+	stopProgress := runInBackground(ctx, r.printProgressUntilDone)
+	defer stopProgress()
+
+	var running sync.WaitGroup
+	running.Go(func() { r.load.run(ctx, newSchedule(r.plan)) })
+	running.Go(func() { r.runExecutions(ctx, r.plan) })
+	running.Go(func() { r.runNodeFaults(ctx, r.plan) })
+	running.Go(func() {
+		r.injector.Run(ctx, r.plan.duration, faults.NewSchedule(r.plan.seed, r.plan.duration, r.plan.faults))
 	})
-	running.Go(func() { load.run(ctx, newSchedule(p)) })
-	running.Go(func() { t.runExecutions(ctx, p) })
-	running.Go(func() { t.runNodeFaults(ctx, p) })
-	running.Go(func() { injector.Run(ctx, p.duration, faults.NewSchedule(p.seed, p.duration, p.faults)) })
-	if t.upgrade {
+	if r.upgrade {
 		running.Go(func() {
-			if err := t.runUpgrade(ctx, p.duration); err != nil {
+			if err := r.runUpgrade(ctx, r.plan.duration); err != nil {
 				fail(fmt.Errorf("upgrade: %w", err))
 			}
 		})
 	}
 	running.Wait()
-	stop()
-	helpers.Wait()
 	return context.Cause(ctx)
+}
+
+func (r *planRun) printProgressUntilDone(ctx context.Context) {
+	for pauseFor(ctx, progressEvery) {
+		r.printProgress("")
+	}
+}
+
+func (r *planRun) printProgress(note string) {
+	_, _ = fmt.Fprintf(r.out, "proof: %4.0f s  sent %d, pending %d, failed %d, unknown %d, skipped %d, faults %d  %s\n",
+		time.Since(r.began).Seconds(), r.load.sent.Load(), r.load.pending.Load(), r.load.failed.Load(), r.load.unknown.Load(),
+		r.load.skipped.Load(), r.injector.CountInjected(), note)
+}
+
+// runInBackground calls f with a context that stop ends. stop waits until f has returned.
+func runInBackground(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 func (t *topology) recordAuditWrites() error {
