@@ -114,6 +114,12 @@ check: setup-check fmt lint vet generated unit tidy words sleeps ## run the fast
 bench: setup-test ## run benchmarks that print ratios against a baseline, one per line (ONLY=sentinel. selects by prefix)
 	@go run ./devstack/bench -only '$(ONLY)'
 
+.PHONY: scale
+scale: kubebed ## measure what a fleet of CLUSTERS=100000 costs, with one replica of each component (DIR=)
+	@tools/setup compiler postgresql
+	@go build -o $(TOOLS)/proof ./devstack/proof
+	@exec $(TOOLS)/proof -scale -clusters '$(or $(CLUSTERS),100000)' -dir '$(DIR)'
+
 .PHONY: proof
 proof: kubebed ## run the whole product under load and faults, and check its promises (MINUTES=5 CLUSTERS=2000 SEED= FAULTS=kill,freeze BROKER=nats DIR=)
 	@tools/setup compiler postgresql $(filter rabbitmq,$(BROKER))

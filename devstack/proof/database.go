@@ -54,6 +54,15 @@ func (n *databaseNode) addr() string {
 
 // startPrimaryAndStandby starts the primary and attaches a standby.
 func startPrimaryAndStandby(ctx context.Context, newDisk func(name string) (*disk, error), log *slog.Logger) (*database, error) {
+	d, err := startPrimary(ctx, newDisk, log)
+	if err != nil {
+		return d, err
+	}
+	return d, d.attachStandby(ctx)
+}
+
+// startPrimary starts a database without a standby.
+func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error), log *slog.Logger) (*database, error) {
 	d := &database{newDisk: newDisk, log: log}
 	for i := range d.proxies {
 		var err error
@@ -65,18 +74,16 @@ func startPrimaryAndStandby(ctx context.Context, newDisk func(name string) (*dis
 	if err != nil {
 		return nil, err
 	}
-	node, err := d.startNode(ctx, home)
-	if err != nil {
+	if d.nodes[0], err = d.startNode(ctx, home); err != nil {
 		return nil, err
 	}
-	d.nodes[0] = node
-	d.proxies[0].SetBackend(node.addr())
-	u, err := url.Parse(node.server.DatabaseURL())
+	d.proxies[0].SetBackend(d.nodes[0].addr())
+	u, err := url.Parse(d.nodes[0].server.DatabaseURL())
 	if err != nil {
 		return nil, err
 	}
 	d.password = u.User
-	return d, d.attachStandby(ctx)
+	return d, nil
 }
 
 // startNode starts a server on a disk, and supervises it.

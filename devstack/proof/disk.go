@@ -48,6 +48,10 @@ func (t *topology) newDisk(name string, size int64) (*disk, error) {
 	return d, nil
 }
 
+func (t *topology) newDatabaseDisk(name string) (*disk, error) {
+	return t.newDisk(name, databaseDiskSize)
+}
+
 // detach removes a limited disk with all its files, except for the named ones: they are copied to the folder above.
 func (d *disk) detach(keep ...string) error {
 	if d == nil || !d.limited {

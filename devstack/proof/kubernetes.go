@@ -70,14 +70,16 @@ spec:
   messageData: {collection: COLLECTION, resource_id: .id, generation: .generation, reason: "cel:reason", updated: .updated_time}
 `
 
-// startKubernetesAndGarden starts the host cluster and the garden, and installs what an administrator installs.
-func (t *topology) startKubernetesAndGarden(ctx context.Context) (err error) {
+// startKubernetes starts the host cluster.
+func (t *topology) startKubernetes(ctx context.Context) (err error) {
 	t.kube, err = kubebed.Start(ctx, kubebed.Options{
 		CRDs: []string{t.first.crds()}, Controllers: hostControllers(), Scheduler: true, Log: t.log,
 	})
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// startGarden starts the API server of Gardener, and what plays its controllers.
+func (t *topology) startGarden(ctx context.Context) (err error) {
 	policy := filepath.Join(t.dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o644); err != nil { //nolint:gosec // no secret
 		return err
@@ -93,6 +95,11 @@ func (t *topology) startKubernetesAndGarden(ctx context.Context) (err error) {
 		return err
 	}
 	t.simulated.Go(func() { _ = gardenlet.Run(ctx) }) // ends only with ctx
+	return nil
+}
+
+// installManifests installs what an administrator installs.
+func (t *topology) installManifests(ctx context.Context) error {
 	if err := t.applyManifestText(ctx, namespaces); err != nil {
 		return err
 	}
@@ -144,7 +151,9 @@ func (t *topology) startSentinels(ctx context.Context) error {
 		p.env["KUBECONFIG"] = kubeconfig
 		p.env["POD_NAME"] = p.name
 		p.env["HYPERFLEET_API_CA_FILE"] = caPath(t.dir)
-		p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
+		if !t.single {
+			p.env["SENTINEL_PUBLISH_MAX_PER_SECOND"] = strconv.FormatFloat(t.eventRate, 'f', 3, 64)
+		}
 	})
 }
 

@@ -50,6 +50,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
 	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
 	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
+	scale := flags.Bool("scale", false, "measure what a fleet of -clusters costs, with one replica of each component and without faults")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -84,6 +85,9 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if *scale {
+		return measureScale(ctx, p.clusters, *dir, log)
+	}
 	return runProofAndReport(ctx, p, *dir, log)
 }
 

@@ -169,6 +169,16 @@ func (p *process) freeze(sig syscall.Signal, paused bool) error {
 	return nil
 }
 
+// pid returns the id of the running process, 0 before the first start.
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
 // close ends the process for good.
 func (p *process) close() {
 	p.mu.Lock()

@@ -55,6 +55,7 @@ type topology struct {
 	people    hostClients
 	intake    *faults.Proxy // in front of the node fault controllers
 
+	single   bool // one replica of each component
 	upgrade  bool
 	latest   release // of this source
 	previous release // if upgrade is set
@@ -87,26 +88,35 @@ func (t *topology) start(ctx context.Context) (err error) {
 	if t.self, err = os.Executable(); err != nil {
 		return err
 	}
-	t.groups = map[string][]*process{}
-	steps := []struct {
-		name string
-		run  func(context.Context) error
-	}{
+	return t.startSteps(ctx, []startStep{
 		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
-			t.database, err = startPrimaryAndStandby(ctx, func(name string) (*disk, error) { return t.newDisk(name, databaseDiskSize) }, t.log)
+			t.database, err = startPrimaryAndStandby(ctx, t.newDatabaseDisk, t.log)
 			return err
 		}},
 		{"start the fleet API", t.startAPI},
 		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
-		{"start Kubernetes and Gardener", t.startKubernetesAndGarden},
+		{"start Kubernetes", t.startKubernetes},
+		{"start Gardener", t.startGarden},
+		{"install the manifests", t.installManifests},
 		{"start the sentinels", t.startSentinels},
 		{"start the adapters", t.startAdapters},
 		{"start the cluster-workers", t.startClusterWorkers},
 		{"start the execution controllers", t.startExecutionControllers},
 		{"start the node fault controllers", t.startNodeFaults},
-	}
+	})
+}
+
+// A startStep is a part of the start.
+type startStep struct {
+	name string
+	run  func(context.Context) error
+}
+
+// startSteps runs the steps of the start, and waits until everything is ready.
+func (t *topology) startSteps(ctx context.Context, steps []startStep) error {
+	t.groups = map[string][]*process{}
 	for _, s := range steps {
 		began := time.Now()
 		if err := s.run(ctx); err != nil {
@@ -119,6 +129,9 @@ func (t *topology) start(ctx context.Context) (err error) {
 
 // replicas returns the number of replicas of a component. Two replicas run both releases.
 func (t *topology) replicas(count int) int {
+	if t.single {
+		return 1
+	}
 	if t.upgrade {
 		return 2
 	}
@@ -246,6 +259,10 @@ func (t *topology) startAdapters(ctx context.Context) error {
 			history.PathEnv: t.historyPath(),
 		})
 		maps.Copy(p.env, t.apiEnv("adapter"))
+		if t.single {
+			p.env["PROOF_ADAPTER_INSTANT"] = "true"
+			p.env[history.PathEnv] = os.DevNull
+		}
 	})
 }
 

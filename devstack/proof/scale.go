@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	fleetclient "github.com/fleetloop/fleetloop/client"
+	"github.com/fleetloop/fleetloop/devstack/gardenbed"
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
+)
+
+const (
+	scaleProgressEvery = 20 * time.Second
+	// scaleSettleBound is the longest time in which a loaded fleet may be synced and reported.
+	scaleSettleBound = 3 * time.Hour
+
+	updatesPerRow   = 10
+	updateBatchSize = 10_000
+)
+
+// workerNamespace has the roles of the cluster-worker. Gardener would create it.
+const workerNamespace = `{apiVersion: v1, kind: Namespace, metadata: {name: garden-` + gardenbed.DefaultProject + `}}`
+
+// A scaleReport has the figures of a fleet of one size, on one machine, with one replica of each component and the
+// in-memory Gardener.
+type scaleReport struct {
+	Revision string `json:"revision"`
+	Clusters int    `json:"clusters"`
+
+	// Load is the time of the bulk load, and Settle that until all clusters are synced and reported.
+	Load   time.Duration `json:"load"`
+	Settle time.Duration `json:"settle"`
+
+	// Latency is the time from the acknowledgement of an edit to its event.
+	Latency scaleLatency `json:"latency"`
+
+	Processes []scaleUsage    `json:"processes"`
+	Database  []databaseSizes `json:"database"`
+}
+
+type scaleLatency struct {
+	Count int           `json:"count"`
+	P50   time.Duration `json:"p50"`
+	P99   time.Duration `json:"p99"`
+	P999  time.Duration `json:"p999"`
+	Max   time.Duration `json:"max"`
+}
+
+// A scaleUsage is what one process used from the load until all clusters were synced and reported, in bytes and seconds
+// of CPU.
+type scaleUsage struct {
+	Process string  `json:"process"`
+	Memory  int64   `json:"memory"`
+	CPU     float64 `json:"cpu"`
+}
+
+// databaseSizes are sizes in bytes at one step.
+type databaseSizes struct {
+	Step     string           `json:"step"`
+	Database int64            `json:"database"`
+	Tables   map[string]int64 `json:"tables"` // with indexes
+}
+
+// measureScale starts one replica of each component of the loop, loads a fleet, and measures what it costs.
+func measureScale(ctx context.Context, clusters int, dir string, log *slog.Logger) (err error) {
+	t := newTopology(plan{broker: brokerNATS, clusters: clusters}, dir, log)
+	t.single = true
+	if t.file, err = history.NewFile(os.DevNull); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(ctx)
+	report := &scaleReport{Clusters: clusters}
+	err = t.measureSteps(running, report)
+	cancel()
+	if err = errors.Join(err, t.close(), t.file.Close()); err != nil {
+		return fmt.Errorf("%w (logs in %s)", err, dir)
+	}
+	text, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	report.write(t.out)
+	return os.WriteFile(filepath.Join(dir, "scale.json"), append(text, '\n'), 0o644) //nolint:gosec // no secret
+}
+
+// measureSteps fills the report, step by step.
+func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error {
+	if err := t.startForScale(ctx); err != nil {
+		return err
+	}
+	watch, err := t.startEventWatch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.addDatabaseSizes(ctx, report, "empty"); err != nil {
+		return err
+	}
+	idle, err := t.readUsageOfAll()
+	if err != nil {
+		return err
+	}
+	if report.Load, err = t.loadClusters(ctx, report.Clusters); err != nil {
+		return fmt.Errorf("load %d clusters: %w", report.Clusters, err)
+	}
+	if report.Settle, err = t.waitUntilSynced(ctx, report.Clusters); err != nil {
+		return fmt.Errorf("wait until all clusters are synced and reported: %w", err)
+	}
+	if report.Processes, err = t.readUsageOfAll(); err != nil {
+		return err
+	}
+	for i := range report.Processes {
+		report.Processes[i].CPU -= idle[i].CPU // of the start
+	}
+	if err := t.addDatabaseSizes(ctx, report, "settled"); err != nil {
+		return err
+	}
+	if report.Latency, err = t.measureEditLatency(ctx, watch); err != nil {
+		return fmt.Errorf("measure the latency of edits: %w", err)
+	}
+	for _, p := range t.processes("sentinel", "adapter", "cluster-worker") {
+		p.close() // otherwise they would sync the updates, which take longer than the measurement
+	}
+	if err := t.updateAllRows(ctx); err != nil {
+		return fmt.Errorf("update all rows: %w", err)
+	}
+	return t.addDatabaseSizes(ctx, report, fmt.Sprintf("%d updates of each row", updatesPerRow))
+}
+
+// startForScale starts what takes part in the loop, without Gardener and without controllers of the host cluster.
+func (t *topology) startForScale(ctx context.Context) error {
+	var err error
+	if t.self, err = os.Executable(); err != nil {
+		return err
+	}
+	return t.startSteps(ctx, []startStep{
+		{"build the programs", t.buildReleases},
+		{"start PostgreSQL", func(ctx context.Context) (err error) {
+			t.database, err = startPrimary(ctx, t.newDatabaseDisk, t.log)
+			return err
+		}},
+		{"start the fleet API", t.startAPI},
+		{"start the broker", t.startBroker},
+		{"start the sink", t.startSink},
+		{"start Kubernetes", t.startKubernetes},
+		{"install the manifests", func(ctx context.Context) error {
+			if err := t.applyManifestText(ctx, workerNamespace); err != nil {
+				return err
+			}
+			return t.installManifests(ctx)
+		}},
+		{"start the sentinel", t.startSentinels},
+		{"start the adapter", t.startAdapters},
+		{"start the cluster-worker", t.startMockWorker},
+	})
+}
+
+// startMockWorker starts a cluster-worker with the in-memory Gardener.
+func (t *topology) startMockWorker(ctx context.Context) error {
+	return t.startReplicas(ctx, "cluster-worker", workerReplicas, func(p *process, _ string) {
+		p.env["DATABASE_URL"] = t.database.clientURL()
+		p.env["GARDENER_MODE"] = "mock"
+		maps.Copy(p.env, t.apiEnv("cluster-worker"))
+		maps.Copy(p.env, t.sink.env())
+	})
+}
+
+// loadClusters creates clusters with a bulk load, and returns how long that took.
+func (t *topology) loadClusters(ctx context.Context, count int) (time.Duration, error) {
+	client, err := t.newClient(tenantBlue)
+	if err != nil {
+		return 0, err
+	}
+	defer client.CloseIdle()
+	began := time.Now()
+	result, err := client.Clusters().Load(ctx, newClusterLines(count), fleetclient.LoadOptions{})
+	if err == nil && result.Created != int64(count) {
+		err = fmt.Errorf("the server created %d clusters", result.Created)
+	}
+	_, _ = fmt.Fprintf(t.out, "proof: loaded %d clusters in %s\n", count, time.Since(began).Round(time.Second))
+	return time.Since(began), err
+}
+
+// newClusterLines returns the lines of a bulk load: clusters with labels and a spec of a usual size.
+func newClusterLines(count int) io.Reader {
+	reader, writer := io.Pipe()
+	go func() {
+		buffer := make([]byte, 0, 64<<10)
+		for i := range count {
+			buffer = fmt.Appendf(buffer, `{"name":"scale-%07d","labels":{"region":"eu-%d","tier":"%d","team":"team-%d"},`+
+				`"spec":{"version":"1.34.1","provider":{"type":"aws","region":"eu-%d","zones":["a","b","c"]},`+
+				`"network":{"pods":"10.%d.0.0/16","services":"10.200.0.0/16","provider":"cilium"}}}`+"\n", i, i%7, i%3, i%211, i%7, i%256)
+			if len(buffer) < 32<<10 && i < count-1 {
+				continue
+			}
+			if _, err := writer.Write(buffer); err != nil {
+				return // the reader has ended
+			}
+			buffer = buffer[:0]
+		}
+		_ = writer.Close() // it returns no error
+	}()
+	return reader
+}
+
+// waitUntilSynced waits until each cluster is synced and has a report of the adapter, and returns how long that took.
+func (t *topology) waitUntilSynced(ctx context.Context, want int) (time.Duration, error) {
+	began := time.Now()
+	for {
+		var synced, reported int
+		err := t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `select (select count(*) from tenant.cluster_sync where synced is not null),
+				(select count(*) from tenant.adapter_reports where adapter = $1)`, history.AdapterName).Scan(&synced, &reported)
+		})
+		if err != nil {
+			return 0, err
+		}
+		took := time.Since(began)
+		_, _ = fmt.Fprintf(t.out, "proof: %6s  %d synced, %d reported\n", took.Round(time.Second), synced, reported)
+		if synced >= want && reported >= want {
+			return took, nil
+		}
+		if took > scaleSettleBound {
+			return 0, fmt.Errorf("not within %s: %d of %d clusters are synced, %d are reported", scaleSettleBound, synced, want, reported)
+		}
+		if !pauseFor(ctx, min(scaleProgressEvery, took/10+time.Second)) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/procfs"
+)
+
+// readUsageOfAll returns what each process and PostgreSQL used since their start, in the order of their names.
+func (t *topology) readUsageOfAll() ([]scaleUsage, error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	pids := map[string]int{"postgresql": t.database.nodes[t.database.primary].server.PostmasterPID()}
+	for _, p := range t.processes() {
+		pids[p.name] = p.pid()
+	}
+	var list []scaleUsage
+	for _, name := range slices.Sorted(maps.Keys(pids)) {
+		usage, err := readUsageOfTree(all, pids[name])
+		if err != nil {
+			return nil, fmt.Errorf("read what %s uses: %w", name, err)
+		}
+		usage.Process = name
+		list = append(list, usage)
+	}
+	return list, nil
+}
+
+// readUsageOfTree returns what a process and its children use. The memory that they share counts once.
+func readUsageOfTree(all procfs.Procs, pid int) (sum scaleUsage, err error) {
+	for _, process := range all {
+		stat, err := process.Stat()
+		if err != nil || stat.PID != pid && stat.PPID != pid {
+			continue // it has ended meanwhile, or belongs to another
+		}
+		memory, err := process.ProcSMapsRollup()
+		if err != nil {
+			return sum, err
+		}
+		sum.Memory += int64(memory.Pss) //nolint:gosec // less than the memory of the machine
+		sum.CPU += stat.CPUTime()
+		if stat.PID == pid {
+			const ticksPerSecond = 100
+			sum.CPU += float64(stat.CUTime+stat.CSTime) / ticksPerSecond // of children that have ended
+		}
+	}
+	return sum, nil
+}
+
+// addDatabaseSizes adds the sizes of the database and its largest tables to the report.
+func (t *topology) addDatabaseSizes(ctx context.Context, report *scaleReport, step string) error {
+	sizes := databaseSizes{Step: step, Tables: map[string]int64{}}
+	err := t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+		if err := conn.QueryRow(ctx, "select pg_database_size(current_database())").Scan(&sizes.Database); err != nil {
+			return err
+		}
+		rows, err := conn.Query(ctx, `select c.relname, pg_total_relation_size(c.oid) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+			where n.nspname = 'tenant' and c.relkind = 'r' order by 2 desc limit 8`)
+		if err != nil {
+			return err
+		}
+		var table string
+		var size int64
+		_, err = pgx.ForEachRow(rows, []any{&table, &size}, func() error {
+			sizes.Tables[table] = size
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the sizes of the tables: %w", err)
+	}
+	report.Database = append(report.Database, sizes)
+	return nil
+}
+
+// updateAllRows changes the spec of each cluster several times, in transactions of many rows.
+func (t *topology) updateAllRows(ctx context.Context) error {
+	return t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, "select id from tenant.clusters order by id")
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+		if err != nil {
+			return err
+		}
+		for round := range updatesPerRow {
+			for batch := range slices.Chunk(ids, updateBatchSize) {
+				_, err := conn.Exec(ctx, `update tenant.clusters set spec = (spec::jsonb || jsonb_build_object('round', $1::int))::json,
+					generation = generation + 1, updated_time = now() where id = any($2)`, round, batch)
+				if err != nil {
+					return err
+				}
+			}
+			_, _ = fmt.Fprintf(t.out, "proof: updated each row %d times\n", round+1)
+		}
+		return nil
+	})
+}
+
+// write prints the report for people.
+func (r *scaleReport) write(out io.Writer) {
+	const mega = 1 << 20
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(table, "\nclusters\t%d\nload\t%s\nsettled after\t%s\n", r.Clusters, r.Load, r.Settle)
+	_, _ = fmt.Fprintf(table, "edit to event\tp50 %s, p99 %s, p99.9 %s, max %s of %d\n", r.Latency.P50, r.Latency.P99, r.Latency.P999, r.Latency.Max, r.Latency.Count)
+	_, _ = fmt.Fprintf(table, "\nPROCESS\tMEMORY\tCPU\tCPU PER CLUSTER\n")
+	for _, u := range r.Processes {
+		_, _ = fmt.Fprintf(table, "%s\t%d MiB\t%.0f s\t%.0f µs\n", u.Process, u.Memory/mega, u.CPU, u.CPU/float64(r.Clusters)*1e6)
+	}
+	_, _ = fmt.Fprintf(table, "\nDATABASE\tSIZE\tPER CLUSTER\tTABLES\n")
+	for _, d := range r.Database {
+		_, _ = fmt.Fprintf(table, "%s\t%d MiB\t%d B\t", d.Step, d.Database/mega, d.Database/int64(r.Clusters))
+		for _, name := range slices.Sorted(maps.Keys(d.Tables)) {
+			_, _ = fmt.Fprintf(table, "%s %d MiB, ", name, d.Tables[name]/mega)
+		}
+		_, _ = fmt.Fprintln(table)
+	}
+	_ = table.Flush() // for people
+}
