@@ -20,12 +20,12 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 	if err := CheckOwnedByRef(ref, live.Labels); err != nil {
 		return wanted, err
 	}
-	if sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations); sent > ours {
-		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
-	}
 	if isFromLostHistory(wanted, live.Annotations) {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot has changes that the database lost when it was restored: they have cluster generation %d, the backup ends at generation %d",
 			ParseSentGeneration(live.Annotations), wanted.KnownGeneration)
+	}
+	if sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations); sent > ours {
+		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
 	}
 	if live.Deleting {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot is being deleted and can be created again afterwards")
