@@ -59,6 +59,11 @@ type Claim struct {
 	// SyncedGeneration is the row's generation of the last recorded success, and
 	// ShootGeneration the Shoot's metadata.generation after it.
 	SyncedGeneration, ShootGeneration int64
+
+	// History is the id of the database's present history, which began at its last
+	// restore or promotion. KnownGeneration is the row's generation at that time.
+	History         string
+	KnownGeneration int64
 }
 
 // A Pool is a node pool that is not being deleted.

@@ -77,6 +77,14 @@ type ObserverStore interface {
 	TermStore
 	RowStore
 	StatusStore
+	HistoryStore
+}
+
+// A HistoryStore identifies the history of the database.
+type HistoryStore interface {
+	// GetHistoryID returns the id of the present history, which began at the last restore
+	// or promotion.
+	GetHistoryID(ctx context.Context) (string, error)
 }
 
 // A TermStore elects the worker that observes.

@@ -126,10 +126,11 @@ func (w *shootWriter) updateShoot(ctx context.Context, manifest shoot.Manifest, 
 }
 
 // wasChangedByApply reports whether a Shoot differed from its manifest. The annotation of the
-// sent generation makes no difference.
+// sent generation and its history make no difference.
 func wasChangedByApply(manifestMeta shoot.Metadata, before, after *storedShoot) bool {
 	notes := maps.Clone(manifestMeta.Annotations)
 	delete(notes, shoot.AnnotationGeneration)
+	delete(notes, shoot.AnnotationHistory)
 	return !bytes.Equal(before.Raw, after.Raw) ||
 		hasChangedKeys(manifestMeta.Labels, before.Metadata.Labels, after.Metadata.Labels) ||
 		hasChangedKeys(notes, before.Metadata.Annotations, after.Metadata.Annotations)

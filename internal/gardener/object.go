@@ -60,7 +60,7 @@ func (s *observedShoot) toObservedShoot() shoot.Observed {
 	m := s.Metadata
 	o := shoot.Observed{
 		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Created: m.Created,
-		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: shoot.ParseSentGeneration(m.Annotations),
+		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: shoot.ParseSentGeneration(m.Annotations), History: m.Annotations[shoot.AnnotationHistory],
 		Generation: m.Generation, ObservedGeneration: s.Status.ObservedGeneration,
 		Deleting: m.Deleted != nil, Hibernated: s.Status.Hibernated, Version: s.Spec.Kubernetes.Version,
 	}

@@ -20,6 +20,10 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 	if err := CheckOwnedByRef(ref, live.Labels); err != nil {
 		return wanted, err
 	}
+	if isFromLostHistory(wanted, live.Annotations) {
+		return wanted, NewClassErrorf(ClassConflict, "the Shoot has changes that the database lost when it was restored: they have cluster generation %d, the backup ends at generation %d",
+			ParseSentGeneration(live.Annotations), wanted.KnownGeneration)
+	}
 	if sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations); sent > ours {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
 	}
@@ -29,6 +33,13 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 	wanted.Spec.Kubernetes.Version = wantedOrNewerLiveVersion(wanted.Spec.Kubernetes.Version, live.Spec.Kubernetes.Version)
 	wanted.Spec.Provider.Workers = keepNewerLiveImages(wanted.Spec.Provider.Workers, live.Spec.Provider.Workers)
 	return wanted, nil
+}
+
+// isFromLostHistory reports whether a Shoot was changed last by a history of the database that has
+// ended, and after the present one parted from it. Generations of the two can be equal.
+func isFromLostHistory(wanted Manifest, live map[string]string) bool {
+	was, is := live[AnnotationHistory], wanted.Metadata.Annotations[AnnotationHistory]
+	return was != "" && is != "" && was != is && ParseSentGeneration(live) > wanted.KnownGeneration
 }
 
 // CheckOwnedByRef returns an error if the labels are not those of the given Shoot. They are those

@@ -137,6 +137,39 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
+// TestHistories: a generation of another history of the database counts only if it is from before the
+// two parted, because after a restore the same number is given again.
+func TestHistories(t *testing.T) {
+	tests := map[string]struct {
+		reason     string
+		was, is    string // history of the Shoot, and of the request at generation 5
+		generation string // of the Shoot
+		known      int64
+		want       shoot.Class
+	}{
+		"Lost":           {"the restored database gave the same number again", "h1", "h2", "5", 3, shoot.ClassConflict},
+		"LostLower":      {"it gave higher ones since", "h1", "h2", "4", 3, shoot.ClassConflict},
+		"Known":          {"the backup has it", "h1", "h2", "3", 3, ""},
+		"SameHistory":    {"a retry", "h2", "h2", "5", 3, ""},
+		"Before":         {"an older release wrote the Shoot", "", "h2", "5", 3, ""},
+		"AfterDowngrade": {"an older release makes the request", "h1", "", "5", 3, ""},
+		"Newer":          {"generations count within a history", "h2", "h2", "6", 3, shoot.ClassConflict},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := manifest()
+			m.KnownGeneration = test.known
+			m.Metadata.Annotations[shoot.AnnotationHistory] = test.is
+			_, err := shoot.PrepareManifestForUpdate(m, live(func(l *shoot.LiveShoot) {
+				l.Annotations = map[string]string{shoot.AnnotationGeneration: test.generation, shoot.AnnotationHistory: test.was}
+			}))
+			if got := shoot.ClassOf(err); err == nil && test.want != "" || err != nil && got != test.want {
+				t.Errorf("%s: %v, want class %q", test.reason, err, test.want)
+			}
+		})
+	}
+}
+
 func TestWhatIsNotSent(t *testing.T) {
 	labels := func(c, i string) func(*shoot.LiveShoot) {
 		return func(l *shoot.LiveShoot) {

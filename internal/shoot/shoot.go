@@ -29,6 +29,9 @@ const (
 	LabelInstallation = "fleetloop.io/installation"
 	// AnnotationGeneration is the generation of the sync row that was sent last.
 	AnnotationGeneration = "fleetloop.io/generation"
+	// AnnotationHistory is the id of the database history that AnnotationGeneration
+	// belongs to. A restore or a promotion of the database begins a new one.
+	AnnotationHistory = "fleetloop.io/database-history"
 	// AnnotationName is the name of the cluster in the fleet API.
 	AnnotationName = "fleetloop.io/cluster-name"
 	// AnnotationConfirmDeletion must be "true" before Gardener accepts a deletion.
@@ -41,6 +44,10 @@ type Manifest struct {
 	Kind       string   `json:"kind"`
 	Metadata   Metadata `json:"metadata"`
 	Spec       Spec     `json:"spec"`
+
+	// KnownGeneration is the highest generation that the database had sent when its
+	// present history began. A Shoot of another history with a higher one is not changed.
+	KnownGeneration int64 `json:"-"`
 }
 
 // Metadata identifies a Shoot, and has its labels and annotations.
@@ -167,6 +174,7 @@ type Observed struct {
 	Cluster        string // value of LabelCluster
 	Installation   string // value of LabelInstallation
 	SentGeneration int64  // value of AnnotationGeneration, 0 if absent
+	History        string // value of AnnotationHistory
 
 	Generation         int64
 	ObservedGeneration int64

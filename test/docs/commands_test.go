@@ -9,6 +9,7 @@
 //	<!-- run: up -->            fleetloop up --demo, with its try.sh sourced
 //	<!-- run: kube -->          fleetloop up --demo --kube=embedded, likewise
 //	<!-- run: cluster -->       a Kubernetes API server with the chart installed
+//	<!-- run: drill -->         run by TestRestoreDrill of test/e2e
 //	<!-- run: no (reason) -->   not run
 //
 // A yaml block whose first line is a file name in a comment, such as
@@ -131,7 +132,7 @@ func TestCommands(t *testing.T) {
 		}
 		for _, env := range environments() {
 			uses := func(b block) bool { return b.file == "" && b.env == env }
-			if env == envSkip || !slices.ContainsFunc(blocks, uses) {
+			if env == envSkip || env == envDrill || !slices.ContainsFunc(blocks, uses) {
 				continue
 			}
 			lane := "beside"

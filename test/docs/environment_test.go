@@ -41,7 +41,7 @@ func start(t *testing.T, env environment) running {
 		return startUp(t, "--kube=embedded")
 	case envCluster:
 		return startCluster(t)
-	case envNone, envSkip:
+	case envNone, envDrill, envSkip:
 	}
 	return running{}
 }

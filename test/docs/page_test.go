@@ -15,11 +15,12 @@ const (
 	envUp      environment = "up"
 	envKube    environment = "kube"
 	envCluster environment = "cluster"
-	envSkip    environment = "no" // not run, for a reason
+	envDrill   environment = "drill" // run by TestRestoreDrill of test/e2e, between other steps
+	envSkip    environment = "no"    // not run, for a reason
 )
 
 func environments() []environment {
-	return []environment{envNone, envUp, envKube, envCluster, envSkip}
+	return []environment{envNone, envUp, envKube, envCluster, envDrill, envSkip}
 }
 
 // A block is one fenced block of a page.

@@ -286,6 +286,17 @@ func TestPreflight(t *testing.T) {
 	if err := c.WaitUntilEnded(t); err == nil || !strings.Contains(c.Stdout.String(), "cluster nobody: not found") {
 		t.Errorf("one that is not there: %v:\n%s", err, c.Stdout.String())
 	}
+	if strings.Contains(c.Stdout.String(), "missing cluster") {
+		t.Errorf("a Shoot that never was is not missing:\n%s", c.Stdout.String())
+	}
+	gone := addCluster(t, conn, "gone", `{"version": "1.34"}`)
+	if _, err := conn.Exec(t.Context(), "update tenant.cluster_sync set synced_generation = 1, shoot_name = 'gone-1' where cluster_id = $1", gone); err != nil {
+		t.Fatal(err)
+	}
+	c = start(t, env, "preflight", "gone")
+	if err := c.WaitUntilEnded(t); err != nil || !strings.Contains(c.Stdout.String(), `missing cluster gone (`+gone+`): Shoot "gone-1"`) {
+		t.Errorf("one whose Shoot is gone: %v:\n%s", err, c.Stdout.String())
+	}
 	for _, id := range []string{good, bad} {
 		wantRow(t, conn, id, "synced is null and claim_token is null and shoot_name is null and sync_last_attempt is null")
 	}

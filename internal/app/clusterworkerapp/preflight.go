@@ -18,6 +18,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore"
 	"github.com/fleetloop/fleetloop/internal/gardener"
 	"github.com/fleetloop/fleetloop/internal/postgres"
+	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
 const (
@@ -31,7 +32,8 @@ func newPreflightCommand(out io.Writer, loadConfig func(*cobra.Command) (Config,
 		Short: "Check with Gardener whether clusters would be accepted (dry run)",
 		Long: `Check that Gardener is reachable and grants the required permissions. Then build the
 Shoot of every cluster in the database, or of the named clusters, and have Gardener
-validate it (dryRun=All). Nothing is changed in Gardener or in the database.
+validate it (dryRun=All). Nothing is changed in Gardener or in the database. The output
+lists Shoots that are missing and that a worker would create again.
 
 The exit code is 1 if any check fails.`,
 		Example: `  cluster-worker preflight
@@ -153,7 +155,7 @@ func (c *preflightChecker) dryRunSelectedClusters(ctx context.Context, store *pg
 
 // dryRunAndPrintPage checks the clusters of a page in parallel and prints the results in order.
 func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []clusterworker.Claim) error {
-	answers := make([]error, len(page))
+	answers, missing := make([]error, len(page)), make([]bool, len(page))
 	slots := make(chan struct{}, preflightCalls)
 	var calls sync.WaitGroup
 	for i, cl := range page {
@@ -161,6 +163,9 @@ func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []cluste
 		calls.Go(func() {
 			defer func() { <-slots }()
 			answers[i] = c.dryRunCluster(ctx, cl)
+			if answers[i] == nil {
+				missing[i], answers[i] = c.isSyncedShootMissing(ctx, cl)
+			}
 		})
 	}
 	calls.Wait()
@@ -173,6 +178,10 @@ func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []cluste
 		if err := answers[i]; err != nil {
 			c.refused++
 			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", terminal.ReplaceUnprintable(cl.Name), cl.ClusterID, terminal.ReplaceUnprintable(err.Error()))
+		}
+		if missing[i] {
+			_, _ = fmt.Fprintf(c.out, "missing cluster %s (%s): Shoot %q was synced and does not exist; the worker creates it again\n",
+				terminal.ReplaceUnprintable(cl.Name), cl.ClusterID, cl.ShootName)
 		}
 	}
 	return nil
@@ -187,6 +196,19 @@ func (c *preflightChecker) dryRunCluster(ctx context.Context, cluster clusterwor
 		return err
 	}
 	return c.garden.DryRunShoot(ctx, m)
+}
+
+// isSyncedShootMissing reports whether Gardener no longer has the Shoot of a cluster that was
+// synced. After a restore, the cluster may be one that was deleted after the backup.
+func (c *preflightChecker) isSyncedShootMissing(ctx context.Context, cluster clusterworker.Claim) (missing bool, err error) {
+	if cluster.SyncedGeneration == 0 || cluster.ShootName == "" {
+		return false, nil
+	}
+	_, err = c.garden.GetShoot(ctx, cluster.ShootName)
+	if errors.Is(err, shoot.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // printMissingAndTotals prints the named clusters that were not found and the totals; it returns errPreflight if any was rejected.

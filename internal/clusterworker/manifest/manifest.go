@@ -82,6 +82,7 @@ func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error)
 			Labels:      map[string]string{shoot.LabelCluster: claim.ClusterID, shoot.LabelInstallation: m.installation},
 			Annotations: m.newAnnotations(claim),
 		},
+		KnownGeneration: claim.KnownGeneration,
 		Spec: shoot.Spec{
 			CloudProfile:           shoot.CloudProfile{Name: m.CloudProfile, Kind: m.CloudProfileKind},
 			CredentialsBindingName: m.CredentialsBindingName,
@@ -106,6 +107,9 @@ func (m *Maker) newAnnotations(claim clusterworker.Claim) map[string]string {
 	maps.Copy(out, m.Annotations)
 	out[shoot.AnnotationGeneration] = strconv.FormatInt(claim.Generation, 10)
 	out[shoot.AnnotationName] = claim.Name
+	if claim.History != "" {
+		out[shoot.AnnotationHistory] = claim.History
+	}
 	return out
 }
 

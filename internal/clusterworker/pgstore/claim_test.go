@@ -27,13 +27,13 @@ func TestAClaimSaysWhatToDo(t *testing.T) {
 	begin := time.Now()
 	got := b.claimOne()
 	want := clusterworker.Claim{
-		ClusterID: id, Generation: 5, ClusterGeneration: 1, Tenant: "a", Name: "one", Spec: json.RawMessage(`{"v": 1}`),
+		ClusterID: id, Generation: 5, ClusterGeneration: 1, Tenant: "a", Name: "one", Spec: json.RawMessage(`{"v": 1}`), KnownGeneration: 1,
 		Pools: []clusterworker.Pool{
 			{ID: one, Name: "one", Spec: json.RawMessage(`{"replicas": 1}`)},
 			{ID: two, Name: "two", Spec: json.RawMessage(`{"replicas": 1}`)},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(clusterworker.Claim{}, "Token", "Until", "UnsyncedSince")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(clusterworker.Claim{}, "Token", "Until", "UnsyncedSince", "History")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got.Token == 0 || got.UnsyncedSince.IsZero() || got.Until.Before(begin.Add(lease)) || got.Until.After(time.Now().Add(lease)) {

@@ -31,6 +31,8 @@ func toClaim(row *db.ReadClaimedRow) clusterworker.Claim {
 		ShootUID:          row.ShootUID,
 		SyncedGeneration:  row.SyncedGeneration,
 		ShootGeneration:   row.ShootGeneration,
+		History:           row.History,
+		KnownGeneration:   row.KnownGeneration,
 	}
 	if n := len(row.PoolIDs); n > 0 {
 		c.Pools = make([]clusterworker.Pool, n)

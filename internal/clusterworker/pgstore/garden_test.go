@@ -1,6 +1,10 @@
 package pgstore_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fleetloop/fleetloop/internal/clusterworker"
+)
 
 // TestTheFirstGardenStays covers that a worker with another garden learns the recorded
 // one, and that only an explicit request replaces it.
@@ -30,15 +34,47 @@ func TestTheFirstGardenStays(t *testing.T) {
 	}
 }
 
-// TestAfterARestore covers the action of an operator when the database has older
-// generations than Gardener: everything is sent again with newer ones.
+// TestAfterARestore covers which generations a row has from before a restore, and the
+// action of an operator who has a Shoot overwritten.
 func TestAfterARestore(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.cluster("one")
-	b.complete(done(b.claimOne()))
-	b.exec(`update tenant.cluster_sync set generation = generation + 1000000, synced = null, due_at = now(), unsynced_since = coalesce(unsynced_since, now())`)
-	if c := b.claimOne(); c.Generation != 1000001 {
-		t.Errorf("claimed generation %d, want one above all others", c.Generation)
+	id := b.cluster("one")
+	first := b.claimOne()
+	b.complete(done(first))
+	edit := func() clusterworker.Claim {
+		b.edit(id)
+		return b.claimOne()
 	}
+	wantKnown := func(reason string, c clusterworker.Claim, known, generation int64) {
+		t.Helper()
+		if c.KnownGeneration != known || c.Generation != generation {
+			t.Errorf("%s: generation %d, known %d, want %d and %d", reason, c.Generation, c.KnownGeneration, generation, known)
+		}
+	}
+	wantKnown("the first claim", first, 1, 1)
+	c := edit()
+	wantKnown("an edit", c, 1, 2)
+	b.complete(done(c))
+	c = edit()
+	wantKnown("another edit of the same history", c, 1, 3)
+	b.complete(done(c))
+
+	b.exec(`insert into tenant.restores default values`)
+	b.exec(`update tenant.cluster_sync set synced = null, due_at = now()`)
+	restored := b.claimOne()
+	wantKnown("without an edit", restored, 3, 3)
+	if restored.History == c.History || restored.History == "" {
+		t.Errorf("the histories are %q and %q", c.History, restored.History)
+	}
+	b.complete(done(restored))
+	c = edit()
+	wantKnown("an edit after the restore", c, 3, 4)
+	b.complete(done(c))
+	c = edit()
+	wantKnown("the next", c, 3, 5)
+	b.complete(done(c))
+
+	b.exec(`select tenant.overwrite_shoot($1)`, id)
+	wantKnown("overwritten", b.claimOne(), 1000005, 1000005)
 }

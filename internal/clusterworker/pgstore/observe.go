@@ -46,6 +46,12 @@ func (o *Observations) GetInstallationID(ctx context.Context) (id string, err er
 	return id, err
 }
 
+// GetHistoryID returns the id of the database's present history.
+func (o *Observations) GetHistoryID(ctx context.Context) (id string, err error) {
+	err = o.db.queryRow(ctx, "read history id", []any{&id}, db.HistoryID)
+	return id, err
+}
+
 // AddMissingRows creates rows for up to limit clusters without one.
 func (o *Observations) AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error) {
 	err = o.db.runBatch(ctx, "add missing sync rows", func(b *pgx.Batch) { scanScalarsInto(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours

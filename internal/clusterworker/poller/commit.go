@@ -3,6 +3,7 @@ package poller
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -228,7 +229,11 @@ func (w *statusWriter) requeueDriftedClusters(ctx context.Context, driftedByClus
 	for id := range done {
 		d := driftedByCluster[id]
 		counts[d.drift]++
-		w.poller.log.DebugContext(ctx, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
+		level := slog.LevelDebug
+		if d.drift == DriftMissing || d.drift == DriftAhead {
+			level = slog.LevelWarn // the Shoot is created again, or is newer than the database
+		}
+		w.poller.log.Log(ctx, level, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
 	}
 	for id, d := range driftedByCluster {
 		if !done[id] {

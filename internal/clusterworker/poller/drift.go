@@ -20,12 +20,15 @@ const (
 	DriftUndeleted Drift = "not_deleted"
 	// DriftBehind is a Shoot with an older generation than was sent last.
 	DriftBehind Drift = "stale_generation"
+	// DriftAhead is a Shoot with a newer generation than was sent last. The database was
+	// restored to an older point. The next sync reports the conflict and changes nothing.
+	DriftAhead Drift = "newer_generation"
 	// DriftChanged is a Shoot that another client has changed.
 	DriftChanged Drift = "changed"
 )
 
 func listDriftKinds() []Drift {
-	return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftChanged}
+	return []Drift{DriftMissing, DriftUndeleted, DriftBehind, DriftAhead, DriftChanged}
 }
 
 // DetectDrift returns how a Shoot, nil if absent, differs from the spec that the row
@@ -45,6 +48,8 @@ func DetectDrift(row *clusterworker.Row, observed *shoot.Observed) Drift {
 		return DriftNone // a Shoot in deletion accepts no changes
 	case observed.SentGeneration < row.SyncedGeneration:
 		return DriftBehind
+	case observed.SentGeneration > row.SyncedGeneration:
+		return DriftAhead
 	case row.ShootGeneration != 0 && observed.Generation != row.ShootGeneration:
 		return DriftChanged
 	}

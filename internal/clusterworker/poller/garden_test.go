@@ -68,7 +68,7 @@ func (g *garden) putNamed(name string, n int, how ...func(*shoot.Observed)) shoo
 	if o == nil {
 		g.uids++
 		o = &shoot.Observed{
-			Name: name, UID: fmt.Sprint("uid-", g.uids), Created: time.Now(), Cluster: idOf(n), Installation: installation,
+			Name: name, UID: fmt.Sprint("uid-", g.uids), Created: time.Now(), Cluster: idOf(n), Installation: installation, History: history,
 			SentGeneration: 1, Generation: 1, ObservedGeneration: 1,
 		}
 	} else {

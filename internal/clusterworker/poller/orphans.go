@@ -12,6 +12,8 @@ import (
 // An OrphanCandidates is the result of a list beyond the Shoots that belong to a row.
 type OrphanCandidates struct {
 	Installation string
+	// History is the id of the database's present history.
+	History string
 	// Listed is the number of all Shoots, and Clusters the number of rows that were
 	// read from the database.
 	Listed, Clusters int
@@ -62,7 +64,8 @@ func PlanOrphanCleanup(candidates OrphanCandidates) OrphanPlan {
 			continue
 		}
 		p.Report = append(p.Report, o)
-		if !o.Deleting && isClusterID(o.Cluster) {
+		// A Shoot of another history may belong to a cluster that a restore has lost.
+		if !o.Deleting && isClusterID(o.Cluster) && o.History != "" && o.History == candidates.History {
 			doomed = append(doomed, o)
 		}
 	}
@@ -90,6 +93,7 @@ type orphanCleaner struct {
 func (k *orphanCleaner) reportAndDeleteOrphans(ctx context.Context, candidates OrphanCandidates) {
 	candidates.Installation, candidates.Before = k.installation, k.before
 	candidates.Now, candidates.MinAge, candidates.Delete = time.Now(), k.poller.cfg.OrphanAge, k.poller.cfg.DeleteOrphans
+	candidates.History = k.readHistoryID(ctx)
 	p := PlanOrphanCleanup(candidates)
 	k.before = p.Seen
 	k.poller.metrics.orphans.Set(float64(len(p.Report)))
@@ -101,7 +105,8 @@ func (k *orphanCleaner) reportAndDeleteOrphans(ctx context.Context, candidates O
 	}
 	for i := range p.Report {
 		o := &p.Report[i]
-		k.poller.log.WarnContext(ctx, "orphan shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting)
+		k.poller.log.WarnContext(ctx, "orphan shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting,
+			"from_other_history", o.History != candidates.History)
 	}
 	for i := range candidates.Strays {
 		o := &candidates.Strays[i]
@@ -116,6 +121,18 @@ func (k *orphanCleaner) reportAndDeleteOrphans(ctx context.Context, candidates O
 			k.recheckAndDeleteOrphan(ctx, &p.Delete[i])
 		}
 	})
+}
+
+// readHistoryID returns the id of the database's present history. It is empty after an error,
+// which keeps all orphans.
+func (k *orphanCleaner) readHistoryID(ctx context.Context) string {
+	ctx, cancel := withReadTimeout(ctx)
+	defer cancel()
+	id, err := k.poller.deps.Store.GetHistoryID(ctx)
+	if err != nil {
+		k.poller.log.WarnContext(ctx, "history id not read, no orphan is deleted", "err", err)
+	}
+	return id
 }
 
 // recheckAndDeleteOrphan deletes an orphan after a last check.
@@ -143,7 +160,7 @@ func (k *orphanCleaner) recheckAndDeleteOrphan(ctx context.Context, orphan *shoo
 // isStillOrphan checks again, in Gardener and in the database, that a Shoot is an orphan.
 func (k *orphanCleaner) isStillOrphan(ctx context.Context, orphan *shoot.Observed) (stillOrphan bool, err error) {
 	live, err := k.poller.getShootOrNil(ctx, orphan.Name)
-	if err != nil || live == nil || live.UID != orphan.UID || live.Cluster != orphan.Cluster || live.Installation != k.installation || live.Deleting {
+	if err != nil || live == nil || live.UID != orphan.UID || live.Cluster != orphan.Cluster || live.Installation != k.installation || live.Deleting || live.History != orphan.History {
 		return false, err
 	}
 	rows, err := k.poller.readRowsByClusterID(ctx, []string{orphan.Cluster})

@@ -17,7 +17,7 @@ func TestPlanOrphans(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	orphans := func(n int, change func(*shoot.Observed)) (list []shoot.Observed) {
 		for i := range n {
-			o := shoot.Observed{Name: nameOf(i), UID: fmt.Sprint("uid-", i), Cluster: idOf(i), Installation: installation, Created: now.Add(-time.Hour)}
+			o := shoot.Observed{Name: nameOf(i), UID: fmt.Sprint("uid-", i), Cluster: idOf(i), Installation: installation, History: history, Created: now.Add(-time.Hour)}
 			change(&o)
 			list = append(list, o)
 		}
@@ -26,7 +26,7 @@ func TestPlanOrphans(t *testing.T) {
 	same := func(*shoot.Observed) {}
 	candidates := func(n int, change func(*poller.OrphanCandidates)) poller.OrphanCandidates {
 		c := poller.OrphanCandidates{
-			Installation: installation, Listed: 100, Clusters: 99, Orphans: orphans(n, same),
+			Installation: installation, History: history, Listed: 100, Clusters: 99, Orphans: orphans(n, same),
 			Before: map[string]bool{}, Now: now, MinAge: 15 * time.Minute, Delete: true,
 		}
 		for i := range n {
@@ -56,12 +56,18 @@ func TestPlanOrphans(t *testing.T) {
 			"another installation's are none of our business",
 			candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Installation = "another" }), 0, 0, 0, false,
 		},
-		"NoUID":       {"the Shoot cannot be identified", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].UID = "" }), 0, 0, 0, false},
-		"NoCluster":   {"the cluster cannot be identified", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Cluster = "" }), 1, 0, 1, false},
-		"Deleting":    {"it is already being deleted", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Deleting = true }), 1, 0, 1, false},
-		"Strays":      {"a cluster's second Shoot is not without a cluster", candidates(0, func(c *poller.OrphanCandidates) { c.Strays = orphans(1, same) }), 0, 0, 0, false},
-		"TooMany":     {"more than one in a hundred are no accident", candidates(2, func(*poller.OrphanCandidates) {}), 2, 0, 2, true},
-		"AsManyAsMay": {"one in a hundred is", candidates(3, func(c *poller.OrphanCandidates) { c.Listed = 300 }), 3, 3, 3, false},
+		"OtherHistory": {
+			"the database was restored since, and may have lost the cluster",
+			candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].History = "fedcba9876543210" }), 1, 0, 1, false,
+		},
+		"UnknownHistory": {"the history could not be read", candidates(1, func(c *poller.OrphanCandidates) { c.History = "" }), 1, 0, 1, false},
+		"NoHistory":      {"neither is known", candidates(1, func(c *poller.OrphanCandidates) { c.History, c.Orphans[0].History = "", "" }), 1, 0, 1, false},
+		"NoUID":          {"the Shoot cannot be identified", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].UID = "" }), 0, 0, 0, false},
+		"NoCluster":      {"the cluster cannot be identified", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Cluster = "" }), 1, 0, 1, false},
+		"Deleting":       {"it is already being deleted", candidates(1, func(c *poller.OrphanCandidates) { c.Orphans[0].Deleting = true }), 1, 0, 1, false},
+		"Strays":         {"a cluster's second Shoot is not without a cluster", candidates(0, func(c *poller.OrphanCandidates) { c.Strays = orphans(1, same) }), 0, 0, 0, false},
+		"TooMany":        {"more than one in a hundred are no accident", candidates(2, func(*poller.OrphanCandidates) {}), 2, 0, 2, true},
+		"AsManyAsMay":    {"one in a hundred is", candidates(3, func(c *poller.OrphanCandidates) { c.Listed = 300 }), 3, 3, 3, false},
 		"TooManyUnasked": {
 			"nothing is held up if nothing was to be done",
 			candidates(50, func(c *poller.OrphanCandidates) { c.Delete = false }), 50, 0, 50, false,

@@ -19,6 +19,9 @@ import (
 
 const installation = "11111111-0000-4000-8000-000000000000"
 
+// history is the id of the database's history.
+const history = "0123456789abcdef"
+
 // idOf returns the id of the nth cluster, and nameOf the name of its Shoot.
 func idOf(n int) string   { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 func nameOf(n int) string { return fmt.Sprintf("shoot-%d", n) }
@@ -235,6 +238,10 @@ func (p *process) ReleaseTerm(ctx context.Context, fence int64) error {
 
 func (p *process) GetInstallationID(ctx context.Context) (string, error) {
 	return installation, p.enter(ctx, "Installation")
+}
+
+func (p *process) GetHistoryID(ctx context.Context) (string, error) {
+	return history, p.enter(ctx, "History")
 }
 
 func (p *process) AddMissingRows(ctx context.Context, limit int) ([]string, error) {

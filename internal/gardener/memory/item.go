@@ -41,7 +41,7 @@ func (it *storedShoot) toLiveShoot() shoot.LiveShoot {
 func (it *storedShoot) toObservedShoot() shoot.Observed {
 	return shoot.Observed{
 		Name: it.name, UID: it.uid, ResourceVersion: strconv.FormatUint(it.version, 10), Created: it.created,
-		Cluster: it.labels[shoot.LabelCluster], Installation: it.labels[shoot.LabelInstallation], SentGeneration: it.lastSentGeneration(),
+		Cluster: it.labels[shoot.LabelCluster], Installation: it.labels[shoot.LabelInstallation], SentGeneration: it.lastSentGeneration(), History: it.annotations[shoot.AnnotationHistory],
 		Generation: it.generation, ObservedGeneration: it.observedGeneration, Deleting: it.deleting, Version: it.spec.Kubernetes.Version,
 		LastOperation: it.op.toLastOperation(), LastErrors: it.op.errors, Conditions: it.op.buildConditions(),
 	}
@@ -92,17 +92,15 @@ func findWorkerOrZero(s shoot.Spec, name string) shoot.Worker {
 	return shoot.Worker{}
 }
 
-// equalAnnotationsExceptGeneration compares annotations except the one of the generation.
+// equalAnnotationsExceptGeneration compares annotations except those of the generation and its
+// history.
 func equalAnnotationsExceptGeneration(a, b map[string]string) bool {
-	if len(b) != len(a) {
-		return false
+	a, b = maps.Clone(a), maps.Clone(b)
+	for _, m := range []map[string]string{a, b} {
+		delete(m, shoot.AnnotationGeneration)
+		delete(m, shoot.AnnotationHistory)
 	}
-	for k, v := range b {
-		if k != shoot.AnnotationGeneration && a[k] != v {
-			return false
-		}
-	}
-	return true
+	return maps.Equal(a, b)
 }
 
 // cloneSpec returns a deep copy of a spec.

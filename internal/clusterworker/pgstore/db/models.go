@@ -37,4 +37,6 @@ type Sync struct {
 	PausedUntil         pgtype.Timestamptz
 	PausedBy            *string
 	PauseReason         *string
+	History             *string
+	KnownGeneration     int64
 }

@@ -316,7 +316,7 @@ func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64
 }
 
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -369,6 +369,8 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 			&i.Sync.PausedUntil,
 			&i.Sync.PausedBy,
 			&i.Sync.PauseReason,
+			&i.Sync.History,
+			&i.Sync.KnownGeneration,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -485,6 +487,17 @@ func (q *Queries) FinishChanges(ctx context.Context, arg FinishChangesParams) er
 		arg.Statuses,
 	)
 	return err
+}
+
+const HistoryID = `-- name: HistoryID :one
+select tenant.history_id()::text as id
+`
+
+func (q *Queries) HistoryID(ctx context.Context) (string, error) {
+	row := q.db.QueryRow(ctx, HistoryID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const Installation = `-- name: Installation :one
@@ -656,10 +669,12 @@ select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, 
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     s.synced_generation, s.shoot_generation,
+    h.id::text as history, (case when s.history = h.id then s.known_generation else s.generation end)::bigint as known_generation,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
+cross join (select tenant.history_id() as id offset 0) h
 cross join lateral (
     select array_agg(n.id::text order by n.name, n.id) as ids,
         array_agg(n.name::text order by n.name, n.id) as names,
@@ -682,6 +697,8 @@ type ReadClaimedRow struct {
 	ShootUID          string
 	SyncedGeneration  int64
 	ShootGeneration   int64
+	History           string
+	KnownGeneration   int64
 	Tenant            string
 	Name              string
 	ClusterGeneration int64
@@ -717,6 +734,8 @@ func (q *Queries) ReadClaimed(ctx context.Context, lease time.Duration, owner st
 			&i.ShootUID,
 			&i.SyncedGeneration,
 			&i.ShootGeneration,
+			&i.History,
+			&i.KnownGeneration,
 			&i.Tenant,
 			&i.Name,
 			&i.ClusterGeneration,
@@ -858,7 +877,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -911,6 +930,8 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 			&i.Sync.PausedUntil,
 			&i.Sync.PausedBy,
 			&i.Sync.PauseReason,
+			&i.Sync.History,
+			&i.Sync.KnownGeneration,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -926,7 +947,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -978,6 +999,8 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 			&i.Sync.PausedUntil,
 			&i.Sync.PausedBy,
 			&i.Sync.PauseReason,
+			&i.Sync.History,
+			&i.Sync.KnownGeneration,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1093,7 +1116,7 @@ func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
 }
 
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -1146,6 +1169,8 @@ func (q *Queries) StalestRows(ctx context.Context, most int64) ([]StalestRowsRow
 			&i.Sync.PausedUntil,
 			&i.Sync.PausedBy,
 			&i.Sync.PauseReason,
+			&i.Sync.History,
+			&i.Sync.KnownGeneration,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
