@@ -1,4 +1,4 @@
-package client_test
+package client
 
 import (
 	"net/http"
@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
-	"github.com/fleetloop/fleetloop/client"
 )
 
 // TestReadTokens checks which token each read sends after the tokens of writes.
@@ -41,7 +40,7 @@ func TestReadTokens(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var token string
 				var sent []string
-				c, err := client.New(client.Config{Endpoint: "http://fleet.test", WrapTransport: func(http.RoundTripper) http.RoundTripper {
+				c, err := New(Config{Endpoint: "http://fleet.test", WrapTransport: func(http.RoundTripper) http.RoundTripper {
 					return roundTrip(func(r *http.Request) (*http.Response, error) {
 						w := httptest.NewRecorder()
 						w.Header().Set("Content-Type", "application/json")

@@ -194,6 +194,12 @@ type standbyMetrics struct {
 	onStandby, onPrimary prometheus.Counter
 }
 
+// RegisterStandbyMetrics registers the metrics of a standby, for the metrics reference.
+func RegisterStandbyMetrics(r prometheus.Registerer) error {
+	_, err := newStandbyMetrics(r)
+	return err
+}
+
 func newStandbyMetrics(r prometheus.Registerer) (*standbyMetrics, error) {
 	reads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_api_standby_reads_total",
