@@ -120,6 +120,7 @@ func New(cfg Config) (*Client, error) {
 		http:        &http.Client{Transport: rt, CheckRedirect: followOnlySameHostGET},
 		transport:   transport,
 		header:      header,
+		reads:       new(readTokens),
 		timeout:     orDefault(cfg.Timeout, DefaultTimeout),
 		maxBody:     orDefault(cfg.MaxBody, DefaultMaxBody),
 		maxAttempts: orDefault(cfg.MaxAttempts, DefaultMaxAttempts),

@@ -30,6 +30,12 @@
 // All types except the iterators in use are safe for concurrent use. The package has no global
 // state. Each call takes a context, and ends soon after the context does, with its cause.
 //
+// # Reading your own writes
+//
+// A server may read from a standby of its database. A client remembers the tokens of its writes for
+// two minutes and sends the latest with its reads, so that they find what it wrote. The clients that
+// [Client.WithToken] returns share the tokens.
+//
 // # Limits
 //
 // Each attempt of a request has a timeout, which includes reading the response body, and bodies

@@ -27,10 +27,12 @@ type caller struct {
 	header    http.Header
 	// impersonator is nil if requests have the rights of the token.
 	impersonator *impersonator
-	timeout      time.Duration
-	maxBody      int64
-	maxAttempts  int
-	log          *slog.Logger
+	// reads is shared with the clients that WithToken returns.
+	reads       *readTokens
+	timeout     time.Duration
+	maxBody     int64
+	maxAttempts int
+	log         *slog.Logger
 }
 
 // A request is one call. path is below the base and escaped.
@@ -168,7 +170,12 @@ func (c *caller) sendOnce(ctx context.Context, r request, token string) (*http.R
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	return c.http.Do(req)
+	c.reads.addTo(req, time.Now())
+	resp, err := c.http.Do(req)
+	if err == nil {
+		c.reads.remember(resp, time.Now())
+	}
+	return resp, err
 }
 
 // wrapTransportError adds the request and the server to an error. If the caller cancelled, the error

@@ -2464,6 +2464,11 @@ export interface components {
         lastEventID: string;
         /** @description ETags of the versions that the client has. If one is current, the response is 304. */
         ifNoneMatch: string;
+        /**
+         * @description The value of this header in the response to a write. The response
+         *     includes that write. Every GET takes this header.
+         */
+        readAfter: string;
         /** @description Expected ETag of the resource. If it differs, nothing is changed and the response is 412. */
         ifMatch: string;
         /**
@@ -2812,6 +2817,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
                 "Last-Event-ID"?: components["parameters"]["lastEventID"];
             };
@@ -2900,6 +2910,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
             path: {
                 /** @description Id of the resource, a UUID. Ids are in order of creation. */
@@ -3392,6 +3407,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
                 "Last-Event-ID"?: components["parameters"]["lastEventID"];
             };
@@ -3466,6 +3486,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
             path: {
                 /** @description Id of the resource, a UUID. Ids are in order of creation. */
@@ -3765,6 +3790,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
             path: {
                 /** @description Id of the cluster. */
@@ -3862,6 +3892,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
             path: {
                 /** @description Id of the cluster. */
@@ -4161,6 +4196,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
                 "Last-Event-ID"?: components["parameters"]["lastEventID"];
             };
@@ -4249,6 +4289,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
             path: {
                 /** @description Id of the resource, a UUID. Ids are in order of creation. */
@@ -4534,6 +4579,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
                 /** @description The cursor from which a watch continues. Takes precedence over changed_since. */
                 "Last-Event-ID"?: components["parameters"]["lastEventID"];
             };
@@ -4622,6 +4672,11 @@ export interface operations {
             header?: {
                 /** @description ETags of the versions that the client has. If one is current, the response is 304. */
                 "If-None-Match"?: components["parameters"]["ifNoneMatch"];
+                /**
+                 * @description The value of this header in the response to a write. The response
+                 *     includes that write. Every GET takes this header.
+                 */
+                "Fleetloop-Read-After"?: components["parameters"]["readAfter"];
             };
             path: {
                 /** @description Id of the resource, a UUID. Ids are in order of creation. */

@@ -43,6 +43,31 @@ describe('the counts of the first view', () => {
   })
 })
 
+describe('a read after a write', () => {
+  const openWith = async (...tokens: string[]) => {
+    openAt('/')
+    const sent: (string | null)[] = []
+    vi.stubGlobal('fetch', (request: Request) => {
+      if (request.method === 'GET') sent.push(request.headers.get('Fleetloop-Read-After'))
+      const token = request.method === 'GET' ? '' : tokens.shift()
+      return Promise.resolve(new Response('{}', token ? { headers: { 'Fleetloop-Read-After': token } } : {}))
+    })
+    const { sendToConsole } = await import('../src/api/requests')
+    const send = (method: string) => sendToConsole(new Request('https://console.example/api/x', { method }))
+    return { sent, send }
+  }
+
+  test('it has the latest token for two minutes', async () => {
+    const { sent, send } = await openWith('A1', 'A2', 'A1')
+    await send('GET')
+    for (let n = 0; n < 3; n++) await send('POST')
+    await send('GET')
+    await vi.advanceTimersByTimeAsync(121_000)
+    await send('GET')
+    expect(sent).toEqual([null, 'A2', null])
+  })
+})
+
 describe('a request before its view is there', () => {
   const open = async (...answers: (Response | Error)[]) => {
     openAt('/clusters?labels=region%3Deu')

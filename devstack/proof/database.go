@@ -7,11 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -74,7 +70,7 @@ func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error),
 	if err != nil {
 		return nil, err
 	}
-	if d.nodes[0], err = d.startNode(ctx, home); err != nil {
+	if d.nodes[0], err = d.startNode(ctx, home, nil); err != nil {
 		return nil, err
 	}
 	d.proxies[0].SetBackend(d.nodes[0].addr())
@@ -86,14 +82,21 @@ func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error),
 	return d, nil
 }
 
-// startNode starts a server on a disk, and supervises it.
-func (d *database) startNode(ctx context.Context, home *disk) (*databaseNode, error) {
-	server, err := pgserver.Start(ctx, pgserver.Config{Dir: home.dir, Settings: map[string]string{
+// startNode starts a server on a disk, as the standby of a primary unless that is nil, and supervises it.
+func (d *database) startNode(ctx context.Context, home *disk, primary *pgserver.Server) (*databaseNode, error) {
+	cfg := pgserver.Config{Dir: home.dir, Settings: map[string]string{
 		"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "10", "wal_log_hints": "on", "max_connections": "200",
 		"max_wal_size": "256MB", // a disk can be small
 		// Without it a standby that was cut off keeps commits waiting for a minute.
 		"wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
-	}}, d.log)
+	}}
+	var server *pgserver.Server
+	var err error
+	if primary == nil {
+		server, err = pgserver.Start(ctx, cfg, d.log)
+	} else {
+		server, err = pgserver.StartStandby(ctx, cfg, primary, d.log)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,10 +136,7 @@ func (d *database) attachStandby(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.copyPrimary(ctx, home.dir); err != nil {
-		return fmt.Errorf("copy the primary: %w", err)
-	}
-	node, err := d.startNode(ctx, home)
+	node, err := d.startNode(ctx, home, d.nodes[d.primary].server)
 	if err != nil {
 		return fmt.Errorf("start the standby: %w", err)
 	}
@@ -155,66 +155,6 @@ func (d *database) attachStandby(ctx context.Context) error {
 		}
 		return err
 	})
-}
-
-// copyPrimary makes a base backup that starts as a standby. The folder belongs to the server's user.
-func (d *database) copyPrimary(ctx context.Context, standbyDir string) error {
-	primary := d.nodes[d.primary].server
-	old, err := filepath.EvalSymlinks(filepath.Join(d.nodes[d.primary].disk.dir, "data"))
-	if err != nil {
-		return err
-	}
-	owner, ok := statSysOrNil(old).(*syscall.Stat_t)
-	if !ok {
-		return errors.New("the owner of the data is unknown")
-	}
-	if text, err := os.ReadFile(filepath.Join(d.nodes[d.primary].disk.dir, "password")); err == nil {
-		if err := os.WriteFile(filepath.Join(standbyDir, "password"), text, 0o600); err != nil { //nolint:gosec // our own folder
-			return err
-		}
-	}
-	data := filepath.Join(standbyDir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		return err
-	}
-	if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
-		return err
-	}
-	program, err := findBaseBackupProgram()
-	if err != nil {
-		return err
-	}
-	source := strings.Replace(primary.DatabaseURL(), "/"+pgserver.DefaultDatabase+"?", "/postgres?", 1)
-	cmd := exec.CommandContext(ctx, program, "--pgdata="+data, "--dbname="+source, "--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast") //nolint:gosec // our own arguments
-	cmd.Dir = standbyDir
-	cmd.SysProcAttr = newProcAttr()
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
-}
-
-func statSysOrNil(path string) any {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil
-	}
-	return info.Sys()
-}
-
-// findBaseBackupProgram returns the path of pg_basebackup.
-func findBaseBackupProgram() (string, error) {
-	if path, err := exec.LookPath("pg_basebackup"); err == nil {
-		return path, nil
-	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_basebackup") // its only error is a malformed pattern
-	if len(found) == 0 {
-		return "", errors.New("pg_basebackup is not installed: install PostgreSQL")
-	}
-	return found[len(found)-1], nil
 }
 
 // setSynchronousStandbys names the standbys that a commit waits for; empty means none.

@@ -206,9 +206,9 @@ func TestForward(t *testing.T) {
 	f := newFixture(t, console.ModeToken)
 	f.want(http.StatusUnauthorized, f.send("GET", "api/hyperfleet/v1/clusters", ""))
 	f.signIn()
-	a := f.want(http.StatusOK, f.send("GET", "api/hyperfleet/v1/clusters/a%2Fb?x=1", "", "Authorization", "Bearer of-the-browser", "X-Evil", "1", "Idempotency-Key", "k"))
+	a := f.want(http.StatusOK, f.send("GET", "api/hyperfleet/v1/clusters/a%2Fb?x=1", "", "Authorization", "Bearer of-the-browser", "X-Evil", "1", "Idempotency-Key", "k", "Fleetloop-Read-After", "t"))
 	got := <-f.api.last
-	if got.Header.Get("Authorization") != "Bearer "+goodToken || got.Header.Get("Idempotency-Key") != "k" || got.Header.Get("Cookie") != "" || got.Header.Get("X-Evil") != "" || got.Header.Get("X-Csrf-Token") != "" {
+	if got.Header.Get("Authorization") != "Bearer "+goodToken || got.Header.Get("Idempotency-Key") != "k" || got.Header.Get("Fleetloop-Read-After") != "t" || got.Header.Get("Cookie") != "" || got.Header.Get("X-Evil") != "" || got.Header.Get("X-Csrf-Token") != "" {
 		t.Errorf("the fleet API got %v", got.Header)
 	}
 	if got.URL.RequestURI() != "/api/hyperfleet/v1/clusters/a%2Fb?x=1" {

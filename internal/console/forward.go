@@ -77,7 +77,7 @@ func (c *Console) newFleetAPIProxy(fleetAPIURL *url.URL) http.Handler {
 func removeUnforwardedHeaders(h http.Header) {
 	for name := range h {
 		switch name {
-		case "Accept", "Cache-Control", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "Prefer",
+		case "Accept", "Cache-Control", "Content-Type", v1.ReadAfterHeader, "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-Id", "Prefer",
 			"Traceparent", "Tracestate", "User-Agent", "X-Request-Id", "Expect":
 		default:
 			h.Del(name)

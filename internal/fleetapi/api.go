@@ -46,7 +46,9 @@ type Deps struct {
 	Store Store
 	// Timeline stores change events. If nil, the API neither accepts nor lists change events.
 	Timeline timeline.Store
-	Log      *slog.Logger
+	// Standby lets reads use a standby of the store. Nil means that all reads use the store itself.
+	Standby Standby
+	Log     *slog.Logger
 	// Metrics registers the API's metrics.
 	Metrics prometheus.Registerer
 	// Tracer creates the spans of requests. Nil disables tracing.
@@ -67,6 +69,7 @@ type API struct {
 	metrics *metrics
 	walks   rest.PageWalks[string]
 	hub     *watch.Hub
+	standby Standby // nil if there is none
 	// timeline is nil if the API has no timeline.
 	timeline *timeline.Timeline
 
@@ -111,6 +114,7 @@ func New(cfg Config, deps Deps) (*API, error) {
 		log:     deps.Log,
 		tracer:  deps.Tracer,
 		metrics: m,
+		standby: deps.Standby,
 		maxBody: cmp.Or(cfg.MaxBodyBytes, DefaultMaxBody),
 	}
 	if err := a.initTimelineIfStored(cfg, deps); err != nil {
@@ -152,7 +156,7 @@ func (a *API) newRouter(kinds []*kind) http.Handler {
 		for _, p := range prefixes {
 			a.registerRoute(mux, p, all)
 			// Other methods are not refused here: this path is also that of an id.
-			mux.Handle("POST "+p+"/bulk", a.instrumentAndHandleErrors(p+"/bulk", http.MethodPost, a.requireAuthentication(resources.newBulkLoadHandler(k))))
+			mux.Handle("POST "+p+"/bulk", a.newRouteHandler(p+"/bulk", http.MethodPost, resources.newBulkLoadHandler(k)))
 			a.registerRoute(mux, p+"/{id}", one)
 			a.registerRoute(mux, p+"/{id}/statuses", reports)
 			a.registerRoute(mux, p+"/{id}/force-delete", force)
@@ -168,9 +172,9 @@ func (a *API) newRouter(kinds []*kind) http.Handler {
 	if a.timeline != nil {
 		a.registerRoute(mux, v1.ChangesPath, route{http.MethodGet: a.timeline.ServeListOrStream})
 		// Other methods are not refused here: this path is also that of a cluster.
-		mux.Handle("GET "+v1.ChangeBucketsPath, a.instrumentAndHandleErrors(v1.ChangeBucketsPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeEventCounts)))
+		mux.Handle("GET "+v1.ChangeBucketsPath, a.newRouteHandler(v1.ChangeBucketsPath, http.MethodGet, a.timeline.ServeEventCounts))
 		a.registerRoute(mux, v1.ChangesPath+"/{cluster}", route{http.MethodPost: a.timeline.HandlePostEvents})
-		mux.Handle("GET "+v1.UndeliveredChangesPath, a.instrumentAndHandleErrors(v1.UndeliveredChangesPath, http.MethodGet, a.requireAuthentication(a.timeline.ServeUndelivered)))
+		mux.Handle("GET "+v1.UndeliveredChangesPath, a.newRouteHandler(v1.UndeliveredChangesPath, http.MethodGet, a.timeline.ServeUndelivered))
 		a.registerRoute(mux, v1.ChangeDeliveriesPath, route{http.MethodGet: a.timeline.ServeDeliveries})
 		a.registerRoute(mux, v1.ChangeResendPath, route{http.MethodPost: a.timeline.HandleResend})
 	}
@@ -206,7 +210,7 @@ func stripTrailingSlash(next http.Handler) http.Handler {
 func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
 	var allow []string
 	for method, h := range methods {
-		mux.Handle(method+" "+path, a.instrumentAndHandleErrors(path, method, a.requireAuthentication(h)))
+		mux.Handle(method+" "+path, a.newRouteHandler(path, method, h))
 		allow = append(allow, method)
 		if method == http.MethodGet {
 			allow = append(allow, http.MethodHead)
@@ -218,6 +222,14 @@ func (a *API) registerRoute(mux *http.ServeMux, path string, methods route) {
 		e.Allow = allow
 		return e
 	}))
+}
+
+// newRouteHandler returns the handler of a path and a method.
+func (a *API) newRouteHandler(path, method string, h handler) http.Handler {
+	if method == http.MethodGet {
+		h = a.readFromStandby(h)
+	}
+	return a.instrumentAndHandleErrors(path, method, a.requireAuthentication(h))
 }
 
 // requireAuthentication authenticates a request and passes its principal to a handler.

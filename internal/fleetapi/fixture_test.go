@@ -30,7 +30,9 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
+	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -45,6 +47,7 @@ type fixture struct {
 	contract *contract
 	metrics  *prometheus.Registry
 	logs     *bytes.Buffer
+	logging  *sync.Mutex  // held while logs is written
 	token    string       // sent with each request unless ""
 	header   http.Header  // sent with each request
 	client   *http.Client // of watches; nil means the default client
@@ -58,6 +61,8 @@ type options struct {
 	tracer trace.Tracer
 	// database is another fixture's database, or "" for a separate one.
 	database string
+	// standby is the URL of its standby, "" for none.
+	standby string
 }
 
 func defaults() fleetapi.Config {
@@ -77,7 +82,7 @@ func newFixture(t *testing.T) *fixture {
 
 func newFixtureWith(t *testing.T, o options) *fixture {
 	t.Helper()
-	f := &fixture{T: t, contract: newContract(t), metrics: prometheus.NewRegistry(), logs: new(bytes.Buffer)}
+	f := &fixture{T: t, contract: newContract(t), metrics: prometheus.NewRegistry(), logs: new(bytes.Buffer), logging: new(sync.Mutex)}
 	if o.tokens != "" {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")
 		if err := os.WriteFile(path, []byte(o.tokens), 0o600); err != nil {
@@ -94,14 +99,17 @@ func newFixtureWith(t *testing.T, o options) *fixture {
 		store = o.store(store)
 	}
 	server := httptest.NewUnstartedServer(nil)
-	var mu sync.Mutex
 	log := slog.New(slog.NewJSONHandler(writerFunc(func(b []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
+		f.logging.Lock()
+		defer f.logging.Unlock()
 		return f.logs.Write(b)
 	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	standby, err := postgres.NewStandby(postgres.StandbyConfig{URL: settings.Secret(o.standby), MaxLag: standbyMaxLag}, pgtest.Config(""), pool, log, f.metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
 	api, err := fleetapi.New(o.cfg, fleetapi.Deps{
-		Store: store, Timeline: pgstore.NewTimelineStore(pool), Log: log, Metrics: f.metrics, ListenAddr: server.Listener.Addr().String(), Tracer: o.tracer,
+		Store: store, Timeline: pgstore.NewTimelineStore(pool), Standby: standby, Log: log, Metrics: f.metrics, ListenAddr: server.Listener.Addr().String(), Tracer: o.tracer,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,12 +117,13 @@ func newFixtureWith(t *testing.T, o options) *fixture {
 	server.Config.Handler = api.Handler()
 	server.Start()
 	ctx, cancel := context.WithCancel(t.Context())
-	watches := make(chan error, 1)
-	go func() { watches <- api.RunWatchHubs(ctx) }()
+	ended := make(chan error, 2)
+	go func() { ended <- api.RunWatchHubs(ctx) }()
+	go func() { ended <- standby.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-watches; err != nil {
-			t.Errorf("run watches: %v", err)
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Errorf("run watches and standby: %v", err)
 		}
 		server.Close()
 	})

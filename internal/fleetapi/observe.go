@@ -38,7 +38,7 @@ func (a *API) instrumentAndHandleErrors(path, method string, h handler) http.Han
 
 		id := readOrNewRequestID(r)
 		w.Header().Set(requestIDHeader, id)
-		answer := &observedResponse{ResponseWriter: w, status: http.StatusOK}
+		answer := &observedResponse{ResponseWriter: w, status: http.StatusOK, begin: func(status int) { a.addReadToken(w, r, status) }}
 		r = r.WithContext(ctx)
 		answer.answered = sync.OnceFunc(func() {
 			took := time.Since(began)
@@ -133,6 +133,7 @@ type observedResponse struct {
 
 	status   int
 	begun    bool
+	begin    func(status int) // called before the headers are sent
 	answered func()
 }
 
@@ -144,13 +145,16 @@ func (w *observedResponse) OnStreamOpened() { w.answered() }
 func (w *observedResponse) WriteHeader(status int) {
 	if !w.begun {
 		w.status, w.begun = status, true
+		w.begin(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write passes the body on.
 func (w *observedResponse) Write(b []byte) (int, error) {
-	w.begun = true
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
 	return w.ResponseWriter.Write(b)
 }
 

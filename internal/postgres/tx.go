@@ -72,23 +72,33 @@ func (p *Pool) RunSnapshotBatch(ctx context.Context, scope Scope, queue func(*pg
 }
 
 func (p *Pool) runBatchRetryingLostConn(ctx context.Context, queue func(*pgx.Batch, *time.Time)) error {
+	read := standbyReadOf(ctx)
+	if read != nil {
+		p = read.pool
+	}
 	for again := false; ; again = true {
 		var now time.Time // set by the first answer, before any callback of the caller
 		var b pgx.Batch
 		queue(&b, &now)
-		err := p.sendBatch(ctx, &b)
+		err := p.sendBatch(ctx, &b, read)
 		if err == nil || again || !now.IsZero() || !p.dropIdleConnsIfLost(ctx, err) {
 			return markIfUnavailable(ctx, err)
 		}
 	}
 }
 
-func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch) error {
+// sendBatch runs a batch on a connection that fulfils what a read requires, nil for nothing.
+func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch, read *standbyRead) error {
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer conn.Release()
+	if read != nil {
+		if _, err := read.requireReplay(ctx, conn); err != nil {
+			return err
+		}
+	}
 	return conn.SendBatch(ctx, b).Close()
 }
 

@@ -186,6 +186,14 @@ sentinel:
 				"Job/fleetloop-fleet-api-migrate metadata.annotations.[helm.sh/hook]": "pre-install,pre-upgrade",
 			},
 		},
+		"ReadFromStandby": {
+			reason: "only the servers read",
+			values: "fleetApi: {database: {migrate: job, readKey: standby}}",
+			want: map[string]string{
+				"Deployment/fleetloop-fleet-api" + pod + "containers.0.env.1": "{name: DATABASE_READ_URL, valueFrom: {secretKeyRef: {name: fleetloop-database, key: standby}}}",
+				"Job/fleetloop-fleet-api-migrate" + pod + "containers.0.env":  "[{name: DATABASE_URL, valueFrom: {secretKeyRef: {name: fleetloop-database, key: url}}}]",
+			},
+		},
 		"APIOptions": {
 			reason: "TLS, a configuration file, and no fixed tokens where an issuer has them",
 			values: `

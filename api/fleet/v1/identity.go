@@ -5,6 +5,10 @@ import "strings"
 // WhoAmIPath is where callers ask who they are to the API.
 const WhoAmIPath = BasePath + "/whoami"
 
+// ReadAfterHeader is the header of the response to a write with the token of that write, and of a read that must find it.
+// Tokens have no meaning for clients, but of two of them the greater text is the later one.
+const ReadAfterHeader = "Fleetloop-Read-After"
+
 // VersionHeader is the header of the response to WhoAmIPath with the version of the server: a release, such as 1.2.0,
 // or "dev", and after a space the commit.
 const VersionHeader = "Fleet-Api-Version"

@@ -22,6 +22,26 @@ export function buildUrl(path: string, query: Query = {}): string {
   return url.toString()
 }
 
+// The latest write and when it is on every standby that the fleet API reads from.
+const READ_AFTER = 'Fleetloop-Read-After'
+const READ_AFTER_MS = 120_000
+let written = { token: '', until: 0 }
+
+/** fetchAfterWrites has a read include the writes of the page, also where the fleet API reads from a standby. */
+async function fetchAfterWrites(request: Request): Promise<Response> {
+  if (request.method === 'GET') {
+    if (Date.now() < written.until) request.headers.set(READ_AFTER, written.token)
+    return fetch(request)
+  }
+  const response = await fetch(request)
+  const token = response.headers.get(READ_AFTER) ?? ''
+  if (token) {
+    const kept = Date.now() < written.until && written.token > token // responses may overtake each other
+    written = { token: kept ? written.token : token, until: Date.now() + READ_AFTER_MS }
+  }
+  return response
+}
+
 // The answers that were asked for before their view was there, by address.
 const early = new Map<string, Promise<Response>>()
 const EARLY_MS = 10_000
@@ -29,7 +49,7 @@ const EARLY_MS = 10_000
 /** requestEarly asks for what a view is about to get. The answer counts once, and not for long. */
 export function requestEarly(url: string): void {
   const request = new Request(url, { headers: { Accept: 'application/json' } })
-  const answer = fetch(request)
+  const answer = fetchAfterWrites(request)
   const forget = () => void (early.get(request.url) === answer && early.delete(request.url))
   early.set(request.url, answer)
   // The view asks again for what failed, and shows why.
@@ -47,5 +67,5 @@ export function sendToConsole(request: Request): Promise<Response> {
     request.headers.set('X-Csrf-Token', csrf)
     request.headers.set('X-Console-View', currentPath())
   }
-  return fetch(request)
+  return fetchAfterWrites(request)
 }

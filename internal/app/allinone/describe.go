@@ -16,6 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/console"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
+	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/sampleadapter"
 	"github.com/fleetloop/fleetloop/internal/sentinel"
 	"github.com/fleetloop/fleetloop/internal/sentinel/operator"
@@ -44,5 +45,5 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 	_, keeperErr := pgstore.NewPartitionMaintainer(nil, 0, log, reg)
 	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg})
 	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg})
-	return errors.Join(apiErr, keeperErr, sentinelErr, adapterErr, operator.RegisterPlaceholderMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
+	return errors.Join(apiErr, keeperErr, postgres.RegisterStandbyMetrics(reg), sentinelErr, adapterErr, operator.RegisterPlaceholderMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
 }

@@ -35,6 +35,8 @@ type Part struct {
 	Server   httpserver.Config `key:"server"`
 	Database postgres.Config   `key:"database"`
 
+	Standby postgres.StandbyConfig `key:"database_read"`
+
 	Migrate bool `key:"migrate" env:"FLEET_API_MIGRATE" flag:"migrate" default:"true" doc:"Migrate the database schema at start."`
 }
 
@@ -60,28 +62,37 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part) (parts []life
 	if err != nil {
 		return nil, "", err
 	}
+	standby, err := postgres.NewStandby(cfg.Standby, cfg.Database, pool, p.Log, p.Metrics) //nolint:contextcheck // likewise
+	if err != nil {
+		pool.Close()
+		return nil, "", err
+	}
+	defer func() {
+		if err != nil {
+			standby.Close()
+			pool.Close()
+		}
+	}()
 	tables := newSchema(cfg, pool, p.Log)
 	keeper, err := pgstore.NewPartitionMaintainer(pool, cfg.Timeline.Retention, p.Log, p.Metrics)
 	if err != nil {
-		pool.Close()
 		return nil, "", err
 	}
 
 	api, err := fleetapi.New(cfg.API, fleetapi.Deps{
 		Store:      pgstore.New(pool, pgstore.WithRevisionLimit(cmp.Or(cfg.RevisionLimit, fleetapi.DefaultRevisionLimit))),
 		Timeline:   pgstore.NewTimelineStore(pool),
+		Standby:    standby,
 		Log:        p.Log,
 		Metrics:    p.Metrics,
 		Tracer:     p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/fleetapi"),
 		ListenAddr: cfg.Server.Addr,
 	})
 	if err != nil {
-		pool.Close()
 		return nil, "", err
 	}
 	server, err := httpserver.Listen(ctx, cfg.Server, api.Handler(), p.Log)
 	if err != nil {
-		pool.Close()
 		return nil, "", fmt.Errorf("listen for requests to the fleet API (--listen-address or LISTEN_ADDRESS): %w", err)
 	}
 
@@ -90,6 +101,7 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part) (parts []life
 	return []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: tables.Run, Ready: tables.Ready},
+		{Name: "standby", Run: standby.Run, Close: func() error { standby.Close(); return nil }},
 		{Name: "change feed", Run: pgstore.NewPruner(pool, cfg.ChangeRetention, p.Log).Run},
 		{Name: "summary", Run: pgstore.NewRollupCounter(pool, cfg.SummaryLabels, p.Log).Run},
 		{Name: "timeline", Run: keeper.Run},

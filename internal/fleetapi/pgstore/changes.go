@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
@@ -59,12 +61,34 @@ const renewBatch = 100_000
 // errOtherHistory means that the feed belongs to another history of the database.
 var errOtherHistory = errors.New("the feed belongs to another database")
 
+// errCursorAhead means that a cursor is after all transactions that have ended.
+var errCursorAhead = errors.New("the cursor is ahead of the database")
+
+const (
+	aheadPatience = 500 * time.Millisecond
+	aheadPoll     = 10 * time.Millisecond
+)
+
+// waitUntilReached runs a read of a feed again for a moment while its cursor is ahead. A synchronous standby shows a
+// transaction, and gives out its cursor, before the transaction ends on the primary.
+func waitUntilReached(ctx context.Context, read func() error) error {
+	for waited := time.Duration(0); ; waited += aheadPoll {
+		err := read()
+		if !errors.Is(err, errCursorAhead) || waited >= aheadPatience || backoff.Sleep(ctx, aheadPoll) != nil {
+			return err
+		}
+	}
+}
+
 // VisitChanges calls visit for the settled changes after a cursor.
 func (s *Store) VisitChanges(
 	ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error,
 ) (next watch.Cursor, hasMore bool, err error) {
 	// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
-	next, hasMore, err = peekForChanges(ctx, s.pool, q)
+	err = waitUntilReached(ctx, func() error {
+		next, hasMore, err = peekForChanges(ctx, s.pool, q)
+		return err
+	})
 	visiting := visitor[*fleetapi.Change]{visit: visit}
 	if err == nil && hasMore {
 		err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
@@ -154,7 +178,7 @@ func retryReadAfterEpochRenewal(ctx context.Context, pool *postgres.Pool, read f
 		return err
 	}
 	for done := false; !done; {
-		err := pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
+		err := pool.RunBatch(postgres.WithoutStandby(ctx), toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
 			b.Queue(db.RenewFeed, renewBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
 		})
 		if err != nil {
@@ -211,8 +235,11 @@ func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err
 func validateAndAdvanceCursor(cursor watch.Cursor, bounds *db.FeedBoundsRow) (advanced watch.Cursor, err error) {
 	next, err := newSettledCursor(bounds)
 	pruned := watch.Position{Xact: bounds.PrunedXact, Seq: bounds.PrunedSeq}
-	if err == nil && (cursor.Epoch != next.Epoch || cursor.Compare(pruned) < 0 || cursor.Xact > bounds.Known) {
+	if err == nil && (cursor.Epoch != next.Epoch || cursor.Compare(pruned) < 0) {
 		err = fleetapi.ErrCursorExpired
+	}
+	if err == nil && cursor.Xact > bounds.Known {
+		err = fmt.Errorf("%w: %w", fleetapi.ErrCursorExpired, errCursorAhead)
 	}
 	if next.Compare(cursor.Position) < 0 {
 		next.Position = cursor.Position

@@ -39,6 +39,30 @@ func TestCursorsExpire(t *testing.T) {
 	}
 }
 
+// TestCursorsOfAStandbyMayBeAhead verifies that a cursor is accepted whose transaction ends on the primary only after the
+// standby has shown it.
+func TestCursorsOfAStandbyMayBeAhead(t *testing.T) {
+	d := newDatabase(t)
+	r := newRecord("a", v1.KindCluster, "one")
+	insert(t, d.Store, r)
+	now, err := d.ReadLatestCursor(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := watch.Cursor{Epoch: now.Epoch, Position: watch.Position{Xact: now.Xact + 20}}
+	read := make(chan error, 1)
+	go func() {
+		_, _, err := d.VisitChanges(t.Context(), all(), fleetapi.ChangeQuery{After: ahead, Limit: 1}, func(*fleetapi.Change) error { return nil })
+		read <- err
+	}()
+	for range 30 {
+		touch(t, d.Store, r)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("a cursor that was ahead for a moment: %v", err)
+	}
+}
+
 // TestARestoredDatabaseIsAnotherFeed checks that a restored database begins a new epoch
 // automatically.
 func TestARestoredDatabaseIsAnotherFeed(t *testing.T) {

@@ -219,7 +219,7 @@ func (s *TimelineStore) retryReadAfterEpochRenewal(ctx context.Context, read fun
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
-	if err := s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.RenewTimeline) }); err != nil {
+	if err := s.pool.RunBatch(postgres.WithoutStandby(ctx), toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.RenewTimeline) }); err != nil {
 		return fmt.Errorf("start a new feed of change events: %w", err)
 	}
 	return read()

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -126,8 +127,10 @@ func (s *TimelineStore) VisitEventsAfter(
 	v := timelineVisitor{visit: visit}
 	next = cursor
 	// Most polls find nothing, and checking costs less than reading.
-	err = s.retryReadAfterEpochRenewal(ctx, func() error {
-		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueCheckForNewEvents(b, cursor, &hasMore) })
+	err = waitUntilReached(ctx, func() error {
+		return s.retryReadAfterEpochRenewal(ctx, func() error {
+			return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueCheckForNewEvents(b, cursor, &hasMore) })
+		})
 	})
 	if err == nil && hasMore {
 		err = s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
@@ -192,8 +195,12 @@ func queueCheckForNewEvents(b *pgx.Batch, cursor watch.Cursor, hasNewEvents *boo
 			return err
 		}
 		id, err := parseEpochIfCurrent(r.Epoch, r.Current)
-		if err == nil && (cursor.Epoch != id || cursor.Xact > r.Known) {
+		switch {
+		case err != nil:
+		case cursor.Epoch != id:
 			err = timeline.ErrCursorExpired
+		case cursor.Xact > r.Known:
+			err = fmt.Errorf("%w: %w", timeline.ErrCursorExpired, errCursorAhead)
 		}
 		*hasNewEvents = r.More
 		return err

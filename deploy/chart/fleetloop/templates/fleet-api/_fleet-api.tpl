@@ -23,6 +23,13 @@
       name: {{ $database.existingSecret }}
       key: {{ $database.migrationKey }}
 {{- end }}
+{{- if and $database.readKey (not .migrates) }}
+- name: DATABASE_READ_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ $database.existingSecret }}
+      key: {{ $database.readKey }}
+{{- end }}
 {{- end -}}
 
 {{- define "fleetloop.fleetApi.mounts" -}}
