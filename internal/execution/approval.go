@@ -41,9 +41,31 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 	if !d.RequireApproval {
 		return false
 	}
-	now := InitialApprovalStatus(d, nil)
-	others := len(now.Groups) > 0 && (len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return !slices.Contains(now.Groups, g) }))
-	return now.RequiredCount > max(a.RequiredCount, 1) || now.RequesterCannotApprove && !a.RequesterCannotApprove || others
+	needed := InitialApprovalStatus(d, nil)
+	switch {
+	case needed.RequiredCount > max(a.RequiredCount, 1):
+		return true
+	case needed.RequesterCannotApprove && !a.RequesterCannotApprove:
+		return true
+	}
+	return excludesApprovers(needed.Groups, a.Groups)
+}
+
+// excludesApprovers reports whether somebody who could approve with the former groups no longer can.
+// An empty list of groups allows everybody.
+func excludesApprovers(groups, formerGroups []string) bool {
+	if len(groups) == 0 {
+		return false
+	}
+	if len(formerGroups) == 0 {
+		return true
+	}
+	for _, former := range formerGroups {
+		if !slices.Contains(groups, former) {
+			return true
+		}
+	}
+	return false
 }
 
 // DecideApproval returns the approval status at now and, while it is undecided, the time until
@@ -60,29 +82,36 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 // The rules apply in this order. One rejection rejects the execution. After the deadline, the
 // execution expires whatever the number of approvals, because the time at which an approval arrived
 // is unknown. Without a guard, no approval counts. Otherwise the approvals are counted.
-func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error, now time.Time) (status v1alpha1.ApprovalStatus, failure *Failure, waitUntil time.Time) {
-	a := approvalStatusOrPending(ke)
-	if a.State != v1alpha1.ApprovalPending {
-		return a, approvalFailure(ke, a, approversUnverified), time.Time{}
+func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error, now time.Time) (
+	status v1alpha1.ApprovalStatus, failure *Failure, waitUntil time.Time,
+) {
+	status = approvalStatusOrPending(ke)
+	if status.State != v1alpha1.ApprovalPending {
+		return status, approvalFailure(ke, status, approversUnverified), time.Time{}
+	}
+
+	approversVerified := approversUnverified == nil
+	status.CountedDecisions = nil
+	if approversVerified {
+		status.CountedDecisions = validApprovals(ke, status)
 	}
 	rejection, rejected := firstPlanRejection(ke)
-	a.CountedDecisions = validApprovals(ke, a)
 	switch {
-	case rejected && approversUnverified == nil:
-		a.State, a.CountedDecisions = v1alpha1.ApprovalRejected, []v1alpha1.Approval{rejection}
-	case a.Deadline != nil && !now.Before(a.Deadline.Time):
-		a.State = v1alpha1.ApprovalExpired
-	case approversUnverified == nil && hasEnoughApprovals(ke, a):
-		a.State = v1alpha1.ApprovalApproved
-	case a.Deadline != nil:
-		return dropDecisionsIfUnverified(a, approversUnverified), nil, a.Deadline.Time
+	case rejected && approversVerified:
+		status.State = v1alpha1.ApprovalRejected
+		status.CountedDecisions = []v1alpha1.Approval{rejection}
+	case status.Deadline != nil && !now.Before(status.Deadline.Time):
+		status.State = v1alpha1.ApprovalExpired
+	case approversVerified && hasEnoughApprovals(ke, status):
+		status.State = v1alpha1.ApprovalApproved
+	case status.Deadline != nil:
+		return status, nil, status.Deadline.Time
 	default:
-		return dropDecisionsIfUnverified(a, approversUnverified), nil, time.Time{}
+		return status, nil, time.Time{}
 	}
-	at := metav1.NewTime(now)
-	a.DecidedAt = &at
-	a = dropDecisionsIfUnverified(a, approversUnverified)
-	return a, approvalFailure(ke, a, approversUnverified), time.Time{}
+	decidedAt := metav1.NewTime(now)
+	status.DecidedAt = &decidedAt
+	return status, approvalFailure(ke, status, approversUnverified), time.Time{}
 }
 
 // DescribePendingApproval returns a sentence that explains what an undecided execution waits for.
@@ -90,10 +119,12 @@ func DecideApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error,
 func DescribePendingApproval(ke *v1alpha1.KubernetesExecution, approversUnverified error) (detail v1alpha1.Detail, message string) {
 	a := approvalStatusOrPending(ke)
 	if approversUnverified != nil {
-		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf("approvals are not valid while the admission policies that verify approvers are not in force: %v", approversUnverified)
+		return v1alpha1.DetailAdmissionPoliciesMissing, fmt.Sprintf(
+			"approvals are not valid while the admission policies that verify approvers are not in force: %v", approversUnverified)
 	}
 	if isRequesterUnknown(ke, a) {
-		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; create the execution again with spec.requestedBy"
+		return "", "approvals are not valid: the policy excludes the requester from approving, but spec.requestedBy is empty; " +
+			"create the execution again with spec.requestedBy"
 	}
 	text := fmt.Sprintf("%s received for plan %s", formatApprovalCount(ke, a), shortHash(planHash(ke)))
 	if len(a.Groups) > 0 {
@@ -124,33 +155,40 @@ func approvalStatusOrPending(ke *v1alpha1.KubernetesExecution) v1alpha1.Approval
 // firstPlanRejection returns the first rejection of the plan.
 func firstPlanRejection(ke *v1alpha1.KubernetesExecution) (first v1alpha1.Approval, found bool) {
 	plan := planHash(ke)
-	i := slices.IndexFunc(ke.Spec.Approvals, func(a v1alpha1.Approval) bool {
-		return a.Decision == v1alpha1.Reject && a.PlanHash == plan && plan != ""
-	})
-	if i < 0 {
+	if plan == "" {
 		return v1alpha1.Approval{}, false
 	}
-	return ke.Spec.Approvals[i], true
+	for _, decision := range ke.Spec.Approvals {
+		if decision.Decision == v1alpha1.Reject && decision.PlanHash == plan {
+			return decision, true
+		}
+	}
+	return v1alpha1.Approval{}, false
 }
 
-// validApprovals returns the approvals that count for the plan.
+// validApprovals returns the approvals that count for the plan, one of each person.
 func validApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) []v1alpha1.Approval {
 	plan := planHash(ke)
 	if plan == "" || isRequesterUnknown(ke, a) {
 		return nil
 	}
-	var list []v1alpha1.Approval
-	for _, one := range ke.Spec.Approvals {
-		known := slices.ContainsFunc(list, func(other v1alpha1.Approval) bool { return other.Approver == one.Approver })
-		if one.Decision != v1alpha1.Approve || one.PlanHash != plan || known || one.Approver == "" {
+	var valid []v1alpha1.Approval
+	counted := make(map[string]bool) // approvers
+	for _, decision := range ke.Spec.Approvals {
+		approver := decision.Approver
+		if decision.Decision != v1alpha1.Approve || decision.PlanHash != plan {
 			continue
 		}
-		if a.RequesterCannotApprove && one.Approver == ke.Spec.RequestedBy {
+		if approver == "" || counted[approver] {
 			continue
 		}
-		list = append(list, one)
+		if a.RequesterCannotApprove && approver == ke.Spec.RequestedBy {
+			continue
+		}
+		valid = append(valid, decision)
+		counted[approver] = true
 	}
-	return list
+	return valid
 }
 
 // hasEnoughApprovals reports whether the required number of approvals is reached.
@@ -162,10 +200,13 @@ func hasEnoughApprovals(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalSta
 // names neither a person nor a plan, so it counts only if spec.approvals is empty. Beside an entry
 // it could be the same person, or refer to the previous plan.
 func approvalReceivedCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) int {
-	if ke.Spec.ApprovalReceived && !a.ReceivedTooEarly && len(ke.Spec.Approvals) == 0 && planHash(ke) != "" && !isRequesterUnknown(ke, a) {
-		return 1
+	if !ke.Spec.ApprovalReceived || a.ReceivedTooEarly || len(ke.Spec.Approvals) > 0 {
+		return 0
 	}
-	return 0
+	if planHash(ke) == "" || isRequesterUnknown(ke, a) {
+		return 0
+	}
+	return 1
 }
 
 // isRequesterUnknown reports whether the requester is excluded from approving but unknown. An
@@ -174,27 +215,18 @@ func isRequesterUnknown(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalSta
 	return a.RequesterCannotApprove && ke.Spec.RequestedBy == ""
 }
 
-// dropDecisionsIfUnverified clears the counted decisions while the guard is missing, because their authors are
-// unverified.
-func dropDecisionsIfUnverified(a v1alpha1.ApprovalStatus, approversUnverified error) v1alpha1.ApprovalStatus {
-	if approversUnverified != nil {
-		a.CountedDecisions = nil
-	}
-	return a
-}
-
 // approvalFailure returns the failure of an execution that was rejected or has expired, and nil
 // otherwise.
 func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus, approversUnverified error) *Failure {
 	switch a.State {
 	case v1alpha1.ApprovalRejected:
-		by, _ := firstPlanRejection(ke)
-		if len(a.CountedDecisions) > 0 {
-			by = a.CountedDecisions[0]
+		rejection, _ := firstPlanRejection(ke)
+		if len(a.CountedDecisions) > 0 { // the decision as it was recorded, which cannot change any more
+			rejection = a.CountedDecisions[0]
 		}
-		text := fmt.Sprintf("%s rejected plan %s", cmp.Or(by.Approver, "somebody"), shortHash(by.PlanHash))
-		if by.Reason != "" {
-			text += ": " + by.Reason
+		text := fmt.Sprintf("%s rejected plan %s", cmp.Or(rejection.Approver, "somebody"), shortHash(rejection.PlanHash))
+		if rejection.Reason != "" {
+			text += ": " + rejection.Reason
 		}
 		return &Failure{Reason: v1alpha1.ReasonApprovalRejected, Message: text}
 	case v1alpha1.ApprovalExpired:
@@ -202,12 +234,15 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 		if a.Deadline != nil {
 			text += " at " + a.Deadline.UTC().Format(time.RFC3339)
 		}
-		f := &Failure{Reason: v1alpha1.ReasonApprovalTimeout, Message: text + "; create the execution again if it is still needed"}
-		if approversUnverified != nil {
-			f.Detail = v1alpha1.DetailAdmissionPoliciesMissing
-			f.Message += fmt.Sprintf(", after the admission policies are in force: %v", approversUnverified)
+		failure := &Failure{
+			Reason:  v1alpha1.ReasonApprovalTimeout,
+			Message: text + "; create the execution again if it is still needed",
 		}
-		return f
+		if approversUnverified != nil {
+			failure.Detail = v1alpha1.DetailAdmissionPoliciesMissing
+			failure.Message += fmt.Sprintf(", after the admission policies are in force: %v", approversUnverified)
+		}
+		return failure
 	default:
 		return nil
 	}
@@ -215,7 +250,8 @@ func approvalFailure(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus
 
 // formatApprovalCount formats the number of approvals and the number required.
 func formatApprovalCount(ke *v1alpha1.KubernetesExecution, a v1alpha1.ApprovalStatus) string {
-	return fmt.Sprintf("%d of %d approvals", len(validApprovals(ke, a))+approvalReceivedCount(ke, a), max(a.RequiredCount, 1))
+	received := len(validApprovals(ke, a)) + approvalReceivedCount(ke, a)
+	return fmt.Sprintf("%d of %d approvals", received, max(a.RequiredCount, 1))
 }
 
 func planHash(ke *v1alpha1.KubernetesExecution) string {

@@ -39,8 +39,8 @@ func TargetKey(t v1alpha1.PlanTarget) string {
 	if t.Kind == "" {
 		return ""
 	}
-	group, _, grouped := strings.Cut(t.APIVersion, "/")
-	if !grouped {
+	group, _, hasGroup := strings.Cut(t.APIVersion, "/")
+	if !hasGroup { // the core group has no name: the text is only a version, such as v1
 		group = ""
 	}
 	return t.Kind + "." + group + "/" + t.Namespace + "/" + t.Name
@@ -93,18 +93,20 @@ type GateStats struct {
 type Gate struct {
 	cfg GateConfig
 
-	mu       sync.Mutex
-	onWake   func(types.NamespacedName)
-	wakes    wakeList
-	stopped  bool
-	reason   string // of the stop
-	arrivals uint64
-	members  map[types.UID]*gateMember
-	reserved map[types.UID]*gateMember // members with a reserved place
-	targets  map[string]*gateTarget
-	budget   gateBudget
-	past     gateHistory
-	untimed  bool // whether restored history is not yet clamped to the present
+	mu         sync.Mutex
+	onWake     func(types.NamespacedName)
+	wakes      wakeList // executions to wake when the lock is released
+	stopped    bool
+	stopReason string
+	arrivals   uint64 // number of members so far
+	members    map[types.UID]*gateMember
+	reserved   map[types.UID]*gateMember // members with a reserved place
+	targets    map[string]*gateTarget
+	budget     gateBudget
+	past       gateHistory
+
+	// pastUnclamped is true while restored executions may have ended after the present.
+	pastUnclamped bool
 }
 
 // NewGate creates an empty gate.
@@ -132,92 +134,99 @@ func (g *Gate) OnWake(f func(types.NamespacedName)) {
 	g.onWake = f
 }
 
-// updateThenWake runs change with the lock held, then wakes the queued executions, except the given one.
-func (g *Gate) updateThenWake(except types.NamespacedName, change func()) {
-	g.mu.Lock()
-	change()
+// unlockAndWake releases the lock, then wakes the executions in the wake list.
+func (g *Gate) unlockAndWake() { g.unlockAndWakeExcept(types.NamespacedName{}) }
+
+// unlockAndWakeExcept is unlockAndWake without the given execution. The callback runs without the lock,
+// because it may call the gate.
+func (g *Gate) unlockAndWakeExcept(except types.NamespacedName) {
 	wakes, onWake := g.wakes, g.onWake
 	g.wakes = nil
 	g.mu.Unlock()
 	if onWake == nil {
 		return
 	}
-	for _, k := range wakes {
-		if k != except {
-			onWake(k)
+	for _, execution := range wakes {
+		if execution != except {
+			onWake(execution)
 		}
 	}
 }
 
 // Restore loads the running and past executions into a new gate. Call it before the first Enter.
 func (g *Gate) Restore(inside []Claim, past []PastExecution) {
-	g.updateThenWake(types.NamespacedName{}, func() {
-		for _, c := range inside {
-			if g.members[c.UID] != nil {
-				continue
-			}
-			m := g.addMember(c, c.Since)
-			m.state = stateInside
-			m.target.inside = append(m.target.inside, m)
-			g.budget.addInsideCounts(m)
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	for _, claim := range inside {
+		if g.members[claim.UID] != nil {
+			continue
 		}
-		for _, e := range past {
-			g.past.addPast(e)
-		}
-		g.untimed = g.untimed || len(past) > 0
-	})
+		member := g.addMember(claim, claim.Since)
+		member.state = stateInside
+		member.target.inside = append(member.target.inside, member)
+		g.budget.addInsideCounts(member)
+	}
+	for _, ended := range past {
+		g.past.addPast(ended)
+	}
+	if len(past) > 0 {
+		g.pastUnclamped = true
+	}
 }
 
 // EnterOrQueue requests a place. A refused execution stays in the queue, and an admitted one stays inside,
 // however often it calls Enter. An admitted execution must Leave. A queued one must be removed with
 // Forget when it no longer wants a place.
-func (g *Gate) EnterOrQueue(c Claim, now time.Time) (verdict GateVerdict) {
-	g.updateThenWake(c.Key, func() {
-		if g.untimed {
-			g.untimed = false
-			g.past.clampFutureEnds(now)
+func (g *Gate) EnterOrQueue(c Claim, now time.Time) GateVerdict {
+	g.mu.Lock()
+	defer g.unlockAndWakeExcept(c.Key)
+	if g.pastUnclamped {
+		g.past.clampFutureEnds(now)
+		g.pastUnclamped = false
+	}
+	member := g.members[c.UID]
+	if member == nil {
+		since := c.Since
+		if since.IsZero() {
+			since = now
 		}
-		m := g.members[c.UID]
-		if m == nil {
-			since := c.Since
-			if since.IsZero() {
-				since = now
-			}
-			m = g.addMember(c, since)
-			m.target.queue.pushItem(m)
-		}
-		g.selectNextHead(m.target, now)
-		g.reservePlaces()
-		if m.state == stateReserved {
-			delete(g.reserved, m.UID)
-			m.state = stateInside
-		}
-		if m.state == stateInside {
-			verdict = GateVerdict{In: true}
-			return
-		}
-		if verdict = g.refusalFor(m, now); verdict.Failed {
-			g.removeMember(m, now)
-		}
-	})
-	return verdict
+		member = g.addMember(c, since)
+		member.target.queue.pushItem(member)
+	}
+
+	// The passage of time may have ended a cooldown, so the member may become ready now.
+	g.selectNextHead(member.target, now)
+	g.reservePlaces()
+	if member.state == stateReserved {
+		delete(g.reserved, member.UID)
+		member.state = stateInside
+	}
+	if member.state == stateInside {
+		return GateVerdict{In: true}
+	}
+
+	refusal := g.refusalFor(member, now)
+	if refusal.Failed {
+		g.removeMember(member, now)
+	}
+	return refusal
 }
 
 // addMember creates the member of a claim, outside any queue.
 func (g *Gate) addMember(c Claim, since time.Time) *gateMember {
-	name := c.Target
-	if name == "" || c.ReadOnly {
-		name = "execution " + string(c.UID) // unique to this execution
+	targetName := c.Target
+	if targetName == "" || c.ReadOnly {
+		targetName = "execution " + string(c.UID) // unique to this execution, so that it waits for no other
 	}
-	t := g.targets[name]
-	if t == nil {
-		t = &gateTarget{name: name}
-		g.targets[name] = t
+	target := g.targets[targetName]
+	if target == nil {
+		target = &gateTarget{name: targetName}
+		g.targets[targetName] = target
 	}
 	g.arrivals++
-	m := &gateMember{Claim: c, since: since, arrival: g.arrivals, target: t, state: stateQueued}
-	g.members[c.UID] = m
-	return m
+	member := &gateMember{Claim: c, since: since, arrival: g.arrivals, target: target, state: stateQueued}
+	g.members[c.UID] = member
+	return member
 }
 
 // QueueDeadline returns the time until which an execution that waits since the given time may be
@@ -227,27 +236,27 @@ func (g *Gate) QueueDeadline(since time.Time) time.Time { return since.Add(g.cfg
 
 // Leave removes an execution that was inside and has ended.
 func (g *Gate) Leave(uid types.UID, outcome v1alpha1.Outcome, now time.Time) {
-	g.updateThenWake(types.NamespacedName{}, func() {
-		m := g.members[uid]
-		if m == nil {
-			return
-		}
-		if m.state == stateInside {
-			g.past.addPast(PastExecution{Action: m.Action, Target: m.Target, Outcome: outcome, Ended: now})
-			g.past.dropExpired(now)
-			g.budget.markNodeCordoned(m)
-		}
-		g.removeMember(m, now)
-	})
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	member := g.members[uid]
+	if member == nil {
+		return
+	}
+	if member.state == stateInside {
+		g.past.addPast(PastExecution{Action: member.Action, Target: member.Target, Outcome: outcome, Ended: now})
+		g.past.dropExpired(now)
+		g.budget.markNodeCordoned(member)
+	}
+	g.removeMember(member, now)
 }
 
 // Forget removes an execution that no longer wants a place, or that left without acting.
 func (g *Gate) Forget(uid types.UID) {
-	g.updateThenWake(types.NamespacedName{}, func() {
-		if m := g.members[uid]; m != nil {
-			g.removeMember(m, time.Time{})
-		}
-	})
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	if member := g.members[uid]; member != nil {
+		g.removeMember(member, time.Time{})
+	}
 }
 
 // removeMember removes a member and gives its place to others. With a zero time, the next member
@@ -255,71 +264,76 @@ func (g *Gate) Forget(uid types.UID) {
 func (g *Gate) removeMember(m *gateMember, now time.Time) {
 	delete(g.members, m.UID)
 	delete(g.reserved, m.UID)
-	t := m.target
+	target := m.target
 	switch m.state {
 	case stateQueued:
-		t.queue.removeAt(m.at)
+		target.queue.removeAt(m.heapIndex)
+	case stateHead:
+		target.head = nil
 	case stateReady:
 		g.budget.removeReady(m)
-		t.head = nil
-	case stateHead:
-		t.head = nil
+		target.head = nil
 	case stateReserved, stateInside:
 		g.budget.subtractInsideCounts(m)
-		t.removeInside(m)
+		target.removeInside(m)
 	}
-	g.selectNextHead(t, now)
-	if t.isEmpty() {
-		delete(g.targets, t.name)
+	g.selectNextHead(target, now)
+	if target.isEmpty() {
+		delete(g.targets, target.name)
 	}
 	g.reservePlaces()
 }
 
 // Stop blocks all admissions until Resume. Executions that are inside continue.
 func (g *Gate) Stop(reason string) {
-	g.updateThenWake(types.NamespacedName{}, func() {
-		g.stopped, g.reason = true, reason
-		g.revokeReserved()
-	})
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	g.stopped = true
+	g.stopReason = reason
+	g.revokeReserved()
 }
 
 // revokeReserved takes back the reserved places, which are not in use yet.
 func (g *Gate) revokeReserved() {
-	for uid, m := range g.reserved {
+	for uid, member := range g.reserved {
 		delete(g.reserved, uid)
-		g.budget.subtractInsideCounts(m)
-		m.target.removeInside(m)
-		m.target.head, m.state = m, stateReady
-		g.budget.queueReady(m)
-		g.selectNextHead(m.target, time.Time{}) // one that goes first may have come meanwhile
+		g.budget.subtractInsideCounts(member)
+		member.target.removeInside(member)
+		member.target.head = member
+		member.state = stateReady
+		g.budget.queueReady(member)
+		// A member that goes first, such as a rollback, may have arrived since the reservation.
+		g.selectNextHead(member.target, time.Time{})
 	}
 }
 
 // Resume ends a Stop.
 func (g *Gate) Resume() {
-	g.updateThenWake(types.NamespacedName{}, func() {
-		if !g.stopped {
-			return
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	if !g.stopped {
+		return
+	}
+	g.stopped = false
+	g.stopReason = ""
+	g.reservePlaces()
+	// The stop was the reason shown to all that wait. They ask again to show the present one.
+	for _, member := range g.members {
+		if member.state != stateInside && member.state != stateReserved {
+			g.wakes.addMember(member)
 		}
-		g.stopped, g.reason = false, ""
-		g.reservePlaces()
-		for _, m := range g.members { // the reason they were refused no longer applies
-			if m.state != stateInside && m.state != stateReserved {
-				g.wakes.addMember(m)
-			}
-		}
-	})
+	}
 }
 
 // SetNodeCount sets the number of nodes in the cluster. Until the first call, one node may be acted on.
 func (g *Gate) SetNodeCount(total int) {
-	g.updateThenWake(types.NamespacedName{}, func() {
-		if total < g.budget.nodes {
-			g.revokeReserved()
-		}
-		g.budget.nodes = total
-		g.reservePlaces()
-	})
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	if total < g.budget.nodes {
+		g.revokeReserved() // the reserved places may exceed the smaller budget
+	}
+	g.budget.nodes = total
+	g.reservePlaces()
 }
 
 // SetCordonedNodes sets the targets that are nodes cordoned by executions and still unschedulable. They
@@ -331,30 +345,34 @@ func (g *Gate) SetCordonedNodes(nodeTargets []string) {
 	for _, t := range nodeTargets {
 		cordoned[t] = true
 	}
-	g.updateThenWake(types.NamespacedName{}, func() {
-		g.budget.cordons = true
-		if maps.Equal(cordoned, g.budget.cordoned) {
-			return
+	g.mu.Lock()
+	defer g.unlockAndWake()
+	g.budget.cordonsKnown = true
+	if maps.Equal(cordoned, g.budget.cordoned) {
+		return
+	}
+	g.revokeReserved()
+
+	// Whether a ready member uses the node budget depends on the cordoned nodes. Those on nodes
+	// leave their lanes before the change and join the right ones after it.
+	var readyOnNodes []*gateMember
+	for _, target := range g.targets {
+		if head := target.head; head != nil && head.Node && head.state == stateReady {
+			g.budget.removeReady(head)
+			readyOnNodes = append(readyOnNodes, head)
 		}
-		g.revokeReserved()
-		var moved []*gateMember
-		for _, t := range g.targets { // only members that act on nodes can change lanes
-			if m := t.head; m != nil && m.Node && m.state == stateReady {
-				g.budget.removeReady(m)
-				moved = append(moved, m)
-			}
-		}
-		g.budget.cordoned = cordoned
-		for _, m := range moved {
-			g.budget.queueReady(m)
-		}
-		g.reservePlaces()
-	})
+	}
+	g.budget.cordoned = cordoned
+	for _, member := range readyOnNodes {
+		g.budget.queueReady(member)
+	}
+	g.reservePlaces()
 }
 
 // Stats returns the current number of executions at the gate.
 func (g *Gate) Stats() GateStats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return GateStats{Inside: g.budget.insideCount(), Waiting: len(g.members) - g.budget.insideCount(), Stopped: g.stopped}
+	inside := g.budget.insideCount()
+	return GateStats{Inside: inside, Waiting: len(g.members) - inside, Stopped: g.stopped}
 }

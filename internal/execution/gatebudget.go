@@ -16,16 +16,16 @@ import (
 type gateBudget struct {
 	cfg GateConfig
 
-	held     [2]int // by pool
-	byAction map[string]int
+	inside   [2]int         // number of members inside, by budgetPool
+	byAction map[string]int // number of members inside, by action
 	shares   map[shareKey]*budgetShare
 	streams  map[streamKey]*memberStream
 	lanes    map[laneKey]*streamLane
 
-	nodes    int
-	acted    map[string]bool // nodes with an execution inside
-	cordoned map[string]bool // nodes that executions left cordoned
-	cordons  bool            // whether SetCordonedNodes was called
+	nodes        int             // number of nodes in the cluster
+	acted        map[string]bool // nodes with an execution inside
+	cordoned     map[string]bool // nodes that executions left cordoned
+	cordonsKnown bool            // whether SetCordonedNodes was called
 }
 
 // A budgetPool is a number of places: one pool for executions that change something, one for read-only
@@ -70,12 +70,15 @@ const (
 // A budgetShare counts the places of a pool that a namespace or a requester uses.
 type budgetShare struct {
 	key     shareKey
-	most    int // zero means no limit
-	held    int
-	streams map[*memberStream]bool
+	limit   int // zero means no limit
+	inside  int
+	streams map[*memberStream]bool // streams of members that count towards it
 }
 
-func (s *budgetShare) isFull() bool { return s.most > 0 && s.held >= s.most }
+func (s *budgetShare) isFull() bool { return s.limit > 0 && s.inside >= s.limit }
+
+// claimShares are the two shares that a claim counts towards, by shareOf.
+type claimShares [2]*budgetShare
 
 type streamKey struct {
 	lane                 laneKey
@@ -83,237 +86,272 @@ type streamKey struct {
 }
 
 type memberStream struct {
-	key    streamKey
-	shares [2]*budgetShare
-	ready  memberHeap[*gateMember]
-	at     int // index in its lane; -1 outside the lane
+	key       streamKey
+	shares    claimShares
+	ready     memberHeap[*gateMember]
+	laneIndex int // index in its lane; outsideLane if it is in none
 }
 
-func (s *memberStream) isBefore(o *memberStream) bool { return s.ready[0].isBefore(o.ready[0]) }
+const outsideLane = -1
 
-func (s *memberStream) setHeapIndex(i int) { s.at = i }
+func (s *memberStream) isBefore(other *memberStream) bool { return s.ready[0].isBefore(other.ready[0]) }
+
+func (s *memberStream) setHeapIndex(i int) { s.laneIndex = i }
 
 func newGateBudget(cfg GateConfig) gateBudget {
 	return gateBudget{
-		cfg: cfg, byAction: make(map[string]int), shares: make(map[shareKey]*budgetShare),
-		streams: make(map[streamKey]*memberStream), lanes: make(map[laneKey]*streamLane),
-		acted: make(map[string]bool), cordoned: make(map[string]bool),
+		cfg:      cfg,
+		byAction: make(map[string]int),
+		shares:   make(map[shareKey]*budgetShare),
+		streams:  make(map[streamKey]*memberStream),
+		lanes:    make(map[laneKey]*streamLane),
+		acted:    make(map[string]bool),
+		cordoned: make(map[string]bool),
 	}
 }
 
 // ensureShares returns the two shares that a claim counts towards. Targets outside namespaces use a
 // share without a limit.
-func (b *gateBudget) ensureShares(c Claim) [2]*budgetShare {
-	space := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, budgetPoolOf(c)})
+func (b *gateBudget) ensureShares(c Claim) claimShares {
+	pool := budgetPoolOf(c)
+	namespace := b.ensureShare(shareKey{ofNamespace, c.TargetNamespace, pool})
 	if c.TargetNamespace != "" {
-		space.most = b.cfg.MaxPerNamespace
+		namespace.limit = b.cfg.MaxPerNamespace
 	}
-	asks := b.ensureShare(shareKey{ofRequester, c.Requester, budgetPoolOf(c)})
-	asks.most = b.cfg.MaxPerRequester
-	if c.Requester == "" && asks.most > 0 { // an empty requester must not gain a full second share
-		asks.most = max(1, asks.most/2)
+	requester := b.ensureShare(shareKey{ofRequester, c.Requester, pool})
+	requester.limit = b.cfg.MaxPerRequester
+	if c.Requester == "" && requester.limit > 0 { // to omit the requester must not gain a full second share
+		requester.limit = max(1, requester.limit/2)
 	}
-	return [2]*budgetShare{space, asks}
+	return claimShares{ofNamespace: namespace, ofRequester: requester}
 }
 
-func (b *gateBudget) ensureShare(k shareKey) *budgetShare {
-	s := b.shares[k]
-	if s == nil {
-		s = &budgetShare{key: k, streams: make(map[*memberStream]bool)}
-		b.shares[k] = s
+func (b *gateBudget) ensureShare(key shareKey) *budgetShare {
+	share := b.shares[key]
+	if share == nil {
+		share = &budgetShare{key: key, streams: make(map[*memberStream]bool)}
+		b.shares[key] = share
 	}
-	return s
+	return share
 }
 
-// dropUnusedShares deletes shares that have neither places nor streams.
-func (b *gateBudget) dropUnusedShares(shares [2]*budgetShare) {
-	for _, s := range shares {
-		if s.held == 0 && len(s.streams) == 0 {
-			delete(b.shares, s.key)
+// dropUnusedShares deletes shares that have neither members inside nor streams.
+func (b *gateBudget) dropUnusedShares(shares claimShares) {
+	for _, share := range shares {
+		if share.inside == 0 && len(share.streams) == 0 {
+			delete(b.shares, share.key)
 		}
 	}
 }
 
 // queueReady adds a ready member to its stream.
 func (b *gateBudget) queueReady(m *gateMember) {
-	lane := laneKey{action: m.Action, pool: budgetPoolOf(m.Claim), node: m.Node && !b.cordoned[m.Target]}
+	lane := laneKey{
+		action: m.Action,
+		pool:   budgetPoolOf(m.Claim),
+		node:   m.Node && !b.cordoned[m.Target], // a cordoned node already counts in the node budget
+	}
 	key := streamKey{lane: lane, namespace: m.TargetNamespace, requester: m.Requester}
-	s := b.streams[key]
-	if s == nil {
-		s = &memberStream{key: key, shares: b.ensureShares(m.Claim), at: -1}
-		b.streams[key] = s
-		for _, of := range s.shares {
-			of.streams[s] = true
+	stream := b.streams[key]
+	if stream == nil {
+		stream = &memberStream{key: key, shares: b.ensureShares(m.Claim), laneIndex: outsideLane}
+		b.streams[key] = stream
+		for _, share := range stream.shares {
+			share.streams[stream] = true
 		}
 	}
-	m.stream = s
-	s.ready.pushItem(m)
-	b.updateStreamInLane(s)
+	m.stream = stream
+	stream.ready.pushItem(m)
+	b.updateStreamInLane(stream)
 }
 
 // removeReady removes a ready member from its stream.
 func (b *gateBudget) removeReady(m *gateMember) {
-	s := m.stream
-	s.ready.removeAt(m.at)
+	stream := m.stream
+	stream.ready.removeAt(m.heapIndex)
 	m.stream = nil
-	b.updateStreamInLane(s)
-	if len(s.ready) > 0 {
+	b.updateStreamInLane(stream)
+	if len(stream.ready) > 0 {
 		return
 	}
-	delete(b.streams, s.key)
-	for _, of := range s.shares {
-		delete(of.streams, s)
+	delete(b.streams, stream.key)
+	for _, share := range stream.shares {
+		delete(share.streams, stream)
 	}
-	b.dropUnusedShares(s.shares)
+	b.dropUnusedShares(stream.shares)
 }
 
 // updateStreamInLane moves a stream to its position in its lane, or out of the lane.
 func (b *gateBudget) updateStreamInLane(s *memberStream) {
-	key := s.key.lane
-	l := b.lanes[key]
-	switch out := len(s.ready) == 0 || s.shares[0].isFull() || s.shares[1].isFull(); {
-	case !out && l == nil:
-		l = &streamLane{}
-		b.lanes[key] = l
-		l.streams.pushItem(s)
-	case !out && s.at < 0:
-		l.streams.pushItem(s)
-	case !out:
-		l.streams.restoreOrderAt(s.at)
-	case s.at >= 0:
-		// The stream may be empty and cannot be compared then. The last place of the heap
-		// needs no comparison.
-		l.streams.removeAt(s.at)
-		s.at = -1
-		if len(l.streams) == 0 {
-			delete(b.lanes, key)
-		}
+	if len(s.ready) == 0 || s.shares[ofNamespace].isFull() || s.shares[ofRequester].isFull() {
+		b.removeFromLane(s)
+		return
+	}
+	lane := b.lanes[s.key.lane]
+	if lane == nil {
+		lane = &streamLane{}
+		b.lanes[s.key.lane] = lane
+	}
+	if s.laneIndex == outsideLane {
+		lane.streams.pushItem(s)
+		return
+	}
+	lane.streams.restoreOrderAt(s.laneIndex)
+}
+
+// removeFromLane removes a stream from its lane, if it is there.
+func (b *gateBudget) removeFromLane(s *memberStream) {
+	if s.laneIndex == outsideLane {
+		return
+	}
+	lane := b.lanes[s.key.lane]
+	// An empty stream cannot be compared. The heap first moves the removed element to the last
+	// place, which needs no comparison.
+	lane.streams.removeAt(s.laneIndex)
+	s.laneIndex = outsideLane
+	if len(lane.streams) == 0 {
+		delete(b.lanes, s.key.lane)
 	}
 }
 
 // firstReadyWithRoom returns the first ready member with room in all budgets, or nil.
 func (b *gateBudget) firstReadyWithRoom() *gateMember {
 	var first *gateMember
-	for key, l := range b.lanes {
+	for key, lane := range b.lanes {
 		if !b.laneHasRoom(key) {
 			continue
 		}
-		if m := l.streams[0].ready[0]; first == nil || m.isBefore(first) {
-			first = m
+		firstOfLane := lane.streams[0].ready[0]
+		if first == nil || firstOfLane.isBefore(first) {
+			first = firstOfLane
 		}
 	}
 	return first
 }
 
 func (b *gateBudget) laneHasRoom(key laneKey) bool {
-	most, bound := b.cfg.MaxPerAction[key.action]
-	if b.held[key.pool] >= b.cfg.MaxConcurrent || bound && b.byAction[key.action] >= most {
+	if b.inside[key.pool] >= b.cfg.MaxConcurrent || b.isActionAtLimit(key.action) {
 		return false
 	}
 	return !key.node || b.countNodesInUse() < b.maxNodesInUse()
 }
 
+func (b *gateBudget) isActionAtLimit(action string) bool {
+	limit, limited := b.cfg.MaxPerAction[action]
+	return limited && b.byAction[action] >= limit
+}
+
 func (b *gateBudget) maxNodesInUse() int { return max(1, b.nodes*b.cfg.MaxNodePercent/100) }
 
 func (b *gateBudget) countNodesInUse() int {
-	n := len(b.cordoned)
-	for t := range b.acted {
-		if !b.cordoned[t] {
-			n++
+	count := len(b.cordoned)
+	for node := range b.acted {
+		if !b.cordoned[node] {
+			count++
 		}
 	}
-	return n
+	return count
 }
 
 // addInsideCounts counts a member as inside.
 func (b *gateBudget) addInsideCounts(m *gateMember) {
-	b.held[budgetPoolOf(m.Claim)]++
+	b.inside[budgetPoolOf(m.Claim)]++
 	b.byAction[m.Action]++
 	if m.Node {
 		b.acted[m.Target] = true
 	}
-	for _, s := range b.ensureShares(m.Claim) {
-		s.held++
-		b.updateLanesOfShare(s)
+	for _, share := range b.ensureShares(m.Claim) {
+		share.inside++
+		b.updateLanesOfShare(share)
 	}
 }
 
 // subtractInsideCounts stops counting a member as inside.
 func (b *gateBudget) subtractInsideCounts(m *gateMember) {
-	b.held[budgetPoolOf(m.Claim)]--
-	if b.byAction[m.Action]--; b.byAction[m.Action] == 0 {
-		delete(b.byAction, m.Action)
-	}
+	b.inside[budgetPoolOf(m.Claim)]--
+	decrementCount(b.byAction, m.Action)
 	if m.Node {
 		delete(b.acted, m.Target)
 	}
 	shares := b.ensureShares(m.Claim)
-	for _, s := range shares {
-		s.held--
-		b.updateLanesOfShare(s)
+	for _, share := range shares {
+		share.inside--
+		b.updateLanesOfShare(share)
 	}
 	b.dropUnusedShares(shares)
 }
 
-// markNodeCordoned counts the node of a member as cordoned until SetCordonedNodes reports the actual state.
-// Another execution must not start in between.
+// markNodeCordoned counts the node of a member as cordoned until SetCordonedNodes reports the actual
+// state. Another execution must not start in between.
 func (b *gateBudget) markNodeCordoned(m *gateMember) {
-	if m.Node && b.cordons {
+	if m.Node && b.cordonsKnown {
 		b.cordoned[m.Target] = true
 	}
 }
 
 // updateLanesOfShare updates the streams of a share that may have reached or left its limit.
 func (b *gateBudget) updateLanesOfShare(s *budgetShare) {
-	if s.most == 0 {
+	if s.limit == 0 {
 		return
 	}
-	for one := range s.streams {
-		b.updateStreamInLane(one)
+	for stream := range s.streams {
+		b.updateStreamInLane(stream)
 	}
 }
 
 // describeExceededLimit describes the limit that blocks a ready member.
 func (b *gateBudget) describeExceededLimit(m *gateMember) string {
-	what := "executions"
+	executions := "executions"
 	if m.ReadOnly {
-		what = "read-only executions"
+		executions = "read-only executions"
 	}
-	most, bound := b.cfg.MaxPerAction[m.Action]
-	space, asks := m.stream.shares[ofNamespace], m.stream.shares[ofRequester]
-	switch held := b.held[budgetPoolOf(m.Claim)]; {
-	case held >= b.cfg.MaxConcurrent:
-		return fmt.Sprintf("limit reached: %d %s are running (limits.max_concurrent)", held, what)
-	case space.isFull():
-		return fmt.Sprintf("limit reached: %d %s are running in namespace %q (limits.max_per_namespace)", space.held, what, m.TargetNamespace)
-	case asks.isFull() && m.Requester == "":
-		return fmt.Sprintf("limit reached: %d %s without a requester are running (limits.max_per_requester): set spec.requestedBy", asks.held, what)
-	case asks.isFull():
-		return fmt.Sprintf("limit reached: %d %s requested by %q are running (limits.max_per_requester)", asks.held, what, m.Requester)
-	case bound && b.byAction[m.Action] >= most:
-		return fmt.Sprintf("limit reached: %d executions of %s are running (limits.max_per_action)", b.byAction[m.Action], m.Action)
+	inside := b.inside[budgetPoolOf(m.Claim)]
+	namespace := m.stream.shares[ofNamespace]
+	requester := m.stream.shares[ofRequester]
+	switch {
+	case inside >= b.cfg.MaxConcurrent:
+		return fmt.Sprintf("limit reached: %d %s are running (limits.max_concurrent)", inside, executions)
+	case namespace.isFull():
+		return fmt.Sprintf("limit reached: %d %s are running in namespace %q (limits.max_per_namespace)",
+			namespace.inside, executions, m.TargetNamespace)
+	case requester.isFull() && m.Requester == "":
+		return fmt.Sprintf("limit reached: %d %s without a requester are running (limits.max_per_requester): set spec.requestedBy",
+			requester.inside, executions)
+	case requester.isFull():
+		return fmt.Sprintf("limit reached: %d %s requested by %q are running (limits.max_per_requester)",
+			requester.inside, executions, m.Requester)
+	case b.isActionAtLimit(m.Action):
+		return fmt.Sprintf("limit reached: %d executions of %s are running (limits.max_per_action)",
+			b.byAction[m.Action], m.Action)
 	}
-	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node", b.countNodesInUse(), b.maxNodesInUse(), b.nodes)
+	return fmt.Sprintf("limit reached: %d nodes are in use by actions or cordoned, "+
+		"at most %d of %d are allowed at a time (limits.max_node_percent): uncordon a node",
+		b.countNodesInUse(), b.maxNodesInUse(), b.nodes)
 }
 
 // insideCount returns the number of members inside.
-func (b *gateBudget) insideCount() int { return b.held[poolChanges] + b.held[poolReads] }
+func (b *gateBudget) insideCount() int { return b.inside[poolChanges] + b.inside[poolReads] }
 
-// inFlightExcept returns the executions inside, except one.
+// inFlightExcept returns the executions inside, except one. It leaves SameTarget empty.
 func (b *gateBudget) inFlightExcept(except *gateMember) InputInFlight {
-	in := InputInFlight{Total: b.insideCount(), ByAction: maps.Clone(b.byAction), ByNamespace: make(map[string]int), SameTarget: []string{}}
-	for key, s := range b.shares {
-		if key.of == ofNamespace && s.held > 0 {
-			in.ByNamespace[key.name] += s.held
+	inFlight := InputInFlight{
+		Total:       b.insideCount(),
+		ByAction:    maps.Clone(b.byAction),
+		ByNamespace: make(map[string]int),
+		SameTarget:  []string{},
+	}
+	for key, share := range b.shares {
+		if key.of == ofNamespace && share.inside > 0 {
+			inFlight.ByNamespace[key.name] += share.inside // of both pools
 		}
 	}
 	if except == nil || except.state != stateReserved && except.state != stateInside {
-		return in
+		return inFlight
 	}
-	in.Total--
-	decrementCount(in.ByAction, except.Action)
-	decrementCount(in.ByNamespace, except.TargetNamespace)
-	return in
+	inFlight.Total--
+	decrementCount(inFlight.ByAction, except.Action)
+	decrementCount(inFlight.ByNamespace, except.TargetNamespace)
+	return inFlight
 }
 
 func decrementCount(counts map[string]int, key string) {

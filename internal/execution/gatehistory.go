@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -14,15 +13,15 @@ const historyWindow = time.Hour
 
 // A gateHistory holds ended executions while they are relevant, ordered by end.
 type gateHistory struct {
-	keep time.Duration
-	all  []PastExecution
-	of   map[pastKey][]PastExecution
+	retention time.Duration
+	all       []PastExecution
+	byKey     map[pastKey][]PastExecution
 }
 
 type pastKey struct{ action, target string }
 
-func newGateHistory(keep time.Duration) gateHistory {
-	return gateHistory{keep: keep, of: make(map[pastKey][]PastExecution)}
+func newGateHistory(retention time.Duration) gateHistory {
+	return gateHistory{retention: retention, byKey: make(map[pastKey][]PastExecution)}
 }
 
 // addPast adds an ended execution. It ignores those without a target, which no lookup asks for.
@@ -32,26 +31,33 @@ func (h *gateHistory) addPast(e PastExecution) {
 	}
 	key := pastKey{e.Action, e.Target}
 	h.all = insertByEnd(h.all, e)
-	h.of[key] = insertByEnd(h.of[key], e)
+	h.byKey[key] = insertByEnd(h.byKey[key], e)
 }
 
 // clampFutureEnds limits all ends to now. A later end comes from a clock that runs ahead, and must not
 // block its target until then.
 func (h *gateHistory) clampFutureEnds(now time.Time) {
-	for _, list := range append(slices.Collect(maps.Values(h.of)), h.all) {
-		for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
-			list[i].Ended = now
-		}
+	clampEnds(h.all, now)
+	for _, list := range h.byKey {
+		clampEnds(list, now)
+	}
+}
+
+// clampEnds limits the ends in a list that is ordered by end.
+func clampEnds(list []PastExecution, now time.Time) {
+	for i := len(list) - 1; i >= 0 && list[i].Ended.After(now); i-- {
+		list[i].Ended = now
 	}
 }
 
 // dropExpired removes executions older than the retention.
 func (h *gateHistory) dropExpired(now time.Time) {
-	for len(h.all) > 0 && now.Sub(h.all[0].Ended) >= h.keep {
+	for len(h.all) > 0 && now.Sub(h.all[0].Ended) >= h.retention {
 		key := pastKey{h.all[0].Action, h.all[0].Target}
 		h.all = h.all[1:]
-		if h.of[key] = h.of[key][1:]; len(h.of[key]) == 0 {
-			delete(h.of, key)
+		h.byKey[key] = h.byKey[key][1:] // the oldest of all is also the oldest of its key
+		if len(h.byKey[key]) == 0 {
+			delete(h.byKey, key)
 		}
 	}
 }
@@ -68,9 +74,9 @@ func insertByEnd(list []PastExecution, e PastExecution) []PastExecution {
 // listEndedWithin returns the executions of an action on a target that ended within a period before
 // now.
 func (h *gateHistory) listEndedWithin(action, target string, within time.Duration, now time.Time) []PastExecution {
-	of := h.of[pastKey{action, target}]
-	first := sort.Search(len(of), func(i int) bool { return now.Sub(of[i].Ended) < within })
-	return of[first:]
+	list := h.byKey[pastKey{action, target}]
+	first := sort.Search(len(list), func(i int) bool { return now.Sub(list[i].Ended) < within })
+	return list[first:]
 }
 
 func isFailed(e PastExecution) bool { return e.Outcome == v1alpha1.OutcomeFailed }
@@ -80,29 +86,32 @@ func (h *gateHistory) cooldownLeft(m *gateMember, cooldown time.Duration, now ti
 	if m.Rollback || m.ReadOnly || m.Target == "" {
 		return 0
 	}
-	lately := h.listEndedWithin(m.Action, m.Target, cooldown, now)
-	if len(lately) == 0 {
+	recent := h.listEndedWithin(m.Action, m.Target, cooldown, now)
+	if len(recent) == 0 {
 		return 0
 	}
-	return lately[len(lately)-1].Ended.Add(cooldown).Sub(now)
+	latest := recent[len(recent)-1]
+	return latest.Ended.Add(cooldown).Sub(now)
 }
 
-// circuitState reports whether too many failures block an action on a target, and until when.
-func (h *gateHistory) circuitState(m *gateMember, cfg GateConfig, now time.Time) (openUntil time.Time, open bool) {
+// circuitOpenUntil reports whether too many consecutive failures block the action of a member on its
+// target, and until when.
+func (h *gateHistory) circuitOpenUntil(m *gateMember, cfg GateConfig, now time.Time) (until time.Time, open bool) {
 	if m.Rollback || m.ReadOnly || cfg.MaxFailures == 0 {
-		return openUntil, false
+		return time.Time{}, false
 	}
 	failures := 0
-	for _, e := range slices.Backward(h.listEndedWithin(m.Action, m.Target, cfg.Window, now)) {
-		switch {
-		case e.Outcome == "": // cancelled: neither a failure nor a success
+	for _, ended := range slices.Backward(h.listEndedWithin(m.Action, m.Target, cfg.Window, now)) {
+		if ended.Outcome == "" { // cancelled: neither a failure nor a success
 			continue
-		case !isFailed(e):
-			return openUntil, false
 		}
-		if failures++; failures == cfg.MaxFailures {
-			return e.Ended.Add(cfg.Window), true
+		if !isFailed(ended) {
+			return time.Time{}, false
+		}
+		failures++
+		if failures == cfg.MaxFailures {
+			return ended.Ended.Add(cfg.Window), true
 		}
 	}
-	return openUntil, false
+	return time.Time{}, false
 }

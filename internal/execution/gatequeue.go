@@ -21,15 +21,16 @@ const (
 // A gateMember is a claim that waits at the gate or is inside.
 type gateMember struct {
 	Claim
-	since   time.Time
-	arrival uint64
+	since   time.Time // when it began to wait
+	arrival uint64    // rank among the members that began to wait at the same time
 	state   memberState
 	target  *gateTarget
 	stream  *memberStream // set while it is ready
-	at      int           // index in its heap
+
+	heapIndex int // in the queue of its target, or in its stream
 }
 
-// isBefore reports whether m is admitted before o. Rollbacks precede others, because they revert
+// isBefore reports whether m is admitted before other. Rollbacks precede others, because they revert
 // the present state of the target, not the result of another change.
 func (m *gateMember) isBefore(other *gateMember) bool {
 	switch {
@@ -43,7 +44,7 @@ func (m *gateMember) isBefore(other *gateMember) bool {
 	return m.arrival < other.arrival
 }
 
-func (m *gateMember) setHeapIndex(i int) { m.at = i }
+func (m *gateMember) setHeapIndex(i int) { m.heapIndex = i }
 
 // A gateTarget is an object on which one execution acts at a time.
 type gateTarget struct {
@@ -59,11 +60,14 @@ func (t *gateTarget) removeInside(m *gateMember) {
 
 func (t *gateTarget) isEmpty() bool { return len(t.inside) == 0 && t.head == nil && len(t.queue) == 0 }
 
-// selectNextHead selects the next member for a target.
+// selectNextHead selects the next member for a target. The head becomes ready if only a budget can
+// still block it. With a zero time, its cooldown is not checked and it does not become ready.
 func (g *Gate) selectNextHead(t *gateTarget, now time.Time) {
 	if len(t.inside) > 0 {
 		return
 	}
+
+	// A member that goes first, such as a rollback, displaces the head.
 	if t.head != nil && len(t.queue) > 0 && t.queue[0].isBefore(t.head) {
 		if t.head.state == stateReady {
 			g.budget.removeReady(t.head)
@@ -77,30 +81,35 @@ func (g *Gate) selectNextHead(t *gateTarget, now time.Time) {
 		t.head.state = stateHead
 		g.wakes.addMember(t.head)
 	}
-	m := t.head
-	if m == nil || m.state != stateHead || now.IsZero() {
+
+	head := t.head
+	if head == nil || head.state != stateHead || now.IsZero() {
 		return
 	}
-	if _, broken := g.past.circuitState(m, g.cfg, now); !broken && g.past.cooldownLeft(m, g.cfg.Cooldown, now) <= 0 { // only a budget can block it
-		m.state = stateReady
-		g.budget.queueReady(m)
+	if _, circuitOpen := g.past.circuitOpenUntil(head, g.cfg, now); circuitOpen {
+		return
 	}
+	if g.past.cooldownLeft(head, g.cfg.Cooldown, now) > 0 {
+		return
+	}
+	head.state = stateReady
+	g.budget.queueReady(head)
 }
 
 // reservePlaces reserves the free places for ready members.
 func (g *Gate) reservePlaces() {
 	for !g.stopped {
-		m := g.budget.firstReadyWithRoom()
-		if m == nil {
+		member := g.budget.firstReadyWithRoom()
+		if member == nil {
 			return
 		}
-		g.budget.removeReady(m)
-		g.budget.addInsideCounts(m)
-		m.target.head = nil
-		m.target.inside = append(m.target.inside, m)
-		m.state = stateReserved
-		g.reserved[m.UID] = m
-		g.wakes.addMember(m)
+		g.budget.removeReady(member)
+		g.budget.addInsideCounts(member)
+		member.target.head = nil
+		member.target.inside = append(member.target.inside, member)
+		member.state = stateReserved
+		g.reserved[member.UID] = member
+		g.wakes.addMember(member)
 	}
 }
 
@@ -131,16 +140,17 @@ func (h *memberHeap[T]) pushItem(x T) {
 
 // removeAt removes and returns the element at i.
 func (h *memberHeap[T]) removeAt(i int) T {
-	s := *h
-	x, last := s[i], len(s)-1
-	s.swapItems(i, last)
+	items := *h
+	removed := items[i]
+	last := len(items) - 1
+	items.swapItems(i, last)
 	var none T
-	s[last] = none
-	*h = s[:last]
+	items[last] = none // so that the array behind the heap does not keep it alive
+	*h = items[:last]
 	if i < last {
 		h.restoreOrderAt(i)
 	}
-	return x
+	return removed
 }
 
 // restoreOrderAt restores the heap order for the element at i.

@@ -11,32 +11,42 @@ import (
 
 // refusalFor returns the reason why a member is not admitted now, and for how long it applies.
 func (g *Gate) refusalFor(m *gateMember, now time.Time) GateVerdict {
-	if closes, broken := g.past.circuitState(m, g.cfg, now); broken {
-		return GateVerdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: fmt.Sprintf(
+	if openUntil, open := g.past.circuitOpenUntil(m, g.cfg, now); open {
+		message := fmt.Sprintf(
 			"circuit breaker open: %s failed %d times in a row on %s and is blocked until %s: find the cause of the failures first",
-			m.Action, g.cfg.MaxFailures, m.Target, closes.UTC().Format(time.RFC3339))}
+			m.Action, g.cfg.MaxFailures, m.Target, openUntil.UTC().Format(time.RFC3339),
+		)
+		return GateVerdict{Failed: true, Detail: v1alpha1.DetailCircuitOpen, Message: message}
 	}
-	left := m.since.Add(g.cfg.QueueTimeout).Sub(now)
-	v := GateVerdict{After: left}
+	queueTimeLeft := m.since.Add(g.cfg.QueueTimeout).Sub(now)
+	refusal := GateVerdict{After: queueTimeLeft}
 	switch {
 	case g.stopped:
-		v.Detail, v.Message = v1alpha1.DetailEmergencyStop, "emergency stop active, no execution can start until ConfigMap emergency-stop is deleted: "+g.reason
+		refusal.Detail = v1alpha1.DetailEmergencyStop
+		refusal.Message = "emergency stop active, no execution can start until ConfigMap emergency-stop is deleted: " +
+			g.stopReason
 	case m.state == stateHead:
 		cooldown := g.past.cooldownLeft(m, g.cfg.Cooldown, now)
-		v.Detail, v.After = v1alpha1.DetailCooldown, min(left, cooldown)
-		v.Message = fmt.Sprintf("cooldown: %s ended recently on %s and can start again at %s", m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
+		refusal.After = min(queueTimeLeft, cooldown)
+		refusal.Detail = v1alpha1.DetailCooldown
+		refusal.Message = fmt.Sprintf("cooldown: %s ended recently on %s and can start again at %s",
+			m.Action, m.Target, now.Add(cooldown).UTC().Format(time.RFC3339))
 	case m.state == stateReady:
-		v.Detail, v.Message = v1alpha1.DetailBudgetExceeded, g.budget.describeExceededLimit(m)
+		refusal.Detail = v1alpha1.DetailBudgetExceeded
+		refusal.Message = g.budget.describeExceededLimit(m)
 	case len(m.target.inside) > 0:
-		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is running on %s", m.target.inside[0].Key, m.Target)
-	default:
-		v.Detail, v.Message = v1alpha1.DetailTargetBusy, fmt.Sprintf("execution %s is first in the queue for %s", m.target.head.Key, m.Target)
+		refusal.Detail = v1alpha1.DetailTargetBusy
+		refusal.Message = fmt.Sprintf("execution %s is running on %s", m.target.inside[0].Key, m.Target)
+	default: // it is queued behind the head
+		refusal.Detail = v1alpha1.DetailTargetBusy
+		refusal.Message = fmt.Sprintf("execution %s is first in the queue for %s", m.target.head.Key, m.Target)
 	}
-	if left <= 0 {
-		v.Failed, v.After = true, 0
-		v.Message = fmt.Sprintf("queue timeout: could not start within %s: %s", g.cfg.QueueTimeout, v.Message)
+	if queueTimeLeft <= 0 {
+		refusal.Failed = true
+		refusal.After = 0
+		refusal.Message = fmt.Sprintf("queue timeout: could not start within %s: %s", g.cfg.QueueTimeout, refusal.Message)
 	}
-	return v
+	return refusal
 }
 
 // InFlight returns the executions inside, except the one with exceptUID. SameTarget lists the others on
@@ -44,12 +54,12 @@ func (g *Gate) refusalFor(m *gateMember, now time.Time) GateVerdict {
 func (g *Gate) InFlight(exceptUID types.UID) InputInFlight {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := g.members[exceptUID]
-	in := g.budget.inFlightExcept(m)
-	if m != nil {
-		in.SameTarget = m.target.namesInsideExcept(exceptUID)
+	member := g.members[exceptUID]
+	inFlight := g.budget.inFlightExcept(member)
+	if member != nil {
+		inFlight.SameTarget = member.target.namesInsideExcept(exceptUID)
 	}
-	return in
+	return inFlight
 }
 
 // namesInsideExcept returns the names of the executions inside, except one. It is never nil.
@@ -67,13 +77,15 @@ func (t *gateTarget) namesInsideExcept(exceptUID types.UID) []string {
 func (g *Gate) History(action, target string, now time.Time) InputPast {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var in InputPast
-	for _, e := range g.past.listEndedWithin(action, target, historyWindow, now) {
-		in.Count1h++
-		if isFailed(e) {
-			in.Failures1h++
+	var summary InputPast
+	for _, ended := range g.past.listEndedWithin(action, target, historyWindow, now) {
+		summary.Count1h++
+		if isFailed(ended) {
+			summary.Failures1h++
 		}
-		in.LastOutcome, in.LastFinishedAt = string(e.Outcome), e.Ended.Unix()
+		// The list is ordered by end, so the last one remains.
+		summary.LastOutcome = string(ended.Outcome)
+		summary.LastFinishedAt = ended.Ended.Unix()
 	}
-	return in
+	return summary
 }
