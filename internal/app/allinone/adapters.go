@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/internal/app/process"
@@ -21,8 +22,10 @@ func newSampleAdaptersIfEnabled(p *process.Process, cfg AdapterConfig, b *sentin
 		return nil, nil
 	}
 	var list adapters
-	for _, c := range sampleadapter.SampleConfigs(sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}) {
-		a, err := sampleadapter.New(c, sampleadapter.Deps{Consumer: b, Fleet: api.Reporter(), Log: p.Log, Registerer: p.Metrics})
+	common := sampleadapter.Config{Latency: cfg.Latency, FailureRate: cfg.FailureRate, Seed: cfg.Seed}
+	deps := sampleadapter.Deps{Consumer: b, Fleet: api.Reporter(), Log: p.Log, Registerer: p.Metrics}
+	for _, config := range sampleadapter.SampleConfigs(common) {
+		a, err := sampleadapter.New(config, deps)
 		if err != nil {
 			return nil, err
 		}
@@ -56,28 +59,30 @@ const adaptersPath = "/adapters/"
 // type, so that no web page can send the request unnoticed.
 func (l adapters) newPauseResumeHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", func(w http.ResponseWriter, r *http.Request) {
-		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-			http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
-			return
-		}
-		for _, a := range l {
-			if a.Name() != r.PathValue("name") {
-				continue
-			}
-			switch r.PathValue("verb") {
-			case "pause":
-				a.Pause()
-			case "resume":
-				a.Resume()
-			default:
-				http.Error(w, fmt.Sprintf("unknown action %q: use pause or resume", r.PathValue("verb")), http.StatusNotFound)
-				return
-			}
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		http.Error(w, fmt.Sprintf("sample adapter %q not found", r.PathValue("name")), http.StatusNotFound)
-	})
+	mux.HandleFunc("POST "+adaptersPath+"{name}/{verb}", l.servePauseOrResume)
 	return mux
+}
+
+func (l adapters) servePauseOrResume(w http.ResponseWriter, r *http.Request) {
+	name, verb := r.PathValue("name"), r.PathValue("verb")
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/json" {
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	i := slices.IndexFunc(l, func(a *sampleadapter.Adapter) bool { return a.Name() == name })
+	if i < 0 {
+		http.Error(w, fmt.Sprintf("sample adapter %q not found", name), http.StatusNotFound)
+		return
+	}
+	switch verb {
+	case "pause":
+		l[i].Pause()
+	case "resume":
+		l[i].Resume()
+	default:
+		http.Error(w, fmt.Sprintf("unknown action %q: use pause or resume", verb), http.StatusNotFound)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }

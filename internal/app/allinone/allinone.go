@@ -24,7 +24,7 @@ import (
 // components holds all parts of Fleetloop before they run.
 type components struct {
 	parts    []lifecycle.Part
-	live     func() error
+	live     []func() error // each reports why a part makes no progress
 	adapters adapters
 	watch    *FleetWatch
 	api      *fleetclient.Client
@@ -33,7 +33,7 @@ type components struct {
 	address  string         // of the fleet API
 	console  string         // the URL of its page; empty without a console
 	persons  []console.DemoPerson
-	audit    string // the URL of an embedded database
+	audit    string // the URL of the embedded database, which holds the audit; empty with an external one
 
 	adapterEnv string // the file with the variables for adapters; empty with an external broker
 }
@@ -75,6 +75,7 @@ func (l *components) startAndMigrateEmbeddedPostgreSQL(ctx context.Context, p *p
 
 // buildParts builds the parts from the bottom up: a later part uses earlier ones and stops first.
 func (l *components) buildParts(ctx context.Context, p *process.Process, cfg Config, dataDir string, env func(string) (string, bool)) error {
+	// The database.
 	if cfg.API.Database.URL == "" {
 		var err error
 		if cfg, err = l.startAndMigrateEmbeddedPostgreSQL(ctx, p, cfg, dataDir); err != nil {
@@ -82,6 +83,7 @@ func (l *components) buildParts(ctx context.Context, p *process.Process, cfg Con
 		}
 	}
 
+	// The fleet API, which knows the demo persons by their tokens, and its client.
 	l.persons = newDemoPersons()
 	if cfg.API.Auth.Mode == auth.ModeNone {
 		cfg.API.Auth.Names = mapTokensToNames(l.persons)
@@ -93,20 +95,23 @@ func (l *components) buildParts(ctx context.Context, p *process.Process, cfg Con
 	}
 	l.parts = append(l.parts, apiParts...)
 	l.address = "http://" + addr
-	if l.api, err = process.NewFleetClient(process.FleetClientConfig{Endpoint: l.address, UserAgent: "fleetloop-up"}); err != nil {
+	l.api, err = process.NewFleetClient(process.FleetClientConfig{Endpoint: l.address, UserAgent: "fleetloop-up"})
+	if err != nil {
 		return err
 	}
+
+	// The change events and the broker, which the components below use.
 	if l.sinks, err = changes.New(cfg.sinksWithTimeline(addr), localSource, p); err != nil { //nolint:contextcheck // the sinks outlive the call
 		return err
 	}
 	l.parts = append(l.parts, l.sinks.Part())
-
 	broker, err := l.openExternalOrEmbeddedBroker(p, cfg.NATS, dataDir, env)
 	if err != nil {
 		return err
 	}
 	l.parts = append(l.parts, broker.Part())
 
+	// The components of the loop, and the console that shows it.
 	if l.adapters, err = newSampleAdaptersIfEnabled(p, cfg.Adapters, broker, l.api); err != nil {
 		return err
 	}
@@ -116,51 +121,81 @@ func (l *components) buildParts(ctx context.Context, p *process.Process, cfg Con
 	if err := l.addSentinelsOrHostCluster(ctx, p, cfg, broker, dataDir); err != nil {
 		return err
 	}
-	if err := l.addConsole(ctx, p, cfg); err != nil || !cfg.Garden.Enabled {
+	if err := l.addConsole(ctx, p, cfg); err != nil {
 		return err
 	}
-	worker, live, err := newClusterWorkerParts(ctx, p, cfg, clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}, env)
+	if cfg.Garden.Enabled {
+		return l.addClusterWorker(ctx, p, cfg, env)
+	}
+	return nil
+}
+
+// addClusterWorker adds the parts that sync clusters to Gardener.
+func (l *components) addClusterWorker(ctx context.Context, p *process.Process, cfg Config, env func(string) (string, bool)) error {
+	overrides := clusterworkerapp.Overrides{Fleet: l.api, Sinks: l.sinks}
+	parts, live, err := newClusterWorkerParts(ctx, p, cfg, overrides, env)
 	if err != nil {
 		return err
 	}
-	l.parts = append(l.parts, worker...)
-	sentinels := l.live
-	l.live = func() error { return errors.Join(sentinels(), live()) }
+	l.parts = append(l.parts, parts...)
+	l.live = append(l.live, live)
 	return nil
+}
+
+// checkLive reports why parts make no progress, or nil.
+func (l *components) checkLive() error {
+	var errs []error
+	for _, live := range l.live {
+		errs = append(errs, live())
+	}
+	return errors.Join(errs...)
 }
 
 // addSentinelsOrHostCluster adds the sentinels: two fixed ones, or a host cluster whose SentinelConfigs define
 // them.
 func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
-	var sentinels []lifecycle.Part
-	var err error
-	if cfg.Kube != kubeEmbedded {
-		sentinels, l.live, err = newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.RecordPublished)
-		l.parts = append(l.parts, sentinels...)
-		return err
+	if cfg.Kube == kubeEmbedded {
+		return l.addHostCluster(ctx, p, cfg, broker, dataDir)
 	}
-	if broker.Type != sentinelapp.NATS {
-		return errBroker
-	}
-	if l.host, err = startHostCluster(ctx, p, dataDir, l.persons); err != nil {
-		return err
-	}
-	l.parts = append(l.parts, l.host.clusterPart())
-	if err := l.host.ensureSentinelConfigs(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
-		return err
-	}
-	sentinels, l.live, err = l.host.newSentinelOperatorParts(p, broker, l.watch.RecordPublished) //nolint:contextcheck // they outlive the call
+	sentinels, live, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.RecordPublished)
 	l.parts = append(l.parts, sentinels...)
 	if err != nil {
 		return err
 	}
-	carriers, err := l.host.setUpExecutions(ctx, p, cfg.API.Database.URL, l.sinks)
-	l.parts = append(l.parts, carriers...)
+	l.live = append(l.live, live)
+	return nil
+}
+
+// addHostCluster starts the host cluster, and adds the controllers that run on it: those of sentinels, executions
+// and node faults.
+func (l *components) addHostCluster(ctx context.Context, p *process.Process, cfg Config, broker *sentinelapp.Broker, dataDir string) error {
+	if broker.Type != sentinelapp.NATS {
+		return errBroker
+	}
+	var err error
+	if l.host, err = startHostCluster(ctx, p, dataDir, l.persons); err != nil {
+		return err
+	}
+	l.parts = append(l.parts, l.host.clusterPart())
+
+	// A constructor may return parts with an error. They are added before the check, so that buildComponents closes them.
+	if err := l.host.ensureSentinelConfigs(ctx, cfg.Sentinel, l.api.Endpoint()); err != nil {
+		return err
+	}
+	sentinels, live, err := l.host.newSentinelOperatorParts(p, broker, l.watch.RecordPublished) //nolint:contextcheck // they outlive the call
+	l.parts = append(l.parts, sentinels...)
 	if err != nil {
 		return err
 	}
-	nurses, err := l.host.setUpNodeFaults(ctx, p, l.sinks)
-	l.parts = append(l.parts, nurses...)
+	l.live = append(l.live, live)
+
+	executions, err := l.host.setUpExecutions(ctx, p, cfg.API.Database.URL, l.sinks)
+	l.parts = append(l.parts, executions...)
+	if err != nil {
+		return err
+	}
+	nodeFaults, err := l.host.setUpNodeFaults(ctx, p, l.sinks)
+	l.parts = append(l.parts, nodeFaults...)
 	return err
 }
 
@@ -168,7 +203,7 @@ func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.P
 func (l *components) demoParts(cfg DemoConfig, screen screen, endRun context.CancelCauseFunc) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "watch", Run: l.watch.Run},
-		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.createDemoFleetAndWaitReady(ctx, cfg, endRun) }},
+		{Name: "demo fleet", Run: func(ctx context.Context) error { return l.runDemoFleet(ctx, cfg, endRun) }},
 	}
 	return slices.Concat(parts, screen.displayParts(l.watch))
 }
@@ -176,33 +211,43 @@ func (l *components) demoParts(cfg DemoConfig, screen screen, endRun context.Can
 // errFleetReady ends a run with --exit-when-ready.
 var errFleetReady = errors.New("the demo fleet is Ready")
 
-// createDemoFleetAndWaitReady creates the demo fleet and reports when all of it is Ready.
-func (l *components) createDemoFleetAndWaitReady(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
-	size := DemoFleet{Clusters: cfg.Clusters, Pace: cfg.Pace}
-	bounded, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if cfg.ExitWhenReady {
-		var stop context.CancelFunc
-		bounded, stop = context.WithTimeoutCause(bounded, cfg.Timeout, errNotReadyInTime)
-		defer stop()
-	}
-	err := CreateDemoFleet(bounded, l.api, size)
-	if err == nil {
-		err = l.watch.WaitDemoReady(bounded, size.Size())
+// errNotReadyInTime is the error of --exit-when-ready after its timeout.
+var errNotReadyInTime = errors.New("the demo fleet is not Ready")
+
+// runDemoFleet creates the demo fleet and, with --exit-when-ready, ends the run by endRun.
+func (l *components) runDemoFleet(ctx context.Context, cfg DemoConfig, endRun context.CancelCauseFunc) error {
+	err := l.createDemoFleetAndWaitReady(ctx, cfg)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the run is ending, and err is a consequence
 	}
 	switch {
-	case ctx.Err() != nil:
-		return nil
-	case errors.Is(context.Cause(bounded), errNotReadyInTime):
-		endRun(fmt.Errorf("%w within %s", errNotReadyInTime, cfg.Timeout))
+	case errors.Is(err, errNotReadyInTime):
+		endRun(err)
 	case err != nil:
 		return err
 	case cfg.ExitWhenReady:
 		endRun(errFleetReady)
 	}
-	<-ctx.Done()
+	<-ctx.Done() // a part that returns earlier counts as failed
 	return nil
 }
 
-// errNotReadyInTime is the error of --exit-when-ready after its timeout.
-var errNotReadyInTime = errors.New("the demo fleet is not Ready")
+// createDemoFleetAndWaitReady creates the demo fleet and returns when all of it is Ready. With --exit-when-ready it
+// returns errNotReadyInTime after the timeout.
+func (l *components) createDemoFleetAndWaitReady(ctx context.Context, cfg DemoConfig) error {
+	if cfg.ExitWhenReady {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, cfg.Timeout, errNotReadyInTime)
+		defer cancel()
+	}
+	fleet := DemoFleet{Clusters: cfg.Clusters, Pace: cfg.Pace}
+	err := CreateDemoFleet(ctx, l.api, fleet)
+	if err == nil {
+		err = l.watch.WaitDemoReady(ctx, fleet.Size())
+	}
+	// The timeout may also appear as the error of a request.
+	if errors.Is(context.Cause(ctx), errNotReadyInTime) {
+		return fmt.Errorf("%w within %s", errNotReadyInTime, cfg.Timeout)
+	}
+	return err
+}

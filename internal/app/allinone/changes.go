@@ -25,10 +25,13 @@ func (c Config) sinksWithTimeline(apiAddr string) changes.Config {
 		cfg = changes.Config{Enabled: true, ShutdownTimeout: c.Changes.ShutdownTimeout, Product: c.Changes.Product}
 	}
 	cfg.ClusterName = cmp.Or(cfg.ClusterName, localCluster)
-	own := changes.SinkConfig{Name: timelineSink, Target: changes.Target{Endpoint: "http://" + apiAddr + v1.ChangesPath, AllowHTTP: true}}
-	if host, _, err := net.SplitHostPort(apiAddr); err == nil {
-		own.AllowAddresses = []string{host} // the listener may have a private address
+	timeline := changes.SinkConfig{
+		Name:   timelineSink,
+		Target: changes.Target{Endpoint: "http://" + apiAddr + v1.ChangesPath, AllowHTTP: true},
 	}
-	cfg.Sinks = append(slices.Clone(cfg.Sinks), own)
+	if host, _, err := net.SplitHostPort(apiAddr); err == nil {
+		timeline.AllowAddresses = []string{host} // the listener may have a private address
+	}
+	cfg.Sinks = append(slices.Clone(cfg.Sinks), timeline)
 	return cfg
 }

@@ -91,43 +91,46 @@ func runAllInOne(ctx context.Context, cfg Config, env Env) (err error) {
 	}
 	defer func() { err = errors.Join(err, screen.closeLogFile()) }()
 
+	// The shared base of all parts. The link is made first, because an older one may lead nowhere.
 	p, err := process.New(ctx, "fleetloop", cfg.Process, screen.logs)
 	if err != nil {
 		return err
 	}
 	screen.log = p.Log
-	if cfg.Demo.Enabled { // before anything else, because an older link may lead nowhere
+	if cfg.Demo.Enabled {
 		if remove, linkErr := linkDemoDir(env.LookupEnv, dir); linkErr != nil {
 			p.Log.WarnContext(ctx, "cannot link to the data directory of the demo", "data_dir", dir, "err", linkErr)
 		} else {
 			defer func() { err = errors.Join(err, remove()) }()
 		}
 	}
-	ctx, done := context.WithCancelCause(ctx)
-	defer done(nil)
-	l, err := buildComponents(ctx, p, cfg, dir, env.LookupEnv)
+
+	// Build the loop, and the parts that show it.
+	ctx, endRun := context.WithCancelCause(ctx)
+	defer endRun(nil)
+	loop, err := buildComponents(ctx, p, cfg, dir, env.LookupEnv)
 	if err != nil {
 		return err
 	}
-	p.HandleOnHealthServer(adaptersPath, l.adapters.newPauseResumeHandler())
-	p.Log.InfoContext(ctx, "fleet API ready", "url", l.api.Endpoint(), "data_dir", dir)
-	parts := l.parts
-	if l.host != nil {
-		l.host.logAccess(ctx, p.Log)
-		parts = append(parts, l.host.newLogExamplesWhenReadyPart(l.parts, p.Log))
+	p.HandleOnHealthServer(adaptersPath, loop.adapters.newPauseResumeHandler())
+	p.Log.InfoContext(ctx, "fleet API ready", "url", loop.api.Endpoint(), "data_dir", dir)
+	parts := loop.parts
+	if loop.host != nil {
+		loop.host.logAccess(ctx, p.Log)
+		parts = append(parts, loop.host.newLogExamplesWhenReadyPart(loop.parts, p.Log))
 	}
 	if cfg.Demo.Enabled {
-		if err := screen.writeAndShowGuide(ctx, l, dir); err != nil {
+		if err := screen.writeAndShowGuide(ctx, loop, dir); err != nil {
 			return errors.Join(err, lifecycle.CloseAll(parts...))
 		}
-		parts = append(parts, l.demoParts(cfg.Demo, screen, done)...)
+		parts = append(parts, loop.demoParts(cfg.Demo, screen, endRun)...)
 	}
 
-	if err := p.Run(ctx, l.live, parts...); err != nil {
+	if err := p.Run(ctx, loop.checkLive, parts...); err != nil {
 		return err
 	}
 	if cfg.Demo.Enabled {
-		if _, err := fmt.Fprint(env.Stdout, FormatSummary(l.watch.Snapshot())); err != nil {
+		if _, err := fmt.Fprint(env.Stdout, FormatSummary(loop.watch.Snapshot())); err != nil {
 			return err
 		}
 	}
@@ -147,28 +150,40 @@ func newPauseOrResumeCommand(verb, short string, out io.Writer) *cobra.Command {
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{"validation", "dns", "provisioning"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
-			defer cancel()
-			url := "http://" + addr + adaptersPath + args[0] + "/" + verb
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
-			if err != nil {
+			adapter := args[0]
+			if err := postPauseOrResume(cmd.Context(), addr, adapter, verb); err != nil {
 				return err
 			}
-			req.Header.Set("Content-Type", "application/json")
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return fmt.Errorf("%s adapter %q: %w; check that 'fleetloop up' runs and that --address is its health address", verb, args[0], err)
-			}
-			defer func() { _ = resp.Body.Close() }()
-			if resp.StatusCode != http.StatusNoContent {
-				var body bytes.Buffer
-				_, _ = io.CopyN(&body, resp.Body, 1000)
-				return fmt.Errorf("%s adapter %q: %s", verb, args[0], strings.TrimSpace(body.String()))
-			}
-			_, err = fmt.Fprintf(out, "adapter %s %sd\n", args[0], verb) // paused, resumed
+			_, err := fmt.Fprintf(out, "adapter %s %sd\n", adapter, verb) // paused, resumed
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&addr, "address", "127.0.0.1:8081", "health address of the running 'fleetloop up', host:port")
 	return cmd
+}
+
+// pauseTimeout limits the request that pauses or resumes an adapter.
+const pauseTimeout = 10 * time.Second
+
+// postPauseOrResume asks the running 'fleetloop up' at healthAddr to pause or resume an adapter.
+func postPauseOrResume(ctx context.Context, healthAddr, adapter, verb string) error {
+	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+	defer cancel()
+	url := "http://" + healthAddr + adaptersPath + adapter + "/" + verb
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s adapter %q: %w; check that 'fleetloop up' runs and that --address is its health address", verb, adapter, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusNoContent {
+		var message bytes.Buffer
+		_, _ = io.CopyN(&message, resp.Body, 1000)
+		return fmt.Errorf("%s adapter %q: %s", verb, adapter, strings.TrimSpace(message.String()))
+	}
+	return nil
 }

@@ -63,7 +63,7 @@ type DemoConfig struct {
 	Pace          time.Duration `key:"create_interval" flag:"demo-create-interval" default:"150ms" validate:"min=0" doc:"interval between the creation of demo clusters"`
 	ExitWhenReady bool          `key:"exit_when_ready" flag:"exit-when-ready" doc:"print a summary and exit when the demo fleet is Ready"`
 	Timeout       time.Duration `key:"timeout" flag:"timeout" default:"3m" validate:"gt=0" doc:"maximum time that --exit-when-ready waits"`
-	printProgress bool          // because it is not logged
+	printProgress bool          // print progress, because the log has only warnings
 	View          string        `key:"view" flag:"view" default:"auto" validate:"oneof=auto live log" doc:"output of the demo: live (terminal view), log (log lines) or auto"`
 }
 
@@ -139,8 +139,9 @@ func (c Config) listenAddresses() []httpserver.Address {
 	if c.Console.Enabled {
 		list = append(list, httpserver.Address{Name: "console", Addr: c.Console.Addr, Flag: "--console-listen-address"})
 	}
-	if c.NATS.Port != 0 {
-		list = append(list, httpserver.Address{Name: "NATS", Addr: net.JoinHostPort(cmp.Or(c.NATS.Host, "127.0.0.1"), strconv.Itoa(c.NATS.Port)), Flag: "--nats-port"})
+	if c.NATS.Port != 0 { // zero is any free port
+		addr := net.JoinHostPort(cmp.Or(c.NATS.Host, "127.0.0.1"), strconv.Itoa(c.NATS.Port))
+		list = append(list, httpserver.Address{Name: "NATS", Addr: addr, Flag: "--nats-port"})
 	}
 	return list
 }

@@ -62,7 +62,7 @@ func writeTokenFile(dataDir string, persons []console.DemoPerson) (path string, 
 	return path, nil
 }
 
-// createConsoleRBACAndConfig creates the read-only account of the console.
+// createConsoleRBACAndConfig creates the read-only account of the console and returns its connection.
 func (h *hostCluster) createConsoleRBACAndConfig(ctx context.Context) (*rest.Config, error) {
 	for _, o := range []client.Object{hosts.NewClusterRole(), hosts.NewClusterRoleBinding(nodefault.DefaultNamespace)} {
 		if err := h.createIfMissing(ctx, o); err != nil {
@@ -70,7 +70,8 @@ func (h *hostCluster) createConsoleRBACAndConfig(ctx context.Context) (*rest.Con
 		}
 	}
 	// Use a certificate, because a service account token would expire.
-	return h.bed.User("system:serviceaccount:"+nodefault.DefaultNamespace+":"+hosts.RoleName, "system:serviceaccounts", "system:authenticated")
+	user := "system:serviceaccount:" + nodefault.DefaultNamespace + ":" + hosts.RoleName
+	return h.bed.User(user, "system:serviceaccounts", "system:authenticated")
 }
 
 // addConsole adds the web console of the fleet API and the host cluster.
@@ -78,20 +79,25 @@ func (l *components) addConsole(ctx context.Context, p *process.Process, cfg Con
 	if !cfg.Console.Enabled {
 		return nil
 	}
-	own := consoleapp.OverriddenDefaults().Part
-	if _, err := settings.Load(&own, settings.Source{}); err != nil {
+	part := consoleapp.OverriddenDefaults().Part
+	if _, err := settings.Load(&part, settings.Source{}); err != nil {
 		return err
 	}
-	own.FleetAPI, own.Server.Addr = l.address, cfg.Console.Addr
+	part.FleetAPI = l.address
+	part.Server.Addr = cfg.Console.Addr
 	overrides := consoleapp.Overrides{Demo: l.persons, Sinks: l.sinks}
 	if l.host != nil {
 		var err error
 		if overrides.Host, err = l.host.createConsoleRBACAndConfig(ctx); err != nil {
 			return err
 		}
-		overrides.HostConfig = hosts.Config{Name: localCluster, ExecutionNamespace: guard.DefaultNamespace, AuditDatabaseURL: settings.Secret(l.audit)}
+		overrides.HostConfig = hosts.Config{
+			Name:               localCluster,
+			ExecutionNamespace: guard.DefaultNamespace,
+			AuditDatabaseURL:   settings.Secret(l.audit),
+		}
 	}
-	parts, url, err := consoleapp.BuildParts(ctx, p, own, overrides)
+	parts, url, err := consoleapp.BuildParts(ctx, p, part, overrides)
 	if err != nil {
 		return fmt.Errorf("start console (--console-listen-address): %w", err)
 	}

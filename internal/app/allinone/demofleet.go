@@ -60,12 +60,12 @@ func CreateDemoFleet(ctx context.Context, api *fleetclient.Client, cfg DemoFleet
 }
 
 func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, index int) error {
-	at := demoPlaceAt(index)
-	name := fmt.Sprintf("%s-%02d", at.region, index+1)
+	place := demoPlaceAt(index)
+	name := fmt.Sprintf("%s-%02d", place.region, index+1)
 	cluster, err := createWithRetryUnlessNameTaken(ctx, api, v1.CollectionClusters, v1.CreateRequest{
 		Kind:   v1.KindCluster,
 		Name:   name,
-		Labels: at.toLabels(),
+		Labels: place.toLabels(),
 		Spec:   json.RawMessage(`{"version":"1.34","network":{"podCIDR":"10.128.0.0/14"}}`),
 	})
 	if err == nil && cluster.ID == "" {
@@ -74,14 +74,19 @@ func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, in
 	if err != nil {
 		return err
 	}
-	for _, pool := range []struct {
+	pools := []struct {
 		name     string
 		replicas int
-	}{{"system", 3}, {"workers", 5 + index%4}} {
-		_, err := createWithRetryUnlessNameTaken(ctx, api, fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools), v1.CreateRequest{
+	}{
+		{"system", 3},
+		{"workers", 5 + index%4},
+	}
+	poolsOfCluster := fleetclient.Nested(v1.CollectionClusters, cluster.ID, v1.CollectionNodePools)
+	for _, pool := range pools {
+		_, err := createWithRetryUnlessNameTaken(ctx, api, poolsOfCluster, v1.CreateRequest{
 			Kind:   v1.KindNodePool,
 			Name:   pool.name,
-			Labels: at.toLabels(),
+			Labels: place.toLabels(),
 			Spec:   json.RawMessage(fmt.Sprintf(`{"replicas":%d,"machineType":"m6i.xlarge"}`, pool.replicas)),
 		})
 		if err != nil {

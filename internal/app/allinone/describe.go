@@ -41,9 +41,36 @@ func RegisterAllMetrics(reg prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{Store: pgstore.New(nil), Timeline: pgstore.NewTimelineStore(nil), Log: log, Metrics: reg, ListenAddr: "127.0.0.1:0"})
-	_, keeperErr := pgstore.NewPartitionMaintainer(nil, 0, log, reg)
-	_, sentinelErr := sentinel.New(sentinel.Config{ResourceType: v1.CollectionClusters}, sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg})
-	_, adapterErr := sampleadapter.New(sampleadapter.Config{Name: "reference"}, sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg})
-	return errors.Join(apiErr, keeperErr, postgres.RegisterStandbyMetrics(reg), sentinelErr, adapterErr, operator.RegisterPlaceholderMetrics(reg), shard.RegisterMetrics(reg), clusterworkerapp.RegisterMetrics(reg), executionapp.RegisterMetrics(reg), changes.RegisterMetrics(reg), nodefaultapp.RegisterMetrics(reg), console.RegisterMetrics(reg))
+
+	// Components that register their metrics when they are built.
+	_, apiErr := fleetapi.New(cfg.API.API, fleetapi.Deps{
+		Store:      pgstore.New(nil),
+		Timeline:   pgstore.NewTimelineStore(nil),
+		Log:        log,
+		Metrics:    reg,
+		ListenAddr: "127.0.0.1:0",
+	})
+	_, maintainerErr := pgstore.NewPartitionMaintainer(nil, 0, log, reg)
+	_, sentinelErr := sentinel.New(
+		sentinel.Config{ResourceType: v1.CollectionClusters},
+		sentinel.Deps{API: api.Raw(), Publisher: broker, Registerer: reg},
+	)
+	_, adapterErr := sampleadapter.New(
+		sampleadapter.Config{Name: "reference"},
+		sampleadapter.Deps{Consumer: broker, Fleet: api.Reporter(), Registerer: reg},
+	)
+	if err := errors.Join(apiErr, maintainerErr, sentinelErr, adapterErr); err != nil {
+		return err
+	}
+
+	return errors.Join(
+		operator.RegisterPlaceholderMetrics(reg),
+		shard.RegisterMetrics(reg),
+		clusterworkerapp.RegisterMetrics(reg),
+		executionapp.RegisterMetrics(reg),
+		changes.RegisterMetrics(reg),
+		nodefaultapp.RegisterMetrics(reg),
+		postgres.RegisterStandbyMetrics(reg),
+		console.RegisterMetrics(reg),
+	)
 }

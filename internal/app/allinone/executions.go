@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/devstack/processnode"
@@ -28,10 +29,10 @@ import (
 
 // The target objects and the users in the embedded host cluster.
 const (
-	shop        = "shop"            // a namespace of production
-	web         = "web"             // a Deployment in it
-	credentials = "web-credentials" // a Secret in it
-	next        = credentials + "-next"
+	shop        = "shop"                // a namespace of production
+	web         = "web"                 // a Deployment in it
+	credentials = "web-credentials"     // a Secret in it
+	newSecret   = credentials + "-next" // a Secret beside the executions, with the next content
 	requester   = "alice"
 	approver    = "bob"
 
@@ -46,11 +47,14 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
 	}
-	cfg.Namespace, cfg.Runner.Image, cfg.Elect = guard.DefaultNamespace, runnerImage, false
+	cfg.Namespace = guard.DefaultNamespace
+	cfg.Elect = false
+	cfg.Runner.Image = runnerImage
 	cfg.Runner.OnTargetNode = true          // the only node
 	cfg.Guard.Propagation = 3 * time.Second // the only API server is already available
 	cfg.Database.URL = database
-	// The two actions without default rights get the rights of the example in
+
+	// The objects, in the order in which they need each other. The two actions without default rights get the rights of the example in
 	// deploy/rbac.
 	err := executionapp.ApplyRequiredObjects(ctx, h.bed.Config(), cfg, executionapp.Targets{
 		Namespaces: []string{shop}, Secrets: []string{credentials}, Manifests: []string{"configmaps", "apps/deployments"},
@@ -58,23 +62,27 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 	if err != nil {
 		return nil, err
 	}
-	if err := h.createRequesterAndApproverAccess(ctx, cfg.Namespace); err != nil {
+	if err := h.bindRequesterAndApproverRoles(ctx, cfg.Namespace); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(h.labelNamespaceAndDeployWeb(ctx), h.ensureCredentialSecrets(ctx, cfg.Namespace)); err != nil {
+	if h.kubeconfigs, err = h.writeUserKubeconfigs(requester, approver); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(h.setUpShop(ctx), h.ensureCredentialSecrets(ctx, cfg.Namespace)); err != nil {
+		return nil, err
+	}
+
+	// The node and the controller.
 	node, err := h.newProcessNode(ctx, p.Log)
 	if err != nil {
 		return nil, err
 	}
-	// Use a certificate, because a service account token would expire.
-	user := "system:serviceaccount:" + cfg.Namespace + ":" + roles.ControllerAccount
-	host, err := h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+cfg.Namespace, "system:authenticated")
+	host, err := h.serviceAccountConfig(cfg.Namespace, roles.ControllerAccount)
 	if err != nil {
 		return nil, err
 	}
-	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
+	host.QPS = float32(cfg.Kube.QPS)
+	host.Burst = cfg.Kube.Burst
 	parts, err := executionapp.BuildParts(ctx, p, cfg, executionapp.Overrides{Host: host, Sinks: sinks})
 	if err != nil {
 		return nil, err
@@ -82,56 +90,76 @@ func (h *hostCluster) setUpExecutions(ctx context.Context, p *process.Process, d
 	return append([]lifecycle.Part{{Name: "process node", Run: node.Run, Ready: node.Ready}}, parts...), nil
 }
 
-// newProcessNode runs Pods as processes of this program.
+// newProcessNode returns a node that runs Pods as processes of this program.
 func (h *hostCluster) newProcessNode(ctx context.Context, log *slog.Logger) (*processnode.Node, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)
 	}
-	quiet := slog.New(slog.DiscardHandler)
+	nodeLog := slog.New(slog.DiscardHandler) // its lines help only to find faults of the node
 	if log.Enabled(ctx, slog.LevelDebug) {
-		quiet = log
+		nodeLog = log
 	}
 	return processnode.New(h.bed.Config(), processnode.Options{
-		Images: map[string][]string{runnerImage: {self, RunnerCommand}, webImage: {self, WebCommand}},
-		Log:    quiet,
+		Images: map[string][]string{
+			runnerImage: {self, RunnerCommand},
+			webImage:    {self, WebCommand},
+		},
+		Log: nodeLog,
 	})
 }
 
-// createRequesterAndApproverAccess creates a requester and an approver with their rights.
-func (h *hostCluster) createRequesterAndApproverAccess(ctx context.Context, namespace string) error {
-	bind := func(user, role string) error {
-		b := &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-		}
-		return h.createIfMissing(ctx, b)
-	}
-	for _, r := range roles.RequesterClusterRolesByRisk() {
-		if err := bind(requester, r.Name); err != nil {
+// bindRequesterAndApproverRoles gives the requester and the approver their rights in the namespace of executions.
+func (h *hostCluster) bindRequesterAndApproverRoles(ctx context.Context, namespace string) error {
+	for _, role := range roles.RequesterClusterRolesByRisk() {
+		if err := h.bindClusterRole(ctx, namespace, role.Name, requester); err != nil {
 			return err
 		}
 	}
-	if err := bind(approver, roles.ApproverClusterRole().Name); err != nil {
-		return err
-	}
-	h.kubeconfigs = map[string]string{}
-	for _, name := range []string{requester, approver} {
-		path, err := h.bed.WriteUserKubeconfig(name)
-		if err != nil {
-			return err
-		}
-		h.kubeconfigs[name] = path
-	}
-	return nil
+	return h.bindClusterRole(ctx, namespace, roles.ApproverClusterRole().Name, approver)
 }
 
-// labelNamespaceAndDeployWeb creates the Deployment that example actions change.
-func (h *hostCluster) labelNamespaceAndDeployWeb(ctx context.Context) error {
+// bindClusterRole binds a ClusterRole to a user in a namespace.
+func (h *hostCluster) bindClusterRole(ctx context.Context, namespace, role, user string) error {
+	return h.createIfMissing(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	})
+}
+
+// writeUserKubeconfigs writes the kubeconfigs of users and returns their paths by user name.
+func (h *hostCluster) writeUserKubeconfigs(users ...string) (map[string]string, error) {
+	paths := map[string]string{}
+	for _, user := range users {
+		path, err := h.bed.WriteUserKubeconfig(user)
+		if err != nil {
+			return nil, err
+		}
+		paths[user] = path
+	}
+	return paths, nil
+}
+
+// serviceAccountConfig returns the connection of a service account. It has a certificate, because a token would
+// expire.
+func (h *hostCluster) serviceAccountConfig(namespace, account string) (*rest.Config, error) {
+	user := "system:serviceaccount:" + namespace + ":" + account
+	return h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+namespace, "system:authenticated")
+}
+
+// setUpShop creates what the example actions change: a Deployment in a namespace that is labelled as production.
+func (h *hostCluster) setUpShop(ctx context.Context) error {
+	if err := h.labelShopAsProduction(ctx); err != nil {
+		return err
+	}
+	return h.createWebDeployment(ctx)
+}
+
+func (h *hostCluster) labelShopAsProduction(ctx context.Context) error {
 	ns := &corev1.Namespace{}
 	if err := h.objs.Get(ctx, client.ObjectKey{Name: shop}, ns); err != nil {
-		return err
+		return fmt.Errorf("get namespace %q: %w", shop, err)
 	}
 	labelled := ns.DeepCopy()
 	if labelled.Labels == nil {
@@ -141,12 +169,16 @@ func (h *hostCluster) labelNamespaceAndDeployWeb(ctx context.Context) error {
 	if err := h.objs.Patch(ctx, labelled, client.MergeFrom(ns)); err != nil {
 		return fmt.Errorf("label namespace %q: %w", shop, err)
 	}
+	return nil
+}
+
+func (h *hostCluster) createWebDeployment(ctx context.Context) error {
 	labels := map[string]string{"app": web}
-	three := int32(3)
+	replicas := int32(3)
 	return h.createIfMissing(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: web, Namespace: shop, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &three,
+			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -164,8 +196,11 @@ func (h *hostCluster) ensureCredentialSecrets(ctx context.Context, namespace str
 			Data:       map[string][]byte{"password": []byte("old")},
 		}),
 		h.createIfMissing(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: next, Namespace: namespace, Labels: map[string]string{action.LabelSecretSource: "true"}},
-			Data:       map[string][]byte{"password": []byte("new")},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: newSecret, Namespace: namespace,
+				Labels: map[string]string{action.LabelSecretSource: "true"},
+			},
+			Data: map[string][]byte{"password": []byte("new")},
 		}),
 	)
 }
@@ -181,8 +216,9 @@ func (h *hostCluster) createIfMissing(ctx context.Context, o client.Object) erro
 // exampleExecutionCommands returns example commands for executions. kubeconfigFlag returns the command prefix of a user
 // by name.
 func (h *hostCluster) exampleExecutionCommands(kubeconfigFlag func(name string) string) []string {
+	scaleWeb := "fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web "
 	return []string{
-		"fleetloop exec scale_deployment deployment=" + web + " namespace=" + shop + " replicas=5 --name scale-web " + kubeconfigFlag(requester),
+		scaleWeb + kubeconfigFlag(requester),
 		"fleetloop approve scale-web " + kubeconfigFlag(approver),
 		"fleetloop exec describe scale-web " + kubeconfigFlag(requester),
 		"fleetloop rollback scale-web " + kubeconfigFlag(requester),

@@ -24,23 +24,23 @@ const (
 // FleetWatch follows a fleet through its API until all of it is Ready, and the confirmed cloud
 // events. Its methods are safe for concurrent use.
 type FleetWatch struct {
-	api     *fleetclient.Client
-	garden  bool // clusters become Shoots
-	started time.Time
+	api      *fleetclient.Client
+	garden   bool                  // clusters become Shoots
+	adapters func() []AdapterState // may be nil
+	started  time.Time
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all fields below
 	seen      fleetObservation
-	recent    []notedEvent
+	recent    []recordedEvent // oldest first
 	published uint64
-	adapters  func() []AdapterState
 	notice    string
 	changed   chan struct{} // closed and replaced after each observation
 }
 
-// notedEvent is a confirmed cloud event. Its resource has no name until an observation includes it.
-type notedEvent struct {
-	id    string
-	event PublishedEvent
+// recordedEvent is a confirmed cloud event. Its resource has no name until an observation includes it.
+type recordedEvent struct {
+	resourceID string
+	event      PublishedEvent
 }
 
 // unseenResource is the display name of a resource that no observation includes yet. Such a
@@ -50,7 +50,7 @@ const unseenResource = "new resource"
 // NewFleetWatch returns a watch. garden is true if clusters become Shoots, and adapters returns the
 // state of the adapters.
 func NewFleetWatch(api *fleetclient.Client, garden bool, adapters func() []AdapterState) *FleetWatch {
-	return &FleetWatch{api: api, garden: garden, started: time.Now(), adapters: adapters, changed: make(chan struct{})}
+	return &FleetWatch{api: api, garden: garden, adapters: adapters, started: time.Now(), changed: make(chan struct{})}
 }
 
 // RecordPublished records a cloud event that the broker has confirmed.
@@ -58,7 +58,8 @@ func (w *FleetWatch) RecordPublished(resourceID, reason string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published++
-	w.recent = append(w.recent, notedEvent{resourceID, PublishedEvent{Time: at, Resource: w.seen.names[resourceID], Reason: reason}})
+	event := PublishedEvent{Time: at, Resource: w.seen.names[resourceID], Reason: reason}
+	w.recent = append(w.recent, recordedEvent{resourceID, event})
 	if extra := len(w.recent) - maxRecent; extra > 0 {
 		w.recent = slices.Delete(w.recent, 0, extra)
 	}
@@ -91,11 +92,14 @@ func (w *FleetWatch) refreshObservation(ctx context.Context) {
 		return
 	}
 	w.seen, w.notice = seen, ""
+	// Name the resources that were created after the last observation.
 	for i := range w.recent {
-		if e := &w.recent[i]; e.event.Resource == "" {
-			e.event.Resource = seen.names[e.id]
+		recorded := &w.recent[i]
+		if recorded.event.Resource == "" {
+			recorded.event.Resource = seen.names[recorded.resourceID]
 		}
 	}
+	// Wake all that wait for an observation.
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -111,73 +115,117 @@ type fleetObservation struct {
 	demoReady, demoTotal int
 }
 
-func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error) {
-	s := fleetObservation{names: map[string]string{}}
-	for _, kind := range []struct{ collection, title, prefix string }{
-		{v1.CollectionClusters, "Clusters", clusterPrefix},
-		{v1.CollectionNodePools, "Node pools", "nodepool/"},
-	} {
-		group := ResourceGroup{Title: kind.title, Phases: map[v1.Phase]int{}}
-		for r, err := range w.api.Collection(kind.collection).List(ctx, fleetclient.ListOptions{}) {
-			if err != nil {
-				return fleetObservation{}, err
-			}
-			group.Phases[r.Status.Phase]++
-			s.addResource(kind.prefix, r)
-		}
-		s.groups = append(s.groups, group)
-	}
-	if w.garden {
-		s.shoots = map[v1.ShootStatus]int{}
-		for c, err := range w.api.Syncs().List(ctx, fleetclient.SyncOptions{}) {
-			if err != nil {
-				return fleetObservation{}, err
-			}
-			s.shoots[c.ShootStatus]++
-		}
-	}
-	if err := s.fetchRecentChanges(ctx, w.api); err != nil {
-		return fleetObservation{}, err
-	}
-	slices.SortStableFunc(s.unready, func(a, b UnreadyResource) int { return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) })
-	s.unready = s.unready[:min(len(s.unready), maxUnready)]
-	return s, nil
-}
-
-// fetchRecentChanges reads the latest changes.
-func (s *fleetObservation) fetchRecentChanges(ctx context.Context, api *fleetclient.Client) error {
-	page, err := api.ChangeEvents().Page(ctx, fleetclient.ChangeEventOptions{PageSize: maxChanges}, "")
-	if err != nil {
-		return err
-	}
-	for i := range page.Items {
-		e := &page.Items[i]
-		s.changes = append(s.changes, RecentChange{
-			Time: e.Timestamp.Local(), Summary: cmp.Or(e.Summary, e.Action), Failed: e.Outcome == changeevent.OutcomeFailed,
-		})
-	}
-	return nil
+// observedKind is a kind of resource that the view shows.
+type observedKind struct {
+	collection string
+	title      string
+	namePrefix string // before the name of a resource of the kind
 }
 
 const clusterPrefix = "cluster/"
 
-func (s *fleetObservation) addResource(kindPrefix string, r v1.Resource) {
-	name := kindPrefix + r.Name
-	if owner := r.OwnerResource; owner != nil && s.names[owner.ID] != "" {
-		name = kindPrefix + strings.TrimPrefix(s.names[owner.ID], clusterPrefix) + "/" + r.Name
+// observedKinds returns the kinds in the order of the view. Clusters come first, because the display name of a node
+// pool contains that of its cluster.
+func observedKinds() []observedKind {
+	return []observedKind{
+		{v1.CollectionClusters, "Clusters", clusterPrefix},
+		{v1.CollectionNodePools, "Node pools", "nodepool/"},
 	}
-	s.names[r.ID] = name
-	ready := r.Status.Phase == v1.PhaseReady
+}
+
+// observeFleet reads the whole fleet.
+func (w *FleetWatch) observeFleet(ctx context.Context) (fleetObservation, error) {
+	observation := fleetObservation{names: map[string]string{}}
+	for _, kind := range observedKinds() {
+		if err := observation.addResourcesOfKind(ctx, w.api, kind); err != nil {
+			return fleetObservation{}, err
+		}
+	}
+	observation.keepOldestUnready()
+
+	var err error
+	if w.garden {
+		if observation.shoots, err = countShoots(ctx, w.api); err != nil {
+			return fleetObservation{}, err
+		}
+	}
+	if observation.changes, err = fetchRecentChanges(ctx, w.api); err != nil {
+		return fleetObservation{}, err
+	}
+	return observation, nil
+}
+
+// addResourcesOfKind reads all resources of a kind, and adds them and their counts by phase.
+func (o *fleetObservation) addResourcesOfKind(ctx context.Context, api *fleetclient.Client, kind observedKind) error {
+	group := ResourceGroup{Title: kind.title, Phases: map[v1.Phase]int{}}
+	for resource, err := range api.Collection(kind.collection).List(ctx, fleetclient.ListOptions{}) {
+		if err != nil {
+			return err
+		}
+		group.Phases[resource.Status.Phase]++
+		o.addResource(kind.namePrefix, resource)
+	}
+	o.groups = append(o.groups, group)
+	return nil
+}
+
+// addResource adds the name of a resource, its progress if it is one of the demo, and the resource itself if it is
+// not ready.
+func (o *fleetObservation) addResource(namePrefix string, resource v1.Resource) {
+	name := namePrefix + resource.Name
+	if owner := resource.OwnerResource; owner != nil && o.names[owner.ID] != "" {
+		name = namePrefix + strings.TrimPrefix(o.names[owner.ID], clusterPrefix) + "/" + resource.Name
+	}
+	o.names[resource.ID] = name
+
+	status := resource.Status
+	ready := status.Phase == v1.PhaseReady
 	if !ready {
-		s.unready = append(s.unready, UnreadyResource{Resource: name, Phase: r.Status.Phase, Since: r.Status.LastTransitionTime})
+		o.unready = append(o.unready, UnreadyResource{Resource: name, Phase: status.Phase, Since: status.LastTransitionTime})
 	}
-	if r.Labels[demoLabel] != demoValue {
+	if resource.Labels[demoLabel] != demoValue {
 		return
 	}
-	s.demoTotal++
+	o.demoTotal++
 	if ready {
-		s.demoReady++
+		o.demoReady++
 	}
+}
+
+// keepOldestUnready sorts the resources that are not ready by age and drops those that the view never shows.
+func (o *fleetObservation) keepOldestUnready() {
+	slices.SortStableFunc(o.unready, func(a, b UnreadyResource) int { return a.Since.Compare(b.Since) })
+	o.unready = o.unready[:min(len(o.unready), maxUnready)]
+}
+
+// countShoots counts the clusters by the status of their Shoots.
+func countShoots(ctx context.Context, api *fleetclient.Client) (map[v1.ShootStatus]int, error) {
+	counts := map[v1.ShootStatus]int{}
+	for cluster, err := range api.Syncs().List(ctx, fleetclient.SyncOptions{}) {
+		if err != nil {
+			return nil, err
+		}
+		counts[cluster.ShootStatus]++
+	}
+	return counts, nil
+}
+
+// fetchRecentChanges returns the latest changes, the newest first.
+func fetchRecentChanges(ctx context.Context, api *fleetclient.Client) ([]RecentChange, error) {
+	page, err := api.ChangeEvents().Page(ctx, fleetclient.ChangeEventOptions{PageSize: maxChanges}, "")
+	if err != nil {
+		return nil, err
+	}
+	var changes []RecentChange
+	for i := range page.Items {
+		event := &page.Items[i]
+		changes = append(changes, RecentChange{
+			Time:    event.Timestamp.Local(),
+			Summary: cmp.Or(event.Summary, event.Action),
+			Failed:  event.Outcome == changeevent.OutcomeFailed,
+		})
+	}
+	return changes, nil
 }
 
 // Snapshot returns the current state for display.
@@ -189,9 +237,10 @@ func (w *FleetWatch) Snapshot() FleetSnapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	recent := make([]PublishedEvent, 0, len(w.recent))
-	for _, noted := range slices.Backward(w.recent) {
-		noted.event.Resource = cmp.Or(noted.event.Resource, unseenResource)
-		recent = append(recent, noted.event)
+	for _, recorded := range slices.Backward(w.recent) {
+		event := recorded.event
+		event.Resource = cmp.Or(event.Resource, unseenResource)
+		recent = append(recent, event)
 	}
 	return FleetSnapshot{
 		Now:       time.Now(),

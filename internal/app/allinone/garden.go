@@ -23,9 +23,9 @@ type GardenConfig struct {
 
 const (
 	// The third Shoot of a demo fails at first, to show its recovery.
-	breaks      = 3
-	breaksTimes = 2
-	retryTime   = 2 * time.Second
+	failingShoot  = 3
+	shootFailures = 2
+	retryTime     = 2 * time.Second
 )
 
 // withWorkerAdapter adds the worker to the required adapters of the API. A deleted cluster then remains
@@ -47,7 +47,7 @@ func newClusterWorkerParts(ctx context.Context, p *process.Process, cfg Config, 
 	part := all.Part
 	role := part.Database.Role
 	part.Database = cfg.API.Database
-	part.Database.Role = role
+	part.Database.Role = role // the worker has a role of its own
 	if part.Mode == clusterworkerapp.Mock {
 		o := cfg.Garden.memoryOptions(cfg.Demo.Enabled)
 		o.Versions = part.Mock.Versions
@@ -59,10 +59,10 @@ func newClusterWorkerParts(ctx context.Context, p *process.Process, cfg Config, 
 func (c GardenConfig) memoryOptions(demo bool) memory.Options {
 	o := memory.Options{CreateTime: c.Time, UpdateTime: c.Time / 2, DeleteTime: c.Time / 2, RetryTime: retryTime}
 	if demo {
-		var born atomic.Int64
+		var created atomic.Int64
 		o.Breaks = func(string) int {
-			if born.Add(1) == breaks {
-				return breaksTimes
+			if created.Add(1) == failingShoot {
+				return shootFailures
 			}
 			return 0
 		}

@@ -36,6 +36,11 @@ func (g *guide) setVariable(name, value string) {
 	}
 }
 
+// addSection adds example commands under a title.
+func (g *guide) addSection(about string, commands ...string) {
+	g.sections = append(g.sections, section{about, commands})
+}
+
 // formatText returns the example commands for users.
 func (g *guide) formatText() string {
 	var b strings.Builder
@@ -96,25 +101,31 @@ func isShellSpecial(r rune) bool {
 // quoteShell quotes a text as one word of a shell.
 func quoteShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// newGuide returns the example commands for a loop.
+// newGuide returns the example commands for the loop.
 func (l *components) newGuide() (*guide, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find path of this executable: %w", err)
 	}
-	g := &guide{path: []string{filepath.Dir(self)}, console: l.console, sections: []section{{"clusters", []string{
+	g := &guide{path: []string{filepath.Dir(self)}, console: l.console}
+	g.addSection("clusters",
 		"fleetloop get clusters",
 		"fleetloop describe cluster us-east-01",
 		"fleetloop changes -f",
-	}}}}
+	)
 	g.setVariable("FLEETLOOP_SERVER", l.address)
 	g.setVariable("CONSOLE", l.console)
 	if l.adapterEnv != "" {
-		g.sections = append(g.sections, section{"your own adapter, in its terminal", []string{"(" + formatSourceCommand(l.adapterEnv) + " && go run .)"}})
+		g.addSection("your own adapter, in its terminal", "("+formatSourceCommand(l.adapterEnv)+" && go run .)")
 	}
-	if l.host == nil {
-		return g, nil
+	if l.host != nil {
+		l.addHostClusterToGuide(g)
 	}
+	return g, nil
+}
+
+// addHostClusterToGuide adds the variables and the example commands for the host cluster.
+func (l *components) addHostClusterToGuide(g *guide) {
 	// The assets come last, so that the kubectl of the user has priority.
 	g.path = append([]string{l.host.bed.Assets()}, g.path...)
 	g.setVariable("KUBECONFIG", l.host.bed.AdminKubeconfig())
@@ -123,14 +134,12 @@ func (l *components) newGuide() (*guide, error) {
 	}
 	g.setVariable("REPORTS", l.host.reports)
 	g.setVariable("AUDIT", l.audit)
-	as := func(name string) string { return "--kubeconfig $" + strings.ToUpper(name) }
-	g.sections = append(g.sections,
-		section{"sentinels", []string{"kubectl get sentinelconfigs"}},
-		section{"executions: alice requests, bob approves", l.host.exampleExecutionCommands(as)},
-	)
+
+	kubeconfigFlag := func(user string) string { return "--kubeconfig $" + strings.ToUpper(user) }
+	g.addSection("sentinels", "kubectl get sentinelconfigs")
+	g.addSection("executions: alice requests, bob approves", l.host.exampleExecutionCommands(kubeconfigFlag)...)
 	if l.audit != "" {
-		g.sections = append(g.sections, section{"audit of executions", []string{"DATABASE_URL=$AUDIT fleetloop audit get --execution scale-web"}})
+		g.addSection("audit of executions", "DATABASE_URL=$AUDIT fleetloop audit get --execution scale-web")
 	}
-	g.sections = append(g.sections, section{"node faults", faultExampleCommands("$REPORTS", "")})
-	return g, nil
+	g.addSection("node faults", faultExampleCommands("$REPORTS", "")...)
 }

@@ -53,7 +53,8 @@ type hostCluster struct {
 	reports     string            // address for health events
 }
 
-// startHostCluster starts the control plane and registers the kind.
+// startHostCluster starts the control plane, at which the demo persons authenticate by their tokens, and installs
+// the CRDs.
 func startHostCluster(ctx context.Context, p *process.Process, dataDir string, persons []console.DemoPerson) (*hostCluster, error) {
 	kube.RedirectLibraryLogs(p.Log) // before the clients of the control plane begin to log
 	tokens, err := writeTokenFile(dataDir, persons)
@@ -61,7 +62,9 @@ func startHostCluster(ctx context.Context, p *process.Process, dataDir string, p
 		return nil, fmt.Errorf("start embedded Kubernetes: %w", err)
 	}
 	bed, err := kubebed.Start(ctx, kubebed.Options{
-		Dir: filepath.Join(dataDir, "kubernetes"), Log: p.Log, Scheduler: true,
+		Dir:         filepath.Join(dataDir, "kubernetes"),
+		Log:         p.Log,
+		Scheduler:   true,
 		Controllers: append(kubebed.JobControllers(), "deployment-controller", "replicaset-controller"),
 		Args:        map[string][]string{kubebed.APIServer: {"--token-auth-file=" + tokens}},
 	})
@@ -76,13 +79,25 @@ func startHostCluster(ctx context.Context, p *process.Process, dataDir string, p
 }
 
 func (h *hostCluster) installCRDsAndConnect(ctx context.Context) error {
-	for _, crd := range [][]byte{deploy.SentinelConfigCRD, deploy.KubernetesExecutionCRD, deploy.NodeFaultCRD, deploy.RebootNodeCRD, deploy.TerminateNodeCRD} {
+	crds := [][]byte{
+		deploy.SentinelConfigCRD,
+		deploy.KubernetesExecutionCRD,
+		deploy.NodeFaultCRD,
+		deploy.RebootNodeCRD,
+		deploy.TerminateNodeCRD,
+	}
+	for _, crd := range crds {
 		if err := h.bed.InstallCRDText(ctx, crd); err != nil {
 			return err
 		}
 	}
 	scheme := runtime.NewScheme()
-	err := errors.Join(v1alpha1.AddToScheme(scheme), appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme))
+	err := errors.Join(
+		v1alpha1.AddToScheme(scheme),
+		appsv1.AddToScheme(scheme),
+		corev1.AddToScheme(scheme),
+		rbacv1.AddToScheme(scheme),
+	)
 	if err != nil {
 		return err
 	}
@@ -96,41 +111,47 @@ func (h *hostCluster) clusterPart() lifecycle.Part {
 
 // logAccess logs how to reach the cluster with kubectl.
 func (h *hostCluster) logAccess(ctx context.Context, log *slog.Logger) {
-	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", filepath.Join(h.bed.Assets(), "kubectl"))
+	kubectl := filepath.Join(h.bed.Assets(), "kubectl")
+	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", kubectl)
 }
 
-// newLogExamplesWhenReadyPart returns the part that prints example commands when all parts are ready, because an
-// earlier execution would be rejected.
+// newLogExamplesWhenReadyPart returns the part that prints example commands when all parts are ready.
 func (h *hostCluster) newLogExamplesWhenReadyPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
-		tick := time.NewTicker(readyEvery)
-		defer tick.Stop()
-		for logged := false; ; {
-			if !logged && !slices.ContainsFunc(parts, func(p lifecycle.Part) bool { return p.Ready != nil && p.Ready() != nil }) {
-				h.logExamples(ctx, log)
-				logged = true
-				tick.Stop()
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
-		}
+		return h.logExamplesWhenReady(ctx, parts, log)
 	}}
 }
 
-// readyEvery is the interval at which the readiness of all parts is checked.
-const readyEvery = 100 * time.Millisecond
+// readyCheckInterval is how often the readiness of all parts is checked.
+const readyCheckInterval = 100 * time.Millisecond
+
+// logExamplesWhenReady logs the example commands once, when all parts are ready. An earlier execution would be
+// rejected.
+func (h *hostCluster) logExamplesWhenReady(ctx context.Context, parts []lifecycle.Part, log *slog.Logger) error {
+	ticker := time.NewTicker(readyCheckInterval)
+	defer ticker.Stop()
+	for slices.ContainsFunc(parts, isUnready) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+	h.logExamples(ctx, log)
+	<-ctx.Done() // a part that returns earlier counts as failed
+	return nil
+}
+
+// isUnready reports whether a part can tell that it is not ready.
+func isUnready(part lifecycle.Part) bool { return part.Ready != nil && part.Ready() != nil }
 
 // logExamples logs the example commands.
 func (h *hostCluster) logExamples(ctx context.Context, log *slog.Logger) {
-	kubeconfig := h.bed.AdminKubeconfig()
-	as := func(name string) string { return "--kubeconfig " + h.kubeconfigs[name] }
-	for _, command := range h.exampleExecutionCommands(as) {
+	kubeconfigFlag := func(user string) string { return "--kubeconfig " + h.kubeconfigs[user] }
+	for _, command := range h.exampleExecutionCommands(kubeconfigFlag) {
 		log.InfoContext(ctx, "try an execution", "command", command)
 	}
-	for _, command := range faultExampleCommands(h.reports, " --kubeconfig "+kubeconfig) {
+	for _, command := range faultExampleCommands(h.reports, " --kubeconfig "+h.bed.AdminKubeconfig()) {
 		log.InfoContext(ctx, "try a node fault", "command", command)
 	}
 }
@@ -179,15 +200,21 @@ func newSentinelConfig(collection string, cfg SentinelConfig, apiURL string) *v1
 func (h *hostCluster) createOrRepointSentinelConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
 	err := h.objs.Create(ctx, want)
 	if apierrors.IsAlreadyExists(err) {
-		there := &v1alpha1.SentinelConfig{}
-		if err = h.objs.Get(ctx, client.ObjectKeyFromObject(want), there); err == nil {
-			changed := there.DeepCopy()
-			changed.Spec.HyperfleetAPI.URL = want.Spec.HyperfleetAPI.URL
-			err = h.objs.Patch(ctx, changed, client.MergeFrom(there))
-		}
+		err = h.repointSentinelConfig(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("create SentinelConfig %q: %w", want.Name, err)
 	}
 	return nil
+}
+
+// repointSentinelConfig sets the address of the API in the existing SentinelConfig with the name of want.
+func (h *hostCluster) repointSentinelConfig(ctx context.Context, want *v1alpha1.SentinelConfig) error {
+	existing := &v1alpha1.SentinelConfig{}
+	if err := h.objs.Get(ctx, client.ObjectKeyFromObject(want), existing); err != nil {
+		return err
+	}
+	repointed := existing.DeepCopy()
+	repointed.Spec.HyperfleetAPI.URL = want.Spec.HyperfleetAPI.URL
+	return h.objs.Patch(ctx, repointed, client.MergeFrom(existing))
 }

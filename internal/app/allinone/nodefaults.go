@@ -32,9 +32,14 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 	if _, err := settings.Load(&cfg, settings.Source{}); err != nil {
 		return nil, err
 	}
-	cfg.Namespace, cfg.Cluster, cfg.Elect = nodefault.DefaultNamespace, localCluster, false
+	cfg.Namespace = nodefault.DefaultNamespace
+	cfg.Cluster = localCluster
+	cfg.Elect = false
 	cfg.Quarantine.HealthyFor = soonHealthy
-	cfg.Intake.Server.Addr, cfg.Intake.Auth.Mode = "127.0.0.1:0", intake.AuthModeNone
+	cfg.Intake.Server.Addr = "127.0.0.1:0"
+	cfg.Intake.Auth.Mode = intake.AuthModeNone
+
+	// The account of the controller, with the rights that it has in production.
 	if err := h.createIfMissing(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cfg.Namespace}}); err != nil {
 		return nil, err
 	}
@@ -49,21 +54,26 @@ func (h *hostCluster) setUpNodeFaults(ctx context.Context, p *process.Process, s
 			return nil, err
 		}
 	}
-	// Use a certificate, because a service account token would expire.
-	user := "system:serviceaccount:" + cfg.Namespace + ":" + account.Account
-	host, err := h.bed.User(user, "system:serviceaccounts", "system:serviceaccounts:"+cfg.Namespace, "system:authenticated")
+	host, err := h.serviceAccountConfig(cfg.Namespace, account.Account)
 	if err != nil {
 		return nil, err
 	}
-	host.QPS, host.Burst = float32(cfg.Kube.QPS), cfg.Kube.Burst
-	return nodefaultapp.BuildParts(ctx, p, cfg, nodefaultapp.Overrides{Host: host, Sinks: sinks, Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" }})
+	host.QPS = float32(cfg.Kube.QPS)
+	host.Burst = cfg.Kube.Burst
+	return nodefaultapp.BuildParts(ctx, p, cfg, nodefaultapp.Overrides{
+		Host:  host,
+		Sinks: sinks,
+		// The listen address has any free port, which is known only later.
+		Listening: func(addr string) { h.reports = "http://" + addr + "/v1/health-events" },
+	})
 }
 
 // faultExampleCommands returns example commands for node faults. reportsURL is the address for reports, and
 // kubeconfigFlag the command prefix of an administrator.
 func faultExampleCommands(reportsURL, kubeconfigFlag string) []string {
-	report := func(end string) string {
-		return fmt.Sprintf(`curl -d '{"agent": "me", "checkName": "fan", "nodeName": %q, %s}' -H 'Content-Type: application/json' %s`, processNode, end, reportsURL)
+	report := func(fields string) string {
+		event := fmt.Sprintf(`{"agent": "me", "checkName": "fan", "nodeName": %q, %s}`, processNode, fields)
+		return fmt.Sprintf(`curl -d '%s' -H 'Content-Type: application/json' %s`, event, reportsURL)
 	}
 	return []string{
 		report(`"isFatal": true, "errorCode": "FAN-1"`),

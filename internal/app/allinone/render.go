@@ -20,7 +20,10 @@ const (
 	eventRows = 8
 	// changeRows is the maximum number of changes.
 	changeRows = 8
-	sideRows   = 4
+	// titleRows is an empty line and the title above events or changes.
+	titleRows = 2
+	// sideRows is the maximum number of unready resources and of adapters.
+	sideRows = 4
 )
 
 // viewSpan is a piece of a line in one style.
@@ -39,18 +42,22 @@ func RenderFleet(s FleetSnapshot, width, height int, colour bool) string {
 	if width < 1 || height < 1 {
 		return ""
 	}
-	top := slices.Concat([]viewLine{drawHeader(s, width)}, drawHintAndConsole(s, width), []viewLine{drawRule(width)}, drawGroups(s, width))
-	top = append(top, drawShoots(s)...)
+	top := slices.Concat(
+		[]viewLine{drawHeader(s, width)},
+		drawHintAndConsole(s, width),
+		[]viewLine{drawRule(width)},
+		drawGroups(s, width),
+		drawShoots(s),
+	)
 	bottom := drawUnreadyAndAdapters(s, width)
 	if s.Notice != "" {
 		bottom = append(bottom, viewLine{{"! " + s.Notice, terminal.Bad}})
 	}
 	// Events and changes share the remaining lines, within limits.
 	room := height - len(top) - len(bottom)
-	done := drawChanges(s, min(room/2, 2+changeRows))
-	lines := append(top, drawEvents(s, width, min(room-len(done), 2+eventRows))...)
-	lines = append(lines, done...)
-	lines = append(lines, bottom...)
+	changes := drawChanges(s, min(room/2, titleRows+changeRows))
+	events := drawEvents(s, width, min(room-len(changes), titleRows+eventRows))
+	lines := slices.Concat(top, events, changes, bottom)
 	if len(lines) > height {
 		lines = lines[:height]
 	}
@@ -265,7 +272,7 @@ func drawBar(count, total, width int) string {
 
 // drawEvents draws an empty line, a title and the newest events on at most maxLines lines.
 func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
-	if maxLines < 2 {
+	if maxLines < titleRows {
 		return nil
 	}
 	lines := make([]viewLine, 0, maxLines)
@@ -273,18 +280,20 @@ func drawEvents(s FleetSnapshot, width, maxLines int) []viewLine {
 		{"Cloud events", terminal.Bold},
 		{fmt.Sprintf("  %.1f/s  %d published", s.PerSecond, s.Published), terminal.Plain},
 	})
-	if len(s.Recent) == 0 && maxLines > 2 {
+	if len(s.Recent) == 0 && maxLines > titleRows {
 		return append(lines, viewLine{{"none yet", terminal.Faint}})
 	}
-	names := 0
-	for _, e := range s.Recent[:min(len(s.Recent), maxLines-2)] {
-		names = max(names, utf8.RuneCountInString(e.Resource))
+	shown := s.Recent[:min(len(s.Recent), maxLines-titleRows)]
+	nameWidth := 0
+	for _, e := range shown {
+		nameWidth = max(nameWidth, utf8.RuneCountInString(e.Resource))
 	}
-	names = min(names, max(width/3, 12))
-	for _, e := range s.Recent[:min(len(s.Recent), maxLines-2)] {
+	nameWidth = min(nameWidth, max(width/3, 12))
+	for _, e := range shown {
+		name := terminal.Pad(terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(e.Resource), nameWidth), nameWidth)
 		lines = append(lines, viewLine{
 			{e.Time.Format(time.TimeOnly) + "  ", terminal.Faint},
-			{terminal.Pad(terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(e.Resource), names), names) + "  ", terminal.Plain},
+			{name + "  ", terminal.Plain},
 			{e.Reason, terminal.Plain},
 		})
 	}
@@ -298,7 +307,7 @@ func drawChanges(s FleetSnapshot, maxLines int) []viewLine {
 	}
 	lines := make([]viewLine, 0, maxLines)
 	lines = append(lines, nil, viewLine{{"Changes", terminal.Bold}, {"  fleetloop changes -f", terminal.Faint}})
-	for _, c := range s.Changes[:min(len(s.Changes), maxLines-2)] {
+	for _, c := range s.Changes[:min(len(s.Changes), maxLines-titleRows)] {
 		lines = append(lines, drawChange(c))
 	}
 	return lines
@@ -342,7 +351,11 @@ func drawUnready(s FleetSnapshot, width int) []viewLine {
 			name = rest
 		}
 		room := width - utf8.RuneCountInString(phase+age)
-		lines = append(lines, viewLine{{phase, terminal.PhaseStyle(u.Phase)}, {age, terminal.Plain}, {clipTextStart(name, room), terminal.Plain}})
+		lines = append(lines, viewLine{
+			{phase, terminal.PhaseStyle(u.Phase)},
+			{age, terminal.Plain},
+			{clipTextStart(name, room), terminal.Plain},
+		})
 	}
 	return lines
 }
@@ -370,7 +383,9 @@ func drawAdapters(s FleetSnapshot) []viewLine {
 		if !a.LastReport.IsZero() {
 			last = fmt.Sprintf("%d, last %s ago", a.Reports, terminal.Since(s.Now, a.LastReport))
 		}
-		lines = append(lines, viewLine{state, {terminal.Pad(terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(a.Name), 13), 13) + " ", terminal.Plain}, {last, terminal.Faint}})
+		const nameWidth = 13
+		name := terminal.Pad(terminal.ClipWithEllipsis(terminal.ReplaceUnprintable(a.Name), nameWidth), nameWidth)
+		lines = append(lines, viewLine{state, {name + " ", terminal.Plain}, {last, terminal.Faint}})
 	}
 	return lines
 }

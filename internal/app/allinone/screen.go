@@ -39,7 +39,7 @@ type screen struct {
 	file    *os.File // log file, or nil
 	log     *slog.Logger
 	hint    string // command that prints the examples
-	console string // the URL of its page
+	console string // the URL of the console; empty without one
 
 	printProgress bool // because the log does not show it
 }
@@ -65,8 +65,8 @@ func newScreen(env Env, cfg DemoConfig, logDir string) (screen, error) {
 	return s, nil
 }
 
-// writeAndShowGuide prints the example commands. With the live view it also writes them to a file, because
-// the view covers the terminal.
+// writeAndShowGuide writes the example commands to a file and logs how to source it. With the live view it also
+// prints them, because the log goes to a file.
 func (s *screen) writeAndShowGuide(ctx context.Context, l *components, scriptDir string) error {
 	g, err := l.newGuide()
 	if err != nil {
@@ -78,9 +78,18 @@ func (s *screen) writeAndShowGuide(ctx context.Context, l *components, scriptDir
 	}
 	s.log.InfoContext(ctx, "commands to try", "command", command)
 	s.hint, s.console = command, g.console
-	if s.live { // a closed stderr is no error
-		_, _ = fmt.Fprintf(s.env.Stderr, "\nTry it in another terminal. First run:\n\n  %s\n\nThis sets the environment for these commands and prints them:\n\n%s\n", command, g.formatText())
+	if !s.live {
+		return nil
 	}
+	_, _ = fmt.Fprintf(s.env.Stderr, `
+Try it in another terminal. First run:
+
+  %s
+
+This sets the environment for these commands and prints them:
+
+%s
+`, command, g.formatText()) // a closed stderr is no error
 	return nil
 }
 
@@ -109,11 +118,11 @@ func (s *screen) displayParts(watch *FleetWatch) []lifecycle.Part {
 	return []lifecycle.Part{{Name: "progress", Run: func(ctx context.Context) error { return s.logProgress(ctx, watch) }}}
 }
 
-const progressEvery = time.Second
+const progressInterval = time.Second
 
 // logProgress logs a line whenever the number of ready resources changes.
 func (s *screen) logProgress(ctx context.Context, watch *FleetWatch) error {
-	ticker := time.NewTicker(progressEvery)
+	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	var last string
 	for {
@@ -122,24 +131,42 @@ func (s *screen) logProgress(ctx context.Context, watch *FleetWatch) error {
 			return nil
 		case <-ticker.C:
 		}
-		snap := watch.Snapshot()
-		attrs, counts := []any{}, []string{}
-		for _, g := range snap.Groups {
-			total := 0
-			for _, n := range g.Phases {
-				total += n
-			}
-			ready := fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], total)
-			attrs, counts = append(attrs, collectionOfGroup(g.Title), ready), append(counts, ready+" "+strings.ToLower(g.Title))
+		snapshot := watch.Snapshot()
+		progress := describeProgress(snapshot.Groups)
+		if progress == "" || progress == last {
+			continue
 		}
-		if line := fmt.Sprint(attrs...); len(attrs) > 0 && line != last {
-			last = line
-			s.log.InfoContext(ctx, "demo fleet ready", append(attrs, "events", snap.Published)...)
-			if s.printProgress {
-				_, _ = fmt.Fprintf(s.env.Stderr, "ready: %s; %d cloud events published\n", strings.Join(counts, ", "), snap.Published) // a closed stderr is no error
-			}
+		last = progress
+		s.logReadyCounts(ctx, snapshot)
+		if s.printProgress {
+			// A closed stderr is no error.
+			_, _ = fmt.Fprintf(s.env.Stderr, "ready: %s; %d cloud events published\n", progress, snapshot.Published)
 		}
 	}
+}
+
+// describeProgress returns how many resources of each kind are ready. It is empty before the first observation.
+func describeProgress(groups []ResourceGroup) string {
+	var counts []string
+	for _, g := range groups {
+		counts = append(counts, readyOfTotal(g)+" "+strings.ToLower(g.Title))
+	}
+	return strings.Join(counts, ", ")
+}
+
+// logReadyCounts logs how many resources of each kind are ready.
+func (s *screen) logReadyCounts(ctx context.Context, snapshot FleetSnapshot) {
+	var attrs []any
+	for _, g := range snapshot.Groups {
+		attrs = append(attrs, collectionOfGroup(g.Title), readyOfTotal(g))
+	}
+	attrs = append(attrs, "events", snapshot.Published)
+	s.log.InfoContext(ctx, "demo fleet ready", attrs...)
+}
+
+// readyOfTotal returns a count such as 3/12.
+func readyOfTotal(g ResourceGroup) string {
+	return fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], g.countResources())
 }
 
 // collectionOfGroup returns the collection of a group of the demo.

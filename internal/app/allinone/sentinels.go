@@ -18,8 +18,10 @@ type noteFunc func(id, reason string, at time.Time)
 
 // newSentinels builds one sentinel for clusters and one for node pools. live reports whether both
 // make progress.
-func newSentinels(p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker, api *fleetclient.Client, note noteFunc) (parts []lifecycle.Part, live func() error, err error) {
-	var lives []func() error
+func newSentinels(
+	p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker, api *fleetclient.Client, note noteFunc,
+) (parts []lifecycle.Part, live func() error, err error) {
+	var liveChecks []func() error
 	decisions := map[string]*state.DecisionRecord{}
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
 		s, err := sentinelapp.New(p, sentinel.Config{
@@ -33,15 +35,16 @@ func newSentinels(p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker,
 			return nil, nil, err
 		}
 		parts = append(parts, lifecycle.Part{Name: "sentinel " + collection, Run: s.Run, Ready: s.Ready})
-		lives = append(lives, s.Live)
+		liveChecks = append(liveChecks, s.Live)
 		decisions[s.DescribeWatch()] = s.Decisions()
 	}
 	p.HandleOnMetricsServer(sentinelapp.DecisionsPath, state.NewRecordHandler(decisions))
-	return parts, func() error {
+	live = func() error {
 		var errs []error
-		for _, alive := range lives {
-			errs = append(errs, alive())
+		for _, check := range liveChecks {
+			errs = append(errs, check())
 		}
 		return errors.Join(errs...)
-	}, nil
+	}
+	return parts, live, nil
 }

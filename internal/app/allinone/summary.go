@@ -13,39 +13,12 @@ import (
 // FormatSummary returns a snapshot as a few closing lines. It has a table of kinds by phase, the
 // published events, and the reports of each adapter.
 func FormatSummary(s FleetSnapshot) string {
-	shown := []v1.Phase{v1.PhaseReady}
-	all := map[v1.Phase]int{}
-	for _, g := range s.Groups {
-		for p, n := range g.Phases {
-			all[p] += n
-		}
-	}
-	for _, p := range phasesInLifecycleOrder(all)[1:] {
-		if all[p] > 0 {
-			shown = append(shown, p)
-		}
-	}
-
 	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	var head strings.Builder
-	for _, p := range shown {
-		head.WriteString("\t" + strings.ToUpper(terminal.ReplaceUnprintable(string(p))))
-	}
-	writeFormatted(w, "KIND\tTOTAL%s\n", head.String())
-	for _, g := range s.Groups {
-		writeFormatted(w, "%s\t%d", terminal.ReplaceUnprintable(g.Title), g.countResources())
-		for _, p := range shown {
-			writeFormatted(w, "\t%d", g.Phases[p])
-		}
-		writeFormatted(w, "\n")
-	}
-	_ = w.Flush() // a strings.Builder never fails
-
+	writePhaseTable(&b, s.Groups)
 	writeFormatted(&b, "\n%d cloud events published in %s.\n", s.Published, terminal.Age(s.Now.Sub(s.Started)))
-	if all := drawShoots(s); all != nil {
-		for _, words := range all[0] {
-			writeFormatted(&b, "%s", words.text)
+	if lines := drawShoots(s); lines != nil {
+		for _, span := range lines[0] {
+			writeFormatted(&b, "%s", span.text)
 		}
 		writeFormatted(&b, ".\n")
 	}
@@ -63,12 +36,46 @@ func FormatSummary(s FleetSnapshot) string {
 		writeFormatted(&b, ".\n")
 	}
 	for _, u := range s.Unready[:min(len(s.Unready), sideRows)] {
-		writeFormatted(&b, "%[2]s is not ready for %[1]s (%[3]s).\n", terminal.Since(s.Now, u.Since), terminal.ReplaceUnprintable(u.Resource), terminal.ReplaceUnprintable(string(u.Phase)))
+		name := terminal.ReplaceUnprintable(u.Resource)
+		phase := terminal.ReplaceUnprintable(string(u.Phase))
+		writeFormatted(&b, "%s is not ready for %s (%s).\n", name, terminal.Since(s.Now, u.Since), phase)
 	}
 	if s.Notice != "" {
 		writeFormatted(&b, "%s\n", terminal.ReplaceUnprintable(s.Notice))
 	}
 	return b.String()
+}
+
+// writePhaseTable writes the number of resources by kind and phase. A phase without resources has no column, except
+// Ready.
+func writePhaseTable(b *strings.Builder, groups []ResourceGroup) {
+	shown := []v1.Phase{v1.PhaseReady}
+	all := map[v1.Phase]int{}
+	for _, g := range groups {
+		for p, n := range g.Phases {
+			all[p] += n
+		}
+	}
+	for _, p := range phasesInLifecycleOrder(all)[1:] {
+		if all[p] > 0 {
+			shown = append(shown, p)
+		}
+	}
+
+	w := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	var head strings.Builder
+	for _, p := range shown {
+		head.WriteString("\t" + strings.ToUpper(terminal.ReplaceUnprintable(string(p))))
+	}
+	writeFormatted(w, "KIND\tTOTAL%s\n", head.String())
+	for _, g := range groups {
+		writeFormatted(w, "%s\t%d", terminal.ReplaceUnprintable(g.Title), g.countResources())
+		for _, p := range shown {
+			writeFormatted(w, "\t%d", g.Phases[p])
+		}
+		writeFormatted(w, "\n")
+	}
+	_ = w.Flush() // a strings.Builder never fails
 }
 
 // writeFormatted writes to a buffer in memory, which never fails.

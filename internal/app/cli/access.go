@@ -23,7 +23,7 @@ import (
 type access struct {
 	cfg    Config
 	report *settings.Report
-	client *fleetclient.Client
+	client *fleetclient.Client // sends the token
 
 	store   loginStore
 	login   *storedLogin // nil if the token has another source
@@ -38,7 +38,8 @@ func newLoginStore(configPath string) loginStore {
 	return loginStore{path: strings.TrimSuffix(configPath, filepath.Ext(configPath)) + ".credentials.json"}
 }
 
-// newAccessFromConfigAndLogin returns the access to the server from flags, environment, login, context and file, in this order.
+// newAccessFromConfigAndLogin returns the access to the server from flags, environment, login, context and file, in this
+// order.
 func (s *session) newAccessFromConfigAndLogin(cmd *cobra.Command) (*access, error) {
 	cfg, report, err := s.loadConfig(cmd)
 	if err != nil {
@@ -52,13 +53,15 @@ func (s *session) newAccessFromConfigAndLogin(cmd *cobra.Command) (*access, erro
 	if cfg.InsecureTLS {
 		s.printNote("warning: the certificate of %s is not verified", cfg.Server)
 	}
-	who, err := parseImpersonationFlags(cmd)
+	impersonated, err := parseImpersonationFlags(cmd)
 	if err != nil {
 		return nil, err
 	}
-	if a.client, err = s.newFleetClient(cfg, who, a.answers); err != nil {
+	if a.client, err = s.newFleetClient(cfg, impersonated, a.answers); err != nil {
 		return nil, err
 	}
+
+	// A token of a flag or of the environment has priority over a login.
 	if a.store.path == "" || isGiven(sourceOf(report, "token")) || isGiven(sourceOf(report, "token_file")) {
 		return a, nil
 	}
@@ -66,12 +69,13 @@ func (s *session) newAccessFromConfigAndLogin(cmd *cobra.Command) (*access, erro
 	if err != nil {
 		return nil, &failure{err: err, code: CodeUsage}
 	}
-	if found {
-		a.login = &login
-		source := newLoginTokenSource(a.store, login, renewTokens, s.env.Now)
-		if a.client, err = a.client.WithToken(source); err != nil {
-			return nil, err
-		}
+	if !found {
+		return a, nil
+	}
+	a.login = &login
+	a.client, err = a.client.WithToken(newLoginTokenSource(a.store, login, renewTokens, s.env.Now))
+	if err != nil {
+		return nil, err
 	}
 	return a, nil
 }
@@ -81,21 +85,29 @@ func isGiven(source settings.OriginSource) bool {
 	return source == settings.FromEnv || source == settings.FromFlag
 }
 
-// newFleetClient returns the client of a configuration, whatever the logins.
-func (s *session) newFleetClient(cfg Config, who fleetclient.Impersonation, answers *answerHeaders) (*fleetclient.Client, error) {
+// newFleetClient returns the client of a configuration, whatever the logins. All its requests pass through answers.
+func (s *session) newFleetClient(
+	cfg Config, impersonated fleetclient.Impersonation, answers *answerHeaders,
+) (*fleetclient.Client, error) {
 	client, err := process.NewFleetClient(process.FleetClientConfig{
 		Endpoint:  cfg.Server,
 		Token:     cfg.Token,
 		TokenFile: cfg.TokenFile,
 		CAFile:    cfg.CAFile,
-		TLS:       process.FleetClientTLS{ClientCertFile: cfg.ClientCert, ClientKeyFile: cfg.ClientKey, InsecureSkipVerify: cfg.InsecureTLS},
-		Timeout:   cfg.RequestTimeout,
-		UserAgent: "fleetloop/" + version.Get().Version, Impersonate: who,
+		TLS: process.FleetClientTLS{
+			ClientCertFile:     cfg.ClientCert,
+			ClientKeyFile:      cfg.ClientKey,
+			InsecureSkipVerify: cfg.InsecureTLS,
+		},
+		Timeout:     cfg.RequestTimeout,
+		UserAgent:   "fleetloop/" + version.Get().Version,
+		Impersonate: impersonated,
 		Wrap: func(next http.RoundTripper) http.RoundTripper {
 			if s.env.Wrap != nil {
 				next = s.env.Wrap(next)
 			}
-			answers.next, answers.now = next, s.env.Now
+			answers.next = next
+			answers.now = s.env.Now
 			return answers
 		},
 	})
@@ -112,33 +124,36 @@ func (a *access) hasToken() bool {
 
 // describeTokenOrigin describes how the token was obtained.
 func (a *access) describeTokenOrigin() string {
-	originOf := func(key string) string {
-		for _, o := range a.report.Origins() {
-			if o.Key == key {
-				return o.String()
-			}
-		}
-		return ""
-	}
 	switch {
 	case a.login != nil && a.login.Method == methodStdin:
 		return "login with a token"
 	case a.login != nil:
 		return "login at " + a.login.Issuer.URL + " (" + string(a.login.Method) + ")"
 	case a.cfg.Token != "":
-		return originOf("token")
+		return a.describeSettingOrigin("token")
 	case a.cfg.TokenFile != "":
-		return "file " + a.cfg.TokenFile + ", set by " + originOf("token_file")
+		return "file " + a.cfg.TokenFile + ", set by " + a.describeSettingOrigin("token_file")
 	}
 	return "none"
+}
+
+// describeSettingOrigin describes what set a setting. It is empty for an unknown one.
+func (a *access) describeSettingOrigin(key string) string {
+	for _, origin := range a.report.Origins() {
+		if origin.Key == key {
+			return origin.String()
+		}
+	}
+	return ""
 }
 
 // currentTokenExpiry returns the expiry of the token, zero if it is unknown.
 func (a *access) currentTokenExpiry(ctx context.Context) time.Time {
 	switch {
 	case a.login != nil:
-		if now, found, err := a.store.findLogin(a.login.Context, a.login.Server); found && err == nil {
-			return now.Tokens.Expires // it may have been renewed
+		// The token may have been renewed since.
+		if stored, found, err := a.store.findLogin(a.login.Context, a.login.Server); found && err == nil {
+			return stored.Tokens.Expires
 		}
 		return a.login.Tokens.Expires
 	case a.cfg.TokenFile != "":
@@ -162,7 +177,11 @@ func renewTokens(ctx context.Context, l storedLogin) (consolesession.Tokens, err
 
 // newIssuer returns the client of an issuer.
 func newIssuer(i loginIssuer) (*consolesession.Issuer, error) {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: issuerTimeout, DisableKeepAlives: true}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSHandshakeTimeout: issuerTimeout,
+		DisableKeepAlives:   true,
+	}
 	cfg := consolesession.IssuerConfig{URL: i.URL, ClientID: i.ClientID, Scopes: i.Scopes, Token: i.Token}
 	return consolesession.NewIssuer(cfg, transport)
 }

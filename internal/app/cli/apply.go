@@ -25,8 +25,8 @@ func (o *fileOptions) addFileFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "also read the folders in the folder of -f")
 }
 
-// readUniqueDocumentsParentsFirst reads the documents. Parents come first, whatever their order in the files. A resource may be
-// given only once.
+// readUniqueDocumentsParentsFirst reads the documents. Parents come first, whatever their order in the files. A
+// resource may be given only once.
 func (o *fileOptions) readUniqueDocumentsParentsFirst(s *session, cmd *cobra.Command) ([]resource.Document, error) {
 	if o.file == "" {
 		return nil, usageErrorf(cmd, "give the file with -f; - is standard input")
@@ -39,14 +39,16 @@ func (o *fileOptions) readUniqueDocumentsParentsFirst(s *session, cmd *cobra.Com
 	if err != nil {
 		return nil, usageError(cmd, err)
 	}
-	where := map[resource.Ref]string{}
-	for _, d := range docs {
-		if first, ok := where[d.Ref]; ok {
-			return nil, usageErrorf(cmd, "%s is given twice: %s and %s", d.Ref, first, d.Where)
+	firstWhere := map[resource.Ref]string{} // the place in the files
+	for _, doc := range docs {
+		if first, ok := firstWhere[doc.Ref]; ok {
+			return nil, usageErrorf(cmd, "%s is given twice: %s and %s", doc.Ref, first, doc.Where)
 		}
-		where[d.Ref] = d.Where
+		firstWhere[doc.Ref] = doc.Where
 	}
-	slices.SortStableFunc(docs, func(a, b resource.Document) int { return depthOf(a.Ref.Kind) - depthOf(b.Ref.Kind) })
+	slices.SortStableFunc(docs, func(a, b resource.Document) int {
+		return depthOf(a.Ref.Kind) - depthOf(b.Ref.Kind)
+	})
 	return docs, nil
 }
 
@@ -97,14 +99,16 @@ func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
 	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
+	needsConfirmation := o.prune && !o.yes && !bool(o.dryRun)
 	switch {
 	case o.prune && o.selector == "":
 		return usageErrorf(cmd, "--prune needs a label selector, -l")
 	case !o.prune && o.selector != "":
 		return usageErrorf(cmd, "-l is the selector of --prune")
-	case o.prune && o.file == "-" && !o.yes && !bool(o.dryRun):
+	case needsConfirmation && o.file == "-":
 		return usageErrorf(cmd, "standard input cannot hold both the files and the confirmation; add --yes or --dry-run")
-	case o.prune && !o.yes && !bool(o.dryRun):
+	}
+	if needsConfirmation {
 		if err := s.env.RequireTerminal("--dry-run shows what would be deleted; --yes deletes it without a prompt"); err != nil {
 			return err
 		}
@@ -118,8 +122,14 @@ func runApply(s *session, cmd *cobra.Command, o applyOptions) error {
 		return err
 	}
 	defer client.CloseIdle()
-	a := &applier{session: s, client: client, o: o, kept: map[string]bool{}, planned: map[resource.Ref]bool{}}
-	a.out = s.newChangedResourcePrinter(o.format, len(docs) == 1 && !o.prune, "")
+	a := &applier{
+		session: s,
+		client:  client,
+		o:       o,
+		out:     s.newChangedResourcePrinter(o.format, len(docs) == 1 && !o.prune, ""),
+		kept:    map[string]bool{},
+		planned: map[resource.Ref]bool{},
+	}
 	return a.applyAndPruneAll(cmd.Context(), docs)
 }
 
@@ -141,22 +151,22 @@ type applier struct {
 func (a *applier) applyAndPruneAll(ctx context.Context, docs []resource.Document) error {
 	var errs []error
 	done := 0
-	for _, d := range docs {
-		i, verb, err := a.applyWithRetry(ctx, d)
+	for _, doc := range docs {
+		item, verb, err := a.applyWithRetry(ctx, doc)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("apply %s (%s): %w", d.Ref, d.Where, err))
+			errs = append(errs, fmt.Errorf("apply %s (%s): %w", doc.Ref, doc.Where, err))
 			continue
 		}
 		done++
-		if err := a.printItemWithVerb(i, verb); err != nil {
+		if err := a.printItemWithVerb(item, verb); err != nil {
 			return err
 		}
 	}
 	if a.o.prune && len(errs) > 0 {
 		errs = append(errs, errors.New("nothing was pruned, because not everything was applied"))
 	} else if a.o.prune {
-		n, err := a.confirmAndPruneAll(ctx)
-		done += n
+		pruned, err := a.confirmAndPruneAll(ctx)
+		done += pruned
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -177,18 +187,20 @@ func (a *applier) printItemWithVerb(i resource.Item, verb string) error {
 	return err
 }
 
-// apply creates or updates the resource of one document, and returns what was done.
-func (a *applier) applyWithRetry(ctx context.Context, d resource.Document) (i resource.Item, verb string, err error) {
-	for try := 1; ; try++ {
-		i, verb, err = a.applyOnce(ctx, d)
-		if err == nil || !fleetclient.IsChanged(err) && !isNameTaken(err) || try == maxTries {
-			break
+// applyWithRetry creates or updates the resource of one document, and returns what was done. It tries again if somebody
+// else has changed or created the resource meanwhile.
+func (a *applier) applyWithRetry(ctx context.Context, d resource.Document) (item resource.Item, verb string, err error) {
+	for range maxTries {
+		item, verb, err = a.applyOnce(ctx, d)
+		if err == nil {
+			a.kept[item.Resource.ID] = true
+			return item, verb, nil
+		}
+		if !fleetclient.IsChanged(err) && !isNameTaken(err) {
+			return item, verb, err
 		}
 	}
-	if err == nil {
-		a.kept[i.Resource.ID] = true
-	}
-	return i, verb, err
+	return item, verb, err
 }
 
 // isNameTaken reports whether another request has created the resource.
@@ -197,24 +209,27 @@ func isNameTaken(err error) bool {
 	return ok && e.Status == http.StatusConflict && e.Problem.Code == "name_taken"
 }
 
-func (a *applier) applyOnce(ctx context.Context, d resource.Document) (resource.Item, string, error) {
+func (a *applier) applyOnce(ctx context.Context, d resource.Document) (item resource.Item, verb string, err error) {
 	live, err := a.findLive(ctx, d)
-	switch {
-	case err != nil:
+	if err != nil {
 		return resource.Item{}, "", err
-	case live.missing:
-		i, err := a.create(ctx, d, live.owner)
-		return i, "created", err
-	case live.item.DeletedTime != nil:
+	}
+	if live.missing {
+		item, err := a.create(ctx, d, live.owner)
+		return item, "created", err
+	}
+	if live.item.DeletedTime != nil {
 		return resource.Item{}, "", &failure{
-			err: errors.New("it is being deleted"), code: CodePrecondition, next: "apply again when it is deleted; 'fleetloop wait' waits for that",
+			err:  errors.New("it is being deleted"),
+			code: CodePrecondition,
+			next: "apply again when it is deleted; 'fleetloop wait' waits for that",
 		}
 	}
-	i, changed, err := a.patchIfDiffers(ctx, d, live)
+	item, changed, err := a.patchIfDiffers(ctx, d, live)
 	if !changed {
-		return i, "unchanged", err
+		return item, "unchanged", err
 	}
-	return i, "configured", err
+	return item, "configured", err
 }
 
 // liveResource is a resource on the server, or its absence.
@@ -227,8 +242,8 @@ type liveResource struct {
 
 func (a *applier) findLive(ctx context.Context, d resource.Document) (live liveResource, err error) {
 	ref := d.Ref
-	if k := ref.Kind; k.IsChild() {
-		parent := resource.Ref{Kind: k.Parent(), Name: ref.Parent}
+	if ref.Kind.IsChild() {
+		parent := resource.Ref{Kind: ref.Kind.Parent(), Name: ref.Parent}
 		if a.planned[parent] {
 			return liveResource{missing: true}, nil
 		}
@@ -243,37 +258,51 @@ func (a *applier) findLive(ctx context.Context, d resource.Document) (live liveR
 		live.item, live.etag, err = a.client.Collection(ref.Kind.Collection).GetWithETag(ctx, found.Resource.ID)
 	}
 	if errors.Is(err, resource.ErrNotFound) || fleetclient.IsNotFound(err) {
-		live.missing, err = true, nil
+		live.missing = true
+		return live, nil
 	}
 	return live, err
 }
 
+// create creates the resource of a document. owner is its parent as findLive returned it.
 func (a *applier) create(ctx context.Context, d resource.Document, owner resource.Item) (resource.Item, error) {
-	k, collection := d.Ref.Kind, d.Ref.Kind.Collection
+	kind := d.Ref.Kind
 	want, err := resource.MergeApplied(v1.Resource{Spec: []byte("{}")}, d)
 	if err != nil {
 		return resource.Item{}, err
 	}
-	request := d.CreateRequest
-	request.Spec, request.Labels, request.Annotations = want.Spec, want.Labels, want.Annotations
-	if k.IsChild() {
+	collection := kind.Collection
+	if kind.IsChild() {
 		if owner.Resource.ID == "" { // a dry run would create it, so the server cannot validate its children
-			return itemOf(k, v1.Resource{Kind: k.Name, Name: d.Name, Labels: want.Labels, Annotations: want.Annotations, Spec: want.Spec}, d.Ref.Parent)
+			return itemOf(kind, v1.Resource{
+				Kind:        kind.Name,
+				Name:        d.Name,
+				Labels:      want.Labels,
+				Annotations: want.Annotations,
+				Spec:        want.Spec,
+			}, d.Ref.Parent)
 		}
-		collection = fleetclient.Nested(k.Parent().Collection, owner.Resource.ID, collection)
+		collection = fleetclient.Nested(kind.Parent().Collection, owner.Resource.ID, collection)
 	}
-	r, err := a.o.dryRun.collection(a.client, collection).Create(ctx, request)
+	request := d.CreateRequest
+	request.Spec = want.Spec
+	request.Labels = want.Labels
+	request.Annotations = want.Annotations
+	created, err := a.o.dryRun.collection(a.client, collection).Create(ctx, request)
 	if err != nil {
 		return resource.Item{}, err
 	}
 	if a.o.dryRun {
 		a.planned[d.Ref] = true
 	}
-	return itemOf(k, r, owner.Resource.Name)
+	return itemOf(kind, created, owner.Resource.Name)
 }
 
-// patchIfDiffers sends no request if the document changes nothing. The server, which compares numbers by value, has the last word.
-func (a *applier) patchIfDiffers(ctx context.Context, d resource.Document, live liveResource) (i resource.Item, changed bool, err error) {
+// patchIfDiffers changes the live resource to match the document, and reports whether it changed. It sends no request
+// if the document changes nothing. The server, which compares numbers by value, has the last word.
+func (a *applier) patchIfDiffers(
+	ctx context.Context, d resource.Document, live liveResource,
+) (item resource.Item, changed bool, err error) {
 	want, err := resource.MergeApplied(live.item, d)
 	if err != nil {
 		return resource.Item{}, false, err
@@ -283,11 +312,13 @@ func (a *applier) patchIfDiffers(ctx context.Context, d resource.Document, live 
 	}
 	after := live.item
 	if !want.Equal(resource.DesiredOf(live.item)) {
-		after, err = a.o.dryRun.collection(a.client, d.Ref.Kind.Collection).PatchIf(ctx, live.item.ID, live.etag, want.PatchRequest())
+		collection := a.o.dryRun.collection(a.client, d.Ref.Kind.Collection)
+		after, err = collection.PatchIf(ctx, live.item.ID, live.etag, want.PatchRequest())
 		if err != nil {
 			return resource.Item{}, false, err
 		}
 	}
-	i, err = itemOf(d.Ref.Kind, after, live.owner.Resource.Name)
-	return i, !after.UpdatedTime.Equal(live.item.UpdatedTime), err
+	item, err = itemOf(d.Ref.Kind, after, live.owner.Resource.Name)
+	changed = !after.UpdatedTime.Equal(live.item.UpdatedTime)
+	return item, changed, err
 }

@@ -92,21 +92,44 @@ func Command(env Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, addFlagSuggestion(cmd, err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(cmd, addFlagSuggestion(cmd, err))
+	})
 	root.SetHelpCommand(newHelpCommand())
 	addConnectionFlags(root.PersistentFlags())
 	terminal.AddVersionFlag(root, version.Get().Text("fleetloop"))
-	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
-	_ = root.RegisterFlagCompletionFunc(asRoleFlag, cobra.FixedCompletions([]string{"viewer", "operator", "system"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = root.RegisterFlagCompletionFunc("config", cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt))
-	root.AddCommand(
-		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newUndoCommand(s), newDiffCommand(s), newWaitCommand(s),
-		newCreateCommand(s), newApplyCommand(s), newEditCommand(s), newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
-		newSummaryCommand(s), newStuckCommand(s), newTopCommand(s), newClustersCommand(s), newSchemaCommand(s), newChangesCommand(s), newAuditCommand(s),
-		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s), newVersionCommand(s), newDoctorCommand(s),
-		newAdapterCommand(s), newPluginCommand(s), newExitCodesTopic(),
-	)
+	s.addRootCompletions(root)
+	s.addAllCommands(root)
 	return root
+}
+
+// addRootCompletions completes the values of the flags that all commands have. It ignores errors, which occur only for
+// unknown flags.
+func (s *session) addRootCompletions(root *cobra.Command) {
+	roles := cobra.FixedCompletions([]string{"viewer", "operator", "system"}, cobra.ShellCompDirectiveNoFileComp)
+	yamlFiles := cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt)
+	_ = root.RegisterFlagCompletionFunc(contextFlag, s.completeContexts)
+	_ = root.RegisterFlagCompletionFunc(asRoleFlag, roles)
+	_ = root.RegisterFlagCompletionFunc("config", yamlFiles)
+}
+
+func (s *session) addAllCommands(root *cobra.Command) {
+	// Resources.
+	root.AddCommand(
+		newGetCommand(s), newWatchCommand(s), newDescribeCommand(s), newHistoryCommand(s), newUndoCommand(s),
+		newDiffCommand(s), newWaitCommand(s), newCreateCommand(s), newApplyCommand(s), newEditCommand(s),
+		newExplainCommand(s), newLoadCommand(s), newPatchCommand(s), newLabelCommand(s), newDeleteCommand(s),
+	)
+	// The fleet.
+	root.AddCommand(
+		newSummaryCommand(s), newStuckCommand(s), newTopCommand(s), newClustersCommand(s), newSchemaCommand(s),
+		newChangesCommand(s), newAuditCommand(s),
+	)
+	// The connection, and the program itself.
+	root.AddCommand(
+		newConfigCommand(s), newLoginCommand(s), newLogoutCommand(s), newWhoAmICommand(s), newCanICommand(s),
+		newVersionCommand(s), newDoctorCommand(s), newAdapterCommand(s), newPluginCommand(s), newExitCodesTopic(),
+	)
 }
 
 // Run runs root, the result of Command, or a plugin. It prints any error and returns the exit code.
@@ -119,10 +142,12 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 		return code
 	}
 	env.addPluginCompletions(ctx, root, args)
-	begun := false
+
+	// Before any command: check and fill the flags that all commands have, and open the output.
+	lineIsValid := false // cobra has accepted the command line
 	out := NewOutput(root.OutOrStdout())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		begun = true
+		lineIsValid = true
 		if err := checkImpersonationFlags(cmd); err != nil {
 			return err
 		}
@@ -139,18 +164,18 @@ func Run(ctx context.Context, env Env, root *cobra.Command, args []string) int {
 	if err == nil {
 		return CodeOK
 	}
-	// An error before the command ran is a usage error.
-	if _, ok := errors.AsType[*failure](err); !begun && !ok {
+	// An error before the command ran is one about the command line.
+	if _, ok := errors.AsType[*failure](err); !lineIsValid && !ok {
 		err = usageError(cmd, err)
 	}
-	code := ExitCode(err)
-	if code == CodeFailed && ctx.Err() != nil {
-		code = CodeInterrupted // any other error is a consequence
-	}
-	if !errors.Is(err, errRefused) && !errors.Is(err, errDiffers) { // the answer is printed
+	if !errors.Is(err, errRefused) && !errors.Is(err, errDiffers) { // these two are answers, which are printed already
 		var text strings.Builder
 		printError(&text, err)
 		_, _ = io.WriteString(env.Stderr, env.nameProgram(text.String())) // there is no other output
+	}
+	code := ExitCode(err)
+	if code == CodeFailed && ctx.Err() != nil {
+		return CodeInterrupted // the error is a consequence
 	}
 	return code
 }
@@ -162,11 +187,11 @@ type session struct {
 
 // newClient returns a client for the server from flags, environment and file.
 func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
-	a, err := s.newAccessFromConfigAndLogin(cmd)
+	access, err := s.newAccessFromConfigAndLogin(cmd)
 	if err != nil {
 		return nil, err
 	}
-	return a.client, nil
+	return access.client, nil
 }
 
 // NewFleetClient returns a client of the fleet API that the flags of cmd name, for commands of other packages.
@@ -181,5 +206,6 @@ func (s *session) useColour() bool { return terminal.WantsColour(s.env.LookupEnv
 
 // printNote prints progress.
 func (s *session) printNote(format string, args ...any) {
-	_, _ = io.WriteString(s.env.Stderr, s.env.nameProgram(fmt.Sprintf(format, args...))+"\n") // a closed stderr is no error
+	note := s.env.nameProgram(fmt.Sprintf(format, args...))
+	_, _ = io.WriteString(s.env.Stderr, note+"\n") // a closed stderr is no error
 }

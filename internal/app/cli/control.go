@@ -22,16 +22,17 @@ const (
 // controlAction is an action on the sync of a cluster.
 type controlAction struct {
 	verb string // as in "retry cluster/eu-1"
+	// do acts on the cluster with an id.
 	do   func(*fleetclient.Syncs, context.Context, string, v1.SyncControl) (v1.ClusterSync, error)
 	done string // as in "cluster/eu-1 retried"
 }
 
-// describeOutcome returns the result of the action.
-func (st controlAction) describeOutcome(sync v1.ClusterSync) string {
-	if sync.State == v1.SyncSynced && st.verb == "retry" {
+// describeOutcome returns the result of the action for people, as in "cluster/eu-1 retried".
+func (a controlAction) describeOutcome(sync v1.ClusterSync) string {
+	if sync.State == v1.SyncSynced && a.verb == "retry" {
 		return "is already synced"
 	}
-	return st.done
+	return a.done
 }
 
 type controlOptions struct {
@@ -54,7 +55,7 @@ func (o controlOptions) syncControl(now time.Time) v1.SyncControl {
 
 func newRetryCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := newControlCommand(s, controlAction{"retry", retrySync, "retried"}, &o)
+	cmd := newControlCommand(s, controlAction{verb: "retry", do: retrySync, done: "retried"}, &o)
 	cmd.Short = "Retry the sync of clusters to Gardener now"
 	cmd.Long = "Retry the sync of clusters to Gardener now instead of after their backoff, and reset their failure count.\n" +
 		"Clusters that are being synced or are paused are skipped; if such a cluster was named, the command fails."
@@ -73,7 +74,7 @@ func retrySync(syncs *fleetclient.Syncs, ctx context.Context, id string, _ v1.Sy
 
 func newPauseCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := newControlCommand(s, controlAction{"pause", (*fleetclient.Syncs).Pause, "paused"}, &o)
+	cmd := newControlCommand(s, controlAction{verb: "pause", do: (*fleetclient.Syncs).Pause, done: "paused"}, &o)
 	cmd.Short = "Pause the sync of clusters to Gardener"
 	cmd.Long = "Pause the sync of clusters to Gardener until 'fleetloop clusters resume', or for the time of --for.\n" +
 		"The pause of a paused cluster gets the new reason and end."
@@ -85,43 +86,45 @@ func newPauseCommand(s *session) *cobra.Command {
 
 func newResumeCommand(s *session) *cobra.Command {
 	var o controlOptions
-	cmd := newControlCommand(s, controlAction{"resume", (*fleetclient.Syncs).Resume, "resumed"}, &o)
+	cmd := newControlCommand(s, controlAction{verb: "resume", do: (*fleetclient.Syncs).Resume, done: "resumed"}, &o)
 	cmd.Flags().StringVar(&o.reason, "reason", "", "`text` that says why; shown with the changes of the cluster")
 	cmd.Short = "Resume the sync of paused clusters to Gardener"
 	cmd.Example = "  fleetloop clusters resume eu-1\n  fleetloop clusters resume -l region=eu"
 	return cmd
 }
 
-func newControlCommand(s *session, st controlAction, o *controlOptions) *cobra.Command {
+func newControlCommand(s *session, action controlAction, o *controlOptions) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               st.verb + " NAME|ID ... | -l SELECTOR",
+		Use:               action.verb + " NAME|ID ... | -l SELECTOR",
 		ValidArgsFunction: s.completeClusters,
-		RunE:              func(cmd *cobra.Command, args []string) error { return runControl(s, cmd, args, st, *o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runControl(s, cmd, args, action, *o) },
 	}
 	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
 	addOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
-func runControl(s *session, cmd *cobra.Command, args []string, st controlAction, o controlOptions) error {
+func runControl(s *session, cmd *cobra.Command, args []string, action controlAction, o controlOptions) error {
 	if err := CheckFormat(cmd, o.format, changeFormats()); err != nil {
 		return err
 	}
 	refs, err := parseClusterRefs(args)
-	ways := 0
+	if err != nil {
+		return usageError(cmd, err)
+	}
+	// The clusters are selected by exactly one of names, -l and --all-stuck.
+	selectors := 0
 	for _, given := range []bool{len(refs) > 0, o.labels != "", o.allStuck} {
 		if given {
-			ways++
+			selectors++
 		}
 	}
 	switch {
-	case err != nil:
-		return usageError(cmd, err)
 	case o.duration < 0:
 		return usageErrorf(cmd, "--for %s is negative", o.duration)
-	case ways == 0:
-		return usageErrorf(cmd, "give the clusters to %s by name or with -l", st.verb)
-	case ways > 1:
+	case selectors == 0:
+		return usageErrorf(cmd, "give the clusters to %s by name or with -l", action.verb)
+	case selectors > 1:
 		return usageErrorf(cmd, "names, -l and --all-stuck cannot be combined")
 	}
 	client, err := s.newClient(cmd)
@@ -136,10 +139,10 @@ func runControl(s *session, cmd *cobra.Command, args []string, st controlAction,
 	if len(items) == 0 {
 		s.printNote("No clusters are stuck.")
 	}
-	return s.controlAll(cmd.Context(), client, st, items, o)
+	return s.controlAndPrintAll(cmd.Context(), client, action, items, o)
 }
 
-// findClusters finds all clusters before the first action.
+// findClusters finds all clusters before the first action, so that a misspelled name fails early.
 func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Client, refs []resource.Ref) ([]resource.Item, error) {
 	if !o.allStuck {
 		return target{kind: resource.Kinds()[0], refs: refs, scope: o.scope}.findItems(ctx, client)
@@ -149,40 +152,44 @@ func (o controlOptions) findClusters(ctx context.Context, client *fleetclient.Cl
 		if err != nil {
 			return nil, err
 		}
-		i, err := resource.SyncItem(sync)
+		item, err := resource.SyncItem(sync)
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, item)
 	}
 	return items, nil
 }
 
-func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st controlAction, items []resource.Item, o controlOptions) error {
-	look := s.showOptions()
+// controlAndPrintAll acts on each cluster and prints the results. A cluster whose state does not allow the action is
+// an error only if the user named it.
+func (s *session) controlAndPrintAll(
+	ctx context.Context, client *fleetclient.Client, action controlAction, items []resource.Item, o controlOptions,
+) error {
 	named := o.labels == "" && !o.allStuck
-	look.Single = named && len(items) == 1
-	out := resource.NewSyncPrinter(s.env.Stdout, o.format, look)
+	options := s.showOptions()
+	options.Single = named && len(items) == 1
+	out := resource.NewSyncPrinter(s.env.Stdout, o.format, options)
 	if o.format == formatText {
-		out = controlPrinter{s, st}
+		out = controlPrinter{s, action}
 	}
 	control := o.syncControl(s.env.Now())
 	var errs []error
 	done := 0
-	for _, i := range items {
-		sync, err := st.do(client.Syncs(), ctx, i.Resource.ID, control)
-		switch why := skipReason(err); {
-		case err == nil:
+	for _, item := range items {
+		sync, err := action.do(client.Syncs(), ctx, item.Resource.ID, control)
+		if err == nil {
 			done++
 			if err := out.Write([]v1.ClusterSync{sync}); err != nil {
 				return err
 			}
 			continue
-		case why != "" && !named:
-			s.printNote("%s %s", i.KindAndName(), why)
+		}
+		if reason := skipReason(err); reason != "" && !named {
+			s.printNote("%s %s", item.KindAndName(), reason)
 			continue
 		}
-		errs = append(errs, fmt.Errorf("%s %s: %w", st.verb, i.KindAndName(), err))
+		errs = append(errs, fmt.Errorf("%s %s: %w", action.verb, item.KindAndName(), err))
 		if errors.Is(err, fleetclient.ErrUnreachable) || ctx.Err() != nil {
 			break // all others would fail alike
 		}
@@ -199,8 +206,10 @@ func (s *session) controlAll(ctx context.Context, client *fleetclient.Client, st
 // another meaning.
 func skipReason(err error) string {
 	e, ok := errors.AsType[*fleetclient.Error](err)
+	if !ok {
+		return ""
+	}
 	switch {
-	case !ok:
 	case e.Problem.Code == codeSyncRunning:
 		return "is being synced now"
 	case e.Problem.Code == codeSyncPaused:
@@ -213,14 +222,16 @@ func skipReason(err error) string {
 
 // controlPrinter prints the action on each cluster.
 type controlPrinter struct {
-	s  *session
-	st controlAction
+	s      *session
+	action controlAction
 }
 
 // Write prints the action on each cluster.
 func (p controlPrinter) Write(syncs []v1.ClusterSync) error {
 	for _, sync := range syncs {
-		if _, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", resource.Kinds()[0].Singular, sync.Name, p.st.describeOutcome(sync)); err != nil {
+		outcome := p.action.describeOutcome(sync)
+		_, err := fmt.Fprintf(p.s.env.Stdout, "%s/%s %s\n", resource.Kinds()[0].Singular, sync.Name, outcome)
+		if err != nil {
 			return err
 		}
 	}

@@ -58,19 +58,22 @@ type createOptions struct {
 	dryRun dryRun
 }
 
-// createAndPrintAll continues after a failure, because the documents may be independent.
-func createAndPrintAll(ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, o createOptions) error {
+// createAndPrintAll creates the resources of documents and prints them. It continues after a failure, because the
+// documents may be independent.
+func createAndPrintAll(
+	ctx context.Context, s *session, client *fleetclient.Client, docs []resource.Document, o createOptions,
+) error {
 	out := s.newChangedResourcePrinter(o.format, len(docs) == 1, o.dryRun.describe("created"))
 	var errs []error
 	done := 0
-	for _, d := range docs {
-		i, err := createOne(ctx, client, d, o.dryRun)
+	for _, doc := range docs {
+		item, err := createOne(ctx, client, doc, o.dryRun)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("create %s (%s): %w", d.Ref, d.Where, err))
+			errs = append(errs, fmt.Errorf("create %s (%s): %w", doc.Ref, doc.Where, err))
 			continue
 		}
 		done++
-		if err := out.Write([]resource.Item{i}); err != nil {
+		if err := out.Write([]resource.Item{item}); err != nil {
 			return err
 		}
 	}
@@ -82,22 +85,24 @@ func createAndPrintAll(ctx context.Context, s *session, client *fleetclient.Clie
 	return joinErrorsWithExitCode(errs, done)
 }
 
-func createOne(ctx context.Context, client *fleetclient.Client, d resource.Document, dry dryRun) (resource.Item, error) {
-	k := d.Ref.Kind
-	collection, owner := k.Collection, ""
-	if k.IsChild() {
-		parent, err := resource.Resolve(ctx, client, resource.Ref{Kind: k.Parent(), Name: d.Ref.Parent})
+// createOne creates the resource of a document. A child is created in the collection of its parent.
+func createOne(ctx context.Context, client *fleetclient.Client, doc resource.Document, dry dryRun) (resource.Item, error) {
+	kind := doc.Ref.Kind
+	collection := kind.Collection
+	var owner string
+	if kind.IsChild() {
+		parent, err := resource.Resolve(ctx, client, resource.Ref{Kind: kind.Parent(), Name: doc.Ref.Parent})
 		if err != nil {
 			return resource.Item{}, err
 		}
-		collection = fleetclient.Nested(k.Parent().Collection, parent.Resource.ID, collection)
+		collection = fleetclient.Nested(kind.Parent().Collection, parent.Resource.ID, collection)
 		owner = parent.Resource.Name
 	}
-	r, err := dry.collection(client, collection).Create(ctx, d.CreateRequest)
+	created, err := dry.collection(client, collection).Create(ctx, doc.CreateRequest)
 	if err != nil {
 		return resource.Item{}, err
 	}
-	return itemOf(k, r, owner)
+	return itemOf(kind, created, owner)
 }
 
 // itemOf converts a resource in the response to a change into an item.

@@ -60,8 +60,8 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	if err != nil {
 		return err
 	}
-	ask := len(what.refs) == 0 && !o.yes && !bool(o.dryRun)
-	if ask {
+	needsConfirmation := len(what.refs) == 0 && !o.yes && !bool(o.dryRun)
+	if needsConfirmation {
 		if err := s.env.RequireTerminal("--dry-run shows what would be deleted; --yes deletes it without a prompt"); err != nil {
 			return err
 		}
@@ -75,28 +75,32 @@ func runDelete(s *session, cmd *cobra.Command, args []string, o deleteOptions) e
 	if err != nil {
 		return err
 	}
-	if ask {
+	if needsConfirmation {
 		if err := s.confirmDeletion(items, "deleted"); err != nil {
 			return err
 		}
 	}
+
+	// Request all deletions before the wait for the first.
 	out := s.newChangedResourcePrinter(o.format, len(items) == 1, o.dryRun.describe("deletion requested"))
-	var asked []resource.Item
+	var deleting []resource.Item
 	var errs []error
-	for _, i := range items {
-		if _, err := o.dryRun.collection(client, i.Kind.Collection).Delete(cmd.Context(), i.Resource.ID); err != nil && !fleetclient.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete %s: %w", i.KindAndName(), err))
+	for _, item := range items {
+		collection := o.dryRun.collection(client, item.Kind.Collection)
+		_, err := collection.Delete(cmd.Context(), item.Resource.ID)
+		if err != nil && !fleetclient.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete %s: %w", item.KindAndName(), err))
 			continue
 		}
-		asked = append(asked, i)
-		if err := out.Write([]resource.Item{i}); err != nil {
+		deleting = append(deleting, item)
+		if err := out.Write([]resource.Item{item}); err != nil {
 			return err
 		}
 	}
-	if err := joinErrorsWithExitCode(errs, len(asked)); err != nil || !o.wait {
+	if err := joinErrorsWithExitCode(errs, len(deleting)); err != nil || !o.wait {
 		return err
 	}
-	return s.waitForGoal(cmd.Context(), client, asked, goal{deleted: true}, o.waitOptions)
+	return s.waitForGoal(cmd.Context(), client, deleting, goal{deleted: true}, o.waitOptions)
 }
 
 // parseDeleteTarget reads the resources to delete from the arguments or from files.
@@ -109,19 +113,24 @@ func (o *deleteOptions) parseDeleteTarget(s *session, cmd *cobra.Command, args [
 	case o.file != "" && (len(args) > 0 || o.labels != "" || o.search != ""):
 		return target{}, usageErrorf(cmd, "-f cannot be combined with names or selectors")
 	case o.file != "":
-		docs, err := o.readUniqueDocumentsParentsFirst(s, cmd)
-		if err != nil {
-			return target{}, err
-		}
-		var what target
-		for _, d := range slices.Backward(docs) { // children follow their parents and are deleted first
-			what.refs = append(what.refs, d.Ref)
-		}
-		return what, nil
+		return o.parseDeleteFiles(s, cmd)
 	}
 	what, err := o.parseTarget(cmd, args)
 	if err == nil && what.isUnrestricted() && !o.all {
 		err = usageErrorf(cmd, "give the %s to delete by name, with -l, or with --all", what.kind.Collection)
 	}
 	return what, err
+}
+
+// parseDeleteFiles reads the resources to delete from files. Children come first.
+func (o *deleteOptions) parseDeleteFiles(s *session, cmd *cobra.Command) (target, error) {
+	docs, err := o.readUniqueDocumentsParentsFirst(s, cmd)
+	if err != nil {
+		return target{}, err
+	}
+	var what target
+	for _, doc := range slices.Backward(docs) {
+		what.refs = append(what.refs, doc.Ref)
+	}
+	return what, nil
 }

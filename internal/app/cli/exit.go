@@ -136,6 +136,7 @@ func printError(w io.Writer, err error) {
 	_, _ = io.WriteString(w, b.String()) // there is no other output
 }
 
+// nextStepFor returns advice for the user, or an empty string.
 func nextStepFor(err error) string {
 	if f, ok := errors.AsType[*failure](err); ok && f.next != "" {
 		return f.next
@@ -153,27 +154,33 @@ func nextStepFor(err error) string {
 	if errors.Is(err, errLoginExpired) {
 		return "run 'fleetloop login'"
 	}
-	const origins = "run 'fleetloop config show --origins' to see "
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return "give the certificate of its CA with --ca-file or FLEETLOOP_CA_FILE"
 	}
 	switch {
 	case errors.Is(err, fleetclient.ErrUnreachable):
-		return origins + "which server is used; run 'fleetloop up' to start one on this machine"
+		return showOrigins + "which server is used; run 'fleetloop up' to start one on this machine"
 	case errors.Is(err, fleetclient.ErrInvalidResponse):
-		return origins + "which server is used"
+		return showOrigins + "which server is used"
 	}
-	e, ok := errors.AsType[*fleetclient.Error](err)
-	if !ok {
-		return ""
+	if e, ok := errors.AsType[*fleetclient.Error](err); ok {
+		return nextStepForResponse(e)
 	}
+	return ""
+}
+
+// showOrigins begins a next step for a setting with an unexpected value.
+const showOrigins = "run 'fleetloop config show --origins' to see "
+
+// nextStepForResponse returns the next step for an error that the fleet API returned.
+func nextStepForResponse(e *fleetclient.Error) string {
 	switch {
 	case e.Problem.Code == codeSyncPaused:
 		return "run 'fleetloop clusters resume' to end the pause"
 	case e.Problem.Code == codeSyncRunning:
 		return "run 'fleetloop clusters sync' to see the result"
 	case e.Status == http.StatusUnauthorized && e.TokenSent:
-		return "the server rejected the token: it is invalid, expired, or for another server; " + origins + "where the token comes from"
+		return "the server rejected the token: it is invalid, expired, or for another server; " + showOrigins + "where the token comes from"
 	case e.Status == http.StatusUnauthorized:
 		return "run 'fleetloop login', or set a token with --token-file, FLEETLOOP_TOKEN_FILE or FLEETLOOP_TOKEN"
 	case e.Status == http.StatusForbidden:

@@ -42,17 +42,21 @@ func findPluginCompleter(searchPath, name string) (file string, ok bool) {
 	return file, ok && n == len(words)
 }
 
+// findPluginExecutable returns the executable whose name is filePrefix and as many of the first words of args as
+// possible, and the number of these words.
 func findPluginExecutable(searchPath, filePrefix string, args []string) (file string, words int, ok bool) {
 	dirs := listPathDirectories(searchPath)
-	for parts := parsePluginNameParts(args); len(parts) > 0; parts = parts[:len(parts)-1] {
-		name := filePrefix + strings.Join(parts, "-")
+	// The longest name wins, so leave out the last words one by one.
+	parts := parsePluginNameParts(args)
+	for n := len(parts); n > 0; n-- {
+		name := filePrefix + strings.Join(parts[:n], "-")
 		if isProductProgram(name) {
 			continue
 		}
 		for _, dir := range dirs {
 			// LookPath knows what is executable. Given a path, it does not search.
 			if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-				return path, len(parts), true
+				return path, n, true
 			}
 		}
 	}
@@ -79,7 +83,7 @@ func isProductProgram(name string) bool { return strings.EqualFold(name, product
 // whether a word is a command of ours: it hides the plugins that begin with it.
 func listPlugins(searchPath string, isCommand func(word string) bool) []plugin {
 	var all []plugin
-	first := map[string]string{} // the executable with a name
+	firstPath := map[string]string{} // the executable that runs, by name
 	for _, dir := range listPathDirectories(searchPath) {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -94,44 +98,50 @@ func listPlugins(searchPath string, isCommand func(word string) bool) []plugin {
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
 				continue
 			}
-			p := plugin{Name: name, Path: path}
-			word, _, _ := strings.Cut(name, " ")
-			switch _, err := exec.LookPath(path); {
-			case err != nil:
-				p.Warning = "it is not executable"
-			case isCommand(word):
-				p.Warning = "the command " + word + " hides it"
-			case first[name] != "":
-				p.Warning = first[name] + " hides it"
+			found := plugin{Name: name, Path: path}
+			firstWord, _, _ := strings.Cut(name, " ")
+			_, notExecutable := exec.LookPath(path)
+			switch {
+			case notExecutable != nil:
+				found.Warning = "it is not executable"
+			case isCommand(firstWord):
+				found.Warning = "the command " + firstWord + " hides it"
+			case firstPath[name] != "":
+				found.Warning = firstPath[name] + " hides it"
 			default:
-				first[name] = path
+				firstPath[name] = path
 			}
-			all = append(all, p)
+			all = append(all, found)
 		}
 	}
 	return all
 }
 
-// parsePluginFileName returns the name of the plugin that a file has.
+// parsePluginFileName returns the name of the plugin that a file has. It reports whether the file name is one of a
+// plugin.
 func parsePluginFileName(file string) (name string, ok bool) {
 	if runtime.GOOS == "windows" {
 		file = strings.TrimSuffix(file, filepath.Ext(file))
 	}
 	rest, ok := strings.CutPrefix(file, pluginPrefix)
-	parts := strings.Split(rest, "-")
-	if !ok || isProductProgram(file) || slices.Contains(parts, "") {
+	if !ok || isProductProgram(file) {
 		return "", false
 	}
-	for i, part := range parts {
-		parts[i] = strings.ReplaceAll(part, "_", "-")
+	words := strings.Split(rest, "-")
+	if slices.Contains(words, "") {
+		return "", false
 	}
-	return strings.Join(parts, " "), true
+	for i, word := range words {
+		words[i] = strings.ReplaceAll(word, "_", "-")
+	}
+	return strings.Join(words, " "), true
 }
 
 // listPathDirectories returns the directories of a PATH, each once. Those that depend on the current directory are
 // left out: whoever writes to it would choose the programs.
 func listPathDirectories(searchPath string) []string {
-	var dirs, targets []string
+	var dirs []string
+	var targets []string // the directories without symbolic links, to find duplicates
 	for _, dir := range filepath.SplitList(searchPath) {
 		if !filepath.IsAbs(dir) {
 			continue
@@ -140,7 +150,8 @@ func listPathDirectories(searchPath string) []string {
 		if err != nil || slices.Contains(targets, target) {
 			continue
 		}
-		dirs, targets = append(dirs, dir), append(targets, target)
+		dirs = append(dirs, dir)
+		targets = append(targets, target)
 	}
 	return dirs
 }

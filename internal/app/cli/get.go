@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -78,6 +77,7 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	return listAndPrintSelected(cmd.Context(), s, client, sel, o)
 }
 
+// listAndPrintSelected prints each page as soon as it is read.
 func listAndPrintSelected(ctx context.Context, s *session, client *fleetclient.Client, sel resource.Selection, o getOptions) error {
 	out := s.newPrinter(sel.Kind, false, o)
 	owners := map[string]string{}
@@ -132,13 +132,13 @@ func sortResources(cmd *cobra.Command, f SortFlag, items []resource.Item) error 
 func fetchAndPrintNamed(cmd *cobra.Command, s *session, client *fleetclient.Client, refs []resource.Ref, o getOptions) error {
 	var found []resource.Item
 	var errs []error
-	for _, r := range refs {
-		i, err := resource.Resolve(cmd.Context(), client, r)
+	for _, ref := range refs {
+		item, err := resource.Resolve(cmd.Context(), client, ref)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		found = append(found, i)
+		found = append(found, item)
 	}
 	if err := sortResources(cmd, o.sortBy, found); err != nil {
 		return err
@@ -151,37 +151,61 @@ func fetchAndPrintNamed(cmd *cobra.Command, s *session, client *fleetclient.Clie
 
 // printItemsByKind writes items in their order. A table has the columns of one kind, so another kind
 // begins another table.
-func (s *session) printItemsByKind(ctx context.Context, client *fleetclient.Client, found []resource.Item, single bool, o getOptions) error {
-	tables := terminal.IsTableFormat(o.format)
-	for first := true; len(found) > 0; first = false {
-		n := len(found)
-		if other := slices.IndexFunc(found, func(i resource.Item) bool { return i.Kind != found[0].Kind }); tables && other > 0 {
-			n = other
-		}
-		if tables && !first {
+func (s *session) printItemsByKind(
+	ctx context.Context, client *fleetclient.Client, found []resource.Item, single bool, o getOptions,
+) error {
+	if len(found) == 0 {
+		return nil
+	}
+	if !terminal.IsTableFormat(o.format) {
+		return s.printItems(ctx, client, found, single, o)
+	}
+	for n, items := range splitWhereKindChanges(found) {
+		if n > 0 {
 			if _, err := io.WriteString(s.env.Stdout, "\n"); err != nil {
 				return err
 			}
 		}
-		if showsOwners(found[0].Kind, o.format) {
-			resource.ReplaceOwnerIDsWithNames(ctx, client, found[:n], map[string]string{})
-		}
-		out := s.newPrinter(found[0].Kind, single, o)
-		if err := out.Write(found[:n]); err != nil {
+		if err := s.printItems(ctx, client, items, single, o); err != nil {
 			return err
 		}
-		if err := out.Close(); err != nil {
-			return err
-		}
-		found = found[n:]
 	}
 	return nil
 }
 
+// splitWhereKindChanges splits items into runs of the same kind.
+func splitWhereKindChanges(items []resource.Item) [][]resource.Item {
+	var runs [][]resource.Item
+	begin := 0
+	for i := range items {
+		if items[i].Kind != items[begin].Kind {
+			runs = append(runs, items[begin:i])
+			begin = i
+		}
+	}
+	return append(runs, items[begin:])
+}
+
+// printItems writes items with the columns of the first one's kind.
+func (s *session) printItems(
+	ctx context.Context, client *fleetclient.Client, items []resource.Item, single bool, o getOptions,
+) error {
+	kind := items[0].Kind
+	if showsOwners(kind, o.format) {
+		resource.ReplaceOwnerIDsWithNames(ctx, client, items, map[string]string{})
+	}
+	out := s.newPrinter(kind, single, o)
+	if err := out.Write(items); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
 func (s *session) newPrinter(k resource.Kind, single bool, o getOptions) resource.Printer {
-	look := s.showOptions()
-	look.Single, look.NoHeaders = single, o.noHeaders
-	return resource.NewPrinter(s.env.Stdout, o.format, k, look)
+	options := s.showOptions()
+	options.Single = single
+	options.NoHeaders = o.noHeaders
+	return resource.NewPrinter(s.env.Stdout, o.format, k, options)
 }
 
 func showsOwners(k resource.Kind, format string) bool {

@@ -41,18 +41,17 @@ func (sc *scope) isSelective() bool { return sc.labels != "" || sc.search != "" 
 
 // parseTarget reads the arguments. Names and selectors exclude each other.
 func (sc *scope) parseTarget(cmd *cobra.Command, args []string) (target, error) {
-	k, refs, err := resource.ParseRefs(args, sc.cluster)
-	switch {
-	case err != nil:
-	case len(refs) > 0 && (sc.labels != "" || sc.search != ""):
-		err = errors.New("names cannot be combined with a selector")
-	case sc.cluster != "" && !k.IsChild():
-		err = errors.New("--cluster is only for node pools; leave it out")
-	}
+	kind, refs, err := resource.ParseRefs(args, sc.cluster)
 	if err != nil {
 		return target{}, usageError(cmd, err)
 	}
-	return target{kind: k, refs: refs, scope: *sc}, nil
+	if len(refs) > 0 && sc.isSelective() {
+		return target{}, usageErrorf(cmd, "names cannot be combined with a selector")
+	}
+	if sc.cluster != "" && !kind.IsChild() {
+		return target{}, usageErrorf(cmd, "--cluster is only for node pools; leave it out")
+	}
+	return target{kind: kind, refs: refs, scope: *sc}, nil
 }
 
 // isUnrestricted reports whether the target is not restricted.
@@ -67,12 +66,12 @@ func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]re
 	if len(t.refs) > 0 {
 		return t.findNamed(ctx, client)
 	}
-	var items []resource.Item
-	sel, err := t.newSelection(ctx, client, t.kind)
+	selection, err := t.newSelection(ctx, client, t.kind)
 	if err != nil {
 		return nil, err
 	}
-	for page, err := range resource.ListPages(ctx, client, sel) {
+	var items []resource.Item
+	for page, err := range resource.ListPages(ctx, client, selection) {
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +79,8 @@ func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]re
 	}
 	if len(items) == 0 && !t.missingOK {
 		return nil, &failure{
-			err: fmt.Errorf("no %s match", t.kind.Collection), code: CodePrecondition,
+			err:  fmt.Errorf("no %s match", t.kind.Collection),
+			code: CodePrecondition,
 			next: fmt.Sprintf("run 'fleetloop get %s' to list the resources", t.kind.Collection),
 		}
 	}
@@ -93,16 +93,16 @@ func (t target) findItems(ctx context.Context, client *fleetclient.Client) ([]re
 func (t target) findNamed(ctx context.Context, client *fleetclient.Client) ([]resource.Item, error) {
 	var items []resource.Item
 	owners := map[string]string{}
-	for _, r := range t.refs {
-		i, err := resource.Resolve(ctx, client, r)
+	for _, ref := range t.refs {
+		item, err := resource.Resolve(ctx, client, ref)
 		if t.missingOK && errors.Is(err, resource.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, i)
-		if r.Kind.IsChild() {
+		items = append(items, item)
+		if ref.Kind.IsChild() {
 			resource.ReplaceOwnerIDsWithNames(ctx, client, items[len(items)-1:], owners)
 		}
 	}

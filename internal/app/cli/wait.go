@@ -85,75 +85,78 @@ func (s *session) waitForGoal(ctx context.Context, client *fleetclient.Client, p
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errWaitTimeout)
 		defer cancel()
 	}
-	var trouble error
+	var readErr error // of the last complete poll
 	for {
-		left, now, err := pollAndPrintReached(ctx, s, client, pending, g)
+		left, transientErr, err := pollAndPrintReached(ctx, s, client, pending, g)
 		if err != nil {
 			return err
 		}
-		if pending = left; len(pending) == 0 {
+		if len(left) == 0 {
 			return nil
 		}
-		if ctx.Err() == nil {
-			trouble = now // an interrupted poll has no result
+		pending = left
+		if ctx.Err() == nil { // an interrupted poll has no result
+			readErr = transientErr
 		}
-		if o.timeout > 0 {
-			err = backoff.Sleep(ctx, max(o.interval, retryAfter(trouble)))
-		} else {
-			err = errWaitTimeout
+		if o.timeout <= 0 { // check once
+			return newWaitTimeoutError(pending, g, o.timeout, readErr)
 		}
-		switch {
-		case errors.Is(err, errWaitTimeout):
-			return newWaitTimeoutError(pending, g, o.timeout, trouble)
-		case err != nil:
+		err = backoff.Sleep(ctx, max(o.interval, retryAfter(readErr)))
+		if errors.Is(err, errWaitTimeout) {
+			return newWaitTimeoutError(pending, g, o.timeout, readErr)
+		}
+		if err != nil {
 			return fmt.Errorf("wait for %s: %w", g, err)
 		}
 	}
 }
 
-// pollAndPrintReached reads the items and returns those that have not reached the goal. Trouble is why some
-// of them could not be read.
-func pollAndPrintReached(ctx context.Context, s *session, client *fleetclient.Client, pending []resource.Item, g goal) (left []resource.Item, trouble, err error) {
-	for n, i := range pending {
-		now, gone, err := resource.ReadAgain(ctx, client, i)
+// pollAndPrintReached reads the items, prints those that have reached the goal and returns the others. transientErr is
+// why some of them could not be read.
+func pollAndPrintReached(
+	ctx context.Context, s *session, client *fleetclient.Client, pending []resource.Item, g goal,
+) (left []resource.Item, transientErr, err error) {
+	for n, item := range pending {
+		now, gone, err := resource.ReadAgain(ctx, client, item)
 		switch {
 		case ctx.Err() != nil:
-			return append(left, pending[n:]...), trouble, nil
+			return append(left, pending[n:]...), transientErr, nil
 		case err != nil && fleetclient.IsTransient(err):
-			left, trouble = append(left, i), err
+			left = append(left, item)
+			transientErr = err
 			continue
 		case err != nil:
 			return nil, nil, err
 		case gone && !g.deleted:
-			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s was deleted", g, i.KindAndName()), code: CodePrecondition}
+			return nil, nil, &failure{err: fmt.Errorf("wait for %s: %s was deleted", g, item.KindAndName()), code: CodePrecondition}
 		case !gone && !g.isReached(now.Resource):
 			left = append(left, now)
 			continue
 		}
-		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", i.KindAndName(), g.describeReached()); err != nil {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s %s\n", item.KindAndName(), g.describeReached()); err != nil {
 			return nil, nil, err
 		}
 	}
-	return left, trouble, nil
+	return left, transientErr, nil
 }
 
 // newWaitTimeoutError returns the error for items that did not reach the goal in time.
-func newWaitTimeoutError(pending []resource.Item, g goal, timeout time.Duration, trouble error) error {
-	const most = 5
+func newWaitTimeoutError(pending []resource.Item, g goal, timeout time.Duration, readErr error) error {
+	const maxListed = 5
 	var b strings.Builder
 	fmt.Fprintf(&b, "wait for %s: timed out after %s: ", g, timeout)
-	for n, i := range pending[:min(len(pending), most)] {
+	for n, i := range pending[:min(len(pending), maxListed)] {
 		if n > 0 {
 			b.WriteString("; ")
 		}
 		fmt.Fprintf(&b, "%s is %s", i.KindAndName(), g.describeState(i))
 	}
-	if more := len(pending) - most; more > 0 {
+	if more := len(pending) - maxListed; more > 0 {
 		fmt.Fprintf(&b, "; and %d more", more)
 	}
 	err := errors.New(b.String())
-	if trouble != nil {
-		err = fmt.Errorf("%w: %w", err, trouble)
+	if readErr != nil {
+		err = fmt.Errorf("%w: %w", err, readErr)
 	}
 	return &failure{err: err, code: CodeTimeout, next: "run 'fleetloop describe " + pending[0].KindAndName() + "' to see why"}
 }

@@ -69,96 +69,69 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 		return err
 	}
 	defer client.CloseIdle()
-	w := s.newWatcher(client, what.kind, o)
-	look, err := w.listFuncFor(cmd.Context(), what)
+	w, err := s.newWatcher(cmd.Context(), client, what, o)
 	if err != nil {
 		return err
 	}
-	return w.pollUntilGone(cmd.Context(), look, len(what.refs) > 0)
+	return w.pollUntilGone(cmd.Context())
 }
 
-// watcher prints changes since its last poll.
+// watcher prints changes since its last poll. It watches the named resources or, without names, those of the
+// selection.
 type watcher struct {
 	*session
-	client   *fleetclient.Client
-	kind     resource.Kind
-	format   string
-	interval time.Duration
-	printer  resource.Printer
-	owners   map[string]string
+	client    *fleetclient.Client
+	named     []resource.Item
+	selection resource.Selection
+	kind      resource.Kind
+	format    string
+	interval  time.Duration
+	printer   resource.Printer
+	owners    map[string]string // names of parents by id
 
-	seen     map[string]watched // by id
-	round    int
-	troubled bool // the last poll failed
+	seen   map[string]watched // by id
+	round  int
+	failed bool // the last poll failed
 }
 
+// watched is a resource as a poll has seen it.
 type watched struct {
-	state string
+	state string // as stateToCompare returns it
 	item  resource.Item
 	round int // in which it was last seen
 }
 
-func (s *session) newWatcher(client *fleetclient.Client, k resource.Kind, o getOptions) *watcher {
-	return &watcher{
-		session: s, client: client, kind: k, format: o.format, interval: o.interval,
-		printer: s.newPrinter(k, false, o),
-		owners:  map[string]string{},
-		seen:    map[string]watched{},
+// newWatcher returns a watcher of a target. It resolves names once and then uses IDs, so that a new
+// resource with the same name is not mistaken for the old one.
+func (s *session) newWatcher(ctx context.Context, client *fleetclient.Client, what target, o getOptions) (*watcher, error) {
+	w := &watcher{
+		session:  s,
+		client:   client,
+		kind:     what.kind,
+		format:   o.format,
+		interval: o.interval,
+		printer:  s.newPrinter(what.kind, false, o),
+		owners:   map[string]string{},
+		seen:     map[string]watched{},
 	}
-}
-
-// listFunc passes all watched resources to each, page by page.
-type listFunc func(ctx context.Context, each func([]resource.Item) error) error
-
-// listFuncFor returns the list function of a target. It resolves names once and then uses IDs, so
-// that a new resource with the same name is not mistaken for the old one.
-func (w *watcher) listFuncFor(ctx context.Context, what target) (listFunc, error) {
-	if len(what.refs) == 0 {
-		sel, err := what.newSelection(ctx, w.client, w.kind)
-		return w.listFuncOfSelection(sel), err
+	var err error
+	if len(what.refs) > 0 {
+		w.named, err = what.findItems(ctx, client)
+	} else {
+		w.selection, err = what.newSelection(ctx, client, what.kind)
 	}
-	found, err := what.findItems(ctx, w.client)
-	return w.listFuncOfItems(found), err
-}
-
-func (w *watcher) listFuncOfSelection(sel resource.Selection) listFunc {
-	return func(ctx context.Context, each func([]resource.Item) error) error {
-		for items, err := range resource.ListPages(ctx, w.client, sel) {
-			if err == nil {
-				err = each(items)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-func (w *watcher) listFuncOfItems(found []resource.Item) listFunc {
-	return func(ctx context.Context, each func([]resource.Item) error) error {
-		for _, i := range found {
-			now, gone, err := resource.ReadAgain(ctx, w.client, i)
-			if err == nil && !gone {
-				err = each([]resource.Item{now})
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	}
+	return w, err
 }
 
 // pollUntilGone polls until ctx ends, which is the normal end of a watch, or until all named
 // resources are gone.
-func (w *watcher) pollUntilGone(ctx context.Context, list listFunc, endWhenNoneLeft bool) error {
+func (w *watcher) pollUntilGone(ctx context.Context) error {
 	for ctx.Err() == nil {
-		pause, err := w.pollOnce(ctx, list)
+		pause, err := w.pollOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if endWhenNoneLeft && len(w.seen) == 0 && !w.troubled {
+		if len(w.named) > 0 && len(w.seen) == 0 && !w.failed {
 			return nil
 		}
 		_ = backoff.Sleep(ctx, pause) // the loop checks ctx
@@ -168,20 +141,49 @@ func (w *watcher) pollUntilGone(ctx context.Context, list listFunc, endWhenNoneL
 
 // pollOnce polls once and returns the pause before the next poll. It retries if the server is
 // unreachable or overloaded, and returns permanent errors.
-func (w *watcher) pollOnce(ctx context.Context, list listFunc) (pause time.Duration, err error) {
+func (w *watcher) pollOnce(ctx context.Context) (pause time.Duration, err error) {
 	w.round++
-	err = list(ctx, func(items []resource.Item) error { return w.printAddedAndModified(ctx, items) })
-	switch {
-	case err == nil:
-		w.troubled = false
+	err = w.readAndPrintChanged(ctx)
+	if err == nil {
+		w.failed = false
 		return w.interval, w.printDeleted()
-	case ctx.Err() != nil || !fleetclient.IsTransient(err):
+	}
+	if ctx.Err() != nil || !fleetclient.IsTransient(err) {
 		return 0, err
-	case !w.troubled:
-		w.troubled = true
+	}
+	if !w.failed { // warn once for failures in a row
+		w.failed = true
 		w.printNote("warning: %v; retrying every %s", err, w.interval)
 	}
 	return max(w.interval, retryAfter(err)), nil
+}
+
+// readAndPrintChanged reads all watched resources and prints those that are new or have changed.
+func (w *watcher) readAndPrintChanged(ctx context.Context) error {
+	if len(w.named) == 0 {
+		for items, err := range resource.ListPages(ctx, w.client, w.selection) {
+			if err != nil {
+				return err
+			}
+			if err := w.printAddedAndModified(ctx, items); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, item := range w.named {
+		now, gone, err := resource.ReadAgain(ctx, w.client, item)
+		if err != nil {
+			return err
+		}
+		if gone {
+			continue // printDeleted notices it
+		}
+		if err := w.printAddedAndModified(ctx, []resource.Item{now}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *watcher) printAddedAndModified(ctx context.Context, items []resource.Item) error {
@@ -189,11 +191,12 @@ func (w *watcher) printAddedAndModified(ctx context.Context, items []resource.It
 		resource.ReplaceOwnerIDsWithNames(ctx, w.client, items, w.owners)
 	}
 	var changed []resource.Item
-	var types []string
-	for _, i := range items {
-		before, known := w.seen[i.Resource.ID]
-		now := watched{state: w.stateToCompare(i), item: i, round: w.round}
-		w.seen[i.Resource.ID] = now
+	var types []string // of the changes, in the same order
+	for _, item := range items {
+		id := item.Resource.ID
+		before, known := w.seen[id]
+		now := watched{state: w.stateToCompare(item), item: item, round: w.round}
+		w.seen[id] = now
 		switch {
 		case !known:
 			types = append(types, "ADDED")
@@ -202,28 +205,30 @@ func (w *watcher) printAddedAndModified(ctx context.Context, items []resource.It
 		default:
 			continue
 		}
-		changed = append(changed, i)
+		changed = append(changed, item)
 	}
 	return w.writeItems(changed, types)
 }
 
+// printDeleted prints and forgets the resources that the last poll has not seen.
 func (w *watcher) printDeleted() error {
 	for _, id := range slices.Sorted(maps.Keys(w.seen)) {
-		s := w.seen[id]
-		if s.round == w.round {
+		last := w.seen[id]
+		if last.round == w.round {
 			continue
 		}
 		delete(w.seen, id)
 		if w.format == terminal.FormatName {
 			continue // a missing resource has no name to print
 		}
-		if err := w.writeItems([]resource.Item{resource.DeletedItem(s.item)}, []string{"DELETED"}); err != nil {
+		if err := w.writeItems([]resource.Item{resource.DeletedItem(last.item)}, []string{"DELETED"}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// stateToCompare returns what must differ for a resource to be printed again.
 func (w *watcher) stateToCompare(i resource.Item) string {
 	if w.format == terminal.FormatJSON {
 		return string(i.Raw)

@@ -97,6 +97,8 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 			parts = nil
 		}
 	}()
+
+	// The dependencies of the console, each with its parts.
 	clusters, parts, err := newHostClustersAndParts(cfg, overrides, fleet, p) //nolint:contextcheck // the pools outlive the call
 	if err != nil {
 		return parts, "", err
@@ -108,21 +110,30 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 		}
 		parts = append(parts, sinks.Part())
 	}
-	signIn, refresh, err := newIssuerIfOIDC(cfg)
+	issuer, refresh, err := newIssuerIfOIDC(cfg)
 	if err != nil {
 		return parts, "", err
 	}
-	sessions, stores, err := newSessionsAndDatabaseParts(cfg, refresh, p) //nolint:contextcheck // the pool outlives the call
-	parts = append(parts, stores...)
+	sessions, databaseParts, err := newSessionsAndDatabaseParts(cfg, refresh, p) //nolint:contextcheck // the pool outlives the call
+	parts = append(parts, databaseParts...)
 	if err != nil {
 		return parts, "", err
 	}
+
+	// The console and its server.
 	c, err := console.New(cfg.Console, console.Deps{ //nolint:contextcheck // the console outlives the call
-		Issuer:     signIn,
-		ListenAddr: cfg.Server.Addr, TLS: cfg.Server.TLSCertFile != "",
-		Sessions: sessions, Identify: fleet.lookUpTokenUser, Transport: fleet.transport, Demo: overrides.Demo,
-		Fleet: fleet.listStreamSources(), Hosts: clusters, RecordAction: newActionEventSender(sinks),
-		Log: p.Log, Metrics: p.Metrics,
+		ListenAddr:   cfg.Server.Addr,
+		TLS:          cfg.Server.TLSCertFile != "",
+		Sessions:     sessions,
+		Identify:     fleet.lookUpTokenUser,
+		Transport:    fleet.transport,
+		Fleet:        fleet.listStreamSources(),
+		Hosts:        clusters,
+		RecordAction: newActionEventSender(sinks),
+		Issuer:       issuer,
+		Demo:         overrides.Demo,
+		Log:          p.Log,
+		Metrics:      p.Metrics,
 	})
 	if err != nil {
 		return parts, "", err
@@ -132,27 +143,32 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 		return parts, "", fmt.Errorf("listen for requests to the console: %w", err)
 	}
 	server.OnShutdown(c.EndStreams)
-	scheme := "http://"
-	if cfg.Server.TLSCertFile != "" {
-		scheme = "https://"
-	}
 	parts = append(parts,
 		lifecycle.Part{Name: "console sessions", Run: sessions.RunCleanup},
 		lifecycle.Part{Name: "console", Run: server.Run, Ready: server.Ready, Close: server.Close},
 	)
-	return parts, scheme + server.Addr() + c.BasePath(), nil
+	return parts, formatPageURL(cfg.Server, server.Addr(), c.BasePath()), nil
 }
 
-// newIssuerIfOIDC returns the issuer in mode oidc.
-func newIssuerIfOIDC(cfg Part) (oidcIssuer console.Issuer, refresh session.RefreshFunc, err error) {
+func formatPageURL(cfg httpserver.Config, addr, path string) string {
+	scheme := "http://"
+	if cfg.TLSCertFile != "" {
+		scheme = "https://"
+	}
+	return scheme + addr + path
+}
+
+// newIssuerIfOIDC returns the issuer in mode oidc, and the function that refreshes its tokens. Other modes have
+// neither.
+func newIssuerIfOIDC(cfg Part) (console.Issuer, session.RefreshFunc, error) {
 	if cfg.Mode != console.ModeOIDC {
 		return nil, nil, nil
 	}
-	i, err := session.NewIssuer(cfg.OIDC, nil)
+	issuer, err := session.NewIssuer(cfg.OIDC, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	return i, i.RefreshTokens, nil
+	return issuer, issuer.RefreshTokens, nil
 }
 
 var errNoSessionKey = errors.New("the session key is not set; replicas that share a database need the same key: set CONSOLE_SESSION_KEY to the output of: openssl rand -base64 32")
@@ -168,7 +184,7 @@ func newSessionsAndDatabaseParts(
 		if key, err = session.ParseBase64Key(cfg.SessionKey.Reveal()); err != nil {
 			return nil, nil, err
 		}
-	case cfg.Database.URL != "":
+	case cfg.Database.URL != "": // replicas with different random keys could not read each other's sessions
 		return nil, nil, errNoSessionKey
 	}
 	if cfg.Database.URL == "" {
@@ -179,10 +195,12 @@ func newSessionsAndDatabaseParts(
 		return nil, nil, err
 	}
 	schema := postgres.NewSchemaWaiter(pool, p.Log)
-	return session.New(cfg.Session, key, console.NewSessionStore(pool), refresh, p.Log), []lifecycle.Part{
+	sessions = session.New(cfg.Session, key, console.NewSessionStore(pool), refresh, p.Log)
+	parts = []lifecycle.Part{
 		{Name: "database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
 		{Name: "schema", Run: schema.Run, Ready: schema.Ready},
-	}, nil
+	}
+	return sessions, parts, nil
 }
 
 // newActionEventSender returns the function that records in change events what persons do on host clusters.
@@ -193,7 +211,13 @@ func newActionEventSender(sinks *changes.Sinks) func(context.Context, console.Ac
 			details["view"] = act.View
 		}
 		sinks.SendChangeEvent(ctx, changeevent.ChangeEvent{
-			Action: act.Action, Source: eventSource, Cluster: act.Host, NodeName: act.Node, Subject: act.Object, Reason: act.Reason, Details: details,
+			Action:   act.Action,
+			Source:   eventSource,
+			Cluster:  act.Host,
+			NodeName: act.Node,
+			Subject:  act.Object,
+			Reason:   act.Reason,
+			Details:  details,
 		})
 	}
 }
@@ -201,38 +225,57 @@ func newActionEventSender(sinks *changes.Sinks) func(context.Context, console.Ac
 // eventSource is the source of the change events of the console.
 const eventSource = "fleetloop/console"
 
-// newHostClustersAndParts returns the host clusters and their parts.
+// newHostClustersAndParts returns the host clusters and their parts. After an error, the caller closes the parts.
 func newHostClustersAndParts(
 	cfg Part, overrides Overrides, fleet *fleetAPIClient, p *process.Process,
 ) (clusters *hosts.Clusters, parts []lifecycle.Part, err error) {
 	var list []*hosts.Host
-	add := func(c hosts.Config, host *rest.Config) error {
-		readAudit, auditParts, err := newAuditReaderIfConfigured(c, p)
+	for _, config := range cfg.Hosts {
+		host, hostParts, err := newHostAndParts(config, nil, fleet, p)
+		parts = append(parts, hostParts...)
 		if err != nil {
-			return err
-		}
-		parts = append(parts, auditParts...)
-		h, err := hosts.New(c, hosts.Deps{REST: host, Log: p.Log, Decide: fleet.explainDecisions, ReadAudit: readAudit, ReleaseNode: func(n *corev1.Node, now time.Time, reason string) (*corev1.Node, bool) {
-			return quarantine.Release(n, now, reason, true)
-		}})
-		if err != nil {
-			return err
-		}
-		list, parts = append(list, h), append(parts, h.NewCachePart())
-		return nil
-	}
-	for _, c := range cfg.Hosts {
-		if err := add(c, nil); err != nil {
 			return nil, parts, err
 		}
+		list = append(list, host)
 	}
 	if overrides.Host != nil {
-		if err := add(overrides.HostConfig, overrides.Host); err != nil {
+		host, hostParts, err := newHostAndParts(overrides.HostConfig, overrides.Host, fleet, p)
+		parts = append(parts, hostParts...)
+		if err != nil {
 			return nil, parts, err
 		}
+		list = append(list, host)
 	}
 	clusters, err = hosts.NewClusters(fleet.checkSentinelCoverage, list...)
 	return clusters, parts, err
+}
+
+// newHostAndParts returns a host cluster and its parts. connection replaces the configured one unless it is nil. After
+// an error, the caller closes the parts.
+func newHostAndParts(
+	config hosts.Config, connection *rest.Config, fleet *fleetAPIClient, p *process.Process,
+) (host *hosts.Host, parts []lifecycle.Part, err error) {
+	readAudit, parts, err := newAuditReaderIfConfigured(config, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	host, err = hosts.New(config, hosts.Deps{
+		REST:        connection,
+		ReleaseNode: releaseNode,
+		Decide:      fleet.explainDecisions,
+		ReadAudit:   readAudit,
+		Log:         p.Log,
+	})
+	if err != nil {
+		return nil, parts, err
+	}
+	return host, append(parts, host.NewCachePart()), nil
+}
+
+// releaseNode removes the changes of node-fault-controller from a node. It also marks the present faults as
+// overridden, so that the controller does not quarantine the node again at once.
+func releaseNode(node *corev1.Node, now time.Time, reason string) (after *corev1.Node, changed bool) {
+	return quarantine.Release(node, now, reason, true)
 }
 
 // auditConns is the number of database connections for the audit of a host cluster.
@@ -243,45 +286,71 @@ const auditConns = 2
 func newAuditReaderIfConfigured(
 	config hosts.Config, p *process.Process,
 ) (readAudit hosts.ReadAuditFunc, parts []lifecycle.Part, err error) {
-	url := config.AuditDatabaseURL
-	switch {
-	case url != "" && config.AuditDatabaseURLFile != "":
-		return nil, nil, fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", config.Name)
-	case config.AuditDatabaseURLFile != "":
-		text, err := os.ReadFile(config.AuditDatabaseURLFile)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read audit_database_url_file of host cluster %q: %w", config.Name, err)
-		}
-		url = settings.Secret(strings.TrimSpace(string(text)))
+	url, err := findAuditDatabaseURL(config)
+	if err != nil || url == "" {
+		return nil, nil, err
 	}
-	if url == "" {
-		return nil, nil, nil
-	}
-	pool, err := postgres.New(postgres.Config{URL: url, Role: postgres.RoleExecutionAuditor, MaxConns: auditConns, ApplicationName: binary}, p.Log)
+	pool, err := postgres.New(postgres.Config{
+		URL:             url,
+		Role:            postgres.RoleExecutionAuditor,
+		MaxConns:        auditConns,
+		ApplicationName: binary,
+	}, p.Log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect the audit of host cluster %q: %w", config.Name, err)
 	}
-	store := audit.NewPostgresStore(pool)
-	read := func(ctx context.Context, executionUID string) (events []hosts.AuditEvent, err error) {
-		err = store.List(ctx, audit.Filter{Execution: executionUID, Most: hosts.MaxAuditEvents}, func(e *audit.Event) error {
-			if e.ExecutionUID != executionUID { // the filter accepts names as well
-				return nil
-			}
-			events = append(events, hosts.AuditEvent{
-				Position: e.Position, At: e.Time, Type: string(e.Type), Actor: e.ActorID,
-				Outcome: e.Outcome, Reason: e.Reason, PlanHash: e.PlanHash,
-			})
-			return nil
-		})
-		return events, err
-	}
-	return read, []lifecycle.Part{{
-		Name: "audit of host cluster " + config.Name, Run: pool.Run, Close: func() error { pool.Close(); return nil },
+	part := lifecycle.Part{
+		Name:  "audit of host cluster " + config.Name,
+		Run:   pool.Run,
+		Close: func() error { pool.Close(); return nil },
 		Warning: func() string {
 			if err := pool.Ready(); err != nil {
 				return err.Error()
 			}
 			return ""
 		},
-	}}, nil
+	}
+	reader := auditReader{audit.NewPostgresStore(pool)}
+	return reader.readExecutionEvents, []lifecycle.Part{part}, nil
+}
+
+// findAuditDatabaseURL returns the URL of the audit of a host cluster, from the setting or from a file. It is empty if
+// none is configured.
+func findAuditDatabaseURL(config hosts.Config) (settings.Secret, error) {
+	if config.AuditDatabaseURLFile == "" {
+		return config.AuditDatabaseURL, nil
+	}
+	if config.AuditDatabaseURL != "" {
+		return "", fmt.Errorf("host cluster %q has both audit_database_url and audit_database_url_file: remove one of them", config.Name)
+	}
+	text, err := os.ReadFile(config.AuditDatabaseURLFile)
+	if err != nil {
+		return "", fmt.Errorf("read audit_database_url_file of host cluster %q: %w", config.Name, err)
+	}
+	return settings.Secret(strings.TrimSpace(string(text))), nil
+}
+
+// auditReader reads the audit of a host cluster.
+type auditReader struct{ store *audit.PostgresStore }
+
+// readExecutionEvents returns the audit events of an execution.
+func (r auditReader) readExecutionEvents(ctx context.Context, executionUID string) ([]hosts.AuditEvent, error) {
+	var events []hosts.AuditEvent
+	filter := audit.Filter{Execution: executionUID, Most: hosts.MaxAuditEvents}
+	err := r.store.List(ctx, filter, func(e *audit.Event) error {
+		if e.ExecutionUID != executionUID { // the filter accepts names as well
+			return nil
+		}
+		events = append(events, hosts.AuditEvent{
+			Position: e.Position,
+			At:       e.Time,
+			Type:     string(e.Type),
+			Actor:    e.ActorID,
+			Outcome:  e.Outcome,
+			Reason:   e.Reason,
+			PlanHash: e.PlanHash,
+		})
+		return nil
+	})
+	return events, err
 }

@@ -28,6 +28,8 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 	if err != nil {
 		return hosts.Coverage{}, err
 	}
+
+	// Collect what the sentinels watch, and the collections that the page shows in any case.
 	var watches []*inspect.Watch
 	apis := map[string]bool{}
 	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
@@ -42,7 +44,7 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 			collections = append(collections, w.Collection)
 		}
 	}
-	coverage := hosts.Coverage{Collections: []hosts.CollectionCoverage{}, Gaps: []hosts.CoverageGroup{}, Overlaps: []hosts.CoverageGroup{}}
+
 	report, err := inspect.CheckCoverage(ctx, watches, collections, func(string, int) {})
 	if fleetclient.IsUnauthorized(err) {
 		err = errors.Join(console.ErrToken, err)
@@ -50,7 +52,14 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 	if err != nil {
 		return hosts.Coverage{}, err
 	}
-	coverage.AsOf = report.Ended
+
+	// The lists are never nil, because the page expects JSON lists.
+	coverage := hosts.Coverage{
+		AsOf:        report.Ended,
+		Collections: []hosts.CollectionCoverage{},
+		Gaps:        []hosts.CoverageGroup{},
+		Overlaps:    []hosts.CoverageGroup{},
+	}
 	if len(apis) > 1 {
 		coverage.SeveralAPIs = slices.Sorted(maps.Keys(apis))
 	}
@@ -59,7 +68,12 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 			continue
 		}
 		coverage.Collections = append(coverage.Collections, hosts.CollectionCoverage{
-			Collection: c.Collection, Resources: c.Resources, Unwatched: c.Unwatched, Overlapping: c.Overlapping, Invalid: c.Unreadable, Inexact: c.WalkOnly,
+			Collection:  c.Collection,
+			Resources:   c.Resources,
+			Unwatched:   c.Unwatched,
+			Overlapping: c.Overlapping,
+			Invalid:     c.Unreadable,
+			Inexact:     c.WalkOnly,
 		})
 		coverage.Gaps = append(coverage.Gaps, toCoverageGroups(c.Collection, c.Gaps)...)
 		coverage.Overlaps = append(coverage.Overlaps, toCoverageGroups(c.Collection, c.Overlaps)...)
@@ -81,7 +95,12 @@ func toCoverageGroups(collection string, groups []inspect.Group) []hosts.Coverag
 			}
 		}
 		list[i] = hosts.CoverageGroup{
-			Collection: collection, Labels: strings.Join(labels, ","), Others: g.Others, Resources: g.Resources, Sentinels: g.Configs, ExampleID: g.Example,
+			Collection: collection,
+			Labels:     strings.Join(labels, ","),
+			Others:     g.Others,
+			Resources:  g.Resources,
+			Sentinels:  g.Configs,
+			ExampleID:  g.Example,
 		}
 	}
 	return list

@@ -24,32 +24,33 @@ func (f *fleetAPIClient) explainDecisions(
 	}
 	api := &cachingPageReader{Raw: client.Raw()}
 	decisions := make([]hosts.Decision, len(configs))
-	for i, s := range configs {
-		d, err := explainDecisionOfConfig(ctx, api, s, resourceID)
+	for i, config := range configs {
+		decision, err := explainDecisionOfConfig(ctx, api, config, resourceID)
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
-		if err != nil {
-			d = hosts.Decision{State: hosts.StateError, Message: err.Error()}
+		if err != nil { // the other sentinels may still decide
+			decision = hosts.Decision{State: hosts.StateError, Message: err.Error()}
 		}
-		decisions[i] = d
+		decisions[i] = decision
 	}
 	return decisions, nil
 }
 
-// cachingPageReader reads each resource once.
+// cachingPageReader keeps the answer to the last request, because all SentinelConfigs ask for the same resource.
 type cachingPageReader struct {
 	*fleetclient.Raw
 
-	asked string // the path and query of the last request
-	body  []byte
-	err   error
+	lastRequest string // path and query
+	body        []byte // the answer to it
+	err         error
 }
 
 // ListPage implements source.Lister.
 func (r *cachingPageReader) ListPage(ctx context.Context, path string, q url.Values, _ []byte) ([]byte, error) {
-	if asked := path + "?" + q.Encode(); asked != r.asked {
-		r.asked = asked
+	request := path + "?" + q.Encode()
+	if request != r.lastRequest {
+		r.lastRequest = request
 		r.body, r.err = r.Raw.ListPage(ctx, path, q, nil)
 	}
 	return r.body, r.err
@@ -59,22 +60,31 @@ func (r *cachingPageReader) ListPage(ctx context.Context, path string, q url.Val
 func explainDecisionOfConfig(
 	ctx context.Context, api *cachingPageReader, config *v1alpha1.SentinelConfig, resourceID string,
 ) (hosts.Decision, error) {
-	w, err := inspect.NewWatchOfSpec(config.Namespace+"/"+config.Name, &config.Spec, api)
+	watch, err := inspect.NewWatchOfSpec(config.Namespace+"/"+config.Name, &config.Spec, api)
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	report, err := inspect.ExplainDecision(ctx, w, resourceID, inspect.NoRecord{})
+	report, err := inspect.ExplainDecision(ctx, watch, resourceID, inspect.NoRecord{})
 	if err != nil {
 		return hosts.Decision{}, err
 	}
-	d := hosts.Decision{Endpoint: w.ConfiguredEndpoint, State: string(report.State), Message: report.Rule, Next: nonZeroTimeOrNil(report.Next)}
+	decision := hosts.Decision{
+		Endpoint: watch.ConfiguredEndpoint,
+		State:    string(report.State),
+		Message:  report.Rule,
+		Next:     nonZeroTimeOrNil(report.Next),
+	}
 	if in := report.Inputs; in != nil {
-		d.Inputs = &hosts.DecisionInputs{
-			Generation: in.Generation, ObservedGeneration: in.ObservedGeneration, Phase: in.Phase, Ready: in.Ready,
-			LastUpdated: nonZeroTimeOrNil(in.LastUpdatedTime), MaxAgeSeconds: in.MaxAgeSeconds,
+		decision.Inputs = &hosts.DecisionInputs{
+			Generation:         in.Generation,
+			ObservedGeneration: in.ObservedGeneration,
+			Phase:              in.Phase,
+			Ready:              in.Ready,
+			LastUpdated:        nonZeroTimeOrNil(in.LastUpdatedTime),
+			MaxAgeSeconds:      in.MaxAgeSeconds,
 		}
 	}
-	return d, nil
+	return decision, nil
 }
 
 func nonZeroTimeOrNil(t time.Time) *time.Time {

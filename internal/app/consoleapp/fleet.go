@@ -22,19 +22,21 @@ type fleetAPIClient struct {
 }
 
 func newFleetClient(cfg Part) (*fleetAPIClient, error) {
-	f := &fleetAPIClient{}
+	// The console forwards requests over the transport of the client, so that both share connections and CAs.
+	var transport http.RoundTripper
 	client, err := process.NewFleetClient(process.FleetClientConfig{
-		Endpoint: cfg.FleetAPI, CAFile: cfg.FleetAPICAFile, UserAgent: "fleetloop-console",
+		Endpoint:  cfg.FleetAPI,
+		CAFile:    cfg.FleetAPICAFile,
+		UserAgent: "fleetloop-console",
 		Wrap: func(rt http.RoundTripper) http.RoundTripper {
-			f.transport = rt
+			transport = rt
 			return rt
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.anonymous = client
-	return f, nil
+	return &fleetAPIClient{anonymous: client, transport: transport}, nil
 }
 
 // clientWithToken returns a client with the token of a person. All persons share the connections.
@@ -60,29 +62,40 @@ func (f *fleetAPIClient) lookUpTokenUser(ctx context.Context, token string) (ses
 
 // listStreamSources returns the streams of the fleet API.
 func (f *fleetAPIClient) listStreamSources() []console.Source {
+	clusters := collectionStream{f, v1.CollectionClusters, console.TopicClusters}
+	nodePools := collectionStream{f, v1.CollectionNodePools, console.TopicNodePools}
 	return []console.Source{
-		{Name: "clusters", Topics: []string{console.TopicClusters}, Follow: f.newCollectionFollower(v1.CollectionClusters, console.TopicClusters)},
-		{Name: "nodepools", Topics: []string{console.TopicNodePools}, Follow: f.newCollectionFollower(v1.CollectionNodePools, console.TopicNodePools)},
+		{Name: "clusters", Topics: []string{console.TopicClusters}, Follow: clusters.follow},
+		{Name: "nodepools", Topics: []string{console.TopicNodePools}, Follow: nodePools.follow},
 		{Name: "changes", Topics: []string{console.TopicChanges}, Follow: f.followChangeEvents},
 	}
 }
 
-type followFunc = func(context.Context, console.Subscription, func(console.StreamEvent) error) error
-
-func (f *fleetAPIClient) newCollectionFollower(collection, topic string) followFunc {
-	return func(ctx context.Context, s console.Subscription, emit func(console.StreamEvent) error) error {
-		client, err := f.clientWithToken(s.Who.Token)
-		if err != nil {
-			return err
-		}
-		q := url.Values{}
-		if s.Cursor != "" {
-			q.Set("changed_since", s.Cursor)
-		}
-		return translateExpiredCursor(client.Raw().Watch(ctx, collection, q, func(e v1.WatchEvent) error { return emit(toStreamEvent(topic, e)) }))
-	}
+// collectionStream is the stream of a collection of the fleet API.
+type collectionStream struct {
+	fleet             *fleetAPIClient
+	collection, topic string
 }
 
+// follow emits the changes of the collection since the cursor of the subscription.
+func (s collectionStream) follow(
+	ctx context.Context, subscription console.Subscription, emit func(console.StreamEvent) error,
+) error {
+	client, err := s.fleet.clientWithToken(subscription.Who.Token)
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	if subscription.Cursor != "" {
+		query.Set("changed_since", subscription.Cursor)
+	}
+	err = client.Raw().Watch(ctx, s.collection, query, func(e v1.WatchEvent) error {
+		return emit(toStreamEvent(s.topic, e))
+	})
+	return translateExpiredCursor(err)
+}
+
+// followChangeEvents emits the change events since the cursor of the subscription.
 func (f *fleetAPIClient) followChangeEvents(
 	ctx context.Context, subscription console.Subscription, emit func(console.StreamEvent) error,
 ) error {
@@ -90,9 +103,11 @@ func (f *fleetAPIClient) followChangeEvents(
 	if err != nil {
 		return err
 	}
-	return translateExpiredCursor(client.Raw().WatchChangeEvents(ctx, fleetclient.ChangeEventOptions{}, subscription.Cursor, func(e v1.WatchEvent) error {
+	all := fleetclient.ChangeEventOptions{}
+	err = client.Raw().WatchChangeEvents(ctx, all, subscription.Cursor, func(e v1.WatchEvent) error {
 		return emit(toStreamEvent(console.TopicChanges, e))
-	}))
+	})
+	return translateExpiredCursor(err)
 }
 
 func toStreamEvent(topic string, event v1.WatchEvent) console.StreamEvent {
@@ -111,8 +126,13 @@ func toStreamEvent(topic string, event v1.WatchEvent) console.StreamEvent {
 
 // translateExpiredCursor returns console.ErrExpired if the fleet API no longer has the changes since a cursor.
 func translateExpiredCursor(err error) error {
-	if e, ok := errors.AsType[*fleetclient.Error](err); ok && (e.Status == http.StatusGone || e.Status == http.StatusBadRequest) {
-		return errors.Join(console.ErrExpired, err) // a bad cursor is one of another database
+	answer, ok := errors.AsType[*fleetclient.Error](err)
+	if !ok {
+		return err
+	}
+	switch answer.Status {
+	case http.StatusGone, http.StatusBadRequest: // a bad cursor is one of another database
+		return errors.Join(console.ErrExpired, err)
 	}
 	return err
 }

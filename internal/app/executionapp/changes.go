@@ -3,7 +3,7 @@ package executionapp
 import (
 	"context"
 	"log/slog"
-	"slices"
+	"maps"
 	"strings"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -16,8 +16,21 @@ type changeLogger struct{ log *slog.Logger }
 
 // Record writes one line.
 func (l changeLogger) Record(ctx context.Context, c execution.Change) {
-	l.log.InfoContext(ctx, "change", "by", changeevent.SourceExecutionController, "action", string(c.Action), "execution", c.Execution, "uid", c.UID, "does", c.Does,
-		"target_kind", c.Target.Kind, "target_namespace", c.Target.Namespace, "target_name", c.Target.Name, "who", c.By, "agent", c.Agent, "dry_run", c.DryRun, "reason", c.Reason, "message", c.Message)
+	l.log.InfoContext(ctx, "change",
+		"by", changeevent.SourceExecutionController,
+		"action", string(c.Action),
+		"execution", c.Execution,
+		"uid", c.UID,
+		"does", c.Does,
+		"target_kind", c.Target.Kind,
+		"target_namespace", c.Target.Namespace,
+		"target_name", c.Target.Name,
+		"who", c.By,
+		"agent", c.Agent,
+		"dry_run", c.DryRun,
+		"reason", c.Reason,
+		"message", c.Message,
+	)
 }
 
 // toChangeEvent converts a change to a change event. The UID of the execution, the action and the time
@@ -29,8 +42,15 @@ func toChangeEvent(c execution.Change, cluster string) changeevent.ChangeEvent {
 		namespace, name = "", c.Execution
 	}
 	e := changeevent.ChangeEvent{
-		Action: string(c.Action), Source: changeevent.SourceExecutionController, Cluster: cluster, Subject: "executions/" + name,
-		Reason: formatChangeReason(c), Outcome: changeevent.OutcomeSucceeded, DryRun: c.DryRun, Session: c.UID, Timestamp: c.At,
+		Action:    string(c.Action),
+		Source:    changeevent.SourceExecutionController,
+		Cluster:   cluster,
+		Subject:   "executions/" + name,
+		Reason:    formatChangeReason(c),
+		Outcome:   changeevent.OutcomeSucceeded,
+		DryRun:    c.DryRun,
+		Session:   c.UID,
+		Timestamp: c.At,
 	}
 	if c.Action == execution.ChangeFailed {
 		e.Outcome = changeevent.OutcomeFailed
@@ -39,12 +59,15 @@ func toChangeEvent(c execution.Change, cluster string) changeevent.ChangeEvent {
 		e.NodeName = c.Target.Name
 	}
 	e.ID = changeevent.ID(e)
-	e.Details = map[string]string{}
-	for key, value := range map[string]string{"action": c.Does, "target": formatTarget(c.Target), "actor": c.By, "requestedByAgent": c.Agent, "namespace": namespace} {
-		if value != "" {
-			e.Details[key] = value
-		}
+	details := map[string]string{
+		"action":           c.Does,
+		"target":           formatTarget(c.Target),
+		"actor":            c.By,
+		"requestedByAgent": c.Agent,
+		"namespace":        namespace,
 	}
+	maps.DeleteFunc(details, func(_, value string) bool { return value == "" })
+	e.Details = details
 	return e
 }
 
@@ -62,5 +85,11 @@ func formatChangeReason(c execution.Change) string {
 
 // formatTarget returns Kind/namespace/name without the parts that are empty.
 func formatTarget(t v1alpha1.PlanTarget) string {
-	return strings.Join(slices.DeleteFunc([]string{t.Kind, t.Namespace, t.Name}, func(part string) bool { return part == "" }), "/")
+	var parts []string
+	for _, part := range []string{t.Kind, t.Namespace, t.Name} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "/")
 }

@@ -122,7 +122,8 @@ func OverriddenDefaults() Config {
 	cfg.MetricsAddr = defaultAddr
 	cfg.HealthAddr = defaultAddr
 	cfg.StopTimeout = 30 * time.Second
-	cfg.Kube.QPS, cfg.Kube.Burst = 1000, 2000 // the API server has its own flow control
+	cfg.Kube.QPS = 1000 // the API server has its own flow control
+	cfg.Kube.Burst = 2000
 	cfg.Database.Role = postgres.RoleExecutionController
 	cfg.Database.MaxConns = 4
 	cfg.Database.ApplicationName = binary
@@ -143,7 +144,8 @@ func (c Part) validateSettings() error {
 		return errNoImage
 	}
 	for _, name := range slices.Concat(c.Runner.Inline, sortedKeys(c.Gate.MaxPerAction)) {
-		switch a, known := action.Find(name); {
+		a, known := action.Find(name)
+		switch {
 		case !known:
 			return fmt.Errorf("unknown action %q: 'fleetloop exec actions' lists the available actions", name)
 		case a.Name != name:
@@ -162,15 +164,25 @@ func (c Part) toSinksConfig() changes.Config {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// toOperatorConfig reserves half of the stop timeout for the clients of the sinks.
+// toOperatorConfig returns the configuration of the operator in a process whose parts may take stopTimeout to stop.
 func (c Part) toOperatorConfig(stopTimeout time.Duration) operator.Config {
+	// The outbox drains within half of the timeout. The other half is for the clients of the sinks.
+	drain := min(
+		cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout),
+		cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2,
+	)
 	cfg := operator.Config{
-		Namespace: c.Namespace, Job: c.toJobOptions(), Inline: c.Runner.Inline, DefaultMode: v1alpha1.ExecutionMode(c.Runner.DefaultMode), DryRun: c.DryRun,
-		ApprovalTimeout: c.Times.Approval, RollbackWindow: c.Times.RollbackWindow, TTL: c.Times.Retention, JobTTL: c.Times.JobRetention,
-		Audited: c.Audit.Mode == auditPostgres,
-		Outbox: operator.OutboxConfig{
-			Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2),
-		},
+		Namespace:       c.Namespace,
+		Job:             c.toJobOptions(),
+		Inline:          c.Runner.Inline,
+		DefaultMode:     v1alpha1.ExecutionMode(c.Runner.DefaultMode),
+		DryRun:          c.DryRun,
+		ApprovalTimeout: c.Times.Approval,
+		RollbackWindow:  c.Times.RollbackWindow,
+		TTL:             c.Times.Retention,
+		JobTTL:          c.Times.JobRetention,
+		Audited:         c.Audit.Mode == auditPostgres,
+		Outbox:          operator.OutboxConfig{Drain: drain},
 	}
 	if c.Elect {
 		cfg.Leader = "fleetloop-execution-controller"
@@ -180,24 +192,35 @@ func (c Part) toOperatorConfig(stopTimeout time.Duration) operator.Config {
 
 func (c Part) toCheckConfig() check.Config {
 	return check.Config{
-		Namespace: c.Namespace, ClusterName: c.Cluster, DryRunExecutor: c.Checks.DryRunExecutor,
-		ProtectedNamespaces: c.Checks.ProtectedNamespaces, EnvironmentLabel: c.Checks.EnvironmentLabel,
+		Namespace:           c.Namespace,
+		ClusterName:         c.Cluster,
+		DryRunExecutor:      c.Checks.DryRunExecutor,
+		ProtectedNamespaces: c.Checks.ProtectedNamespaces,
+		EnvironmentLabel:    c.Checks.EnvironmentLabel,
 	}
 }
 
 func (c Part) toGateConfig() execution.GateConfig {
 	return execution.GateConfig{
-		MaxConcurrent: c.Gate.MaxConcurrent, MaxPerNamespace: c.Gate.MaxPerNamespace, MaxPerAction: c.Gate.MaxPerAction,
+		MaxConcurrent:   c.Gate.MaxConcurrent,
+		MaxPerNamespace: c.Gate.MaxPerNamespace,
+		MaxPerAction:    c.Gate.MaxPerAction,
 		MaxPerRequester: cmp.Or(c.Gate.MaxPerRequester, max(1, c.Gate.MaxConcurrent/2)),
-		MaxNodePercent:  c.Gate.MaxNodePercent, Cooldown: c.Gate.Cooldown, MaxFailures: c.Gate.MaxFailures,
-		Window: c.Gate.FailureWindow, QueueTimeout: c.Gate.QueueTimeout,
+		MaxNodePercent:  c.Gate.MaxNodePercent,
+		Cooldown:        c.Gate.Cooldown,
+		MaxFailures:     c.Gate.MaxFailures,
+		Window:          c.Gate.FailureWindow,
+		QueueTimeout:    c.Gate.QueueTimeout,
 	}
 }
 
 func (c Part) toGuardOptions() guard.Options {
 	return guard.Options{
-		Namespace: c.Namespace, ControllerUser: c.Guard.User, PolicyConfigMap: c.Policy.ConfigMap,
-		PolicyAdmins: c.Guard.PolicyAdmins, TrustedRequesters: c.Guard.TrustedRequesters,
+		Namespace:         c.Namespace,
+		ControllerUser:    c.Guard.User,
+		PolicyConfigMap:   c.Policy.ConfigMap,
+		PolicyAdmins:      c.Guard.PolicyAdmins,
+		TrustedRequesters: c.Guard.TrustedRequesters,
 	}
 }
 

@@ -27,12 +27,13 @@ import (
 )
 
 const (
-	// crdEvery and crdAgain are the intervals between comparisons of the installed
-	// CustomResourceDefinition with the shipped one. crdEvery applies while it has
-	// all fields, crdAgain while it lacks some.
-	crdEvery, crdAgain = 5 * time.Minute, 10 * time.Second
-	crdTimeout         = 30 * time.Second
-	maxMissingFields   = 5 // listed in the error
+	// The intervals between comparisons of the installed CustomResourceDefinition with the shipped one, while it
+	// has all fields and while it lacks some.
+	crdCheckInterval    = 5 * time.Minute
+	crdOutdatedInterval = 10 * time.Second
+
+	crdTimeout       = 30 * time.Second
+	maxMissingFields = 5 // listed in the error
 
 	crdFile = "deploy/crds/kubernetesexecution.kubernaut.io_kubernetesexecutions.yaml"
 )
@@ -91,21 +92,23 @@ func (c *crdSchemaCheck) Ready() error {
 
 // Run checks until ctx ends.
 func (c *crdSchemaCheck) Run(ctx context.Context) error {
-	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
-		wait = crdAgain
+	for {
+		wait := crdOutdatedInterval
 		missing, err := c.findMissingFields(ctx)
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil: // err is a consequence
 		case err != nil:
 			c.recordAndLogUnreadableCRD(ctx, err)
 		default:
 			c.updateReadinessFromMissingFields(ctx, missing)
 			if len(missing) == 0 {
-				wait = crdEvery
+				wait = crdCheckInterval
 			}
 		}
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return nil //nolint:nilerr // ctx has ended
+		}
 	}
-	return nil
 }
 
 // recordAndLogUnreadableCRD records that the schema could not be read. Fields that are known to be missing
@@ -123,7 +126,8 @@ func (c *crdSchemaCheck) recordAndLogUnreadableCRD(ctx context.Context, err erro
 func (c *crdSchemaCheck) updateReadinessFromMissingFields(ctx context.Context, missing []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unreadable, c.missing = false, map[string]bool{}
+	c.unreadable = false
+	c.missing = map[string]bool{}
 	for _, path := range missing {
 		c.missing[path] = true
 	}
@@ -163,14 +167,17 @@ func (c *crdSchemaCheck) UpdateMissingFieldsFromWrite(ctx context.Context, writt
 func (c *crdSchemaCheck) updateReadiness(ctx context.Context) {
 	before := c.outdated.Load()
 	if len(c.missing) == 0 {
-		if c.outdated.Store(nil); before != nil {
+		c.outdated.Store(nil)
+		if before != nil {
 			c.log.InfoContext(ctx, "installed CustomResourceDefinition is up to date")
 		}
 		return
 	}
 	outdated := newOutdatedCRDError(slices.Sorted(maps.Keys(c.missing)))
-	if c.outdated.Store(&outdated); before == nil {
-		c.log.ErrorContext(ctx, "installed CustomResourceDefinition is outdated, executions do not progress", "crd", v1alpha1.Resource+"."+v1alpha1.GroupVersion.Group, "err", outdated)
+	c.outdated.Store(&outdated)
+	if before == nil {
+		crd := v1alpha1.Resource + "." + v1alpha1.GroupVersion.Group
+		c.log.ErrorContext(ctx, "installed CustomResourceDefinition is outdated, executions do not progress", "crd", crd, "err", outdated)
 	}
 }
 
@@ -178,10 +185,14 @@ func (c *crdSchemaCheck) updateReadiness(ctx context.Context) {
 func collectValuePaths(s *v1alpha1.KubernetesExecutionStatus) map[string]bool {
 	paths := map[string]bool{}
 	text, err := json.Marshal(s)
-	var value any
-	if err = errors.Join(err, json.Unmarshal(text, &value)); err == nil { // a status always encodes
-		addPathsWithValues(paths, value, "status")
+	if err != nil {
+		return paths // never happens, because a status always encodes
 	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return paths
+	}
+	addPathsWithValues(paths, value, "status")
 	return paths
 }
 
@@ -218,6 +229,34 @@ func newOutdatedCRDError(missing []string) error {
 // findMissingFields returns the fields of the shipped CustomResourceDefinition that the API server
 // lacks.
 func (c *crdSchemaCheck) findMissingFields(ctx context.Context) ([]string, error) {
+	served, err := c.fetchServedFields(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shipped, err := listShippedFields()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(shipped, func(field string) bool { return slices.Contains(served, field) }), nil
+}
+
+// listShippedFields returns the fields of the shipped CustomResourceDefinition.
+func listShippedFields() ([]string, error) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(deploy.KubernetesExecutionCRD, &crd); err != nil {
+		return nil, fmt.Errorf("read the shipped CustomResourceDefinition: %w", err)
+	}
+	var fields []string
+	for _, version := range crd.Spec.Versions {
+		if version.Name == v1alpha1.GroupVersion.Version {
+			fields = collectFieldPaths(version.Schema.OpenAPIV3Schema, "")
+		}
+	}
+	return fields, nil
+}
+
+// fetchServedFields returns the fields in the schema of the API server.
+func (c *crdSchemaCheck) fetchServedFields(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, crdTimeout, errNoSchema)
 	defer cancel()
 	path := "/openapi/v3/apis/" + v1alpha1.GroupVersion.String()
@@ -229,34 +268,23 @@ func (c *crdSchemaCheck) findMissingFields(ctx context.Context) ([]string, error
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", path, err)
 	}
-	var served struct {
+	var document struct {
 		Components struct {
 			Schemas map[string]json.RawMessage `json:"schemas"`
 		} `json:"components"`
 	}
-	if err := json.Unmarshal(body, &served); err != nil {
+	if err := json.Unmarshal(body, &document); err != nil {
 		return nil, fmt.Errorf("get %s: %w", path, err)
 	}
-	var shipped apiextensionsv1.CustomResourceDefinition
-	if err := yaml.Unmarshal(deploy.KubernetesExecutionCRD, &shipped); err != nil {
-		return nil, fmt.Errorf("read the shipped CustomResourceDefinition: %w", err)
-	}
-	var want []string
-	for _, v := range shipped.Spec.Versions {
-		if v.Name == v1alpha1.GroupVersion.Version {
-			want = collectFieldPaths(v.Schema.OpenAPIV3Schema, "")
-		}
-	}
-	for name, text := range served.Components.Schemas {
+	for name, text := range document.Components.Schemas {
 		if !strings.HasSuffix(name, "."+v1alpha1.Kind) {
 			continue
 		}
-		var s apiextensionsv1.JSONSchemaProps
-		if err := json.Unmarshal(text, &s); err != nil {
+		var schema apiextensionsv1.JSONSchemaProps
+		if err := json.Unmarshal(text, &schema); err != nil {
 			return nil, fmt.Errorf("get %s: %w", path, err)
 		}
-		is := collectFieldPaths(&s, "")
-		return slices.DeleteFunc(want, func(f string) bool { return slices.Contains(is, f) }), nil
+		return collectFieldPaths(&schema, ""), nil
 	}
 	return nil, fmt.Errorf("the API server's OpenAPI document %s has no schema of %s: apply the CustomResourceDefinition of this version", path, v1alpha1.Kind)
 }

@@ -3,6 +3,7 @@ package executionapp
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -44,6 +45,8 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 			parts = nil
 		}
 	}()
+
+	// The connections.
 	host := overrides.Host
 	if host == nil {
 		if host, err = kube.NewRESTConfig(cfg.Kube, userAgent); err != nil {
@@ -52,42 +55,43 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.toSinksConfig(), changeevent.SourceExecutionController, p, changes.LeaveRetriesToSender); err != nil { //nolint:contextcheck // the sinks outlive the call
+		sinks, err = changes.New(cfg.toSinksConfig(), changeevent.SourceExecutionController, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
+		if err != nil {
 			return nil, err
 		}
 		parts = append(parts, sinks.Part())
 	}
-	ids := roles.NewIdentities(host, cfg.Namespace)
+
+	// The dependencies of the operator.
+	identities := roles.NewIdentities(host, cfg.Namespace)
 	deps := operator.Deps{
-		Host: host, Identities: ids, Recorder: changeLogger{p.Log}, Log: p.Log, Registerer: p.Metrics,
-		Event: func(c execution.Change) changeevent.ChangeEvent { return toChangeEvent(c, cfg.Cluster) },
+		Host:       host,
+		Identities: identities,
+		Recorder:   changeLogger{p.Log},
+		Sinks:      toOutboxSinks(sinks),
+		Event:      func(c execution.Change) changeevent.ChangeEvent { return toChangeEvent(c, cfg.Cluster) },
+		Log:        p.Log,
+		Registerer: p.Metrics,
 	}
-	deps.Sinks = toOutboxSinks(sinks)
-	if cfg.Audit.Mode == auditPostgres {
-		store, database, err := newAuditorAndDatabaseParts(cfg, p) //nolint:contextcheck // the pool outlives the call
-		if err != nil {
-			return parts, err
-		}
-		parts = append(parts, database...)
-		deps.Auditor = store
-	} else {
-		p.Log.WarnContext(ctx, "audit is disabled", "set", "AUDIT=postgres and DATABASE_URL")
-	}
-	g, err := execution.NewGate(cfg.toGateConfig())
+	auditParts, err := setAuditor(ctx, cfg, p, &deps)
 	if err != nil {
 		return parts, err
 	}
-	deps.Gate = g
-	guarded, err := newGuardParts(ctx, host, cfg, p, &deps)
+	parts = append(parts, auditParts...)
+	if deps.Gate, err = execution.NewGate(cfg.toGateConfig()); err != nil {
+		return parts, err
+	}
+	guardParts, err := setGuardAndSchemaCheck(ctx, host, cfg, p, &deps)
 	if err != nil {
 		return parts, err
 	}
-	surroundings, checker, err := newCheckParts(host, cfg, p, ids, g)
+	checker, checkParts, err := newCheckerAndParts(host, cfg, p, identities, deps.Gate)
 	if err != nil {
 		return parts, err
 	}
 	deps.Check = checker
-	parts = append(append(parts, surroundings...), guarded...)
+	parts = slices.Concat(parts, checkParts, guardParts)
+
 	o, err := operator.New(cfg.toOperatorConfig(p.StopTimeout()), deps) //nolint:contextcheck // the operator outlives the call
 	if err != nil {
 		return parts, err
@@ -95,23 +99,38 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	return append(parts, o.Part()), nil
 }
 
+// setAuditor sets the auditor, unless the audit is disabled, and returns its parts.
+func setAuditor(ctx context.Context, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
+	if cfg.Audit.Mode != auditPostgres {
+		p.Log.WarnContext(ctx, "audit is disabled", "set", "AUDIT=postgres and DATABASE_URL")
+		return nil, nil
+	}
+	auditor, parts, err := newAuditorAndDatabaseParts(cfg, p) //nolint:contextcheck // the pool outlives the call
+	if err != nil {
+		return nil, err
+	}
+	deps.Auditor = auditor
+	return parts, nil
+}
+
 // newAuditorAndDatabaseParts builds the auditor and the parts of its database.
-func newAuditorAndDatabaseParts(cfg Part, p *process.Process) (auditor *audit.Auditor, database []lifecycle.Part, err error) {
+func newAuditorAndDatabaseParts(cfg Part, p *process.Process) (auditor *audit.Auditor, parts []lifecycle.Part, err error) {
 	cfg.Database.ProbeEvery = 10 * time.Second
 	pool, err := postgres.New(cfg.Database, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
-	tables := postgres.NewSchemaWaiter(pool, p.Log)
-	parts := []lifecycle.Part{
+	schema := postgres.NewSchemaWaiter(pool, p.Log)
+	parts = []lifecycle.Part{
 		{Name: "audit database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
-		{Name: "audit schema", Run: tables.Run, Ready: tables.Ready},
+		{Name: "audit schema", Run: schema.Run, Ready: schema.Ready},
 	}
-	a, err := audit.New(audit.NewPostgresStore(pool), audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}, p.Metrics, p.Log)
+	auditConfig := audit.Config{Cluster: cfg.Cluster, Retention: cfg.Audit.Retention}
+	auditor, err = audit.New(audit.NewPostgresStore(pool), auditConfig, p.Metrics, p.Log)
 	if err != nil {
 		return nil, nil, errors.Join(err, lifecycle.CloseAll(parts...))
 	}
-	return a, append(parts, lifecycle.Part{Name: "audit", Run: a.RunMaintenance}), nil
+	return auditor, append(parts, lifecycle.Part{Name: "audit", Run: auditor.RunMaintenance}), nil
 }
 
 // toOutboxSinks returns the sinks of the outbox of executions.
@@ -123,56 +142,74 @@ func toOutboxSinks(sinks *changes.Sinks) []operator.Sink {
 	return list
 }
 
-// newGuardParts builds the parts that verify the basis of approvals. They check how long the
-// admission policies have been in force, and whether the installed CustomResourceDefinition has all
+// setGuardAndSchemaCheck sets the dependencies that verify the basis of approvals, and returns their parts. They check
+// how long the admission policies have been in force, and whether the installed CustomResourceDefinition has all
 // fields.
-func newGuardParts(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
-	stored, err := newCRDSchemaCheck(host, p.Metrics, p.Log)
+func setGuardAndSchemaCheck(ctx context.Context, host *rest.Config, cfg Part, p *process.Process, deps *operator.Deps) ([]lifecycle.Part, error) {
+	schema, err := newCRDSchemaCheck(host, p.Metrics, p.Log)
 	if err != nil {
 		return nil, err
 	}
-	deps.StatusWritten = stored.UpdateMissingFieldsFromWrite
+	deps.StatusWritten = schema.UpdateMissingFieldsFromWrite
+
 	if cfg.Guard.Mode == guardOff {
 		p.Log.WarnContext(ctx, "admission policies are disabled, requesters are not verified and approvals are not accepted", "set", "ADMISSION_POLICIES=required")
 		deps.Guard = guard.Off{}
-		return []lifecycle.Part{stored.Part()}, registerPoliciesMissingMetric(p.Metrics, func() error { return guard.ErrOff })
+		err := registerPoliciesMissingMetric(p.Metrics, func() error { return guard.ErrOff })
+		return []lifecycle.Part{schema.Part()}, err
 	}
 	watch, err := guard.New(host, cfg.toGuardOptions(), cfg.Guard.Propagation, p.Log)
 	if err != nil {
 		return nil, err
 	}
 	deps.Guard = watch
-	return []lifecycle.Part{{Name: "admission policies", Run: watch.Run, Ready: watch.Ready}, stored.Part()}, registerPoliciesMissingMetric(p.Metrics, watch.Missing)
+	parts := []lifecycle.Part{
+		{Name: "admission policies", Run: watch.Run, Ready: watch.Ready},
+		schema.Part(),
+	}
+	return parts, registerPoliciesMissingMetric(p.Metrics, watch.Missing)
 }
 
-// newCheckParts builds the checks, and the parts that supply them with policies and cluster state.
-func newCheckParts(
-	host *rest.Config, cfg Part, p *process.Process, ids *roles.Identities, g *execution.Gate,
-) ([]lifecycle.Part, *check.Checker, error) {
+// newCheckerAndParts builds the checks, and the parts that supply them with policies and cluster state.
+func newCheckerAndParts(
+	host *rest.Config, cfg Part, p *process.Process, identities *roles.Identities, gate *execution.Gate,
+) (*check.Checker, []lifecycle.Part, error) {
 	metrics, err := policy.NewMetrics(p.Metrics)
 	if err != nil {
 		return nil, nil, err
 	}
-	rules := newPolicyConfigMaps(policy.NewStore(cfg.Policy.Timeout, metrics), cfg, p.Log)
-	asked, err := newTimedEvaluator(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
+	policies := newPolicyConfigMaps(policy.NewStore(cfg.Policy.Timeout, metrics), cfg, p.Log)
+	conditions, err := newTimedEvaluator(p.Metrics, conditionEvaluator{policy.NewEvaluator()})
 	if err != nil {
 		return nil, nil, err
 	}
-	view, err := check.NewCachedReader(host, p.Log)
+	clusterCache, err := check.NewCachedReader(host, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
 	checker, err := check.New(cfg.toCheckConfig(), check.Deps{
-		Identities: ids, Policy: rules, Conditions: asked, Traffic: g, Reader: view,
+		Identities: identities,
+		Policy:     policies,
+		Conditions: conditions,
+		Traffic:    gate,
+		Reader:     clusterCache,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	follow, err := newPolicyFollower(host, cfg.Namespace, cfg.Policy.ConfigMap, rules.replacePendingConfigMap, p.Log)
+
+	follower, err := newPolicyFollower(host, cfg.Namespace, cfg.Policy.ConfigMap, policies.replacePendingConfigMap, p.Log)
 	if err != nil {
 		return nil, nil, err
 	}
-	known := follow.Ready
-	follow.Ready = func() error { return errors.Join(known(), rules.Ready()) }
-	return []lifecycle.Part{follow, {Name: "policy loading", Run: rules.Run}, view.NewPart("cluster cache"), newGateNodeUpdater(view, g, p.Log)}, checker, nil
+	// The policies are ready when their ConfigMap is in the cache and is loaded.
+	cacheReady := follower.Ready
+	follower.Ready = func() error { return errors.Join(cacheReady(), policies.Ready()) }
+	parts := []lifecycle.Part{
+		follower,
+		{Name: "policy loading", Run: policies.Run},
+		clusterCache.NewPart("cluster cache"),
+		newGateNodeUpdater(clusterCache, gate, p.Log),
+	}
+	return checker, parts, nil
 }

@@ -50,6 +50,7 @@ func ApplyRequiredObjects(ctx context.Context, host *rest.Config, cfg Part, targ
 			return fmt.Errorf("install executions: %w", err)
 		}
 	}
+	// The policies are created and not applied, so that a change of the cluster's administrator stays.
 	err = c.Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: cfg.Policy.ConfigMap, Namespace: cfg.Namespace},
 		Data:       files,
@@ -64,7 +65,10 @@ func ApplyRequiredObjects(ctx context.Context, host *rest.Config, cfg Part, targ
 func listRequiredObjects(cfg Part, targets Targets) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range append([]string{cfg.Namespace}, targets.Namespaces...) {
-		list = append(list, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+		list = append(list, &corev1.Namespace{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+		})
 	}
 	rights := roles.Actions{Namespace: cfg.Namespace, Secrets: targets.Secrets, Manifests: targets.Manifests}
 	for _, a := range action.Catalogue() {
@@ -81,7 +85,11 @@ func listRequiredObjects(cfg Part, targets Targets) []runtime.Object {
 		list = append(list, r)
 	}
 	list = append(list, roles.ApproverClusterRole(), roles.AdministratorClusterRole(), roles.ViewerClusterRole())
-	return slices.Concat(list, guard.ValidatingPolicyObjects(cfg.toGuardOptions()), guard.WrongNamespaceWarningObjects(cfg.toGuardOptions()))
+	return slices.Concat(
+		list,
+		guard.ValidatingPolicyObjects(cfg.toGuardOptions()),
+		guard.WrongNamespaceWarningObjects(cfg.toGuardOptions()),
+	)
 }
 
 // applyMutatingPoliciesIfServed applies objects that only Kubernetes 1.36 and later support.

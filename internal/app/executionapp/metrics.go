@@ -32,11 +32,12 @@ type timedEvaluator struct {
 }
 
 func newTimedEvaluator(reg prometheus.Registerer, conditions execution.Conditions) (timedEvaluator, error) {
-	c := timedEvaluator{conditions, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "kubernetesexecution_condition_evaluation_duration_seconds",
-		Help: "Duration of evaluations of the preconditions and postconditions of KubernetesExecutions, in seconds, by result: passed, failed, error, killed (CPU or memory limit exceeded) or deferred (all evaluator processes were busy).", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
-	}, []string{"result"})}
-	return c, reg.Register(c.took)
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "kubernetesexecution_condition_evaluation_duration_seconds",
+		Help:    "Duration of evaluations of the preconditions and postconditions of KubernetesExecutions, in seconds, by result: passed, failed, error, killed (CPU or memory limit exceeded) or deferred (all evaluator processes were busy).",
+		Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14),
+	}, []string{"result"})
+	return timedEvaluator{conditions, took}, reg.Register(took)
 }
 
 // ReservePlace reserves a place that measures, and counts requests without a free place.
@@ -60,19 +61,24 @@ type timedEvaluationPlace struct {
 func (p timedEvaluationPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
 	begin := time.Now()
 	passed, message, err = p.Place.EvaluateModule(ctx, module, input, now)
-	result, retry := "failed", (*execution.RetryError)(nil)
+	p.took.WithLabelValues(evaluationResult(passed, err)).Observe(time.Since(begin).Seconds())
+	return passed, message, err
+}
+
+// evaluationResult returns the value of the label result for an evaluation.
+func evaluationResult(passed bool, err error) string {
+	_, deferred := errors.AsType[*execution.RetryError](err)
 	switch {
 	case errors.Is(err, execution.ErrKilled):
-		result = "killed"
-	case errors.As(err, &retry):
-		result = "deferred"
+		return "killed"
+	case deferred:
+		return "deferred"
 	case err != nil:
-		result = "error"
+		return "error"
 	case passed:
-		result = "passed"
+		return "passed"
 	}
-	p.took.WithLabelValues(result).Observe(time.Since(begin).Seconds())
-	return passed, message, err
+	return "failed"
 }
 
 // registerMetrics registers the metrics of this package.

@@ -18,13 +18,14 @@ import (
 // policyConfigMaps holds the last valid policies of a ConfigMap.
 type policyConfigMaps struct {
 	store *policy.Store
-	name  string // namespace/name of the ConfigMap
-	mode  func(annotation string) policy.Mode
+	name  string                              // namespace/name of the ConfigMap
+	mode  func(annotation string) policy.Mode // of the policies of a ConfigMap with the annotation
 	log   *slog.Logger
 
 	timeout time.Duration // of the trial of a set
 
-	latest chan *corev1.ConfigMap // not processed yet; a nil ConfigMap means that it was deleted
+	// pending has room for one ConfigMap that Run has not loaded yet. Nil means that the ConfigMap was deleted.
+	pending chan *corev1.ConfigMap
 }
 
 const (
@@ -39,8 +40,12 @@ const (
 
 func newPolicyConfigMaps(store *policy.Store, cfg Part, log *slog.Logger) *policyConfigMaps {
 	return &policyConfigMaps{
-		store: store, name: cfg.Namespace + "/" + cfg.Policy.ConfigMap, mode: cfg.selectPolicyMode, log: log,
-		timeout: loadTimeout, latest: make(chan *corev1.ConfigMap, 1),
+		store:   store,
+		name:    cfg.Namespace + "/" + cfg.Policy.ConfigMap,
+		mode:    cfg.selectPolicyMode,
+		log:     log,
+		timeout: loadTimeout,
+		pending: make(chan *corev1.ConfigMap, 1),
 	}
 }
 
@@ -51,31 +56,31 @@ func (p *policyConfigMaps) replacePendingConfigMap(o client.Object, deleted bool
 		cm = nil
 	}
 	select {
-	case <-p.latest: // replaced by a newer one
+	case <-p.pending: // an older one, which need not be loaded any more
 	default:
 	}
-	p.latest <- cm
+	p.pending <- cm // never blocks, because nobody else sends
 }
 
 // Run loads ConfigMaps until ctx ends, and retries those whose trial did not complete.
 func (p *policyConfigMaps) Run(ctx context.Context) error {
-	var cm *corev1.ConfigMap
-	var pause time.Duration
-	again := time.NewTimer(lastRetry)
-	again.Stop()
-	defer again.Stop()
+	var cm *corev1.ConfigMap // the latest
+	var retryIn time.Duration
+	retryTimer := time.NewTimer(lastRetry)
+	retryTimer.Stop() // there is nothing to retry yet
+	defer retryTimer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case cm = <-p.latest:
-			pause = firstRetry
-		case <-again.C:
-			pause = min(2*pause, lastRetry)
+		case cm = <-p.pending:
+			retryIn = firstRetry
+		case <-retryTimer.C:
+			retryIn = min(2*retryIn, lastRetry)
 		}
-		again.Stop()
-		if !p.loadPoliciesFromConfigMap(ctx, cm, pause) {
-			again.Reset(pause)
+		retryTimer.Stop() // a newer ConfigMap replaces one that waits for its retry
+		if done := p.loadPoliciesFromConfigMap(ctx, cm, retryIn); !done {
+			retryTimer.Reset(retryIn)
 		}
 	}
 }
@@ -89,43 +94,48 @@ func (p *policyConfigMaps) loadPoliciesFromConfigMap(ctx context.Context, cm *co
 		p.log.ErrorContext(ctx, "policy ConfigMap deleted, all actions are denied", "configmap", p.name)
 		return true
 	}
-	bound, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("the controller got too little CPU time within %s", p.timeout))
+	errTimeout := fmt.Errorf("the controller got too little CPU time within %s", p.timeout)
+	loadCtx, cancel := context.WithTimeoutCause(ctx, p.timeout, errTimeout)
 	defer cancel()
-	err := p.store.LoadPolicies(bound, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode]))
+	err := p.store.LoadPolicies(loadCtx, cm.Data, p.mode(cm.Annotations[policy.AnnotationMode]))
+
+	log := p.log.With("configmap", p.name, "version", cm.ResourceVersion)
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // the process is stopping, so err says nothing about the policies
 	case errors.Is(err, policy.ErrUnfinished):
-		p.log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying", "configmap", p.name, "version", cm.ResourceVersion, "err", err, "retry_in", retryIn, "active_hash", p.store.GetStatus().Hash)
+		log.ErrorContext(ctx, "policies not loaded, their tests did not finish in time, retrying",
+			"err", err, "retry_in", retryIn, "active_hash", p.store.GetStatus().Hash)
 		return false
 	case err != nil:
-		p.log.ErrorContext(ctx, "policies rejected, the previous ones stay active", "configmap", p.name, "version", cm.ResourceVersion, "err", err)
+		log.ErrorContext(ctx, "policies rejected, the previous ones stay active", "err", err)
 	default:
-		p.log.InfoContext(ctx, "policies loaded", "configmap", p.name, "version", cm.ResourceVersion, "hash", p.store.GetStatus().Hash)
+		log.InfoContext(ctx, "policies loaded", "hash", p.store.GetStatus().Hash)
 	}
 	return true
 }
 
 // Ready reports why decisions are impossible, or nil.
 func (p *policyConfigMaps) Ready() error {
-	s := p.store.GetStatus()
+	status := p.store.GetStatus()
 	switch {
-	case s.Hash != "":
+	case status.Hash != "": // policies are in force, although a newer set may be invalid
 		return nil
-	case errors.Is(s.Err, policy.ErrUnfinished):
-		return fmt.Errorf("the policies in ConfigMap %s are not loaded and are tried again, because their tests did not finish in time: %w", p.name, s.Err)
-	case s.Err != nil:
-		return fmt.Errorf("the policies in ConfigMap %s are invalid: %w", p.name, s.Err)
+	case errors.Is(status.Err, policy.ErrUnfinished):
+		return fmt.Errorf("the policies in ConfigMap %s are not loaded and are tried again, because their tests did not finish in time: %w",
+			p.name, status.Err)
+	case status.Err != nil:
+		return fmt.Errorf("the policies in ConfigMap %s are invalid: %w", p.name, status.Err)
 	}
 	return fmt.Errorf("no policies are loaded: create ConfigMap %s", p.name)
 }
 
 // Decide applies the policies in force.
 func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (execution.Decision, error) {
-	text, err := json.Marshal(in)
+	input, err := json.Marshal(in)
 	if err != nil {
 		return execution.Decision{}, fmt.Errorf("encode policy input: %w", err)
 	}
-	d, hash, err := p.store.Decide(ctx, text, time.Unix(in.Now, 0))
+	d, hash, err := p.store.Decide(ctx, input, time.Unix(in.Now, 0))
 	if errors.Is(err, policy.ErrNoPolicy) {
 		return execution.Decision{}, fmt.Errorf("%w in ConfigMap %s: %w", execution.ErrNoPolicies, p.name, err)
 	}
@@ -133,13 +143,19 @@ func (p *policyConfigMaps) Decide(ctx context.Context, in *execution.Input) (exe
 		return execution.Decision{}, err
 	}
 	return execution.Decision{
-		Allow: d.Allow, Violations: d.Violations, Warnings: d.Warnings,
-		RequireDryRun: d.RequireDryRun, RequireApproval: d.RequireApproval,
+		Allow:           d.Allow,
+		Violations:      d.Violations,
+		Warnings:        d.Warnings,
+		RequireDryRun:   d.RequireDryRun,
+		RequireApproval: d.RequireApproval,
 		Approvals: execution.Approvals{
-			Count:  int32(d.Approvals.Count), //nolint:gosec // bounded by the decision's schema
-			Groups: d.Approvals.Groups, RequesterCannotApprove: d.Approvals.RequesterCannotApprove,
+			Count:                  int32(d.Approvals.Count), //nolint:gosec // bounded by the decision's schema
+			Groups:                 d.Approvals.Groups,
+			RequesterCannotApprove: d.Approvals.RequesterCannotApprove,
 		},
-		PolicyName: d.PolicyName, PolicyHash: hash, Mode: d.Mode,
+		PolicyName: d.PolicyName,
+		PolicyHash: hash,
+		Mode:       d.Mode,
 	}, nil
 }
 
@@ -160,11 +176,11 @@ type evaluationPlace struct{ *policy.EvaluationPlace }
 
 // EvaluateModule reports whether a condition holds.
 func (p evaluationPlace) EvaluateModule(ctx context.Context, module string, input any, now time.Time) (passed bool, message string, err error) {
-	text, err := json.Marshal(input)
+	inputJSON, err := json.Marshal(input)
 	if err != nil {
 		return false, "", fmt.Errorf("encode condition input: %w", err)
 	}
-	passed, message, err = p.EvaluationPlace.EvaluateModule(ctx, module, text, now)
+	passed, message, err = p.EvaluationPlace.EvaluateModule(ctx, module, inputJSON, now)
 	return passed, message, toExecutionError(err)
 }
 
@@ -173,15 +189,15 @@ func (p evaluationPlace) CheckModule(ctx context.Context, module string) error {
 	return toExecutionError(p.EvaluationPlace.CheckModule(ctx, module))
 }
 
-// toExecutionError converts an error to the error types of executions.
+// toExecutionError converts an error of an evaluation to the error types of executions.
 func toExecutionError(err error) error {
-	never, killed, retry := (*policy.CompileError)(nil), (*policy.KilledError)(nil), (*policy.RetryError)(nil)
-	switch {
-	case errors.As(err, &never):
-		return fmt.Errorf("%w: %w", execution.ErrMalformed, never.Err)
-	case errors.As(err, &killed):
+	if malformed, ok := errors.AsType[*policy.CompileError](err); ok {
+		return fmt.Errorf("%w: %w", execution.ErrMalformed, malformed.Err)
+	}
+	if killed, ok := errors.AsType[*policy.KilledError](err); ok {
 		return fmt.Errorf("%w: %s", execution.ErrKilled, killed.Why)
-	case errors.As(err, &retry):
+	}
+	if retry, ok := errors.AsType[*policy.RetryError](err); ok {
 		return &execution.RetryError{After: retry.After, Err: err}
 	}
 	return err

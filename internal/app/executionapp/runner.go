@@ -67,13 +67,22 @@ func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil
 
 func (c Part) toJobOptions() job.Options {
 	o := job.Options{
-		Namespace: c.Namespace, Image: c.Runner.Image, PullPolicy: c.Runner.PullPolicy, PullSecrets: c.Runner.PullSecrets,
-		PriorityClassName: c.Runner.PriorityClass, NodeSelector: c.Runner.NodeSelector, OnTargetNode: c.Runner.OnTargetNode,
-		Resources: c.Runner.Resources.toResourceRequirements(),
+		Namespace:         c.Namespace,
+		Image:             c.Runner.Image,
+		PullPolicy:        c.Runner.PullPolicy,
+		PullSecrets:       c.Runner.PullSecrets,
+		PriorityClassName: c.Runner.PriorityClass,
+		NodeSelector:      c.Runner.NodeSelector,
+		OnTargetNode:      c.Runner.OnTargetNode,
+		Resources:         c.Runner.Resources.toResourceRequirements(),
 	}
 	for _, t := range c.Runner.Tolerations {
 		o.Tolerations = append(o.Tolerations, corev1.Toleration{
-			Key: t.Key, Operator: corev1.TolerationOperator(t.Operator), Value: t.Value, Effect: corev1.TaintEffect(t.Effect), TolerationSeconds: t.Seconds,
+			Key:               t.Key,
+			Operator:          corev1.TolerationOperator(t.Operator),
+			Value:             t.Value,
+			Effect:            corev1.TaintEffect(t.Effect),
+			TolerationSeconds: t.Seconds,
 		})
 	}
 	if len(c.Runner.ActionResources) > 0 {
@@ -86,56 +95,63 @@ func (c Part) toJobOptions() job.Options {
 }
 
 func (r Resources) toResourceRequirements() corev1.ResourceRequirements {
-	list := func(m map[string]Quantity) corev1.ResourceList {
-		if len(m) == 0 {
-			return nil
-		}
-		l := make(corev1.ResourceList, len(m))
-		for name, q := range m {
-			l[corev1.ResourceName(name)] = q.DeepCopy()
-		}
-		return l
+	return corev1.ResourceRequirements{
+		Requests: toResourceList(r.Requests),
+		Limits:   toResourceList(r.Limits),
 	}
-	return corev1.ResourceRequirements{Requests: list(r.Requests), Limits: list(r.Limits)}
+}
+
+func toResourceList(quantities map[string]Quantity) corev1.ResourceList {
+	if len(quantities) == 0 {
+		return nil
+	}
+	list := make(corev1.ResourceList, len(quantities))
+	for name, quantity := range quantities {
+		list[corev1.ResourceName(name)] = quantity.DeepCopy()
+	}
+	return list
 }
 
 // validateSettings reports settings that the API server would reject in every Job.
 func (c RunnerConfig) validateSettings() error {
 	var errs []error
-	bad := func(key, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("runner.%s: %s", key, fmt.Sprintf(format, args...)))
-	}
 	for _, key := range sortedKeys(c.NodeSelector) {
-		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(c.NodeSelector[key])) {
-			bad("node_selector", "%q=%q is not a valid label: %s", key, c.NodeSelector[key], problem)
+		value := c.NodeSelector[key]
+		for _, problem := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)) {
+			errs = append(errs, fmt.Errorf("runner.node_selector: %q=%q is not a valid label: %s", key, value, problem))
 		}
 	}
-	for i, t := range c.Tolerations {
-		for _, problem := range t.listProblems() {
-			bad(fmt.Sprintf("tolerations[%d]", i), "%s", problem)
+	for i, toleration := range c.Tolerations {
+		for _, problem := range toleration.listProblems() {
+			errs = append(errs, fmt.Errorf("runner.tolerations[%d]: %s", i, problem))
 		}
 	}
 	for _, problem := range c.Resources.listProblems() {
-		bad("resources", "%s", problem)
+		errs = append(errs, fmt.Errorf("runner.resources: %s", problem))
 	}
 	for _, name := range sortedKeys(c.ActionResources) {
-		key, r := "action_resources["+name+"]", c.ActionResources[name]
-		a, known := action.Find(name)
-		switch {
-		case !known:
-			bad(key, "unknown action %q: 'fleetloop exec actions' lists the available actions", name)
-		case a.Name != name:
-			bad(key, "action %q is an alias: use %q", name, a.Name)
-		case a.NoJob:
-			bad(key, "action %q has no Job", name)
-		case len(r.Requests)+len(r.Limits) == 0:
-			bad(key, "set requests or limits, or omit it to use those of runner.resources")
-		}
-		for _, problem := range r.listProblems() {
-			bad(key, "%s", problem)
+		for _, problem := range listActionResourcesProblems(name, c.ActionResources[name]) {
+			errs = append(errs, fmt.Errorf("runner.action_resources[%s]: %s", name, problem))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// listActionResourcesProblems returns why the resources of the named action are invalid.
+func listActionResourcesProblems(name string, r Resources) []string {
+	var list []string
+	a, known := action.Find(name)
+	switch {
+	case !known:
+		list = append(list, fmt.Sprintf("unknown action %q: 'fleetloop exec actions' lists the available actions", name))
+	case a.Name != name:
+		list = append(list, fmt.Sprintf("action %q is an alias: use %q", name, a.Name))
+	case a.NoJob:
+		list = append(list, fmt.Sprintf("action %q has no Job", name))
+	case len(r.Requests)+len(r.Limits) == 0:
+		list = append(list, "set requests or limits, or omit it to use those of runner.resources")
+	}
+	return append(list, r.listProblems()...)
 }
 
 func (t Toleration) listProblems() []string {
@@ -162,31 +178,37 @@ func (t Toleration) listProblems() []string {
 }
 
 func (r Resources) listProblems() []string {
-	var list []string
-	for _, part := range []struct {
-		name   string
-		values map[string]Quantity
-	}{{"requests", r.Requests}, {"limits", r.Limits}} {
-		for _, name := range sortedKeys(part.values) {
-			if problem := describeQuantityProblem(corev1.ResourceName(name), part.values[name].Quantity); problem != "" {
-				list = append(list, part.name+"["+name+"]: "+problem)
-			}
-		}
-	}
+	list := slices.Concat(
+		listQuantityProblems("requests", r.Requests),
+		listQuantityProblems("limits", r.Limits),
+	)
 	for _, name := range sortedKeys(r.Requests) {
-		request, limit := r.Requests[name], r.Limits[name]
-		_, limited := r.Limits[name]
+		request := r.Requests[name]
+		limit, limited := r.Limits[name]
+		extended := strings.Contains(name, "/") // a resource with a domain, such as example.com/gpu
 		switch {
 		case limited && request.Cmp(limit.Quantity) > 0:
 			list = append(list, fmt.Sprintf("requests[%s] is %s, more than the limit %s", name, request.String(), limit.String()))
-		case strings.Contains(name, "/") && (!limited || request.Cmp(limit.Quantity) != 0):
+		case extended && (!limited || request.Cmp(limit.Quantity) != 0):
 			list = append(list, fmt.Sprintf("requests[%s] must equal the limit of an extended resource: omit the request or set it to the limit", name))
 		}
 	}
 	return list
 }
 
-// describeQuantityProblem returns why a quantity of a resource is invalid.
+// listQuantityProblems returns why quantities are invalid, each with its key below field.
+func listQuantityProblems(field string, quantities map[string]Quantity) []string {
+	var list []string
+	for _, name := range sortedKeys(quantities) {
+		problem := describeQuantityProblem(corev1.ResourceName(name), quantities[name].Quantity)
+		if problem != "" {
+			list = append(list, field+"["+name+"]: "+problem)
+		}
+	}
+	return list
+}
+
+// describeQuantityProblem returns why a quantity of a resource is invalid. It is empty for a valid one.
 func describeQuantityProblem(name corev1.ResourceName, q resource.Quantity) string {
 	if name == corev1.ResourceCPU {
 		return ""

@@ -20,62 +20,67 @@ import (
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
 
-// newPolicyFollower returns a part that keeps the policies in line with their ConfigMap.
-func newPolicyFollower(host *rest.Config, namespace, name string, onChange func(client.Object, bool), log *slog.Logger) (lifecycle.Part, error) {
+// newPolicyFollower returns a part that calls onChange for each change of the ConfigMap of the policies.
+func newPolicyFollower(
+	host *rest.Config, namespace, name string, onChange func(object client.Object, deleted bool), log *slog.Logger,
+) (lifecycle.Part, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return lifecycle.Part{}, err
 	}
-	r, err := kube.NewCachedReader(host, kube.Options{
+	onlyConfigMap := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
+	reader, err := kube.NewCachedReader(host, kube.Options{
 		Scheme:     scheme,
 		Namespaced: []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("ConfigMap")},
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{namespace: {}},
-			ByObject:          map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}},
+			ByObject:          map[client.Object]cache.ByObject{&corev1.ConfigMap{}: onlyConfigMap},
 		},
 		Log: log,
 	})
 	if err != nil {
 		return lifecycle.Part{}, err
 	}
-	return r.NewPart("policies", kube.ChangeHandler{Kind: &corev1.ConfigMap{}, OnChange: onChange}), nil
+	return reader.NewPart("policies", kube.ChangeHandler{Kind: &corev1.ConfigMap{}, OnChange: onChange}), nil
 }
 
-// nodesEvery is the interval at which the cached nodes are counted.
-const nodesEvery = 2 * time.Second
+// nodeCountInterval is how often the cached nodes are counted.
+const nodeCountInterval = 2 * time.Second
 
 // newGateNodeUpdater returns a part that reports the number of nodes to the gate, and the nodes that
 // executions have cordoned.
-func newGateNodeUpdater(view client.Reader, g *execution.Gate, log *slog.Logger) lifecycle.Part {
+func newGateNodeUpdater(clusterCache client.Reader, gate *execution.Gate, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "node budget", Run: func(ctx context.Context) error {
-		tick := time.NewTicker(nodesEvery)
-		defer tick.Stop()
+		ticker := time.NewTicker(nodeCountInterval)
+		defer ticker.Stop()
 		for {
-			if err := updateGateNodes(ctx, view, g); err != nil && ctx.Err() == nil {
+			if err := updateGateNodes(ctx, clusterCache, gate); err != nil && ctx.Err() == nil {
 				log.DebugContext(ctx, "node count is not available yet", "err", err)
 			}
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-tick.C:
+			case <-ticker.C:
 			}
 		}
 	}}
 }
 
-func updateGateNodes(ctx context.Context, view client.Reader, g *execution.Gate) error {
-	var list corev1.NodeList
-	if err := view.List(ctx, &list); err != nil {
+func updateGateNodes(ctx context.Context, clusterCache client.Reader, gate *execution.Gate) error {
+	var nodes corev1.NodeList
+	if err := clusterCache.List(ctx, &nodes); err != nil {
 		return err
 	}
 	var cordoned []string
-	for i := range list.Items {
-		n := &list.Items[i]
-		if n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationLastExecution] != "" {
-			cordoned = append(cordoned, execution.TargetKey(v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: n.Name}))
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		byExecution := node.Annotations[v1alpha1.AnnotationLastExecution] != ""
+		if node.Spec.Unschedulable && byExecution {
+			target := v1alpha1.PlanTarget{APIVersion: "v1", Kind: "Node", Name: node.Name}
+			cordoned = append(cordoned, execution.TargetKey(target))
 		}
 	}
-	g.SetNodeCount(len(list.Items))
-	g.SetCordonedNodes(cordoned)
+	gate.SetNodeCount(len(nodes.Items))
+	gate.SetCordonedNodes(cordoned)
 	return nil
 }

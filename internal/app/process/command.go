@@ -12,9 +12,19 @@ import (
 // NewConfigCommands returns the command "config", which shows the configuration in force and the schema
 // of the file. load reads the configuration into cfg, and further reports become separate
 // documents. With checks, which run after the load, the command "config check" is added.
-func NewConfigCommands(component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any, checks ...func() error) *cobra.Command {
+func NewConfigCommands(
+	component string, out io.Writer, load func(*cobra.Command) ([]*settings.Report, error), cfg any, checks ...func() error,
+) *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Show the configuration", Args: cobra.NoArgs}
+	config.AddCommand(newConfigShowCommand(out, load), newConfigSchemaCommand(component, out, cfg))
+	if len(checks) > 0 {
+		config.AddCommand(newConfigCheckCommand(out, load, checks))
+	}
+	return config
+}
 
+// newConfigShowCommand returns the command "config show".
+func newConfigShowCommand(out io.Writer, load func(*cobra.Command) ([]*settings.Report, error)) *cobra.Command {
 	var origins bool
 	show := &cobra.Command{
 		Use:   "show",
@@ -39,8 +49,12 @@ func NewConfigCommands(component string, out io.Writer, load func(*cobra.Command
 		},
 	}
 	show.Flags().BoolVar(&origins, "origins", false, "show the source of each value")
+	return show
+}
 
-	schema := &cobra.Command{
+// newConfigSchemaCommand returns the command "config schema".
+func newConfigSchemaCommand(component string, out io.Writer, cfg any) *cobra.Command {
+	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration file",
 		Args:  cobra.NoArgs,
@@ -53,11 +67,6 @@ func NewConfigCommands(component string, out io.Writer, load func(*cobra.Command
 			return err
 		},
 	}
-	config.AddCommand(show, schema)
-	if len(checks) > 0 {
-		config.AddCommand(newConfigCheckCommand(out, load, checks))
-	}
-	return config
 }
 
 // newConfigCheckCommand returns the command "config check".

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/telemetry"
 )
 
-// FleetClientConfig holds the settings of a client of the fleet API. At most one of Token and TokenFile is set; neither means
-// that requests are anonymous.
+// FleetClientConfig holds the settings of a client of the fleet API. At most one of Token and TokenFile is set. Without
+// both, requests are anonymous.
 type FleetClientConfig struct {
 	Endpoint  string
 	Token     settings.Secret
@@ -34,8 +34,8 @@ type FleetClientTLS struct {
 	InsecureSkipVerify            bool
 }
 
-// NewFleetClient returns a client of the fleet API that continues traces. It does not retry: the components have their own
-// backoff, and a person sees an error at once.
+// NewFleetClient returns a client of the fleet API that continues traces. It does not retry: the components have their
+// own backoff, and a person sees an error at once.
 func NewFleetClient(cfg FleetClientConfig) (*client.Client, error) {
 	var token client.TokenSource
 	switch {
@@ -47,9 +47,17 @@ func NewFleetClient(cfg FleetClientConfig) (*client.Client, error) {
 		token = client.FileToken(cfg.TokenFile)
 	}
 	return client.New(client.Config{
-		Endpoint: cfg.Endpoint, Token: token, CAFile: cfg.CAFile, Header: cfg.Header, Impersonate: cfg.Impersonate,
-		ClientCertFile: cfg.TLS.ClientCertFile, ClientKeyFile: cfg.TLS.ClientKeyFile, InsecureSkipVerify: cfg.TLS.InsecureSkipVerify,
-		Timeout: cfg.Timeout, UserAgent: cfg.UserAgent, MaxAttempts: 1,
+		Endpoint:           cfg.Endpoint,
+		Token:              token,
+		CAFile:             cfg.CAFile,
+		Header:             cfg.Header,
+		Impersonate:        cfg.Impersonate,
+		ClientCertFile:     cfg.TLS.ClientCertFile,
+		ClientKeyFile:      cfg.TLS.ClientKeyFile,
+		InsecureSkipVerify: cfg.TLS.InsecureSkipVerify,
+		Timeout:            cfg.Timeout,
+		UserAgent:          cfg.UserAgent,
+		MaxAttempts:        1,
 		WrapTransport: func(rt http.RoundTripper) http.RoundTripper {
 			if cfg.Wrap != nil {
 				rt = cfg.Wrap(rt)

@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,10 +47,10 @@ type Process struct {
 	Metrics *prometheus.Registry
 	Tracing *telemetry.Tracing
 
-	cfg   Config
-	extra map[string]http.Handler
-	debug map[string]http.Handler
-	more  prometheus.Gatherers
+	cfg             Config
+	healthHandlers  map[string]http.Handler // by path, beside the health endpoints
+	metricsHandlers map[string]http.Handler // by path, beside the metrics
+	moreMetrics     prometheus.Gatherers    // beside Metrics
 }
 
 // StopTimeout returns the time limit for each part to stop. Zero means the default of package
@@ -57,22 +58,24 @@ type Process struct {
 func (p *Process) StopTimeout() time.Duration { return p.cfg.StopTimeout }
 
 // AddMetricsGatherer serves the metrics of g beside those of the process. Call it before Run.
-func (p *Process) AddMetricsGatherer(g prometheus.Gatherer) { p.more = append(p.more, g) }
+func (p *Process) AddMetricsGatherer(g prometheus.Gatherer) {
+	p.moreMetrics = append(p.moreMetrics, g)
+}
 
 // HandleOnHealthServer serves a path beside the health endpoints. Call it before Run.
 func (p *Process) HandleOnHealthServer(path string, h http.Handler) {
-	if p.extra == nil {
-		p.extra = map[string]http.Handler{}
+	if p.healthHandlers == nil {
+		p.healthHandlers = map[string]http.Handler{}
 	}
-	p.extra[path] = h
+	p.healthHandlers[path] = h
 }
 
 // HandleOnMetricsServer serves a path beside the metrics, with the same protection. Call it before Run.
 func (p *Process) HandleOnMetricsServer(path string, h http.Handler) {
-	if p.debug == nil {
-		p.debug = map[string]http.Handler{}
+	if p.metricsHandlers == nil {
+		p.metricsHandlers = map[string]http.Handler{}
 	}
-	p.debug[path] = h
+	p.metricsHandlers[path] = h
 }
 
 // New builds the shared dependencies of the parts of a process. Logs go to logOutput.
@@ -82,13 +85,19 @@ func New(ctx context.Context, component string, cfg Config, logOutput io.Writer)
 		return nil, err
 	}
 	build := version.Get()
-	cfg.Trace.Log, cfg.Trace.Version = log, build.Version
+	cfg.Trace.Log = log
+	cfg.Trace.Version = build.Version
 	tracing, err := telemetry.NewTracing(ctx, cfg.Trace, component)
 	if err != nil {
 		return nil, err
 	}
 	log.InfoContext(ctx, "starting", "component", component, "version", build.Version, "revision", build.Revision)
-	return &Process{Log: log, Metrics: telemetry.NewRegistry(component, build.Version, build.Revision), Tracing: tracing, cfg: cfg}, nil
+	return &Process{
+		Log:     log,
+		Metrics: telemetry.NewRegistry(component, build.Version, build.Revision),
+		Tracing: tracing,
+		cfg:     cfg,
+	}, nil
 }
 
 // errStopping means that a process is not ready because it is stopping.
@@ -102,9 +111,8 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	if err != nil {
 		return errors.Join(err, lifecycle.CloseAll(parts...))
 	}
-	all := []lifecycle.Part{{Name: "tracing", Run: p.Tracing.Run}}
-	all = append(all, endpoints...)
-	all = append(all, parts...)
+	tracing := []lifecycle.Part{{Name: "tracing", Run: p.Tracing.Run}}
+	all := slices.Concat(tracing, endpoints, parts)
 	for i := range all {
 		all[i].Run = p.wrapRunToLogEarlyEnd(all[i])
 	}
@@ -117,8 +125,8 @@ func (p *Process) Run(ctx context.Context, live func() error, parts ...lifecycle
 	return nil
 }
 
-// wrapRunToLogEarlyEnd runs a part and logs at once if it ends early. The error itself is returned only after
-// all other parts have stopped.
+// wrapRunToLogEarlyEnd returns a function that runs a part and logs at once if it ends early. The process returns the
+// error only after all other parts have stopped.
 func (p *Process) wrapRunToLogEarlyEnd(part lifecycle.Part) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := part.Run(ctx)
@@ -129,46 +137,62 @@ func (p *Process) wrapRunToLogEarlyEnd(part lifecycle.Part) func(context.Context
 	}
 }
 
-// listenForMetricsAndHealth returns the parts that serve metrics and health.
-func (p *Process) listenForMetricsAndHealth(ctx context.Context, live func() error, checked []lifecycle.Part) (endpoints []lifecycle.Part, err error) {
-	checks := []httpserver.HealthCheck{{Name: "running", Ready: func() error {
+// listenForMetricsAndHealth returns the parts that serve metrics and health, on one listener if both have the same
+// address. The readiness is that of checked.
+func (p *Process) listenForMetricsAndHealth(ctx context.Context, live func() error, checked []lifecycle.Part) ([]lifecycle.Part, error) {
+	health := p.newHealthMux(ctx, live, checked)
+	metrics := p.newMetricsMux()
+	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
+		metrics.Handle("/", health)
+		part, err := p.listenHTTP(ctx, "metrics and health", flagMetrics+", "+flagHealth, p.cfg.MetricsAddr, metrics)
+		return []lifecycle.Part{part}, err
+	}
+	metricsPart, err := p.listenHTTP(ctx, "metrics", flagMetrics, p.cfg.MetricsAddr, metrics)
+	if err != nil {
+		return nil, err
+	}
+	healthPart, err := p.listenHTTP(ctx, "health", flagHealth, p.cfg.HealthAddr, health)
+	if err != nil {
+		return nil, errors.Join(err, lifecycle.CloseAll(metricsPart))
+	}
+	return []lifecycle.Part{metricsPart, healthPart}, nil
+}
+
+// newHealthMux serves liveness, the readiness of parts until ctx ends, and the paths of HandleOnHealthServer.
+func (p *Process) newHealthMux(ctx context.Context, live func() error, parts []lifecycle.Part) *http.ServeMux {
+	running := func() error {
 		if ctx.Err() != nil {
 			return errStopping
 		}
 		return nil
-	}}}
-	for _, part := range checked {
+	}
+	checks := []httpserver.HealthCheck{{Name: "running", Ready: running}}
+	for _, part := range parts {
 		if part.Ready != nil || part.Warning != nil {
 			checks = append(checks, httpserver.HealthCheck{Name: part.Name, Ready: part.Ready, Warning: part.Warning})
 		}
 	}
-	probes := http.NewServeMux()
-	probes.Handle("/", httpserver.NewHealthHandler(live, checks...))
-	for path, h := range p.extra {
-		probes.Handle(path, h)
-	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", p.requireMetricsToken(telemetry.MetricsHandler(append(prometheus.Gatherers{p.Metrics}, p.more...))))
-	for path, h := range p.debug {
-		mux.Handle(path, p.requireMetricsToken(h))
+	mux.Handle("/", httpserver.NewHealthHandler(live, checks...))
+	for path, handler := range p.healthHandlers {
+		mux.Handle(path, handler)
 	}
-	if p.cfg.HealthAddr == p.cfg.MetricsAddr {
-		mux.Handle("/", probes)
-		part, err := p.listenHTTP(ctx, "metrics and health", flagMetrics+", "+flagHealth, p.cfg.MetricsAddr, mux)
-		return []lifecycle.Part{part}, err
-	}
-	first, err := p.listenHTTP(ctx, "metrics", flagMetrics, p.cfg.MetricsAddr, mux)
-	if err != nil {
-		return nil, err
-	}
-	second, err := p.listenHTTP(ctx, "health", flagHealth, p.cfg.HealthAddr, probes)
-	if err != nil {
-		return nil, errors.Join(err, lifecycle.CloseAll(first))
-	}
-	return []lifecycle.Part{first, second}, nil
+	return mux
 }
 
-// requireMetricsToken requires the metrics token, if one is set.
+// newMetricsMux serves the metrics and the paths of HandleOnMetricsServer, all with the metrics token.
+func (p *Process) newMetricsMux() *http.ServeMux {
+	gatherers := append(prometheus.Gatherers{p.Metrics}, p.moreMetrics...)
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", p.requireMetricsToken(telemetry.MetricsHandler(gatherers)))
+	for path, handler := range p.metricsHandlers {
+		mux.Handle(path, p.requireMetricsToken(handler))
+	}
+	return mux
+}
+
+// requireMetricsToken returns a handler that requires the metrics token, if one is set. It compares hashes in constant
+// time, so that the time reveals neither the token nor its length.
 func (p *Process) requireMetricsToken(h http.Handler) http.Handler {
 	if p.cfg.MetricsToken == "" {
 		return h
