@@ -36,8 +36,8 @@ var (
 	ErrUnknownOutcome = errors.New("broker did not confirm the event; it may or may not have been published")
 )
 
-// NewNotReadyError returns ErrNotReady with the reason. The reason may be nil, because the connection may
-// have been restored in the meantime.
+// NewNotReadyError returns ErrNotReady with the reason. The reason may be nil, because the
+// connection may have been restored in the meantime.
 func NewNotReadyError(reason error) error {
 	if reason == nil {
 		return ErrNotReady
@@ -62,8 +62,8 @@ func (s *Status) NotReadyReason() error {
 	return errors.New("not connected: not started")
 }
 
-// A PublishWindow counts the publishes in progress, so that a stopping broker can wait for them. The zero
-// value is open and empty.
+// A PublishWindow counts the publishes in progress, so that a stopping broker can wait for them.
+// The zero value is open and empty.
 type PublishWindow struct {
 	mu     sync.Mutex
 	n      int

@@ -14,8 +14,8 @@ const (
 	abandoned
 )
 
-// A PendingSend is one event between the goroutine that publishes it and the one that owns the connection.
-// It decides whether the event may have been sent when a caller gives up.
+// A PendingSend is one event between the goroutine that publishes it and the one that owns the
+// connection. It decides whether the event may have been sent when a caller gives up.
 type PendingSend struct {
 	state atomic.Int32
 	done  chan error
@@ -24,8 +24,8 @@ type PendingSend struct {
 // NewPendingSend returns a queued send.
 func NewPendingSend() *PendingSend { return &PendingSend{done: make(chan error, 1)} }
 
-// BeginUnlessAbandoned is called by the connection's goroutine just before it writes. It returns false if the
-// caller has given up, in which case nothing may be written.
+// BeginUnlessAbandoned is called by the connection's goroutine just before it writes. It returns
+// false if the caller has given up, in which case nothing may be written.
 func (s *PendingSend) BeginUnlessAbandoned() bool { return s.state.CompareAndSwap(queued, sent) }
 
 // ReportOutcome reports the outcome to the caller. It never blocks; only the first outcome of a send
@@ -37,9 +37,9 @@ func (s *PendingSend) ReportOutcome(outcome error) {
 	}
 }
 
-// AwaitOutcomeOrAbandon waits for the outcome. If ctx ends first, the error shows whether the event may have been
-// sent. Once closed is closed, queued sends are no longer accepted, and sends that have begun still
-// get an outcome.
+// AwaitOutcomeOrAbandon waits for the outcome. If ctx ends first, the error shows whether the
+// event may have been sent. Once closed is closed, queued sends are no longer accepted, and sends
+// that have begun still get an outcome.
 func (s *PendingSend) AwaitOutcomeOrAbandon(ctx context.Context, closed <-chan struct{}) error {
 	select {
 	case err := <-s.done:

@@ -54,11 +54,16 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 // resource that is not served and an unknown path do not count.
 func isObjectNotFound(err error, resource string) bool {
 	var r *apiError
-	return errors.As(err, &r) && r.code == http.StatusNotFound && r.isFromAPIServer() &&
-		r.status.Reason == metav1.StatusReasonNotFound && r.status.Details != nil && r.status.Details.Kind == resource && r.status.Details.Name != ""
+	if !errors.As(err, &r) || r.code != http.StatusNotFound || !r.isFromAPIServer() {
+		return false
+	}
+	details := r.status.Details
+	return r.status.Reason == metav1.StatusReasonNotFound &&
+		details != nil && details.Kind == resource && details.Name != ""
 }
 
-// isMissingRight reports whether a caller was refused for good, and not by an API server that is starting.
+// isMissingRight reports whether a caller was refused for good, and not by an API server that is
+// starting.
 func isMissingRight(err error) bool {
 	r, ok := errors.AsType[*apiError](err)
 	return ok && r.code == http.StatusForbidden && classifyAPIError(r) != shoot.ClassUnavailable
@@ -67,7 +72,7 @@ func isMissingRight(err error) bool {
 // isPermissionDenied reports whether the roles of the caller do not allow a request.
 func isPermissionDenied(err error) bool {
 	r, ok := errors.AsType[*apiError](err)
-	return ok && isMissingRight(err) && r.isFromAPIServer() && newCaseInsensitiveMatcher(r.text)(permissionDenied)
+	return ok && isMissingRight(err) && r.isFromAPIServer() && r.matches(permissionDenied)
 }
 
 func hasHTTPStatus(err error, status int) bool {
@@ -81,98 +86,120 @@ func wrapWithErrorClass(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	did := fmt.Sprintf(format, args...)
-	if known, ok := errors.AsType[*shoot.Error](err); ok {
-		return &shoot.Error{Class: known.Class, RetryAfter: known.RetryAfter, Err: fmt.Errorf("%s: %w", did, known.Err)}
+	attempted := fmt.Sprintf(format, args...)
+	if classified, ok := errors.AsType[*shoot.Error](err); ok {
+		return &shoot.Error{
+			Class:      classified.Class,
+			RetryAfter: classified.RetryAfter,
+			Err:        fmt.Errorf("%s: %w", attempted, classified.Err),
+		}
 	}
-	if r, ok := errors.AsType[*apiError](err); ok {
-		return &shoot.Error{Class: classifyAPIError(r), RetryAfter: r.after, Err: fmt.Errorf("%s: %w", did, err)}
+	if response, ok := errors.AsType[*apiError](err); ok {
+		return &shoot.Error{
+			Class:      classifyAPIError(response),
+			RetryAfter: response.after,
+			Err:        fmt.Errorf("%s: %w", attempted, err),
+		}
 	}
-	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s: %w", did, removeNetworkAddresses(err))}
+	return &shoot.Error{
+		Class: shoot.ClassUnavailable,
+		Err:   fmt.Errorf("%s: %w", attempted, removeNetworkAddresses(err)),
+	}
 }
 
 // classifyAPIError returns the class of a refusal.
 func classifyAPIError(r *apiError) shoot.Class {
-	switch said := newCaseInsensitiveMatcher(r.text); {
+	switch {
 	case r.code == http.StatusTooManyRequests:
 		return shoot.ClassThrottled
 	case r.code == http.StatusUnauthorized:
 		return shoot.ClassUnavailable // for this client only, not due to a Shoot
 	case r.code == http.StatusConflict:
 		return shoot.ClassConflict
-	case said(`admission webhook "[^"]*" denied the request`):
+	case r.matches(`admission webhook "[^"]*" denied the request`):
 		return shoot.ClassInvalid // with any status code
 	case r.code == http.StatusForbidden:
-		return classifyForbidden(r, said)
-	case r.code == http.StatusInternalServerError && said(`could not find referenced|failed to create typed patch object`) && !said(broken):
+		return classifyForbidden(r)
+	case r.code == http.StatusInternalServerError && r.matches(invalidReference) && !r.matches(serverUnreachable):
 		return shoot.ClassInvalid
-	case r.code >= http.StatusInternalServerError, r.code == http.StatusRequestTimeout, r.code == http.StatusNotFound, r.code == http.StatusGone:
+	case r.code >= http.StatusInternalServerError,
+		r.code == http.StatusRequestTimeout,
+		r.code == http.StatusNotFound,
+		r.code == http.StatusGone:
 		// A missing Shoot is handled before. This 404 is a missing namespace, or an API
 		// that is not served.
 		return shoot.ClassUnavailable
-	case r.code == http.StatusBadRequest, r.code == http.StatusUnprocessableEntity, r.code == http.StatusRequestEntityTooLarge:
+	case r.code == http.StatusBadRequest,
+		r.code == http.StatusUnprocessableEntity,
+		r.code == http.StatusRequestEntityTooLarge:
 		return shoot.ClassInvalid
 	default:
 		return shoot.ClassUnknown
 	}
 }
 
-// broken matches errors of an admission plugin that could not reach another server.
-const broken = `dial tcp|connection refused|connection reset|i/o timeout|context deadline exceeded|no such host|etcdserver:|TLS handshake|request timed out`
+// invalidReference matches an error with status 500 that the Shoot causes.
+const invalidReference = `could not find referenced|failed to create typed patch object`
+
+// serverUnreachable matches errors of an admission plugin that could not reach another server.
+const serverUnreachable = `dial tcp|connection refused|connection reset|i/o timeout|context deadline exceeded|` +
+	`no such host|etcdserver:|TLS handshake|request timed out`
 
 // permissionDenied matches the refusal of a caller whose roles do not allow a request.
 const permissionDenied = `User "[^"]*" cannot `
 
 // classifyForbidden returns the class of a 403, with which Gardener's admission plugins
 // reject all kinds of requests.
-func classifyForbidden(r *apiError, matchesText func(string) bool) shoot.Class {
+func classifyForbidden(r *apiError) shoot.Class {
 	switch {
-	case matchesText(`User "system:anonymous" cannot `):
-		// Like 401. An API server that has just started does not know its callers yet. A missing right, in contrast,
-		// is tried again only after minutes.
+	case r.matches(`User "system:anonymous" cannot `):
+		// Like 401. An API server that has just started does not know its callers yet. A missing
+		// right, in contrast, is tried again only after minutes.
 		return shoot.ClassUnavailable
-	case !r.isFromAPIServer(), matchesText(permissionDenied), matchesText(`user "[^"]*" is not allowed to`), matchesText(`not allowed to read`):
+	case !r.isFromAPIServer(),
+		r.matches(permissionDenied),
+		r.matches(`user "[^"]*" is not allowed to`),
+		r.matches(`not allowed to read`):
 		return shoot.ClassForbidden
-	case matchesText(`not yet ready to handle request`), matchesText(broken):
+	case r.matches(`not yet ready to handle request`), r.matches(serverUnreachable):
 		return shoot.ClassUnavailable
-	case matchesText(`not allowed to both confirm the deletion`):
+	case r.matches(`not allowed to both confirm the deletion`):
 		return shoot.ClassApproval
-	case matchesText(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
+	case r.matches(`must have a "` + shoot.AnnotationConfirmDeletion + `" annotation`):
 		return shoot.ClassConflict // the annotation was removed again
-	case matchesText(`because it is being terminated`), matchesText(`already marked for deletion`):
+	case r.matches(`because it is being terminated`), r.matches(`already marked for deletion`):
 		return shoot.ClassForbidden // the whole project is being deleted
 	default:
 		return shoot.ClassInvalid
 	}
 }
 
-func newCaseInsensitiveMatcher(text string) func(pattern string) bool {
-	return func(pattern string) bool {
-		found, err := regexp.MatchString("(?i)"+pattern, text)
-		return err == nil && found
-	}
+// matches reports whether the message of the response matches a pattern, in any case.
+func (r *apiError) matches(pattern string) bool {
+	found, err := regexp.MatchString("(?i)"+pattern, r.text)
+	return err == nil && found
 }
 
 // extractStatusMessage returns the message of a status without the name of its Shoot, which is
 // known.
 func extractStatusMessage(s metav1.Status) string {
-	const most = 2000
-	m := s.Message
-	for _, lead := range []string{" is forbidden: ", " is invalid: ", "Internal error occurred: "} {
-		about, rest, found := strings.Cut(m, lead)
-		if found && !strings.Contains(about, ": ") {
-			m = rest
+	const maxLength = 2000
+	message := s.Message
+	for _, separator := range []string{" is forbidden: ", " is invalid: ", "Internal error occurred: "} {
+		object, cause, found := strings.Cut(message, separator)
+		if found && !strings.Contains(object, ": ") {
+			message = cause
 		}
 	}
-	m = toPrintableLine(m)
-	m = strings.TrimPrefix(m, "1 error occurred: * ")
-	if m == "" {
-		m = string(s.Reason)
+	message = toPrintableLine(message)
+	message = strings.TrimPrefix(message, "1 error occurred: * ")
+	if message == "" {
+		message = string(s.Reason)
 	}
-	if len(m) > most {
-		m = strings.ToValidUTF8(m[:most], "") + "…"
+	if len(message) > maxLength {
+		message = strings.ToValidUTF8(message[:maxLength], "") + "…"
 	}
-	return m
+	return message
 }
 
 // toPrintableLine returns a text on one line without control characters. It can be shown and

@@ -57,11 +57,12 @@ func New(cfg Config, installationID string) (*Client, error) {
 	}
 	// Package kube would add the dependencies of operators.
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: cfg.Kubeconfig}
-	rc, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	restConfig, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: read kubeconfig: %w", err)
 	}
-	return NewForConfig(rc, cfg, installationID)
+	return NewForConfig(restConfig, cfg, installationID)
 }
 
 // NewForConfig returns a client for a REST config. It sends no request, and does not
@@ -72,24 +73,32 @@ func NewForConfig(restConfig *rest.Config, cfg Config, installationID string) (*
 	}
 	restConfig = rest.CopyConfig(restConfig)
 	restConfig.UserAgent = cmp.Or(restConfig.UserAgent, userAgent)
-	hc, err := rest.HTTPClientFor(restConfig)
+	httpClient, err := rest.HTTPClientFor(restConfig)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: %w", err)
 	}
+	httpClient.Timeout = 0 // a client timeout would end every watch; requests have their own
 	base, _, err := rest.DefaultServerUrlFor(restConfig)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Gardener: %w", err)
 	}
-	hc.Timeout = 0 // a client timeout would end every watch; requests have their own
 	timeout := cmp.Or(cfg.Timeout, DefaultTimeout)
-	ns := &shootNamespace{name: cfg.Namespace, api: &transport{
-		http: hc, base: base,
-		limiter: rate.NewLimiter(rate.Limit(cmp.Or(cfg.QPS, DefaultQPS)), cmp.Or(cfg.Burst, DefaultBurst)),
-		timeout: timeout, slow: &noDataError{timeout},
-	}}
+	qps, burst := cmp.Or(cfg.QPS, DefaultQPS), cmp.Or(cfg.Burst, DefaultBurst)
+	ns := &shootNamespace{
+		name: cfg.Namespace,
+		api: &transport{
+			http:         httpClient,
+			base:         base,
+			limiter:      rate.NewLimiter(rate.Limit(qps), burst),
+			timeout:      timeout,
+			timeoutCause: &noDataError{timeout},
+		},
+	}
 	return &Client{
-		ns: ns, writer: shootWriter{ns: ns, manager: fieldManagerName(installationID)},
-		installation: installationID, silence: cmp.Or(cfg.Silence, DefaultSilence),
+		ns:           ns,
+		writer:       shootWriter{ns: ns, manager: fieldManagerName(installationID)},
+		installation: installationID,
+		silence:      cmp.Or(cfg.Silence, DefaultSilence),
 	}, nil
 }
 
@@ -107,21 +116,27 @@ func (c *Client) Close() { c.ns.api.http.CloseIdleConnections() }
 // as long as ctx allows, as a late answer counts.
 func (c *Client) Probe(ctx context.Context) error {
 	const impossible = "no--shoot" // Gardener rejects such names
-	err := c.ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: c.ns.shootPath(impossible), unlimited: true, patient: true}, nil)
+	request := apiRequest{
+		method:    http.MethodGet,
+		path:      c.ns.shootPath(impossible),
+		unlimited: true,
+		patient:   true,
+	}
+	err := c.ns.api.sendAndDecode(ctx, request, nil)
 	if isObjectNotFound(err, "shoots") {
 		err = c.ns.checkNamespaceExists(ctx, true)
 	}
 	return wrapWithErrorClass(err, "request to Gardener")
 }
 
-// FindProjectName returns the name of the project of the namespace. After it, refusals of an API server that is
-// starting are told from missing permissions.
+// FindProjectName returns the name of the project of the namespace. After it, refusals of an API
+// server that is starting are told from missing permissions.
 func (c *Client) FindProjectName(ctx context.Context) (projectName string, err error) {
-	p, err := c.ns.findProjectName(ctx)
+	projectName, err = c.ns.findProjectName(ctx)
 	if err == nil {
 		c.ns.api.learnReadiness(ctx)
 	}
-	return p, wrapWithErrorClass(err, "find project of namespace %q", c.ns.name)
+	return projectName, wrapWithErrorClass(err, "find project of namespace %q", c.ns.name)
 }
 
 // GetGardenIdentity returns the identity of the Shoots' location: the namespace and its uid. So it

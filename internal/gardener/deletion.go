@@ -12,13 +12,14 @@ import (
 // Shoot that was created again for the same cluster, and so has another UID, is deleted
 // as well.
 func (c *Client) DeleteShoot(ctx context.Context, ref shoot.Ref) (deletion shoot.Deletion, err error) {
-	d, err := c.writer.deleteShootIfOwned(ctx, ref)
-	return d, wrapWithErrorClass(err, "delete Shoot %q", ref.Name)
+	deletion, err = c.writer.deleteShootIfOwned(ctx, ref)
+	return deletion, wrapWithErrorClass(err, "delete Shoot %q", ref.Name)
 }
 
+// deleteShootIfOwned requests the deletion, and tries again if the Shoot changes meanwhile.
 func (w *shootWriter) deleteShootIfOwned(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error) {
 	var err error
-	for range tries {
+	for range maxTries {
 		var live *storedShoot
 		live, err = w.getStoredShoot(ctx, ref.Name)
 		if errors.Is(err, shoot.ErrNotFound) {
@@ -30,10 +31,12 @@ func (w *shootWriter) deleteShootIfOwned(ctx context.Context, ref shoot.Ref) (sh
 		if err := shoot.CheckOwnedByRef(ref, live.Metadata.Labels); err != nil {
 			return shoot.Deletion{}, err
 		}
-		if err = w.annotateAndDelete(ctx, live); err == nil {
+		err = w.annotateAndDelete(ctx, live)
+		if err == nil {
 			return shoot.Deletion{UID: live.Metadata.UID}, nil
 		}
-		if !hasHTTPStatus(err, http.StatusConflict) && !isObjectNotFound(err, "shoots") {
+		changedMeanwhile := hasHTTPStatus(err, http.StatusConflict) || isObjectNotFound(err, "shoots")
+		if !changedMeanwhile {
 			return shoot.Deletion{}, err
 		}
 	}
@@ -43,21 +46,27 @@ func (w *shootWriter) deleteShootIfOwned(ctx context.Context, ref shoot.Ref) (sh
 // annotateAndDelete confirms the deletion by an annotation and requests it. The
 // confirmation has to stay during the deletion.
 func (w *shootWriter) annotateAndDelete(ctx context.Context, live *storedShoot) error {
-	m := live.Metadata
-	if m.Annotations[shoot.AnnotationConfirmDeletion] != "true" {
-		_, err := w.patchShoot(ctx, m.Name, "application/merge-patch+json", map[string]any{"metadata": map[string]any{
-			"uid": m.UID, "resourceVersion": m.ResourceVersion,
-			"annotations": map[string]string{shoot.AnnotationConfirmDeletion: "true"},
-		}})
-		if err != nil {
+	metadata := live.Metadata
+	if metadata.Annotations[shoot.AnnotationConfirmDeletion] != "true" {
+		confirmation := map[string]any{"metadata": map[string]any{
+			"uid":             metadata.UID,
+			"resourceVersion": metadata.ResourceVersion,
+			"annotations":     map[string]string{shoot.AnnotationConfirmDeletion: "true"},
+		}}
+		if _, err := w.patchShoot(ctx, metadata.Name, "application/merge-patch+json", confirmation); err != nil {
 			return err
 		}
 	}
-	if m.Deleted != nil {
+	if metadata.Deleted != nil { // the deletion was requested before
 		return nil
 	}
 	return w.ns.api.sendAndDecode(ctx, apiRequest{
-		method: http.MethodDelete, path: w.ns.shootPath(m.Name),
-		body: map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]string{"uid": m.UID}},
+		method: http.MethodDelete,
+		path:   w.ns.shootPath(metadata.Name),
+		body: map[string]any{
+			"apiVersion":    "v1",
+			"kind":          "DeleteOptions",
+			"preconditions": map[string]string{"uid": metadata.UID},
+		},
 	}, nil)
 }

@@ -12,51 +12,64 @@ import (
 // poolsOwnedByOtherManagers returns the live pools that are not in the manifest and that an apply would
 // leave. Another manager created or also applied those.
 func poolsOwnedByOtherManagers(manager string, manifest shoot.Manifest, live *storedShoot) []shoot.Worker {
-	return slices.DeleteFunc(poolsNotInManifest(manifest, live), func(w shoot.Worker) bool { return !isPoolOwnedByOtherManager(manager, live, w.Name) })
+	return slices.DeleteFunc(poolsNotInManifest(manifest, live), func(pool shoot.Worker) bool {
+		return !isPoolOwnedByOtherManager(manager, live, pool.Name)
+	})
 }
 
 // poolsNotInManifest returns the live pools that are not in the manifest.
 func poolsNotInManifest(manifest shoot.Manifest, live *storedShoot) []shoot.Worker {
-	return slices.DeleteFunc(slices.Clone(live.spec.Provider.Workers), func(w shoot.Worker) bool {
-		return slices.ContainsFunc(manifest.Spec.Provider.Workers, func(x shoot.Worker) bool { return x.Name == w.Name })
+	return slices.DeleteFunc(slices.Clone(live.spec.Provider.Workers), func(pool shoot.Worker) bool {
+		return hasPool(manifest.Spec.Provider.Workers, pool.Name)
 	})
+}
+
+func hasPool(pools []shoot.Worker, name string) bool {
+	return slices.ContainsFunc(pools, func(pool shoot.Worker) bool { return pool.Name == name })
 }
 
 // isPoolOwnedByOtherManager reports whether another manager owns a whole pool, and not only some of
 // its fields. The applies of this manager do not count.
 func isPoolOwnedByOtherManager(manager string, live *storedShoot, poolName string) bool {
-	type level map[string]json.RawMessage
-	for _, m := range live.Metadata.Managers {
-		if m.Manager == manager && m.Operation == "Apply" {
+	path := []string{"f:spec", "f:provider", "f:workers", fmt.Sprintf(`k:{"name":%q}`, poolName), "."}
+	for _, entry := range live.Metadata.Managers {
+		if entry.Manager == manager && entry.Operation == "Apply" {
 			continue
 		}
-		fields := m.Fields
-		for _, step := range []string{"f:spec", "f:provider", "f:workers", fmt.Sprintf(`k:{"name":%q}`, poolName), "."} {
-			var l level
-			if json.Unmarshal(fields, &l) != nil {
-				l = nil // without fields, the manager owns nothing of the pool
-			}
-			fields = l[step]
-		}
-		if len(fields) > 0 {
+		if len(managedField(entry.Fields, path)) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
+// managedField returns the entry at a path of managed fields, or nil if they do not have it.
+func managedField(fields json.RawMessage, path []string) json.RawMessage {
+	for _, key := range path {
+		var children map[string]json.RawMessage
+		if err := json.Unmarshal(fields, &children); err != nil {
+			return nil
+		}
+		fields = children[key]
+	}
+	return fields
+}
+
 // removePools removes pools by a separate request.
-func (w *shootWriter) removePools(ctx context.Context, live *storedShoot, pools []shoot.Worker) (*storedShoot, error) {
-	type op struct {
+func (w *shootWriter) removePools(
+	ctx context.Context, live *storedShoot, pools []shoot.Worker,
+) (*storedShoot, error) {
+	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value string `json:"value,omitempty"`
 	}
 	// The version makes a concurrent change of the Shoot a conflict.
-	patch := []op{{"replace", "/metadata/resourceVersion", live.Metadata.ResourceVersion}}
-	for i, w := range slices.Backward(live.spec.Provider.Workers) { // backward, so that the earlier indexes stay valid
-		if slices.ContainsFunc(pools, func(x shoot.Worker) bool { return x.Name == w.Name }) {
-			patch = append(patch, op{Op: "remove", Path: fmt.Sprintf("/spec/provider/workers/%d", i)})
+	patch := []operation{{Op: "replace", Path: "/metadata/resourceVersion", Value: live.Metadata.ResourceVersion}}
+	// Pools are removed backward, so that the earlier indexes stay valid.
+	for i, pool := range slices.Backward(live.spec.Provider.Workers) {
+		if hasPool(pools, pool.Name) {
+			patch = append(patch, operation{Op: "remove", Path: fmt.Sprintf("/spec/provider/workers/%d", i)})
 		}
 	}
 	return w.patchShoot(ctx, live.Metadata.Name, "application/json-patch+json", patch)

@@ -67,7 +67,13 @@ func (n *shootNamespace) getNamespaceMeta(ctx context.Context, withoutTimeout bo
 	var ns struct {
 		Metadata objectMeta `json:"metadata"`
 	}
-	err := n.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: "/api/v1/namespaces/" + n.name, unlimited: true, patient: withoutTimeout}, &ns)
+	request := apiRequest{
+		method:    http.MethodGet,
+		path:      "/api/v1/namespaces/" + n.name,
+		unlimited: true,
+		patient:   withoutTimeout,
+	}
+	err := n.api.sendAndDecode(ctx, request, &ns)
 	if isObjectNotFound(err, "namespaces") {
 		err = shoot.NewClassErrorf(shoot.ClassUnavailable, "namespace %q not found", n.name)
 	}
@@ -80,6 +86,7 @@ const labelProject = "project.gardener.cloud/name"
 // findProjectName reads the project's name from the namespace, then from the projects. It
 // guesses the name if neither is permitted.
 func (n *shootNamespace) findProjectName(ctx context.Context) (projectName string, err error) {
+	// From the label of the namespace.
 	ns, err := n.getNamespaceMeta(ctx, false)
 	if err != nil && !isMissingRight(err) {
 		return "", err
@@ -87,6 +94,8 @@ func (n *shootNamespace) findProjectName(ctx context.Context) (projectName strin
 	if name := ns.Labels[labelProject]; name != "" {
 		return name, nil
 	}
+
+	// From the project with this namespace.
 	var all struct {
 		Items []struct {
 			Metadata objectMeta `json:"metadata"`
@@ -96,7 +105,8 @@ func (n *shootNamespace) findProjectName(ctx context.Context) (projectName strin
 		} `json:"items"`
 	}
 	err = n.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: projects, unlimited: true}, &all)
-	if err != nil && shoot.ClassOf(wrapWithErrorClass(err, "")) == shoot.ClassUnavailable && !hasHTTPStatus(err, http.StatusNotFound) {
+	unavailable := err != nil && shoot.ClassOf(wrapWithErrorClass(err, "")) == shoot.ClassUnavailable
+	if unavailable && !hasHTTPStatus(err, http.StatusNotFound) {
 		return "", err
 	}
 	for _, p := range all.Items {
@@ -104,6 +114,8 @@ func (n *shootNamespace) findProjectName(ctx context.Context) (projectName strin
 			return p.Metadata.Name, nil
 		}
 	}
+
+	// By the convention of Gardener.
 	return cmp.Or(strings.TrimPrefix(n.name, "garden-"), n.name), nil
 }
 
@@ -112,7 +124,13 @@ func (n *shootNamespace) findProjectName(ctx context.Context) (projectName strin
 // refuses requests until it has read its roles. Two processes must not record the same
 // location under two identities.
 func (n *shootNamespace) confirmNamespaceReadForbidden(ctx context.Context, forbiddenErr error) error {
-	mayReadNamespace, err := n.reviewSelfAccess(ctx, map[string]string{"namespace": n.name, "verb": "get", "version": "v1", "resource": "namespaces", "name": n.name})
+	mayReadNamespace, err := n.reviewSelfAccess(ctx, map[string]string{
+		"namespace": n.name,
+		"verb":      "get",
+		"version":   "v1",
+		"resource":  "namespaces",
+		"name":      n.name,
+	})
 	if err != nil {
 		return err
 	}
@@ -129,20 +147,33 @@ func (n *shootNamespace) confirmNamespaceReadForbidden(ctx context.Context, forb
 // isShootVerbAllowed asks the API server whether this client has a permission for Shoots.
 func (n *shootNamespace) isShootVerbAllowed(ctx context.Context, verb string) (allowed bool, err error) {
 	return n.reviewSelfAccess(ctx, map[string]string{
-		"namespace": n.name, "verb": verb, "group": "core.gardener.cloud", "version": "v1beta1", "resource": "shoots",
+		"namespace": n.name,
+		"verb":      verb,
+		"group":     "core.gardener.cloud",
+		"version":   "v1beta1",
+		"resource":  "shoots",
 	})
 }
 
 // reviewSelfAccess asks the API server whether this client has a permission.
-func (n *shootNamespace) reviewSelfAccess(ctx context.Context, attributes map[string]string) (allowed bool, err error) {
+func (n *shootNamespace) reviewSelfAccess(
+	ctx context.Context, attributes map[string]string,
+) (allowed bool, err error) {
 	var review struct {
 		Status struct {
 			Allowed bool `json:"allowed"`
 		} `json:"status"`
 	}
-	err = n.api.sendAndDecode(ctx, apiRequest{method: http.MethodPost, path: reviewsPath, unlimited: true, body: map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": attributes},
-	}}, &review)
+	request := apiRequest{
+		method:    http.MethodPost,
+		path:      reviewsPath,
+		unlimited: true,
+		body: map[string]any{
+			"apiVersion": "authorization.k8s.io/v1",
+			"kind":       "SelfSubjectAccessReview",
+			"spec":       map[string]any{"resourceAttributes": attributes},
+		},
+	}
+	err = n.api.sendAndDecode(ctx, request, &review)
 	return review.Status.Allowed, err
 }

@@ -57,23 +57,46 @@ type operation struct {
 
 // toObservedShoot returns the state of the Shoot.
 func (s *observedShoot) toObservedShoot() shoot.Observed {
-	m := s.Metadata
-	o := shoot.Observed{
-		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Created: m.Created,
-		Cluster: m.Labels[shoot.LabelCluster], Installation: m.Labels[shoot.LabelInstallation], SentGeneration: shoot.ParseSentGeneration(m.Annotations), History: m.Annotations[shoot.AnnotationHistory],
-		Generation: m.Generation, ObservedGeneration: s.Status.ObservedGeneration,
-		Deleting: m.Deleted != nil, Hibernated: s.Status.Hibernated, Version: s.Spec.Kubernetes.Version,
+	metadata := s.Metadata
+	observed := shoot.Observed{
+		Name:               metadata.Name,
+		UID:                metadata.UID,
+		ResourceVersion:    metadata.ResourceVersion,
+		Created:            metadata.Created,
+		Cluster:            metadata.Labels[shoot.LabelCluster],
+		Installation:       metadata.Labels[shoot.LabelInstallation],
+		SentGeneration:     shoot.ParseSentGeneration(metadata.Annotations),
+		History:            metadata.Annotations[shoot.AnnotationHistory],
+		Generation:         metadata.Generation,
+		ObservedGeneration: s.Status.ObservedGeneration,
+		Deleting:           metadata.Deleted != nil,
+		Hibernated:         s.Status.Hibernated,
+		Version:            s.Spec.Kubernetes.Version,
 	}
-	if l := s.Status.LastOperation; l != nil {
-		o.LastOperation = &shoot.Operation{Type: l.Type, State: l.State, Progress: l.Progress, Description: l.Description, Updated: l.Updated}
+	if last := s.Status.LastOperation; last != nil {
+		observed.LastOperation = &shoot.Operation{
+			Type:        last.Type,
+			State:       last.State,
+			Progress:    last.Progress,
+			Description: last.Description,
+			Updated:     last.Updated,
+		}
 	}
 	for _, e := range s.Status.LastErrors {
-		o.LastErrors = append(o.LastErrors, shoot.LastError{Description: e.Description, Codes: e.Codes})
+		observed.LastErrors = append(observed.LastErrors, shoot.LastError{
+			Description: e.Description,
+			Codes:       e.Codes,
+		})
 	}
 	for _, c := range s.Status.Conditions {
-		o.Conditions = append(o.Conditions, shoot.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		observed.Conditions = append(observed.Conditions, shoot.Condition{
+			Type:    c.Type,
+			Status:  c.Status,
+			Reason:  c.Reason,
+			Message: c.Message,
+		})
 	}
-	return o
+	return observed
 }
 
 // storedShoot is a live Shoot that is about to be written.

@@ -32,13 +32,13 @@ func (c *Client) installationSelector() url.Values {
 // ListShoots returns the current Shoots of the installation.
 func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	var err error
-	for range tries {
-		var l shoot.List
-		l, err = c.listAllPages(ctx)
+	for range maxTries {
+		var list shoot.List
+		list, err = c.listAllPages(ctx)
 		if err == nil {
-			return l, nil
+			return list, nil
 		}
-		// The list took so long that its continue token expired.
+		// The list may take so long that its continue token expires. Then it starts again.
 		if !hasHTTPStatus(err, http.StatusGone) {
 			break
 		}
@@ -46,37 +46,45 @@ func (c *Client) ListShoots(ctx context.Context) (shoot.List, error) {
 	return shoot.List{}, wrapWithErrorClass(err, "list Shoots")
 }
 
+// listAllPages lists the current Shoots, page by page.
 func (c *Client) listAllPages(ctx context.Context) (shoot.List, error) {
-	l := shoot.List{Shoots: []shoot.Observed{}}
+	list := shoot.List{Shoots: []shoot.Observed{}}
 	query := c.installationSelector()
 	query.Set("limit", strconv.Itoa(pageSize))
 	for {
-		next, err := c.fetchAndAppendPage(ctx, query, &l)
-		if err != nil || next == "" {
-			return l, err
+		page, err := c.fetchPage(ctx, query)
+		if err != nil {
+			return list, err
 		}
-		query.Set("continue", next)
+		for i := range page.Items {
+			list.Shoots = append(list.Shoots, page.Items[i].toObservedShoot())
+		}
+		list.ResourceVersion = page.Metadata.ResourceVersion // the same on all pages
+		if page.Metadata.Continue == "" {
+			return list, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
 	}
 }
 
-// fetchAndAppendPage appends one page to a list.
-func (c *Client) fetchAndAppendPage(ctx context.Context, query url.Values, list *shoot.List) (continueToken string, err error) {
-	var page struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-			Continue        string `json:"continue"`
-		} `json:"metadata"`
-		Items []observedShoot `json:"items"`
-	}
-	if err := c.ns.api.sendAndDecode(ctx, apiRequest{method: http.MethodGet, path: c.ns.shootListPath(), query: query}, &page); err != nil {
-		return "", err
+// A shootPage is one page of a list of Shoots.
+type shootPage struct {
+	Metadata struct {
+		ResourceVersion string `json:"resourceVersion"`
+		Continue        string `json:"continue"` // empty on the last page
+	} `json:"metadata"`
+	Items []observedShoot `json:"items"`
+}
+
+// fetchPage reads one page of a list.
+func (c *Client) fetchPage(ctx context.Context, query url.Values) (shootPage, error) {
+	request := apiRequest{method: http.MethodGet, path: c.ns.shootListPath(), query: query}
+	var page shootPage
+	if err := c.ns.api.sendAndDecode(ctx, request, &page); err != nil {
+		return shootPage{}, err
 	}
 	if page.Metadata.ResourceVersion == "" {
-		return "", shoot.NewClassErrorf(shoot.ClassUnavailable, "invalid response: list without a resource version")
+		return shootPage{}, shoot.NewClassErrorf(shoot.ClassUnavailable, "invalid response: list without a resource version")
 	}
-	for i := range page.Items {
-		list.Shoots = append(list.Shoots, page.Items[i].toObservedShoot())
-	}
-	list.ResourceVersion = page.Metadata.ResourceVersion // the same on all pages
-	return page.Metadata.Continue, nil
+	return page, nil
 }

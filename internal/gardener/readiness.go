@@ -16,24 +16,24 @@ const maxStart = 5 * time.Minute
 
 // A readiness is what this client knows about the readiness of the API server.
 //
-// An API server that has just started has not read its roles yet. It refuses callers that have all permissions,
-// and is not ready, or refuses to say so. A server therefore refuses for good only if it is ready. One that
-// never let this client read its readiness counts as ready.
+// An API server that has just started has not read its roles yet. It refuses callers that have
+// all permissions, and is not ready, or refuses to say so. A server therefore refuses for good
+// only if it is ready. One that never let this client read its readiness counts as ready.
 type readiness struct {
 	readable atomic.Bool  // the server once answered, in whatever state
 	starting atomic.Int64 // time of the first refusal since the server was ready last, 0 for none
 }
 
-// learnReadiness finds out whether the readiness can be read. Only the answers of an API server count, and not
-// those of a proxy.
+// learnReadiness finds out whether the readiness can be read. Only the answers of an API server
+// count, and not those of a proxy.
 func (t *transport) learnReadiness(ctx context.Context) {
 	if err := t.readReadiness(ctx); err == nil || hasHTTPStatus(err, http.StatusInternalServerError) {
 		t.ready.readable.Store(true)
 	}
 }
 
-// confirmRefusal returns nil if the server is ready and the refused request can be repeated. Otherwise it
-// returns the error of the request.
+// confirmRefusal returns nil if the server is ready and the refused request can be repeated.
+// Otherwise it returns the error of the request.
 func (t *transport) confirmRefusal(ctx context.Context, refusal error) error {
 	err := t.readReadiness(ctx)
 	if err == nil {
@@ -51,11 +51,15 @@ func (t *transport) confirmRefusal(ctx context.Context, refusal error) error {
 		err = removeNetworkAddresses(err)
 	}
 	// Neither error is wrapped, because callers would find a missing permission in the chain.
-	return &shoot.Error{Class: shoot.ClassUnavailable, Err: fmt.Errorf("%s; the API server is not ready, or does not say so: %s", refusal.Error(), err.Error())}
+	return &shoot.Error{
+		Class: shoot.ClassUnavailable,
+		Err: fmt.Errorf("%s; the API server is not ready, or does not say so: %s",
+			refusal.Error(), err.Error()),
+	}
 }
 
 func (t *transport) readReadiness(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.timeout, t.slow)
+	ctx, cancel := context.WithTimeoutCause(ctx, t.timeout, t.timeoutCause)
 	defer cancel()
 	resp, err := t.sendOnce(ctx, apiRequest{method: http.MethodGet, path: "/readyz"})
 	if err != nil {

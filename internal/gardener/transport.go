@@ -26,12 +26,12 @@ const (
 // A transport sends requests to the API server of the garden. The errors of its methods are a
 // *apiError, a *shoot.Error, or an error of the network.
 type transport struct {
-	http    *http.Client
-	base    *url.URL
-	limiter *rate.Limiter
-	timeout time.Duration
-	slow    error // cause of a request that times out
-	ready   readiness
+	http         *http.Client
+	base         *url.URL
+	limiter      *rate.Limiter
+	timeout      time.Duration
+	timeoutCause error // cause of a request that times out
+	ready        readiness
 }
 
 // A noDataError is the cause of a request that timed out.
@@ -53,12 +53,12 @@ type apiRequest struct {
 	patient      bool   // waits as long as the context allows
 }
 
-// sendAndDecode sends a request within the request timeout, and decodes the response into a value, nil for
-// none.
+// sendAndDecode sends a request within the request timeout, and decodes the response into a
+// value, nil for none.
 func (t *transport) sendAndDecode(ctx context.Context, request apiRequest, into any) error {
 	if !request.patient {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, t.timeout, t.slow)
+		ctx, cancel = context.WithTimeoutCause(ctx, t.timeout, t.timeoutCause)
 		defer cancel()
 	}
 	resp, err := t.sendAndOpenBody(ctx, request)
@@ -76,8 +76,9 @@ func (t *transport) sendAndDecode(ctx context.Context, request apiRequest, into 
 	return unmarshalResponse(body, into)
 }
 
-// sendAndOpenBody sends a request, and leaves the body of the response to the caller. A refusal for lack of a
-// permission is final only if the server is ready; it may have become so in between.
+// sendAndOpenBody sends a request, and leaves the body of the response to the caller. A refusal
+// for lack of a permission is final only if the server is ready; it may have become so in
+// between.
 func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*http.Response, error) {
 	if !request.unlimited {
 		if err := t.waitForRateLimit(ctx); err != nil {
@@ -88,9 +89,11 @@ func (t *transport) sendAndOpenBody(ctx context.Context, request apiRequest) (*h
 	if !isPermissionDenied(err) {
 		return resp, err
 	}
-	if err = t.confirmRefusal(ctx, err); err != nil {
+	if err := t.confirmRefusal(ctx, err); err != nil {
 		return nil, err
 	}
+
+	// The server is ready by now, so its answer to a second request is final.
 	if !request.unlimited {
 		if err := t.waitForRateLimit(ctx); err != nil {
 			return nil, err
@@ -154,17 +157,21 @@ func contextCauseOr(ctx context.Context, err error) error {
 // waitForRateLimit waits for the rate limiter. It fails at once if the wait would exceed the
 // deadline of ctx.
 func (t *transport) waitForRateLimit(ctx context.Context) error {
-	turn := t.limiter.Reserve()
-	d := turn.Delay()
-	if d == 0 {
+	reservation := t.limiter.Reserve()
+	delay := reservation.Delay()
+	if delay == 0 {
 		return nil
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		turn.Cancel()
-		return &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: d, Err: fmt.Errorf("client-side rate limit of %g requests per second exceeded", t.limiter.Limit())}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
+		reservation.Cancel()
+		return &shoot.Error{
+			Class:      shoot.ClassThrottled,
+			RetryAfter: delay,
+			Err:        fmt.Errorf("client-side rate limit of %g requests per second exceeded", t.limiter.Limit()),
+		}
 	}
-	if err := backoff.Sleep(ctx, d); err != nil {
-		turn.Cancel()
+	if err := backoff.Sleep(ctx, delay); err != nil {
+		reservation.Cancel()
 		return err
 	}
 	return nil

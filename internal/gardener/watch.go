@@ -28,20 +28,24 @@ var errSilent = errors.New("no events received in time")
 // It returns when ctx ends, when handle returns an error, which it returns, or when the
 // server no longer answers. It returns shoot.ErrExpired if the server no longer has the
 // events since then, so that the caller has to list again.
-func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
-	at := resourceVersion
+func (c *Client) WatchShoots(
+	ctx context.Context, resourceVersion string, handle func(shoot.Event) error,
+) error {
+	lastVersion := resourceVersion
 	for {
 		begun := time.Now()
-		handled := error(nil)
-		err := c.watchUntilServerEnds(ctx, at, func(e shoot.Event) error {
-			if handled = handle(e); handled == nil {
-				at = e.Shoot.ResourceVersion
+		var handleErr error
+		handleAndRemember := func(e shoot.Event) error {
+			handleErr = handle(e)
+			if handleErr == nil {
+				lastVersion = e.Shoot.ResourceVersion
 			}
-			return handled
-		})
+			return handleErr
+		}
+		err := c.watchUntilServerEnds(ctx, lastVersion, handleAndRemember)
 		switch {
-		case handled != nil:
-			return handled
+		case handleErr != nil:
+			return handleErr
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, shoot.ErrExpired):
@@ -58,18 +62,16 @@ func (c *Client) WatchShoots(ctx context.Context, resourceVersion string, handle
 }
 
 // watchUntilServerEnds watches once. It returns no error when the server ends the watch.
-func (c *Client) watchUntilServerEnds(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
+func (c *Client) watchUntilServerEnds(
+	ctx context.Context, resourceVersion string, handle func(shoot.Event) error,
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	dead := time.AfterFunc(c.ns.api.timeout, func() { cancel(errSilent) })
-	defer dead.Stop()
+	// The timer ends the watch if the server is silent for too long.
+	silenceTimer := time.AfterFunc(c.ns.api.timeout, func() { cancel(errSilent) })
+	defer silenceTimer.Stop()
 
-	query := c.installationSelector()
-	query.Set("watch", "true")
-	query.Set("allowWatchBookmarks", "true")
-	query.Set("resourceVersion", resourceVersion)
-	query.Set("timeoutSeconds", strconv.Itoa(int((watchTime + rand.N(watchTime)).Seconds()))) //nolint:gosec // to spread load
-	resp, err := c.ns.api.sendAndOpenBody(ctx, apiRequest{method: http.MethodGet, path: c.ns.shootListPath(), query: query})
+	resp, err := c.openWatch(ctx, resourceVersion)
 	if hasHTTPStatus(err, http.StatusGone) {
 		return shoot.ErrExpired
 	}
@@ -77,27 +79,44 @@ func (c *Client) watchUntilServerEnds(ctx context.Context, resourceVersion strin
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	lines := json.NewDecoder(resp.Body)
+	messages := json.NewDecoder(resp.Body)
 	for {
-		dead.Reset(c.silence)
-		var line struct {
+		silenceTimer.Reset(c.silence)
+		var message struct {
 			Type   string          `json:"type"`
 			Object json.RawMessage `json:"object"`
 		}
-		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+		err := messages.Decode(&message)
+		if errors.Is(err, io.EOF) {
 			return nil
-		} else if err != nil {
+		}
+		if err != nil {
 			return contextCauseOr(ctx, err)
 		}
-		dead.Stop() // the time of the handler is no silence of the server
-		e, err := parseWatchEvent(line.Type, line.Object)
+		silenceTimer.Stop() // the time of the handler is no silence of the server
+		event, err := parseWatchEvent(message.Type, message.Object)
 		if err != nil {
 			return err
 		}
-		if err := handle(e); err != nil {
+		if err := handle(event); err != nil {
 			return err
 		}
 	}
+}
+
+// openWatch starts a watch of the installation's Shoots. The caller closes the body of the response.
+func (c *Client) openWatch(ctx context.Context, resourceVersion string) (*http.Response, error) {
+	timeout := watchTime + rand.N(watchTime) //nolint:gosec // to spread load
+	query := c.installationSelector()
+	query.Set("watch", "true")
+	query.Set("allowWatchBookmarks", "true")
+	query.Set("resourceVersion", resourceVersion)
+	query.Set("timeoutSeconds", strconv.Itoa(int(timeout.Seconds())))
+	return c.ns.api.sendAndOpenBody(ctx, apiRequest{
+		method: http.MethodGet,
+		path:   c.ns.shootListPath(),
+		query:  query,
+	})
 }
 
 // parseWatchEvent decodes one message of a watch.
@@ -105,27 +124,36 @@ func parseWatchEvent(eventType string, object json.RawMessage) (shoot.Event, err
 	if eventType == "ERROR" {
 		return shoot.Event{}, parseWatchError(object)
 	}
-	types := map[string]shoot.EventType{"ADDED": shoot.Seen, "MODIFIED": shoot.Seen, "DELETED": shoot.Gone, "BOOKMARK": shoot.Mark}
-	t, ok := types[eventType]
-	if !ok {
+	var s observedShoot
+	switch eventType {
+	case "ADDED", "MODIFIED", "DELETED", "BOOKMARK":
+		if err := unmarshalResponse(object, &s); err != nil {
+			return shoot.Event{}, err
+		}
+	default:
 		return shoot.Event{}, fmt.Errorf("unknown watch event type %q", eventType)
 	}
-	var s observedShoot
-	if err := unmarshalResponse(object, &s); err != nil {
-		return shoot.Event{}, err
+	switch eventType {
+	case "BOOKMARK": // it has only a resource version
+		version := s.Metadata.ResourceVersion
+		return shoot.Event{Type: shoot.Mark, Shoot: shoot.Observed{ResourceVersion: version}}, nil
+	case "DELETED":
+		return shoot.Event{Type: shoot.Gone, Shoot: s.toObservedShoot()}, nil
+	default:
+		return shoot.Event{Type: shoot.Seen, Shoot: s.toObservedShoot()}, nil
 	}
-	if t == shoot.Mark {
-		return shoot.Event{Type: t, Shoot: shoot.Observed{ResourceVersion: s.Metadata.ResourceVersion}}, nil
-	}
-	return shoot.Event{Type: t, Shoot: s.toObservedShoot()}, nil
 }
 
+// parseWatchError returns the error that the server sends in a watch.
 func parseWatchError(object json.RawMessage) error {
 	var s metav1.Status
 	if err := unmarshalResponse(object, &s); err != nil {
 		return err
 	}
-	if s.Code == http.StatusGone || s.Reason == metav1.StatusReasonExpired || s.Reason == metav1.StatusReasonGone {
+	expired := s.Code == http.StatusGone ||
+		s.Reason == metav1.StatusReasonExpired ||
+		s.Reason == metav1.StatusReasonGone
+	if expired {
 		return shoot.ErrExpired
 	}
 	return &apiError{code: int(s.Code), status: s, text: extractStatusMessage(s)}

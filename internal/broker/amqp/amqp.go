@@ -50,7 +50,12 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Broker{cfg: cfg, addr: addr, log: log, bodies: sync.Pool{New: func() any { return new([]byte) }}}, nil
+	return &Broker{
+		cfg:    cfg,
+		addr:   addr,
+		log:    log,
+		bodies: sync.Pool{New: func() any { return new([]byte) }},
+	}, nil
 }
 
 // Run connects and reconnects until ctx ends. Then it waits up to StopTimeout for publishes in
@@ -58,7 +63,7 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 func (b *Broker) Run(ctx context.Context) error {
 	defer b.status.SetNotReadyReason(errors.New("not connected: stopped"))
 	policy := reconnectBackoff()
-	var said string
+	lastLogged := ""
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		began := time.Now()
 		err := b.connectAndServeUntilLost(ctx)
@@ -66,11 +71,11 @@ func (b *Broker) Run(ctx context.Context) error {
 			break
 		}
 		if time.Since(began) > lastReconnect {
-			attempt, said = 0, ""
+			attempt, lastLogged = 0, ""
 		}
-		if text := err.Error(); text != said { // an outage is logged once
+		if err.Error() != lastLogged { // an outage is logged once
 			b.log.WarnContext(ctx, "broker not ready", "broker", "rabbitmq", "err", err)
-			said = text
+			lastLogged = err.Error()
 		}
 		_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop checks ctx
 	}
@@ -78,7 +83,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	return b.window.CloseAndWaitEmpty(context.WithoutCancel(ctx))
 }
 
-// connectAndServeUntilLost runs one connection from its beginning to its end. The error is the reason of the end.
+// connectAndServeUntilLost runs one connection from its beginning to its end. The error is the
+// reason of the end.
 func (b *Broker) connectAndServeUntilLost(ctx context.Context) error {
 	s, err := b.openSession(ctx)
 	if err != nil {
@@ -87,23 +93,32 @@ func (b *Broker) connectAndServeUntilLost(ctx context.Context) error {
 		return err
 	}
 	b.log.InfoContext(ctx, "broker ready", "broker", "rabbitmq", "address", b.addr.String(), "exchange", b.cfg.Exchange)
+
+	// Publish on the connection.
 	b.status.SetNotReadyReason(nil)
 	b.session.Store(s)
-	lost := s.serveUntilLost(ctx)
-	if lost == nil { // ctx has ended
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
-		defer cancel()
-		if err := b.window.CloseAndWaitEmpty(drain); err != nil {
-			b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
-		}
-		lost = errors.New("stopped")
+	reason := s.serveUntilLost(ctx)
+	if reason == nil { // ctx has ended
+		b.stopPublishing(ctx)
+		reason = errors.New("stopped")
 	}
-	err = fmt.Errorf("not connected: %w", lost)
+
+	// Refuse new publishes, and then fail those that have no outcome.
+	err = fmt.Errorf("not connected: %w", reason)
 	b.session.Store(nil)
 	b.status.SetNotReadyReason(err)
 	s.closeAndFailSent()
 	b.status.SetNotReadyReason(err) // again: the session may have changed it until its end
 	return err
+}
+
+// stopPublishing refuses new publishes, and waits up to StopTimeout for those in progress.
+func (b *Broker) stopPublishing(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
+	defer cancel()
+	if err := b.window.CloseAndWaitEmpty(ctx); err != nil {
+		b.log.WarnContext(ctx, "stopped before all events were confirmed", "err", err)
+	}
 }
 
 // Ready returns why events cannot be published at present, or nil.
@@ -136,6 +151,7 @@ func (b *Broker) validateEvent(e *cloudevent.Event) error {
 	return nil
 }
 
+// publishOnce passes an event to the current session and waits for its outcome.
 func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if !b.window.BeginPublish() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)

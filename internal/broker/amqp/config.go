@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -118,41 +119,24 @@ type address struct {
 
 // String returns the address in a form that is safe to log.
 func (a address) String() string {
-	return fmt.Sprintf("%s://%s%s", a.uri.Scheme, net.JoinHostPort(a.uri.Host, strconv.Itoa(a.uri.Port)), "/"+strings.TrimPrefix(a.vhost, "/"))
+	hostPort := net.JoinHostPort(a.uri.Host, strconv.Itoa(a.uri.Port))
+	return fmt.Sprintf("%s://%s/%s", a.uri.Scheme, hostPort, strings.TrimPrefix(a.vhost, "/"))
 }
 
 // withDefaultsValidated sets defaults for the zero fields and validates the others.
 func (c Config) withDefaultsValidated() (Config, address, error) {
-	for p, d := range map[*time.Duration]time.Duration{
-		&c.Heartbeat:       DefaultHeartbeat,
-		&c.ConnectTimeout:  DefaultConnectTimeout,
-		&c.StopTimeout:     DefaultStopTimeout,
-		&c.RedeliveryDelay: DefaultRedeliveryDelay,
-	} {
-		if *p == 0 {
-			*p = d
-		}
-	}
-	for p, d := range map[*string]string{
-		&c.Topic:          DefaultTopic,
-		&c.ConnectionName: "fleetloop",
-	} {
-		if *p == "" {
-			*p = d
-		}
-	}
-	if c.Exchange == "" {
-		c.Exchange = c.Topic
-	}
-	if c.ExchangeType == "" {
-		c.ExchangeType = DefaultExchangeType
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = DefaultConcurrency
-	}
-	if c.Mode == "" {
-		c.Mode = cloudevent.Structured
-	}
+	c.Topic = cmp.Or(c.Topic, DefaultTopic)
+	c.Exchange = cmp.Or(c.Exchange, c.Topic)
+	c.ExchangeType = cmp.Or(c.ExchangeType, DefaultExchangeType)
+	c.Mode = cmp.Or(c.Mode, cloudevent.Structured)
+	c.ConnectionName = cmp.Or(c.ConnectionName, "fleetloop")
+	c.Heartbeat = cmp.Or(c.Heartbeat, DefaultHeartbeat)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.RedeliveryDelay = cmp.Or(c.RedeliveryDelay, DefaultRedeliveryDelay)
+
+	// The default of the binding key depends on other settings.
 	if c.BindingKey == "" {
 		c.BindingKey = c.RoutingKey
 	}
@@ -169,6 +153,7 @@ func (c Config) withDefaultsValidated() (Config, address, error) {
 	return c, addr, nil
 }
 
+// findInvalidSettings returns an error for each invalid setting.
 func (c Config) findInvalidSettings() []error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -180,14 +165,24 @@ func (c Config) findInvalidSettings() []error {
 	if c.QueueType != "" && c.QueueType != "classic" && c.QueueType != "quorum" {
 		fail("queue_type is %q, must be classic or quorum", c.QueueType)
 	}
-	for name, s := range map[string]string{"exchange": c.Exchange, "routing_key": c.RoutingKey, "binding_key": c.BindingKey} {
-		if len(s) > longestName {
-			fail("%s has %d bytes; AMQP allows %d", name, len(s), longestName)
+	names := map[string]string{
+		"exchange":    c.Exchange,
+		"routing_key": c.RoutingKey,
+		"binding_key": c.BindingKey,
+	}
+	for setting, name := range names {
+		if len(name) > longestName {
+			fail("%s has %d bytes; AMQP allows %d", setting, len(name), longestName)
 		}
 	}
-	for name, d := range map[string]time.Duration{"connect_timeout": c.ConnectTimeout, "stop_timeout": c.StopTimeout, "redelivery_delay": c.RedeliveryDelay} {
-		if d < 0 {
-			fail("%s is %s, must be positive", name, d)
+	durations := map[string]time.Duration{
+		"connect_timeout":  c.ConnectTimeout,
+		"stop_timeout":     c.StopTimeout,
+		"redelivery_delay": c.RedeliveryDelay,
+	}
+	for setting, duration := range durations {
+		if duration < 0 {
+			fail("%s is %s, must be positive", setting, duration)
 		}
 	}
 	if c.Heartbeat < 2*time.Second {
@@ -204,23 +199,34 @@ func (c Config) findInvalidSettings() []error {
 
 // parseAddress parses the address. Its errors never contain the URL, which may hold a password.
 func (c Config) parseAddress() (address, error) {
-	uri := amqp091.URI{Scheme: "amqp", Host: c.Host, Username: DefaultUsername, Password: DefaultUsername, Vhost: DefaultVHost}
+	uri := amqp091.URI{
+		Scheme:   "amqp",
+		Host:     c.Host,
+		Username: DefaultUsername,
+		Password: DefaultUsername,
+		Vhost:    DefaultVHost,
+	}
+
+	// The scheme and the host, from the URL or the single settings.
 	switch {
 	case c.URL == "" && c.Host == "":
 		return address{}, errors.New("url or host is required (BROKER_URL, BROKER_HOST)")
 	case c.URL != "" && c.Host != "":
 		return address{}, errors.New("url and host are both set: remove one of them")
 	case c.URL != "":
-		var err error
-		if uri, err = amqp091.ParseURI(c.URL.Reveal()); err != nil {
+		parsed, err := amqp091.ParseURI(c.URL.Reveal())
+		if err != nil {
 			return address{}, errors.New("url: must be amqp://user:password@host:5672/vhost or amqps://…")
 		}
+		uri = parsed
 	case c.TLS.IsEnabled():
 		uri.Scheme = "amqps"
 	}
 	if c.TLS.IsEnabled() && uri.Scheme != "amqps" {
 		return address{}, errors.New("url: must begin with amqps://, because TLS is configured")
 	}
+
+	// The port, which a URL always has.
 	if c.Port < 0 || c.Port > 65535 {
 		return address{}, fmt.Errorf("port is %d, must be 1 to 65535", c.Port)
 	}
@@ -232,6 +238,8 @@ func (c Config) parseAddress() (address, error) {
 	case c.URL == "":
 		uri.Port = DefaultPort
 	}
+
+	// The credentials and the virtual host override those of the URL.
 	switch {
 	case c.Username != "":
 		uri.Username, uri.Password = c.Username, c.Password.Reveal()

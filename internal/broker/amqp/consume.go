@@ -27,9 +27,12 @@ const prefetchFactor = 8
 //
 // Each call has a separate connection: the server blocks connections that publish, and
 // acknowledgements must not wait for that.
-func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+func (b *Broker) Consume(
+	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
+) error {
 	if subscription == "" || len(b.cfg.queueNameFor(subscription)) > longestName {
-		return fmt.Errorf("consume %q: a name is required, with the exchange name at most %d bytes", subscription, longestName)
+		return fmt.Errorf("consume %q: a name is required, with the exchange name at most %d bytes",
+			subscription, longestName)
 	}
 	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
@@ -49,25 +52,35 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 }
 
 // consumeUntilLost consumes until the connection is lost.
-func (b *Broker) consumeUntilLost(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
-	var deliveries <-chan amqp091.Delivery
+func (b *Broker) consumeUntilLost(
+	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
+) error {
+	// Connect and start the deliveries, both within ConnectTimeout.
 	queue := b.cfg.queueNameFor(subscription)
-	l, err := b.dialAndPrepareLink(ctx, b.cfg.ConnectionName+" "+subscription, func(l *link) error {
-		err := errors.Join(b.declareExchange(l.conn), b.declareQueue(l.conn, queue))
-		if err == nil {
-			deliveries, err = b.bindQueueAndStartDeliveries(l.channel, queue)
+	var deliveries <-chan amqp091.Delivery
+	startDeliveries := func(l *link) error {
+		if err := errors.Join(b.declareExchange(l.conn), b.declareQueue(l.conn, queue)); err != nil {
+			return err
 		}
+		var err error
+		deliveries, err = b.bindQueueAndStartDeliveries(l.channel, queue)
 		return err
-	})
+	}
+	l, err := b.dialAndPrepareLink(ctx, b.cfg.ConnectionName+" "+subscription, startDeliveries)
 	if err != nil {
 		return err
 	}
+
+	// Handle deliveries until the connection is lost or the server ends the subscription. The first
+	// cause counts.
 	c := &consumer{broker: b, handle: handle, slots: make(chan struct{}, b.cfg.Concurrency)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.work.Go(func() { cancel(l.awaitLost(ctx)) })
 	c.handleDeliveriesConcurrently(ctx, deliveries)
 	cancel(fmt.Errorf("server cancelled the subscription to queue %q; the queue may have been deleted", queue))
-	c.work.Wait() // results can be acknowledged while the connection lasts
+
+	// Close the connection last, because results can be acknowledged only while it lasts.
+	c.work.Wait()
 	l.closeOrKill()
 	for range deliveries { // the client delivers its buffered messages before it closes the channel
 		continue
@@ -76,7 +89,9 @@ func (b *Broker) consumeUntilLost(ctx context.Context, subscription string, hand
 }
 
 // bindQueueAndStartDeliveries binds the queue and starts its delivery.
-func (b *Broker) bindQueueAndStartDeliveries(ch *amqp091.Channel, queue string) (<-chan amqp091.Delivery, error) {
+func (b *Broker) bindQueueAndStartDeliveries(
+	ch *amqp091.Channel, queue string,
+) (<-chan amqp091.Delivery, error) {
 	if err := ch.QueueBind(queue, b.cfg.BindingKey, b.cfg.Exchange, noWait, nil); err != nil {
 		return nil, fmt.Errorf("bind queue %q to exchange %q: %w", queue, b.cfg.Exchange, toOneLineError(err))
 	}
@@ -95,10 +110,12 @@ func (b *Broker) bindQueueAndStartDeliveries(ch *amqp091.Channel, queue string) 
 type consumer struct {
 	broker *Broker
 	handle func(context.Context, cloudevent.Event) error
-	slots  chan struct{}
+	slots  chan struct{} // one for each event that is being handled
 	work   sync.WaitGroup
 }
 
+// handleDeliveriesConcurrently handles deliveries until there are no more or ctx ends. Handlers may
+// still run when it returns.
 func (c *consumer) handleDeliveriesConcurrently(ctx context.Context, deliveries <-chan amqp091.Delivery) {
 	for {
 		select {
@@ -128,7 +145,7 @@ func (c *consumer) handleAndAcknowledge(ctx context.Context, d amqp091.Delivery)
 		return
 	}
 	err = c.handle(ctx, e)
-	<-c.slots
+	<-c.slots // before any delay: events that wait for their redelivery must not hold up the others
 	if err == nil {
 		c.logAcknowledgeError(ctx, d.Ack(false))
 		return

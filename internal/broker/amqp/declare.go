@@ -18,12 +18,15 @@ const (
 
 // runOnNewChannel runs declare on a separate channel, because a refusal closes the channel.
 // replyCode is the server's, or 0.
-func runOnNewChannel(conn *amqp091.Connection, declare func(*amqp091.Channel) error) (replyCode int, err error) {
+func runOnNewChannel(
+	conn *amqp091.Connection, declare func(*amqp091.Channel) error,
+) (replyCode int, err error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return 0, err
 	}
-	if err = declare(ch); err == nil {
+	err = declare(ch)
+	if err == nil {
 		return 0, ch.Close()
 	}
 	if reason, ok := errors.AsType[*amqp091.Error](err); ok {
@@ -44,9 +47,10 @@ func (b *Broker) declareExchange(conn *amqp091.Connection) error {
 		return fmt.Errorf("exchange %q exists but is not durable with type %q: delete it, or set exchange or exchange_type to match: %w",
 			exchange, kind, err)
 	case amqp091.AccessRefused:
-		if _, missing := runOnNewChannel(conn, func(ch *amqp091.Channel) error {
+		_, missing := runOnNewChannel(conn, func(ch *amqp091.Channel) error {
 			return ch.ExchangeDeclarePassive(exchange, kind, durable, autoDelete, internal, noWait, nil)
-		}); missing != nil {
+		})
+		if missing != nil {
 			return fmt.Errorf("exchange %q does not exist and user %q is not allowed to declare it: declare it, or grant the permission: %w",
 				exchange, b.addr.uri.Username, missing)
 		}

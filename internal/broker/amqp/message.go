@@ -59,18 +59,25 @@ func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 
 // decodeDelivery decodes the event of a delivery.
 func decodeDelivery(d *amqp091.Delivery) (cloudevent.Event, error) {
-	return cloudevent.Decode(d.ContentType, func(name string) (string, bool) {
+	findAttribute := func(name string) (string, bool) {
 		for _, prefix := range []string{attributePrefix, altAttributePrefix} {
-			switch v := d.Headers[prefix+name].(type) {
-			case nil:
-			case string:
-				return v, true
-			case time.Time: // the binding's native form, in seconds
-				return v.UTC().Format(time.RFC3339), true
-			default:
-				return strings.TrimSpace(fmt.Sprint(v)), true
+			if value := d.Headers[prefix+name]; value != nil {
+				return formatHeader(value), true
 			}
 		}
 		return "", false
-	}, d.Body)
+	}
+	return cloudevent.Decode(d.ContentType, findAttribute, d.Body)
+}
+
+// formatHeader returns the text of a header's value.
+func formatHeader(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case time.Time: // the binding's native form, in seconds
+		return v.UTC().Format(time.RFC3339)
+	default:
+		return strings.TrimSpace(fmt.Sprint(v))
+	}
 }

@@ -21,18 +21,20 @@ type session struct {
 	broker *Broker
 	work   sync.WaitGroup
 
-	queue    chan *publication
-	stop     chan struct{} // closed to stop the writer
-	ended    chan struct{} // closed when every event of the session has its outcome
+	queue chan *publication // from the callers of Publish to the writer
+	stop  chan struct{}     // closed to stop the writer
+	ended chan struct{}     // closed when every event of the session has its outcome
+
+	// Notifications from the server.
 	confirms chan amqp091.Confirmation
 	returns  chan amqp091.Return
 	blocks   chan amqp091.Blocking
 
 	mu        sync.Mutex
-	tag       uint64
-	sent      map[uint64]*publication
-	returned  map[string]int // by event id, the returned events that are not confirmed yet
-	unblocked chan struct{}  // closed while the server allows publishing
+	lastTag   uint64                  // delivery tag of the last sent event
+	sent      map[uint64]*publication // by delivery tag, the events that are not confirmed yet
+	returned  map[string]int          // by event id, the returned events that are not confirmed yet
+	unblocked chan struct{}           // closed while the server allows publishing
 }
 
 // openSession connects, declares the exchange and enables confirms.
@@ -46,7 +48,7 @@ func (b *Broker) openSession(ctx context.Context) (*session, error) {
 		returned:  make(map[string]int),
 		unblocked: make(chan struct{}),
 	}
-	close(s.unblocked)
+	close(s.unblocked) // the server allows publishing until it says otherwise
 	var err error
 	s.link, err = b.dialAndPrepareLink(ctx, b.cfg.ConnectionName, func(l *link) error {
 		if err := b.declareExchange(l.conn); err != nil {
@@ -82,18 +84,18 @@ func (s *session) closeAndFailSent() {
 	s.closeOrKill() // unblocks the writer, and closes the channels that the others read
 	s.work.Wait()
 	s.mu.Lock()
-	lost := s.sent
+	unconfirmed := s.sent
 	s.sent = nil
 	s.mu.Unlock()
-	for _, p := range lost {
+	for _, p := range unconfirmed {
 		p.ReportOutcome(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
 	}
 	close(s.ended)
 }
 
-// publishQueuedUntilStopped is the only goroutine that publishes: a blocked write delays only this goroutine, and
-// not the contexts of the callers. While the server blocks publishers no send begins, so queued
-// events are known not to be sent.
+// publishQueuedUntilStopped is the only goroutine that publishes: a blocked write delays only
+// this goroutine, and not the contexts of the callers. While the server blocks publishers no send
+// begins, so queued events are known not to be sent.
 func (s *session) publishQueuedUntilStopped() {
 	for {
 		select {
@@ -134,55 +136,57 @@ func (s *session) awaitUnblocked() (mayPublish bool) {
 	}
 }
 
+// sendUnlessAbandoned sends one event, unless its caller has given up.
 func (s *session) sendUnlessAbandoned(p *publication) {
 	defer s.broker.bodies.Put(p.body)
 	if !p.BeginUnlessAbandoned() {
 		return
 	}
 	s.mu.Lock()
-	s.tag++
-	tag := s.tag
-	s.sent[tag] = p
+	s.lastTag++
+	s.sent[s.lastTag] = p
 	s.mu.Unlock()
 	const mandatory, immediate = true, false
-	if err := s.channel.Publish(s.broker.cfg.Exchange, p.key, mandatory, immediate, p.message); err != nil {
+	err := s.channel.Publish(s.broker.cfg.Exchange, p.key, mandatory, immediate, p.message)
+	if err != nil {
 		// Part of the message may have been sent, and the client's count of tags may differ: this
 		// connection cannot be used any more.
 		s.socket.closeIgnoringError()
 	}
 }
 
-// processConfirmsUntilClosed processes the server's answers until the channel is closed. It never blocks, or the
-// client would drop answers. A returned event comes before its confirm, also in the client's
-// buffers, so returns are read before each confirm.
+// processConfirmsUntilClosed processes the server's answers until the channel is closed. It never
+// blocks, or the client would drop answers. A returned event comes before its confirm, also in
+// the client's buffers, so returns are read before each confirm.
 func (s *session) processConfirmsUntilClosed() {
 	returns := s.returns
 	for {
 		select {
-		case r, ok := <-returns:
-			if !ok {
-				returns = nil
+		case returned, open := <-returns:
+			if !open {
+				returns = nil // stop receiving from it
 				continue
 			}
 			s.mu.Lock()
-			s.returned[r.MessageId]++
+			s.returned[returned.MessageId]++
 			s.mu.Unlock()
-		case c, ok := <-s.confirms:
-			if !ok {
+		case confirm, open := <-s.confirms:
+			if !open {
 				return
 			}
-			s.reportConfirmOutcome(c)
+			s.reportConfirmOutcome(confirm)
 		}
 	}
 }
 
-func (s *session) reportConfirmOutcome(c amqp091.Confirmation) {
+// reportConfirmOutcome reports the outcome of a confirmed event to its caller.
+func (s *session) reportConfirmOutcome(confirm amqp091.Confirmation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.countReturnsLocked()
-	if p := s.sent[c.DeliveryTag]; p != nil {
-		delete(s.sent, c.DeliveryTag)
-		p.ReportOutcome(s.takeConfirmOutcomeLocked(p, c.Ack))
+	if p := s.sent[confirm.DeliveryTag]; p != nil {
+		delete(s.sent, confirm.DeliveryTag)
+		p.ReportOutcome(s.takeConfirmOutcomeLocked(p, confirm.Ack))
 	}
 }
 
@@ -190,11 +194,11 @@ func (s *session) reportConfirmOutcome(c amqp091.Confirmation) {
 func (s *session) countReturnsLocked() {
 	for {
 		select {
-		case r, ok := <-s.returns:
-			if !ok {
+		case returned, open := <-s.returns:
+			if !open {
 				return
 			}
-			s.returned[r.MessageId]++
+			s.returned[returned.MessageId]++
 		default:
 			return
 		}
@@ -203,13 +207,16 @@ func (s *session) countReturnsLocked() {
 
 // takeConfirmOutcomeLocked returns the outcome of a confirm. The caller holds the lock.
 func (s *session) takeConfirmOutcomeLocked(p *publication, ack bool) error {
-	switch {
-	case !ack:
+	if !ack {
 		return fmt.Errorf("%w: a queue is full (x-overflow reject-publish)", broker.ErrRefused)
-	case s.returned[p.id] == 0:
+	}
+	if s.returned[p.id] == 0 {
 		return nil
 	}
-	if s.returned[p.id]--; s.returned[p.id] == 0 {
+
+	// The event was returned. An event with the same id may have been sent twice.
+	s.returned[p.id]--
+	if s.returned[p.id] == 0 {
 		delete(s.returned, p.id)
 	}
 	return fmt.Errorf("%w: exchange %q has no queue bound for routing key %q: start a consumer or bind a queue%s",
@@ -228,24 +235,29 @@ func (b *Broker) routingKeyAdvice() string {
 // followServerBlocks follows whether the server blocks publishers, until the connection is closed.
 func (s *session) followServerBlocks() {
 	for block := range s.blocks {
-		s.mu.Lock()
-		select {
-		case <-s.unblocked:
-			if block.Active {
-				s.unblocked = make(chan struct{})
-			}
-		default:
-			if !block.Active {
-				close(s.unblocked)
-			}
-		}
-		s.mu.Unlock()
+		s.setBlocked(block.Active)
 		if block.Active {
 			s.broker.status.SetNotReadyReason(fmt.Errorf("blocked by the broker: %s", block.Reason))
 			s.broker.log.Warn("broker blocked publishing", "reason", block.Reason)
 		} else {
 			s.broker.status.SetNotReadyReason(nil)
 			s.broker.log.Info("broker unblocked publishing")
+		}
+	}
+}
+
+// setBlocked makes awaitUnblocked wait, or lets it return.
+func (s *session) setBlocked(blocked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.unblocked: // the server allowed publishing so far
+		if blocked {
+			s.unblocked = make(chan struct{})
+		}
+	default:
+		if !blocked {
+			close(s.unblocked)
 		}
 	}
 }

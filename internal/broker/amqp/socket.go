@@ -97,6 +97,8 @@ func (s *socket) closeIgnoringError() { _ = s.Close() } // an error does not mat
 type link struct {
 	conn    *amqp091.Connection
 	channel *amqp091.Channel
+
+	dialing sync.Mutex // guards socket until the link is connected
 	socket  *socket
 
 	connClosed, channelClosed chan *amqp091.Error
@@ -104,31 +106,19 @@ type link struct {
 
 // dialAndPrepareLink connects, opens a channel and prepares it. It ends early when ctx ends, and at the
 // latest after ConnectTimeout.
-func (b *Broker) dialAndPrepareLink(ctx context.Context, connectionName string, prepare func(*link) error) (*link, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, fmt.Errorf("no response within %s", b.cfg.ConnectTimeout))
+func (b *Broker) dialAndPrepareLink(
+	ctx context.Context, connectionName string, prepare func(*link) error,
+) (*link, error) {
+	timeoutCause := fmt.Errorf("no response within %s", b.cfg.ConnectTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.ConnectTimeout, timeoutCause)
 	defer cancel()
-	var mu sync.Mutex
 	l := &link{}
-	kill := context.AfterFunc(ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if l.socket != nil {
-			l.socket.closeIgnoringError()
-		}
-	})
 	cfg := amqp091.Config{
 		Vhost:      b.addr.vhost,
 		Heartbeat:  b.cfg.Heartbeat,
 		Properties: amqp091.Table{"product": "fleetloop", "connection_name": connectionName},
 		Dial: func(network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			l.socket = &socket{Conn: conn}
-			return l.socket, nil
+			return l.dialSocket(ctx, network, address)
 		},
 	}
 	if b.cfg.TLS.IsEnabled() {
@@ -138,33 +128,61 @@ func (b *Broker) dialAndPrepareLink(ctx context.Context, connectionName string, 
 		}
 		cfg.TLSClientConfig = tls
 	}
+
+	// The client knows no context. When ctx ends, its socket is closed, whatever it waits for.
+	stopKill := context.AfterFunc(ctx, l.closeSocketIfDialed)
 	err := l.connectAndOpenChannel(b.addr.uri.String(), cfg, prepare)
-	if !kill() && err == nil { // the kill was already running when dialing succeeded
+	if !stopKill() && err == nil { // ctx ended just after the last step
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		if l.conn != nil {
-			l.closeOrKill()
-		}
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, fmt.Errorf("connect to %s: %w", b.addr, toOneLineError(err))
+	if err == nil {
+		return l, nil
 	}
-	return l, nil
+	if l.conn != nil {
+		l.closeOrKill()
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("connect to %s: %w", b.addr, toOneLineError(err))
 }
 
+// dialSocket connects the socket of the link.
+func (l *link) dialSocket(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.dialing.Lock()
+	defer l.dialing.Unlock()
+	l.socket = &socket{Conn: conn}
+	return l.socket, nil
+}
+
+// closeSocketIfDialed closes the socket of a link that may still be connecting.
+func (l *link) closeSocketIfDialed() {
+	l.dialing.Lock()
+	defer l.dialing.Unlock()
+	if l.socket != nil {
+		l.socket.closeIgnoringError()
+	}
+}
+
+// connectAndOpenChannel connects, opens a channel and prepares it. After an error, conn is set if it
+// must be closed.
 func (l *link) connectAndOpenChannel(url string, cfg amqp091.Config, prepare func(*link) error) error {
-	var err error
-	if l.conn, err = amqp091.DialConfig(url, cfg); err != nil {
-		l.conn = nil
+	conn, err := amqp091.DialConfig(url, cfg)
+	if err != nil {
 		return err
 	}
-	l.connClosed = l.conn.NotifyClose(make(chan *amqp091.Error, 1))
-	if l.channel, err = l.conn.Channel(); err != nil {
+	l.conn = conn
+	l.connClosed = conn.NotifyClose(make(chan *amqp091.Error, 1))
+	channel, err := conn.Channel()
+	if err != nil {
 		return err
 	}
-	l.channelClosed = l.channel.NotifyClose(make(chan *amqp091.Error, 1))
+	l.channel = channel
+	l.channelClosed = channel.NotifyClose(make(chan *amqp091.Error, 1))
 	return prepare(l)
 }
 

@@ -112,8 +112,8 @@ func NewEvent(n int) *cloudevent.Event {
 	}
 }
 
-// StartBroker runs b and returns the func that stops it, which fails the test if that takes too long. It
-// is called at the end of the test if not before.
+// StartBroker runs b and returns the func that stops it, which fails the test if that takes too
+// long. It is called at the end of the test if not before.
 func StartBroker(t *testing.T, b Broker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -230,7 +230,9 @@ func (c *EventCollector) addEvent(e cloudevent.Event) {
 }
 
 // StartConsumer consumes until stop is called or the test ends.
-func StartConsumer(t *testing.T, b Broker, subscription string, handle func(context.Context, cloudevent.Event) error) (stop func()) {
+func StartConsumer(
+	t *testing.T, b Broker, subscription string, handle func(context.Context, cloudevent.Event) error,
+) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -277,8 +279,8 @@ func (c *EventCollector) Len() int {
 	return len(c.got)
 }
 
-// WantReceivedAsReported checks the rule of the suite. It waits for the published events, then publishes and
-// awaits a last event, and checks that no refused event was received.
+// WantReceivedAsReported checks the rule of the suite. It waits for the published events, then
+// publishes and awaits a last event, and checks that no refused event was received.
 func WantReceivedAsReported(t *testing.T, b Broker, ledger *PublishLedger, received *EventCollector) {
 	t.Helper()
 	last := NewEvent(99999)

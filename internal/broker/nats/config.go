@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -93,35 +94,21 @@ type Config struct {
 
 // withDefaultsValidated sets defaults for the zero fields and validates the others.
 func (c Config) withDefaultsValidated() (Config, error) {
-	def := func(p *time.Duration, d time.Duration) {
-		if *p == 0 {
-			*p = d
-		}
-	}
-	def(&c.MaxAge, DefaultMaxAge)
-	def(&c.DuplicateWindow, min(DefaultDuplicateWindow, c.MaxAge))
-	def(&c.ConnectTimeout, DefaultConnectTimeout)
-	def(&c.StopTimeout, DefaultStopTimeout)
-	def(&c.AckWait, DefaultAckWait)
-	def(&c.RedeliveryDelay, DefaultRedeliveryDelay)
-	if c.Topic == "" {
-		c.Topic = DefaultTopic
-	}
-	if c.Stream == "" {
-		c.Stream = strings.ReplaceAll(c.Topic, ".", "_")
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = DefaultConcurrency
-	}
-	if c.Mode == "" {
-		c.Mode = cloudevent.Structured
-	}
+	c.Topic = cmp.Or(c.Topic, DefaultTopic)
+	c.Stream = cmp.Or(c.Stream, strings.ReplaceAll(c.Topic, ".", "_"))
+	c.Mode = cmp.Or(c.Mode, cloudevent.Structured)
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.MaxAge = cmp.Or(c.MaxAge, DefaultMaxAge)
+	c.DuplicateWindow = cmp.Or(c.DuplicateWindow, min(DefaultDuplicateWindow, c.MaxAge))
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.RedeliveryDelay = cmp.Or(c.RedeliveryDelay, DefaultRedeliveryDelay)
 	return c, c.validateSettings()
 }
 
+// validateSettings returns an error that lists all invalid settings.
 func (c Config) validateSettings() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -137,12 +124,17 @@ func (c Config) validateSettings() error {
 	if c.Subject != "" && !isPublishSubject(c.Subject) {
 		fail("subject %q: a subject must be words separated by single dots, without spaces, * or >", c.Subject)
 	}
-	for name, d := range map[string]time.Duration{
-		"max_age": c.MaxAge, "duplicate_window": c.DuplicateWindow, "connect_timeout": c.ConnectTimeout,
-		"stop_timeout": c.StopTimeout, "ack_wait": c.AckWait, "redelivery_delay": c.RedeliveryDelay,
-	} {
-		if d < 0 {
-			fail("%s is %s, must be positive", name, d)
+	durations := map[string]time.Duration{
+		"max_age":          c.MaxAge,
+		"duplicate_window": c.DuplicateWindow,
+		"connect_timeout":  c.ConnectTimeout,
+		"stop_timeout":     c.StopTimeout,
+		"ack_wait":         c.AckWait,
+		"redelivery_delay": c.RedeliveryDelay,
+	}
+	for setting, duration := range durations {
+		if duration < 0 {
+			fail("%s is %s, must be positive", setting, duration)
 		}
 	}
 	if c.AckWait >= 0 && c.AckWait < leastAckWait {
@@ -173,12 +165,13 @@ func (c Config) validateSettings() error {
 // areServerURLs reports whether the client can parse s. The client's own error would show the password
 // that s may contain.
 func areServerURLs(commaSeparated string) bool {
-	for one := range strings.SplitSeq(commaSeparated, ",") {
-		one = strings.TrimSpace(one)
-		if one != "" && !strings.Contains(one, "://") {
-			one = "nats://" + one
+	for server := range strings.SplitSeq(commaSeparated, ",") {
+		server = strings.TrimSpace(server)
+		if server != "" && !strings.Contains(server, "://") {
+			server = "nats://" + server
 		}
-		if u, err := url.Parse(one); err != nil || one != "" && u.Hostname() == "" {
+		parsed, err := url.Parse(server)
+		if err != nil || server != "" && parsed.Hostname() == "" {
 			return false
 		}
 	}
@@ -204,17 +197,14 @@ func (c Config) subjectFor(eventType string) string {
 		return s
 	}
 	words := strings.Split(s, ".")
-	for i, w := range words {
-		w = strings.Map(func(r rune) rune {
+	for i, word := range words {
+		word = strings.Map(func(r rune) rune {
 			if r <= ' ' || r == '*' || r == '>' {
 				return '_'
 			}
 			return r
-		}, w)
-		if w == "" {
-			w = "_"
-		}
-		words[i] = w
+		}, word)
+		words[i] = cmp.Or(word, "_")
 	}
 	return strings.Join(words, ".")
 }

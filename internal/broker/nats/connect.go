@@ -57,16 +57,17 @@ func (b *Broker) startConnectingAndSubscribe(server Server) (*nats.Conn, error) 
 		b.raw.dialer.Timeout = b.cfg.ConnectTimeout
 		opts = append(opts, nats.SetCustomDialer(&b.raw))
 	}
-	secure, err := b.cfg.newSecurityOptions()
+	securityOpts, err := b.cfg.newSecurityOptions()
 	if err != nil {
 		return nil, err
 	}
-	conn, err := nats.Connect(b.cfg.URL.Reveal(), append(opts, secure...)...)
+	opts = append(opts, securityOpts...)
+	conn, err := nats.Connect(b.cfg.URL.Reveal(), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("configure nats: %w", err)
 	}
-	b.prefix = conn.NewInbox() + "."
-	if _, err := conn.Subscribe(b.prefix+"*", b.handlePublishReply); err != nil {
+	b.replyPrefix = conn.NewInbox() + "."
+	if _, err := conn.Subscribe(b.replyPrefix+"*", b.handlePublishReply); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("configure nats: subscribe to acknowledgements: %w", err)
 	}
@@ -80,14 +81,14 @@ func (b *Broker) startConnectingAndSubscribe(server Server) (*nats.Conn, error) 
 func (b *Broker) signalConnectionCheck() {
 	select {
 	case b.changed <- struct{}{}:
-	default:
+	default: // it is signalled already
 	}
 }
 
 // failUnansweredOnDisconnect is called when the connection breaks and after each attempt to reconnect.
 func (b *Broker) failUnansweredOnDisconnect(err error) {
 	if err != nil {
-		b.lost.Store(&err)
+		b.lostReason.Store(&err)
 	}
 	b.status.SetNotReadyReason(b.newNotConnectedError())
 	b.unanswered.finishAll(fmt.Errorf("%w: connection lost", broker.ErrUnknownOutcome))
@@ -95,19 +96,20 @@ func (b *Broker) failUnansweredOnDisconnect(err error) {
 }
 
 func (b *Broker) newNotConnectedError() error {
-	if err := b.lost.Load(); err != nil {
+	if err := b.lostReason.Load(); err != nil {
 		return fmt.Errorf("not connected: %w", *err)
 	}
 	return errors.New("not connected")
 }
 
-// maintainStreamAndStatus keeps the status up to date until ctx ends. After each change of the connection
-// it verifies the stream, and retries while that fails.
+// maintainStreamAndStatus keeps the status up to date until ctx ends. After each change of the
+// connection it verifies the stream, and retries while that fails.
 func (b *Broker) maintainStreamAndStatus(ctx context.Context, conn *nats.Conn, server Server) {
 	policy := reconnectBackoff()
 	s := stream{cfg: b.cfg, log: b.log, server: server}
-	var said string
-	for attempt := 0; ctx.Err() == nil; attempt++ {
+	lastLogged := ""
+	attempt := 0
+	for ctx.Err() == nil {
 		err := b.newNotConnectedError()
 		if conn.Status() == nats.CONNECTED {
 			err = s.createIfMissingAndCheck(ctx, conn)
@@ -116,19 +118,25 @@ func (b *Broker) maintainStreamAndStatus(ctx context.Context, conn *nats.Conn, s
 			return
 		}
 		b.status.SetNotReadyReason(err)
-		said = b.logStatusChange(ctx, err, said)
-		again := time.NewTimer(policy.Delay(attempt))
+		lastLogged = b.logStatusChange(ctx, err, lastLogged)
+
 		if err == nil {
-			again.Stop()
-			attempt = -1
+			attempt = 0
+			select {
+			case <-ctx.Done():
+			case <-b.changed:
+			}
+			continue
 		}
+		retry := time.NewTimer(policy.Delay(attempt))
 		select {
 		case <-ctx.Done():
 		case <-b.changed:
-			attempt = -1
-		case <-again.C:
+			attempt = 0
+		case <-retry.C:
+			attempt++
 		}
-		again.Stop()
+		retry.Stop()
 	}
 }
 
@@ -138,11 +146,12 @@ func (b *Broker) logStatusChange(ctx context.Context, err error, lastLogged stri
 	if err != nil {
 		text = err.Error()
 	}
-	switch {
-	case text == lastLogged:
-	case err == nil:
+	if text == lastLogged {
+		return text
+	}
+	if err == nil {
 		b.log.InfoContext(ctx, "broker ready", "broker", "nats", "stream", b.cfg.Stream)
-	default:
+	} else {
 		b.log.WarnContext(ctx, "broker not ready", "broker", "nats", "err", err)
 	}
 	return text
@@ -168,8 +177,8 @@ func (r *rawConn) Dial(network, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// closeOrKill closes the client's connection. The client holds a lock while it writes, so a blocked write must
-// be broken off first.
+// closeOrKill closes the client's connection. The client holds a lock while it writes, so a
+// blocked write must be broken off first.
 func (r *rawConn) closeOrKill(conn *nats.Conn) {
 	closed := make(chan struct{})
 	go func() {

@@ -25,7 +25,9 @@ const maxRedeliveryDelay = time.Minute
 // an error it is redelivered, later each time or after the delay that the error asks for. An event
 // whose error is permanent, and a message that is not an event, are logged and terminated: the
 // server publishes the advisory MSG_TERMINATED, and the stream keeps the message.
-func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+func (b *Broker) Consume(
+	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
+) error {
 	if subscription == "" || b.cfg.replaceInvalidNameChars(subscription) != subscription {
 		return fmt.Errorf("consume %q: a subscription name must have only letters, digits, - and _", subscription)
 	}
@@ -60,7 +62,9 @@ func (Config) replaceInvalidNameChars(s string) string {
 }
 
 // consumeUntilError consumes until an error occurs.
-func (b *Broker) consumeUntilError(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+func (b *Broker) consumeUntilError(
+	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
+) error {
 	if err := b.status.NotReadyReason(); err != nil {
 		return fmt.Errorf("%w: %w", broker.ErrNotReady, err)
 	}
@@ -87,6 +91,7 @@ func (b *Broker) consumeUntilError(ctx context.Context, subscription string, han
 	}
 	defer messages.Stop()
 
+	// Handle the messages, Concurrency at once.
 	var work sync.WaitGroup
 	defer work.Wait()
 	slots := make(chan struct{}, b.cfg.Concurrency)
@@ -105,7 +110,9 @@ func (b *Broker) consumeUntilError(ctx context.Context, subscription string, han
 
 // handleAndAcknowledge handles one message and acknowledges it. If the acknowledgement is lost, the
 // message comes again, which handlers must tolerate anyway.
-func (b *Broker) handleAndAcknowledge(ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error) {
+func (b *Broker) handleAndAcknowledge(
+	ctx context.Context, m jetstream.Msg, handle func(context.Context, cloudevent.Event) error,
+) {
 	e, err := decodeMessage(m.Headers(), m.Data())
 	if err != nil {
 		b.log.ErrorContext(ctx, "message dropped, not a CloudEvent", "subject", m.Subject(), "err", err)
@@ -128,14 +135,19 @@ func (b *Broker) handleAndAcknowledge(ctx context.Context, m jetstream.Msg, hand
 		logAcknowledgeError(ctx, b.log, m.Nak()) // this consumer stops: others can take it now
 		return
 	}
-	tries := uint64(1)
-	if meta, err := m.Metadata(); err == nil {
-		tries = meta.NumDelivered
-	}
-	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: maxRedeliveryDelay}
-	delay := broker.RedeliveryDelay(err, policy.Delay(int(min(tries, 64))-1))
+	delay := broker.RedeliveryDelay(err, b.redeliveryBackoff(m))
 	b.log.DebugContext(ctx, "event handling failed, redelivering", "event", e.ID, "delay", delay, "err", err)
 	logAcknowledgeError(ctx, b.log, m.NakWithDelay(delay))
+}
+
+// redeliveryBackoff returns the delay before a message is redelivered, which grows with each delivery.
+func (b *Broker) redeliveryBackoff(m jetstream.Msg) time.Duration {
+	deliveries := uint64(1)
+	if meta, err := m.Metadata(); err == nil {
+		deliveries = min(meta.NumDelivered, 64) // then the delay has long reached its maximum
+	}
+	policy := backoff.Policy{Initial: b.cfg.RedeliveryDelay, Max: maxRedeliveryDelay}
+	return policy.Delay(int(deliveries) - 1)
 }
 
 // startInProgressReports regularly reports to the server that m is being handled, until stop is called.
@@ -170,11 +182,13 @@ func logAcknowledgeError(ctx context.Context, log *slog.Logger, err error) {
 // attribute is structured, the only mode of NATS before it had headers.
 func decodeMessage(h nats.Header, body []byte) (cloudevent.Event, error) {
 	contentType, _ := findHeaderIgnoringCase(h, contentTypeHeader)
-	if _, ok := findHeaderIgnoringCase(h, attributePrefix+"specversion"); !ok && contentType == "" {
+	_, hasVersion := findHeaderIgnoringCase(h, attributePrefix+"specversion")
+	if !hasVersion && contentType == "" {
 		contentType = cloudevent.ContentType
 	}
-	return cloudevent.Decode(contentType, func(name string) (string, bool) {
-		v, ok := findHeaderIgnoringCase(h, attributePrefix+name)
-		return unescapeHeader(v), ok
-	}, body)
+	findAttribute := func(name string) (string, bool) {
+		value, found := findHeaderIgnoringCase(h, attributePrefix+name)
+		return unescapeHeader(value), found
+	}
+	return cloudevent.Decode(contentType, findAttribute, body)
 }

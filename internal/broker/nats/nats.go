@@ -31,21 +31,21 @@ type Broker struct {
 
 	status  broker.Status
 	window  broker.PublishWindow
-	queue   chan *publication
-	stopped chan struct{} // closed when queued publications are no longer accepted
-	changed chan struct{} // has an element when the connection changed
-	bodies  sync.Pool     // of *[]byte
+	queue   chan *publication // from the callers of Publish to the writer
+	stopped chan struct{}     // closed when queued publications are no longer accepted
+	changed chan struct{}     // has an element when the connection must be checked
+	bodies  sync.Pool         // of *[]byte
 
 	mu   sync.Mutex
 	conn *nats.Conn
 	addr string // of the embedded server
 
-	tokens     atomic.Uint64 // of publications
-	unanswered publications
-	prefix     string // of the reply subjects of acknowledgements
+	lastToken   atomic.Uint64 // of publications
+	unanswered  publications
+	replyPrefix string // of the subjects of acknowledgements
 
-	raw  rawConn
-	lost atomic.Pointer[error] // reason of the missing connection
+	raw        rawConn
+	lostReason atomic.Pointer[error] // reason of the missing connection
 }
 
 // A Server is a NATS server in this process, as started by package natsserver.
@@ -100,14 +100,15 @@ const queueLength = 256
 // called once. It returns an error only if the embedded server cannot start.
 func (b *Broker) Run(ctx context.Context) error {
 	defer close(b.stopped)
-	var server Server
+	var server Server // nil for an external server
 	if b.start != nil {
-		var err error
-		if server, err = b.start(); err != nil {
+		started, err := b.start()
+		if err != nil {
 			b.status.SetNotReadyReason(err)
 			return err
 		}
-		defer server.Stop()
+		defer started.Stop()
+		server = started
 		b.mu.Lock()
 		b.addr = server.URL()
 		b.mu.Unlock()
@@ -124,6 +125,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	work.Go(func() { b.publishQueuedUntilStopped(conn, stop) })
 	b.maintainStreamAndStatus(ctx, conn, server)
 
+	// Wait for the publishes in progress, and fail those that get no answer.
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.StopTimeout)
 	defer cancel()
 	if err := b.window.CloseAndWaitEmpty(drain); err != nil {
@@ -160,6 +162,7 @@ func (b *Broker) Publish(ctx context.Context, e *cloudevent.Event) error {
 	return nil
 }
 
+// publishOnce passes an event to the writer and waits for its outcome.
 func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if err := e.Validate(); err != nil {
 		return backoff.Permanent(err)

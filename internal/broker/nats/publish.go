@@ -34,10 +34,11 @@ type publications struct {
 func (s *publications) beginAndAdd(p *publication) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if begun = p.BeginUnlessAbandoned(); begun {
-		s.sent[p.token] = p
+	if !p.BeginUnlessAbandoned() {
+		return false
 	}
-	return begun
+	s.sent[p.token] = p
+	return true
 }
 
 // remove removes and returns a publication, nil if it does not wait.
@@ -65,7 +66,7 @@ func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 	body, _ := b.bodies.Get().(*[]byte) // the pool has no other type
 	p := &publication{
 		PendingSend: broker.NewPendingSend(),
-		token:       b.tokens.Add(1),
+		token:       b.lastToken.Add(1),
 		subject:     b.cfg.subjectFor(e.Type),
 		header:      make(nats.Header, headersOfBinary),
 		body:        body,
@@ -84,8 +85,8 @@ func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 	return p
 }
 
-// publishQueuedUntilStopped is the only goroutine that publishes on the connection: a blocked write delays only
-// this goroutine, and not the contexts of the callers.
+// publishQueuedUntilStopped is the only goroutine that publishes on the connection: a blocked
+// write delays only this goroutine, and not the contexts of the callers.
 func (b *Broker) publishQueuedUntilStopped(conn *nats.Conn, stop <-chan struct{}) {
 	for {
 		select {
@@ -97,6 +98,7 @@ func (b *Broker) publishQueuedUntilStopped(conn *nats.Conn, stop <-chan struct{}
 	}
 }
 
+// sendUnlessAbandoned sends one event, unless its caller has given up.
 func (b *Broker) sendUnlessAbandoned(conn *nats.Conn, p *publication) {
 	defer b.bodies.Put(p.body)
 	if !b.unanswered.beginAndAdd(p) {
@@ -104,7 +106,7 @@ func (b *Broker) sendUnlessAbandoned(conn *nats.Conn, p *publication) {
 	}
 	err := conn.PublishMsg(&nats.Msg{
 		Subject: p.subject,
-		Reply:   b.prefix + strconv.FormatUint(p.token, 36),
+		Reply:   b.replyPrefix + strconv.FormatUint(p.token, 36),
 		Header:  p.header,
 		Data:    *p.body,
 	})
@@ -133,17 +135,19 @@ func (b *Broker) removeAbandoned(p *publication) {
 
 // handlePublishReply is called for each message on the reply subjects.
 func (b *Broker) handlePublishReply(reply *nats.Msg) {
-	token, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, b.prefix), 36, 64)
+	token, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, b.replyPrefix), 36, 64)
 	if err != nil {
-		return
+		return // not a reply to a publication
 	}
-	if p := b.unanswered.remove(token); p != nil {
-		outcome := outcomeOfReply(b.cfg.Stream, p.subject, reply)
-		if errors.Is(outcome, broker.ErrUnroutable) {
-			b.signalConnectionCheck() // so that the stream is verified, and created if it is missing
-		}
-		p.ReportOutcome(outcome)
+	p := b.unanswered.remove(token)
+	if p == nil {
+		return // its caller no longer waits
 	}
+	outcome := outcomeOfReply(b.cfg.Stream, p.subject, reply)
+	if errors.Is(outcome, broker.ErrUnroutable) {
+		b.signalConnectionCheck() // so that the stream is verified, and created if it is missing
+	}
+	p.ReportOutcome(outcome)
 }
 
 // outcomeOfReply returns the outcome in the stream's answer.

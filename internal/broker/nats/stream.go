@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ type stream struct {
 	server Server // nil for an external server
 }
 
-// createIfMissingAndCheck creates the stream if it is missing, and checks that it stores the events it acknowledges.
+// createIfMissingAndCheck creates the stream if it is missing, and checks that it stores the
+// events it acknowledges.
 func (s stream) createIfMissingAndCheck(ctx context.Context, conn *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
 	defer cancel()
@@ -34,9 +36,9 @@ func (s stream) createIfMissingAndCheck(ctx context.Context, conn *nats.Conn) er
 		}
 		// Not ctx: if an embedded server is stopped while it creates the stream, it abandons the
 		// stream and goes on writing to the folder.
-		making, done := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ConnectTimeout)
-		defer done()
-		found, err = js.CreateStream(making, s.cfg.newStreamConfig())
+		createCtx, cancelCreate := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ConnectTimeout)
+		defer cancelCreate()
+		found, err = js.CreateStream(createCtx, s.cfg.newStreamConfig())
 	}
 	if err != nil {
 		return fmt.Errorf("stream %q: %w", s.cfg.Stream, err)
@@ -44,13 +46,9 @@ func (s stream) createIfMissingAndCheck(ctx context.Context, conn *nats.Conn) er
 	return s.checkExistingConfig(ctx, js, found.CachedInfo().Config)
 }
 
+// newStreamConfig returns the configuration of a new stream. A full stream refuses new events.
 func (c Config) newStreamConfig() jetstream.StreamConfig {
-	unlimited := func(n int64) int64 {
-		if n == 0 {
-			return -1
-		}
-		return n
-	}
+	const unlimited = -1
 	return jetstream.StreamConfig{
 		Name:        c.Stream,
 		Description: "Fleetloop cloud events",
@@ -60,15 +58,17 @@ func (c Config) newStreamConfig() jetstream.StreamConfig {
 		Discard:     jetstream.DiscardNew,
 		Replicas:    c.Replicas,
 		MaxAge:      c.MaxAge,
-		MaxBytes:    unlimited(c.MaxBytes),
-		MaxMsgs:     unlimited(c.MaxMessages),
+		MaxBytes:    cmp.Or(c.MaxBytes, unlimited),
+		MaxMsgs:     cmp.Or(c.MaxMessages, unlimited),
 		Duplicates:  c.DuplicateWindow,
 	}
 }
 
 // checkExistingConfig refuses a stream whose acknowledgement does not mean that it stored the event. It
 // warns about a stream that can lose the event later.
-func (s stream) checkExistingConfig(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig) error {
+func (s stream) checkExistingConfig(
+	ctx context.Context, js jetstream.JetStream, existing jetstream.StreamConfig,
+) error {
 	sample := s.cfg.subjectFor("com.redhat.hyperfleet.cluster.reconcile")
 	owner, err := js.StreamNameBySubject(ctx, sample)
 	switch {
@@ -76,16 +76,17 @@ func (s stream) checkExistingConfig(ctx context.Context, js jetstream.JetStream,
 		return fmt.Errorf("stream %q: find stream of subject %q: %w", s.cfg.Stream, sample, err)
 	case owner != s.cfg.Stream:
 		return fmt.Errorf("stream %q does not have the subject %q (it has %s): add the subject, or set another stream or topic",
-			s.cfg.Stream, sample, strings.Join(have.Subjects, ", "))
-	case have.NoAck:
+			s.cfg.Stream, sample, strings.Join(existing.Subjects, ", "))
+	case existing.NoAck:
 		return fmt.Errorf("stream %q does not acknowledge events: turn no_ack off", s.cfg.Stream)
-	case have.Retention == jetstream.InterestPolicy:
-		return fmt.Errorf("stream %q acknowledges events that it does not store (retention %q): use retention limits", s.cfg.Stream, "interest")
+	case existing.Retention == jetstream.InterestPolicy:
+		return fmt.Errorf("stream %q acknowledges events that it does not store (retention %q): use retention limits",
+			s.cfg.Stream, "interest")
 	}
-	if have.Discard == jetstream.DiscardOld && (have.MaxMsgs > 0 || have.MaxBytes > 0) {
+	if existing.Discard == jetstream.DiscardOld && (existing.MaxMsgs > 0 || existing.MaxBytes > 0) {
 		s.log.WarnContext(ctx, "stream discards its oldest events when it is full", "stream", s.cfg.Stream)
 	}
-	if have.Storage != jetstream.FileStorage {
+	if existing.Storage != jetstream.FileStorage {
 		s.log.WarnContext(ctx, "stream is stored in memory only and is lost with its server", "stream", s.cfg.Stream)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -79,51 +80,40 @@ type Config struct {
 
 // withDefaultsValidated sets defaults for the zero fields and validates the others.
 func (c Config) withDefaultsValidated() (Config, error) {
-	for p, d := range map[*time.Duration]time.Duration{
-		&c.BatchDelay:      DefaultBatchDelay,
-		&c.PublishTimeout:  DefaultPublishTimeout,
-		&c.ConnectTimeout:  DefaultConnectTimeout,
-		&c.StopTimeout:     DefaultStopTimeout,
-		&c.RedeliveryDelay: DefaultRedeliveryDelay,
-	} {
-		if *p == 0 {
-			*p = d
-		}
-	}
-	for p, d := range map[*int]int{
-		&c.BatchCount:  DefaultBatchCount,
-		&c.BatchBytes:  DefaultBatchBytes,
-		&c.Concurrency: DefaultConcurrency,
-	} {
-		if *p == 0 {
-			*p = d
-		}
-	}
-	if c.Topic == "" {
-		c.Topic = DefaultTopic
-	}
-	if c.Mode == "" {
-		c.Mode = cloudevent.Structured
-	}
+	c.Topic = cmp.Or(c.Topic, DefaultTopic)
+	c.Mode = cmp.Or(c.Mode, cloudevent.Structured)
+	c.BatchDelay = cmp.Or(c.BatchDelay, DefaultBatchDelay)
+	c.BatchCount = cmp.Or(c.BatchCount, DefaultBatchCount)
+	c.BatchBytes = cmp.Or(c.BatchBytes, DefaultBatchBytes)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.RedeliveryDelay = cmp.Or(c.RedeliveryDelay, DefaultRedeliveryDelay)
 	return c, c.validateSettings()
 }
 
+// validateSettings returns an error that lists all invalid settings.
 func (c Config) validateSettings() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ProjectID == "" {
 		fail("project_id is required (BROKER_PROJECT_ID)")
 	}
-	name := c.Topic[strings.LastIndexByte(c.Topic, '/')+1:]
-	if full := strings.Contains(c.Topic, "/"); full && !regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`).MatchString(c.Topic) || !isValidResourceID(name) {
-		fail("topic %q: a name must have 3 to 255 letters, digits and -._~+%% and begin with a letter, or be projects/<project>/topics/<name>", c.Topic)
+	if !isValidTopic(c.Topic) {
+		fail("topic %q: a name must have 3 to 255 letters, digits and -._~+%% and begin with a letter, "+
+			"or be projects/<project>/topics/<name>", c.Topic)
 	}
-	for name, d := range map[string]time.Duration{
-		"batch_delay": c.BatchDelay, "publish_timeout": c.PublishTimeout, "connect_timeout": c.ConnectTimeout,
-		"stop_timeout": c.StopTimeout, "redelivery_delay": c.RedeliveryDelay,
-	} {
-		if d < 0 {
-			fail("%s is %s, must be positive", name, d)
+	durations := map[string]time.Duration{
+		"batch_delay":      c.BatchDelay,
+		"publish_timeout":  c.PublishTimeout,
+		"connect_timeout":  c.ConnectTimeout,
+		"stop_timeout":     c.StopTimeout,
+		"redelivery_delay": c.RedeliveryDelay,
+	}
+	for setting, duration := range durations {
+		if duration < 0 {
+			fail("%s is %s, must be positive", setting, duration)
 		}
 	}
 	if c.BatchCount < 1 || c.BatchCount > mostInBatch {
@@ -142,9 +132,19 @@ func (c Config) validateSettings() error {
 	return nil
 }
 
+// isValidTopic reports whether a topic is a name, or a full name with its project.
+func isValidTopic(topic string) bool {
+	if strings.Contains(topic, "/") && !regexp.MustCompile(`^projects/[^/]+/topics/[^/]+$`).MatchString(topic) {
+		return false
+	}
+	name := topic[strings.LastIndexByte(topic, '/')+1:]
+	return isValidResourceID(name)
+}
+
 // isValidResourceID reports whether the service allows s as a name of topics and subscriptions.
 func isValidResourceID(s string) bool {
-	return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._~+%-]{2,254}$`).MatchString(s) && !strings.HasPrefix(strings.ToLower(s), "goog")
+	return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._~+%-]{2,254}$`).MatchString(s) &&
+		!strings.HasPrefix(strings.ToLower(s), "goog")
 }
 
 // fullTopicName returns the full name of the topic.

@@ -30,9 +30,12 @@ const (
 // permanent is returned if the subscription has a dead-letter policy, whose maximum of attempts then
 // applies, and is otherwise logged and dropped. A message that is not an event is logged and
 // dropped, because a returned one would be redelivered without end.
-func (b *Broker) Consume(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+func (b *Broker) Consume(
+	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
+) error {
 	if !isValidResourceID(subscription) {
-		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% and begin with a letter", subscription)
+		return fmt.Errorf("consume %q: a subscription name must have 3 to 255 letters, digits and -._~+%% "+
+			"and begin with a letter", subscription)
 	}
 	policy := reconnectBackoff()
 	for attempt := 0; ; attempt++ {
@@ -52,7 +55,9 @@ func (b *Broker) Consume(ctx context.Context, subscription string, handle func(c
 }
 
 // consumeUntilError consumes until an error occurs from which the client does not recover.
-func (b *Broker) consumeUntilError(ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error) error {
+func (b *Broker) consumeUntilError(
+	ctx context.Context, subscription string, handle func(context.Context, cloudevent.Event) error,
+) error {
 	client, err := b.newClient(ctx)
 	if err != nil {
 		return err
@@ -75,8 +80,8 @@ func (b *Broker) consumeUntilError(ctx context.Context, subscription string, han
 	return nil
 }
 
-// ensureSubscription creates the subscription if it is missing. A client that may receive but not read the
-// subscription continues, and any error shows in receiving.
+// ensureSubscription creates the subscription if it is missing. A client that may receive but not
+// read the subscription continues, and any error shows in receiving.
 func (b *Broker) ensureSubscription(ctx context.Context, client *pubsub.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.ConnectTimeout)
 	defer cancel()
@@ -84,9 +89,10 @@ func (b *Broker) ensureSubscription(ctx context.Context, client *pubsub.Client, 
 	if b.cfg.EmulatorHost != "" { // an emulator may be empty; an existing topic is fine
 		_, _ = client.TopicAdminClient.CreateTopic(ctx, &pubsubpb.Topic{Name: topic})
 	}
-	have, err := client.SubscriptionAdminClient.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
+	subscriptions := client.SubscriptionAdminClient
+	existing, err := subscriptions.GetSubscription(ctx, &pubsubpb.GetSubscriptionRequest{Subscription: name})
 	if status.Code(err) == codes.NotFound {
-		have, err = client.SubscriptionAdminClient.CreateSubscription(ctx, &pubsubpb.Subscription{
+		existing, err = subscriptions.CreateSubscription(ctx, &pubsubpb.Subscription{
 			Name:                  name,
 			Topic:                 topic,
 			AckDeadlineSeconds:    int32(ackDeadline / time.Second),
@@ -101,8 +107,9 @@ func (b *Broker) ensureSubscription(ctx context.Context, client *pubsub.Client, 
 		return nil
 	case err != nil:
 		return fmt.Errorf("find or create subscription %q of topic %q: %w", name, topic, err)
-	case have.GetTopic() != topic:
-		return fmt.Errorf("subscription %q belongs to topic %q, not %q: use another name", name, have.GetTopic(), topic)
+	case existing.GetTopic() != topic:
+		return fmt.Errorf("subscription %q belongs to topic %q, not %q: use another name",
+			name, existing.GetTopic(), topic)
 	}
 	return nil
 }
@@ -111,7 +118,7 @@ func (b *Broker) ensureSubscription(ctx context.Context, client *pubsub.Client, 
 type consumer struct {
 	broker *Broker
 	handle func(context.Context, cloudevent.Event) error
-	slots  chan struct{}
+	slots  chan struct{} // one for each event that is being handled
 }
 
 // handleAndAcknowledge handles one message and acknowledges or returns it.
@@ -130,14 +137,16 @@ func (c *consumer) handleAndAcknowledge(ctx context.Context, m *pubsub.Message) 
 		return
 	}
 	err = c.handle(ctx, e)
-	<-c.slots
+	<-c.slots // before any delay: events that wait for their redelivery must not hold up the others
 	if err == nil {
 		m.Ack()
 		return
 	}
 	if broker.MustNotRedeliver(err) {
-		c.broker.log.ErrorContext(ctx, "event rejected", "event", e.ID, "dead_letter_policy", m.DeliveryAttempt != nil, "err", err)
-		if m.DeliveryAttempt == nil { // the subscription has no dead-letter policy
+		hasDeadLetterPolicy := m.DeliveryAttempt != nil
+		c.broker.log.ErrorContext(ctx, "event rejected",
+			"event", e.ID, "dead_letter_policy", hasDeadLetterPolicy, "err", err)
+		if !hasDeadLetterPolicy {
 			m.Ack()
 			return
 		}

@@ -55,8 +55,9 @@ func (b *Broker) encodePublication(e *cloudevent.Event) *publication {
 
 // decodeMessage decodes the event of a message.
 func decodeMessage(attributes map[string]string, data []byte) (cloudevent.Event, error) {
-	return cloudevent.Decode(attributes[contentTypeAttribute], func(name string) (string, bool) {
-		v, ok := attributes[attributePrefix+name]
-		return v, ok
-	}, data)
+	findAttribute := func(name string) (string, bool) {
+		value, found := attributes[attributePrefix+name]
+		return value, found
+	}
+	return cloudevent.Decode(attributes[contentTypeAttribute], findAttribute, data)
 }

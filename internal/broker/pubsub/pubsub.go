@@ -58,7 +58,11 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Broker{cfg: cfg, log: log, bodies: sync.Pool{New: func() any { return new([]byte) }}}, nil
+	return &Broker{
+		cfg:    cfg,
+		log:    log,
+		bodies: sync.Pool{New: func() any { return new([]byte) }},
+	}, nil
 }
 
 // Run connects, monitors the topic, and stops when ctx ends: it waits up to StopTimeout for
@@ -66,21 +70,21 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 func (b *Broker) Run(ctx context.Context) error {
 	defer b.status.SetNotReadyReason(errors.New("not connected: stopped"))
 	policy := reconnectBackoff()
-	said := "" // repeated attempts that fail for the same reason are logged once
+	lastLogged := "" // repeated attempts that fail for the same reason are logged once
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		s := newSession(b)
 		client, err := b.newClient(ctx, option.WithGRPCDialOption(grpc.WithStatsHandler(s)))
 		if err != nil {
 			err = fmt.Errorf("not connected: %w", err)
 			b.status.SetNotReadyReason(err)
-			if said != err.Error() {
-				said = err.Error()
+			if lastLogged != err.Error() {
+				lastLogged = err.Error()
 				b.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
 			}
 			_ = backoff.Sleep(ctx, policy.Delay(attempt)) // the loop checks ctx
 			continue
 		}
-		attempt, said = 0, ""
+		attempt, lastLogged = 0, ""
 		s.serveUntilLost(ctx, client)
 		if err := client.Close(); err != nil {
 			b.log.DebugContext(ctx, "close client failed", "err", err)
@@ -112,12 +116,15 @@ func (b *Broker) newClient(ctx context.Context, opts ...option.ClientOption) (*p
 		)
 	}
 	if b.cfg.CredentialsJSON != "" && b.cfg.EmulatorHost == "" {
-		opts = append(opts, option.WithAuthCredentialsJSON(option.ServiceAccount, []byte(b.cfg.CredentialsJSON.Reveal())))
+		key := []byte(b.cfg.CredentialsJSON.Reveal())
+		opts = append(opts, option.WithAuthCredentialsJSON(option.ServiceAccount, key))
 	}
 	client, err := pubsub.NewClientWithConfig(ctx, b.cfg.ProjectID, nil, opts...)
+	usesEnvironment := b.cfg.EmulatorHost == "" && b.cfg.CredentialsJSON == ""
 	switch {
-	case err != nil && b.cfg.EmulatorHost == "" && b.cfg.CredentialsJSON == "":
-		return nil, fmt.Errorf("create Pub/Sub client: no credentials: set GOOGLE_APPLICATION_CREDENTIALS to a service account key file, or run with a Google Cloud identity: %w", err)
+	case err != nil && usesEnvironment:
+		return nil, fmt.Errorf("create Pub/Sub client: no credentials: "+
+			"set GOOGLE_APPLICATION_CREDENTIALS to a service account key file, or run with a Google Cloud identity: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("create Pub/Sub client: %w", err)
 	}
@@ -154,12 +161,14 @@ func (b *Broker) validateEvent(e *cloudevent.Event) error {
 	}
 	for name, value := range e.Attributes {
 		if len(value) > longestAttribute {
-			return backoff.Permanent(fmt.Errorf("%s has %d bytes; Pub/Sub allows %d in an attribute", name, len(value), longestAttribute))
+			return backoff.Permanent(fmt.Errorf("%s has %d bytes; Pub/Sub allows %d in an attribute",
+				name, len(value), longestAttribute))
 		}
 	}
 	return nil
 }
 
+// publishOnce passes an event to the current session and waits for its outcome.
 func (b *Broker) publishOnce(ctx context.Context, e *cloudevent.Event) error {
 	if !b.window.BeginPublish() {
 		return fmt.Errorf("%w: stopped", broker.ErrNotReady)

@@ -21,13 +21,13 @@ const (
 	// queueLength is the capacity of the queue between the callers and the goroutine that builds
 	// batches.
 	queueLength = 1024
-	// requestsAtOnce is the maximum number of concurrent requests.
-	requestsAtOnce = 8
-	// lookInterval is the interval of checks of a healthy topic.
-	lookInterval = 30 * time.Second
-	// deadLooks is the number of unanswered checks after which the connection is given up: nothing
+	// maxRequests is the maximum number of concurrent requests.
+	maxRequests = 8
+	// checkInterval is the interval of checks of a healthy topic.
+	checkInterval = 30 * time.Second
+	// maxUnanswered is the number of unanswered checks after which the connection is given up: nothing
 	// else detects a peer that disappeared silently.
-	deadLooks = 3
+	maxUnanswered = 3
 )
 
 // A session is one client and the events sent with it.
@@ -50,7 +50,7 @@ func newSession(b *Broker) *session {
 		queue:   make(chan *publication, queueLength),
 		ended:   make(chan struct{}),
 		trouble: make(chan struct{}, 1),
-		slots:   make(chan struct{}, requestsAtOnce),
+		slots:   make(chan struct{}, maxRequests),
 	}
 }
 
@@ -59,10 +59,11 @@ func newSession(b *Broker) *session {
 func (s *session) serveUntilLost(ctx context.Context, client *pubsub.Client) {
 	s.client = client
 	b := s.broker
-	requests, breakOff := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer breakOff(nil)
+	// Requests in progress outlive ctx, so that they can still be confirmed.
+	requestCtx, cancelRequests := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancelRequests(nil)
 	stop := make(chan struct{})
-	s.work.Go(func() { s.sendQueuedInBatches(requests, stop) })
+	s.work.Go(func() { s.sendQueuedInBatches(requestCtx, stop) })
 	b.session.Store(s)
 	lost := s.checkTopicUntilLost(ctx)
 	if lost == nil { // ctx has ended
@@ -73,10 +74,12 @@ func (s *session) serveUntilLost(ctx context.Context, client *pubsub.Client) {
 		}
 		lost = errors.New("not connected: stopped")
 	}
+
+	// Refuse new publishes, and end those that have no outcome.
 	b.status.SetNotReadyReason(lost)
 	b.session.Store(nil)
 	close(stop)
-	breakOff(errors.New("stopped"))
+	cancelRequests(errors.New("stopped"))
 	s.work.Wait()
 	close(s.ended)
 }
@@ -84,54 +87,70 @@ func (s *session) serveUntilLost(ctx context.Context, client *pubsub.Client) {
 // checkTopicUntilLost keeps the status up to date. It returns nil when ctx ends, or the reason why the
 // connection must be given up.
 func (s *session) checkTopicUntilLost(ctx context.Context) (reason error) {
-	b := s.broker
 	policy := reconnectBackoff()
-	said := ""
-	silent := 0
-	for attempt := 0; ; attempt++ {
+	lastLogged := ""
+	failures := 0   // since the topic was healthy
+	unanswered := 0 // since the topic was healthy
+	for {
 		err := s.checkTopicAndSubscription(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // told to stop
 		}
-		b.status.SetNotReadyReason(err)
-		wait := policy.Delay(attempt)
-		switch {
-		case err == nil:
-			attempt, silent, wait = -1, 0, lookInterval
-			if said != "ready" {
-				said = "ready"
-				b.log.InfoContext(ctx, "broker ready", "broker", "pubsub", "topic", s.topic)
-			}
-		case said != err.Error():
-			said = err.Error()
-			b.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
+		s.broker.status.SetNotReadyReason(err)
+		lastLogged = s.logStatusChange(ctx, err, lastLogged)
+
+		wait := checkInterval
+		if err == nil {
+			failures, unanswered = 0, 0
+		} else {
+			wait = policy.Delay(failures)
+			failures++
 		}
 		if status.Code(err) == codes.DeadlineExceeded {
-			if silent++; silent == deadLooks {
+			unanswered++
+			if unanswered == maxUnanswered {
 				return err
 			}
 		}
-		again := time.NewTimer(wait)
+
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-s.trouble:
-		case <-again.C:
+		case <-timer.C:
 		}
-		again.Stop()
+		timer.Stop()
 	}
 }
 
-// checkTopicAndSubscription returns why the topic cannot be published to. If the client may publish but not read
-// the topic, the answer itself shows that the service is available.
+// logStatusChange logs a change of the status once.
+func (s *session) logStatusChange(ctx context.Context, err error, lastLogged string) (logged string) {
+	text := "ready"
+	if err != nil {
+		text = err.Error()
+	}
+	if text == lastLogged {
+		return text
+	}
+	if err == nil {
+		s.broker.log.InfoContext(ctx, "broker ready", "broker", "pubsub", "topic", s.topic)
+	} else {
+		s.broker.log.WarnContext(ctx, "broker not ready", "broker", "pubsub", "err", err)
+	}
+	return text
+}
+
+// checkTopicAndSubscription returns why the topic cannot be published to. If the client may
+// publish but not read the topic, the answer itself shows that the service is available.
 func (s *session) checkTopicAndSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.ConnectTimeout)
 	defer cancel()
 	topics := s.client.TopicAdminClient
 	topic, err := topics.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: s.topic})
 	if status.Code(err) == codes.NotFound && s.broker.cfg.EmulatorHost != "" {
-		made, failed := topics.CreateTopic(ctx, &pubsubpb.Topic{Name: s.topic})
-		if failed == nil || status.Code(failed) == codes.AlreadyExists { // another process created it first
-			topic, err = made, nil
+		created, createErr := topics.CreateTopic(ctx, &pubsubpb.Topic{Name: s.topic})
+		if createErr == nil || status.Code(createErr) == codes.AlreadyExists { // another process created it first
+			topic, err = created, nil
 		}
 	}
 	switch code := status.Code(err); {
@@ -144,9 +163,12 @@ func (s *session) checkTopicAndSubscription(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("not connected: %w", err)
 	}
-	_, err = topics.ListTopicSubscriptions(ctx, &pubsubpb.ListTopicSubscriptionsRequest{Topic: s.topic, PageSize: 1}).Next()
-	if errors.Is(err, iterator.Done) && topic.GetMessageRetentionDuration() == nil {
-		return fmt.Errorf("topic %q has no subscription, so published events would be lost: create a subscription, or start a consumer", s.topic)
+	first := &pubsubpb.ListTopicSubscriptionsRequest{Topic: s.topic, PageSize: 1}
+	_, err = topics.ListTopicSubscriptions(ctx, first).Next()
+	hasNone := errors.Is(err, iterator.Done) // other errors show nothing about the subscriptions
+	if hasNone && topic.GetMessageRetentionDuration() == nil {
+		return fmt.Errorf("topic %q has no subscription, so published events would be lost: "+
+			"create a subscription, or start a consumer", s.topic)
 	}
 	return nil
 }
@@ -205,22 +227,29 @@ func (s *session) sendBatchAndReport(ctx context.Context, batch []*publication) 
 	}
 	err := s.publishMessages(ctx, messages)
 	if status.Code(err) == codes.InvalidArgument && len(begun) > 1 {
-		for _, p := range begun { // so that only the invalid event fails, and not the others
-			s.reportOutcomes(s.publishMessages(ctx, []*pubsubpb.PubsubMessage{p.message}), p)
+		// Send each event separately, so that only the invalid one fails, and not the others.
+		for _, p := range begun {
+			err := s.publishMessages(ctx, []*pubsubpb.PubsubMessage{p.message})
+			s.reportOutcomes(err, p)
 		}
 		return
 	}
 	s.reportOutcomes(err, begun...)
 }
 
+// publishMessages sends one request.
 func (s *session) publishMessages(ctx context.Context, messages []*pubsubpb.PubsubMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, s.broker.cfg.PublishTimeout)
 	defer cancel()
-	got, err := s.client.TopicAdminClient.Publish(ctx, &pubsubpb.PublishRequest{Topic: s.topic, Messages: messages})
-	if err == nil && len(got.GetMessageIds()) != len(messages) {
-		return fmt.Errorf("broker confirmed %d of %d events", len(got.GetMessageIds()), len(messages))
+	request := &pubsubpb.PublishRequest{Topic: s.topic, Messages: messages}
+	response, err := s.client.TopicAdminClient.Publish(ctx, request)
+	if err != nil {
+		return err
 	}
-	return err
+	if confirmed := len(response.GetMessageIds()); confirmed != len(messages) {
+		return fmt.Errorf("broker confirmed %d of %d events", confirmed, len(messages))
+	}
+	return nil
 }
 
 // reportOutcomes reports the outcome of a request to the callers.
@@ -234,16 +263,30 @@ func (s *session) reportOutcomes(err error, publications ...*publication) {
 	}
 }
 
+// toPublishOutcome returns the outcome of the events of a request, and triggers a check of the topic
+// if the error does not concern the events.
 func (s *session) toPublishOutcome(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		return nil
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.ResourceExhausted, codes.OutOfRange, codes.Unimplemented:
+	case codes.InvalidArgument,
+		codes.FailedPrecondition,
+		codes.ResourceExhausted,
+		codes.OutOfRange,
+		codes.Unimplemented:
 		return fmt.Errorf("%w: %w", broker.ErrRefused, err)
 	case codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
 		s.requestTopicCheck()
 		return fmt.Errorf("%w: topic %q: %w", broker.ErrRefused, s.topic, err)
-	case codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.AlreadyExists, codes.Aborted, codes.Internal, codes.Unavailable, codes.DataLoss:
+	case codes.Canceled,
+		codes.Unknown,
+		codes.DeadlineExceeded,
+		codes.AlreadyExists,
+		codes.Aborted,
+		codes.Internal,
+		codes.Unavailable,
+		codes.DataLoss:
+		// The service may have stored the events.
 	}
 	s.requestTopicCheck()
 	return fmt.Errorf("%w: %w", broker.ErrUnknownOutcome, err)
@@ -253,7 +296,7 @@ func (s *session) toPublishOutcome(err error) error {
 func (s *session) requestTopicCheck() {
 	select {
 	case s.trouble <- struct{}{}:
-	default:
+	default: // it is triggered already
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 )
 
 // callCountedAndLocked performs one call under the lock, with the configured faults.
-func callCountedAndLocked[T any](ctx context.Context, g *Garden, verb Verb, name string, call func(now time.Time) (T, error)) (T, error) {
+func callCountedAndLocked[T any](
+	ctx context.Context, g *Garden, verb Verb, name string, call func(now time.Time) (T, error),
+) (T, error) {
 	g.mu.Lock()
 	g.calls.countCallStart(verb, name)
 	g.mu.Unlock()

@@ -32,7 +32,9 @@ func validateNewShoot(options *Options, manifest shoot.Manifest) error {
 }
 
 // planAndValidateChange returns the manifest to apply to a Shoot, or the objections to it.
-func planAndValidateChange(options *Options, manifest shoot.Manifest, current *storedShoot) (shoot.Manifest, error) {
+func planAndValidateChange(
+	options *Options, manifest shoot.Manifest, current *storedShoot,
+) (shoot.Manifest, error) {
 	manifest, err := shoot.PrepareManifestForUpdate(manifest, current.toLiveShoot())
 	if err != nil {
 		return manifest, err

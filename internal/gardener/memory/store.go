@@ -53,9 +53,11 @@ func (s *store) createShootAndStartOperation(manifest shoot.Manifest, now time.T
 	return it
 }
 
-// updateShootAndStartOperation updates a Shoot to match a manifest, and reports whether it differed. The
-// annotation of the sent generation does not count as a change.
-func (s *store) updateShootAndStartOperation(stored *storedShoot, manifest shoot.Manifest, now time.Time) (changed bool) {
+// updateShootAndStartOperation updates a Shoot to match a manifest, and reports whether it
+// differed. The annotation of the sent generation does not count as a change.
+func (s *store) updateShootAndStartOperation(
+	stored *storedShoot, manifest shoot.Manifest, now time.Time,
+) (changed bool) {
 	labels := replaceOwnedKeys(stored.labels, stored.ours.Metadata.Labels, manifest.Metadata.Labels)
 	annotations := replaceOwnedKeys(stored.annotations, stored.ours.Metadata.Annotations, manifest.Metadata.Annotations)
 	spec := fillUnsetFromLive(manifest.Spec, stored.ours.Spec, stored.spec)

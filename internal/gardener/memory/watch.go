@@ -11,7 +11,9 @@ import (
 // WatchShoots reports the changes of Shoots after a resource version, until ctx ends,
 // handle returns an error, or an outage begins. Several changes of a Shoot that were
 // not reported yet are reported as one.
-func (g *Garden) WatchShoots(ctx context.Context, resourceVersion string, handle func(shoot.Event) error) error {
+func (g *Garden) WatchShoots(
+	ctx context.Context, resourceVersion string, handle func(shoot.Event) error,
+) error {
 	after, err := callCountedAndLocked(ctx, g, Watch, "", func(time.Time) (uint64, error) {
 		after, err := strconv.ParseUint(resourceVersion, 10, 64)
 		if err != nil || after > g.store.changes.version { // a version of another garden
@@ -78,7 +80,9 @@ func (g *Garden) advanceAndListChangesSince(version uint64) (pendingChanges, err
 }
 
 // waitForChangesOrTimeout waits for further changes, or for the time of a bookmark.
-func (n pendingChanges) waitForChangesOrTimeout(ctx context.Context, timeout time.Duration) (timedOut bool, err error) {
+func (n pendingChanges) waitForChangesOrTimeout(
+	ctx context.Context, timeout time.Duration,
+) (timedOut bool, err error) {
 	due := false
 	if !n.next.IsZero() {
 		if until := time.Until(n.next); until < timeout {

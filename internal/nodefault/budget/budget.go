@@ -58,14 +58,26 @@ const (
 
 // Default returns the shipped budget.
 func Default() Config {
-	return Config{MaxPercent: 10, MinAllowedNodes: 1, Window: 5 * time.Minute, WindowMaxPercent: 5, WindowMinAllowedNodes: 1, OnExhausted: AutoResume}
+	return Config{
+		MaxPercent:            10,
+		MinAllowedNodes:       1,
+		Window:                5 * time.Minute,
+		WindowMaxPercent:      5,
+		WindowMinAllowedNodes: 1,
+		OnExhausted:           AutoResume,
+	}
 }
 
+// validateAndParseSelector returns the nodes that the budget covers, or all errors of the settings.
 func (c Config) validateAndParseSelector() (nodes selector.Selector, err error) {
 	var errs []error
-	for what, percent := range map[string]int{"max_percent": c.MaxPercent, "window_max_percent": c.WindowMaxPercent} {
+	percentages := map[string]int{
+		"max_percent":        c.MaxPercent,
+		"window_max_percent": c.WindowMaxPercent,
+	}
+	for setting, percent := range percentages {
 		if percent < 0 || percent > 100 {
-			errs = append(errs, fmt.Errorf("%s is %d: it must be between 0 and 100", what, percent))
+			errs = append(errs, fmt.Errorf("%s is %d: it must be between 0 and 100", setting, percent))
 		}
 	}
 	if c.MinAllowedNodes < 0 || c.WindowMinAllowedNodes < 0 || c.Window < 0 {
@@ -81,19 +93,22 @@ func (c Config) validateAndParseSelector() (nodes selector.Selector, err error) 
 // limitsFor returns the limits of a pool with a number of members. maxOutOfService is how many may
 // be out of service, and maxPerWindow is how many may be taken out of service within the window.
 func (c Config) limitsFor(members int) (maxOutOfService, maxPerWindow int) {
-	return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
+	maxOutOfService = max(c.MinAllowedNodes, members*c.MaxPercent/100)
+	maxPerWindow = max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)
+	return maxOutOfService, maxPerWindow
 }
 
 // resumeThreshold returns the number of nodes out of service at which an exhausted budget
 // grants again. A fifth of the budget, and at least one node, must be free. Otherwise
 // each released node would be replaced by the next one at once.
 func resumeThreshold(maxOutOfService int) (resumeAt int) {
-	return maxOutOfService - max(1, (maxOutOfService+4)/5)
+	fifth := (maxOutOfService + 4) / 5 // rounded up
+	return maxOutOfService - max(1, fifth)
 }
 
-// patience limits how long a grant counts that the node never shows. No cache is stale
+// grantTimeout limits how long a grant counts that the node never shows. No cache is stale
 // for that long. It matters if a node changed twice before it was observed.
-const patience = 5 * time.Minute
+const grantTimeout = 5 * time.Minute
 
 // A grant is a node that may be taken out of service and does not show the cordon yet.
 type grant struct {
@@ -101,7 +116,8 @@ type grant struct {
 	pool   string
 	at     time.Time
 	before *taking // previous taking of the node, which the grant replaced
-	look   uint64  // number of the last count that included the node
+
+	lastCount uint64 // number of the last count that included the node
 }
 
 // A taking records that a node was taken out of service.
@@ -114,37 +130,42 @@ type taking struct {
 type exhaustion struct {
 	why     denialReason
 	since   time.Time
-	latched bool
+	latched bool // it lasts until a person resets the budget
 }
 
 // Budget decides whether another node may be taken out of service. Its methods are safe
 // for concurrent use.
 type Budget struct {
-	cfg     Config
-	chosen  selector.Selector
-	nodes   func() []*corev1.Node
-	metrics *metrics
+	cfg      Config
+	selected selector.Selector
+	nodes    func() []*corev1.Node
+	metrics  *metrics
 
-	mu      sync.Mutex
-	granted uint64 // number of grants so far
-	looks   uint64 // number of counts of all nodes so far
-	grants  map[types.UID]grant
-	takings map[types.UID]taking  // within the window, including nodes that are back in service
-	trips   map[string]exhaustion // by pool
-	read    map[types.UID]stamp   // parsed annotations
-	members map[string]int        // number of nodes by pool, as last counted
+	mu          sync.Mutex
+	grantNumber uint64 // number of grants so far
+	countNumber uint64 // number of counts of all nodes so far
+	grants      map[types.UID]grant
+	takings     map[types.UID]taking           // within the window, including nodes that are back in service
+	exhausted   map[string]exhaustion          // by pool
+	parsed      map[types.UID]parsedAnnotation // by node
+	members     map[string]int                 // number of nodes by pool, as last counted
 }
 
 // New creates a budget. nodes returns all nodes from a cache; they are not changed. A nil
 // registerer means no metrics.
 func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
-	chosen, err := cfg.validateAndParseSelector()
+	selected, err := cfg.validateAndParseSelector()
 	if err != nil {
 		return nil, fmt.Errorf("budget: %w", err)
 	}
 	b := &Budget{
-		cfg: cfg, chosen: chosen, nodes: nodes,
-		grants: map[types.UID]grant{}, takings: map[types.UID]taking{}, trips: map[string]exhaustion{}, read: map[types.UID]stamp{},
+		cfg:       cfg,
+		selected:  selected,
+		nodes:     nodes,
+		grants:    map[types.UID]grant{},
+		takings:   map[types.UID]taking{},
+		exhausted: map[string]exhaustion{},
+		parsed:    map[types.UID]parsedAnnotation{},
 	}
 	b.metrics, err = newMetrics(b, reg)
 	if err != nil {
@@ -165,19 +186,21 @@ func (b *Budget) Reserve(node *corev1.Node, now time.Time) (release func(), deni
 	}
 	if !b.coversNode(node) {
 		b.metrics.countDenial(reasonForeign)
-		return func() {}, fmt.Sprintf("node %q is not covered by the budget: budget.selector or budget.control_plane excludes it", node.Name)
+		return func() {}, fmt.Sprintf(
+			"node %q is not covered by the budget: budget.selector or budget.control_plane excludes it", node.Name)
 	}
 	pool := b.poolLabelValue(node)
-	c := b.countPoolsAndUpdateState(node, now)[pool]
-	if why, text := b.checkLimitsAndRecordExhaustion(pool, c, now); text != "" {
+	counts := b.countPoolsAndUpdateState(node, now)
+	why, denial := b.checkLimitsAndRecordExhaustion(pool, counts[pool], now)
+	if denial != "" {
 		b.metrics.countDenial(why)
-		return func() {}, text
+		return func() {}, denial
 	}
 	return b.grantNodeOnce(node.UID, pool, now), ""
 }
 
-// LimitOf returns the pool of a node and how many of its nodes may be out of service, as last counted. It
-// returns nil if the node does not count.
+// LimitOf returns the pool of a node and how many of its nodes may be out of service, as last
+// counted. It returns nil if the node does not count.
 func (b *Budget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,33 +212,37 @@ func (b *Budget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
 	if !counted || !b.coversNode(node) {
 		return nil
 	}
-	level, _ := b.cfg.limitsFor(members)
-	return &v1alpha1.PoolBudget{Pool: pool, Limit: int32(level)} //nolint:gosec // a number of nodes
+	limit, _ := b.cfg.limitsFor(members)
+	return &v1alpha1.PoolBudget{Pool: pool, Limit: int32(limit)} //nolint:gosec // a number of nodes
 }
 
 // grantNodeOnce counts a node as taken out of service. If the node has a pending grant,
 // release does nothing: the failure of this request does not mean that the first one
 // failed.
 func (b *Budget) grantNodeOnce(uid types.UID, pool string, now time.Time) (release func()) {
-	if _, stands := b.grants[uid]; stands {
+	if _, pending := b.grants[uid]; pending {
 		return func() {}
 	}
-	b.granted++
-	g := grant{number: b.granted, pool: pool, at: now, look: b.looks}
+	b.grantNumber++
+	granted := grant{number: b.grantNumber, pool: pool, at: now, lastCount: b.countNumber}
 	if before, ok := b.takings[uid]; ok {
-		g.before = &before
+		granted.before = &before
 	}
-	b.grants[uid], b.takings[uid] = g, taking{pool: pool, at: now}
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.grants[uid].number != g.number { // observed, expired, or granted again
-			return
-		}
-		delete(b.grants, uid)
-		delete(b.takings, uid)
-		if g.before != nil {
-			b.takings[uid] = *g.before
-		}
+	b.grants[uid] = granted
+	b.takings[uid] = taking{pool: pool, at: now}
+	return func() { b.withdrawGrant(uid, granted) }
+}
+
+// withdrawGrant removes a grant of a node, unless it was observed, has expired or was replaced.
+func (b *Budget) withdrawGrant(uid types.UID, granted grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.grants[uid].number != granted.number {
+		return
+	}
+	delete(b.grants, uid)
+	delete(b.takings, uid)
+	if granted.before != nil {
+		b.takings[uid] = *granted.before
 	}
 }

@@ -228,7 +228,7 @@ func TestAGrantCountsUntilItIsSeen(t *testing.T) {
 	}
 
 	// A grant that is never shown expires after the patience.
-	if s := b.Status(noon().Add(patience + time.Second)); s[0].Ours != 0 {
+	if s := b.Status(noon().Add(grantTimeout + time.Second)); s[0].Ours != 0 {
 		t.Errorf("a grant that nobody ever saw counts for ever: %+v", s)
 	}
 }

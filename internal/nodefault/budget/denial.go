@@ -20,29 +20,51 @@ func allDenialReasons() []denialReason {
 	return []denialReason{reasonLevel, reasonHeld, reasonRate, reasonLatched, reasonForeign}
 }
 
-// checkLimitsAndRecordExhaustion returns why no other node of a pool may be taken out of service. It also
-// records whether the budget of the pool is exhausted.
-func (b *Budget) checkLimitsAndRecordExhaustion(pool string, c poolCounts, now time.Time) (why denialReason, denial string) {
-	level, rate := b.cfg.limitsFor(c.members)
-	tripped, is := b.trips[pool]
-	if is && tripped.latched {
-		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s", clusterOrQuotedPool(pool), formatUTC(tripped.since), c)
-	}
-	switch {
-	case c.outOfServiceExceptCandidate()+1 > level:
-		why, denial = reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed", c, clusterOrQuotedPool(pool), level)
-	case b.cfg.Window > 0 && c.recent+1 > rate:
-		why, denial = reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed", c.recent, clusterOrQuotedPool(pool), b.cfg.Window, rate)
-	case is && tripped.why == reasonLevel && c.outOfServiceExceptCandidate() > resumeThreshold(level):
-		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service", c, clusterOrQuotedPool(pool), level, max(0, resumeThreshold(level)))
+// checkLimitsAndRecordExhaustion returns why no other node of a pool may be taken out of service.
+// It also records whether the budget of the pool is exhausted.
+func (b *Budget) checkLimitsAndRecordExhaustion(
+	pool string, counts poolCounts, now time.Time,
+) (why denialReason, denial string) {
+	previous, wasExhausted := b.exhausted[pool]
+	why, denial = b.checkLimits(pool, counts)
+	switch why {
+	case reasonLevel, reasonRate:
+		// The first reason stands. But a pool that reaches max_nodes resumes later than one that
+		// reaches the rate, so max_nodes replaces the rate.
+		if !wasExhausted || previous.why == reasonRate && why == reasonLevel {
+			b.exhausted[pool] = exhaustion{why: why, since: now, latched: b.cfg.OnExhausted == ManualReset}
+		}
+	case reasonHeld, reasonLatched, reasonForeign:
+		// The budget stays exhausted.
 	default:
-		delete(b.trips, pool)
-		return "", ""
-	}
-	if !is || tripped.why != why && tripped.why == reasonRate {
-		b.trips[pool] = exhaustion{why: why, since: now, latched: b.cfg.OnExhausted == ManualReset}
+		delete(b.exhausted, pool)
 	}
 	return why, denial
+}
+
+// checkLimits returns why no other node of a pool may be taken out of service, or "".
+func (b *Budget) checkLimits(pool string, counts poolCounts) (why denialReason, denial string) {
+	maxOutOfService, maxPerWindow := b.cfg.limitsFor(counts.members)
+	resumeAt := resumeThreshold(maxOutOfService)
+	others := counts.outOfServiceExceptCandidate()
+	previous, wasExhausted := b.exhausted[pool]
+	place := clusterOrQuotedPool(pool)
+	switch {
+	case wasExhausted && previous.latched:
+		return reasonLatched, fmt.Sprintf("the budget of %s was exhausted at %s and waits for a manual reset: %s",
+			place, formatUTC(previous.since), counts)
+	case others+1 > maxOutOfService:
+		return reasonLevel, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed",
+			counts, place, maxOutOfService)
+	case b.cfg.Window > 0 && counts.recent+1 > maxPerWindow:
+		return reasonRate, fmt.Sprintf("budget exhausted: %d nodes of %s were taken out of service within %s, at most %d allowed",
+			counts.recent, place, b.cfg.Window, maxPerWindow)
+	case wasExhausted && previous.why == reasonLevel && others > resumeAt:
+		return reasonHeld, fmt.Sprintf("budget exhausted: %s in %s, at most %d allowed; further nodes wait until at most %d are out of service",
+			counts, place, maxOutOfService, max(0, resumeAt))
+	default:
+		return "", ""
+	}
 }
 
 // clusterOrQuotedPool returns the name of a pool as used in a denial.
@@ -60,16 +82,16 @@ func formatUTC(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 func (b *Budget) CloseUntilReset(pool string, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.trips[pool] = exhaustion{why: reasonLevel, since: since, latched: true}
+	b.exhausted[pool] = exhaustion{why: reasonLevel, since: since, latched: true}
 }
 
 // Reset opens the budget of a pool, and reports whether it was exhausted.
 func (b *Budget) Reset(pool string) (wasExhausted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, was := b.trips[pool]
-	delete(b.trips, pool)
-	return was
+	_, wasExhausted = b.exhausted[pool]
+	delete(b.exhausted, pool)
+	return wasExhausted
 }
 
 // A Pool is the state of the budget of a pool.
@@ -94,7 +116,8 @@ type Pool struct {
 // OutOfService returns how many nodes are out of service.
 func (p Pool) OutOfService() int { return p.Ours + p.Cordoned + p.NotReady }
 
-// Status returns the state of the budgets of all pools, sorted by name.
+// Status returns the state of the budgets of all pools, sorted by name. It ends the exhaustion of a
+// pool that a request would find below its limits.
 func (b *Budget) Status(now time.Time) []Pool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,17 +125,36 @@ func (b *Budget) Status(now time.Time) []Pool {
 	var pools []Pool
 	for _, name := range sortedPoolNames(counts) {
 		c := counts[name]
-		p := Pool{Name: name, Members: c.members, Ours: c.ours, Cordoned: c.cordoned, NotReady: c.notReady, Recent: c.recent}
-		p.Most, p.MostRecent = b.cfg.limitsFor(c.members)
-		if t, is := b.trips[name]; is {
-			over := t.why == reasonLevel && p.OutOfService() > resumeThreshold(p.Most) || t.why == reasonRate && p.Recent >= p.MostRecent
-			if !t.latched && !over {
-				delete(b.trips, name)
+		pool := Pool{
+			Name:     name,
+			Members:  c.members,
+			Ours:     c.ours,
+			Cordoned: c.cordoned,
+			NotReady: c.notReady,
+			Recent:   c.recent,
+		}
+		pool.Most, pool.MostRecent = b.cfg.limitsFor(c.members)
+		if exhausted, ok := b.exhausted[name]; ok {
+			if exhausted.latched || exhausted.stillExceeded(pool) {
+				pool.Exhausted, pool.Latched, pool.Since = true, exhausted.latched, exhausted.since
 			} else {
-				p.Exhausted, p.Latched, p.Since = true, t.latched, t.since
+				delete(b.exhausted, name)
 			}
 		}
-		pools = append(pools, p)
+		pools = append(pools, pool)
 	}
 	return pools
+}
+
+// stillExceeded reports whether a request would still be denied for the same reason.
+func (e exhaustion) stillExceeded(pool Pool) bool {
+	switch e.why {
+	case reasonLevel:
+		return pool.OutOfService() > resumeThreshold(pool.Most)
+	case reasonRate:
+		return pool.Recent >= pool.MostRecent
+	case reasonHeld, reasonLatched, reasonForeign:
+		// They do not exhaust a budget.
+	}
+	return false
 }

@@ -41,63 +41,72 @@ type ManualResetBudget struct {
 
 	namespace string
 
-	mu    sync.Mutex
-	known map[string]time.Time // stored pools; nil before the first read
+	mu          sync.Mutex
+	closedSince map[string]time.Time // closed pools, as in the Lease; nil before the first read
 }
 
 // NewManualResetBudget wraps a budget, with its Lease in a namespace.
-func NewManualResetBudget(b *Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger) *ManualResetBudget {
-	return &ManualResetBudget{budget: b, leases: leases.Leases(namespace), namespace: namespace, log: log}
+func NewManualResetBudget(
+	b *Budget, leases typed.LeasesGetter, namespace string, log *slog.Logger,
+) *ManualResetBudget {
+	return &ManualResetBudget{
+		budget:    b,
+		leases:    leases.Leases(namespace),
+		log:       log,
+		namespace: namespace,
+	}
 }
 
 // Reserve calls Reserve of the budget. It denies while the Lease cannot be read, because
 // a person may have to reset the budget first.
-func (k *ManualResetBudget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
-	if err := k.restoreClosedPoolsOnce(); err != nil {
+func (m *ManualResetBudget) Reserve(node *corev1.Node, now time.Time) (release func(), denial string) {
+	if err := m.restoreClosedPoolsOnce(); err != nil {
 		return nil, fmt.Sprintf("cannot read whether the budget waits for a manual reset: %v", err)
 	}
-	release, denial = k.budget.Reserve(node, now)
-	if denial != "" && k.hasClosedPool() {
-		denial += "; to reset it: kubectl delete lease -n " + k.namespace + " " + nodefault.BudgetLease
+	release, denial = m.budget.Reserve(node, now)
+	if denial != "" && m.hasClosedPool() {
+		denial += "; to reset it: kubectl delete lease -n " + m.namespace + " " + nodefault.BudgetLease
 	}
 	return release, denial
 }
 
 // LimitOf calls LimitOf of the budget.
-func (k *ManualResetBudget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
-	return k.budget.LimitOf(node)
+func (m *ManualResetBudget) LimitOf(node *corev1.Node) *v1alpha1.PoolBudget {
+	return m.budget.LimitOf(node)
 }
 
-func (k *ManualResetBudget) hasClosedPool() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.known) > 0
+func (m *ManualResetBudget) hasClosedPool() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.closedSince) > 0
 }
 
 // restoreClosedPoolsOnce closes the pools that the Lease lists as closed, once.
-func (k *ManualResetBudget) restoreClosedPoolsOnce() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.known != nil {
+func (m *ManualResetBudget) restoreClosedPoolsOnce() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closedSince != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTimeout)
 	defer cancel()
-	_, stored, err := k.readLease(ctx)
+	_, stored, err := m.readLease(ctx)
 	if err != nil {
 		return err
 	}
 	for pool, since := range stored {
-		k.budget.CloseUntilReset(pool, since)
+		m.budget.CloseUntilReset(pool, since)
 	}
-	k.known = stored
+	m.closedSince = stored
 	return nil
 }
 
 // readLease returns the stored pools. Without a Lease the map is empty.
-func (k *ManualResetBudget) readLease(ctx context.Context) (lease *coordinationv1.Lease, closedSince map[string]time.Time, err error) {
+func (m *ManualResetBudget) readLease(
+	ctx context.Context,
+) (lease *coordinationv1.Lease, closedSince map[string]time.Time, err error) {
 	stored := map[string]time.Time{}
-	lease, err = k.leases.Get(ctx, nodefault.BudgetLease, metav1.GetOptions{})
+	lease, err = m.leases.Get(ctx, nodefault.BudgetLease, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, stored, nil
 	}
@@ -114,14 +123,14 @@ func (k *ManualResetBudget) readLease(ctx context.Context) (lease *coordinationv
 
 // Start stores newly closed pools and resets the pools that a person has reset, until ctx
 // ends. A manager runs it in the leader.
-func (k *ManualResetBudget) Start(ctx context.Context) error {
+func (m *ManualResetBudget) Start(ctx context.Context) error {
 	ticker := time.NewTicker(leaseInterval)
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := k.syncClosedPoolsWithLease(ctx, time.Now())
+		err := m.syncClosedPoolsWithLease(ctx, time.Now())
 		if err != nil && !failing && ctx.Err() == nil {
-			k.log.WarnContext(ctx, "store exhausted budget failed, it would be lost at a restart", "err", err)
+			m.log.WarnContext(ctx, "store exhausted budget failed, it would be lost at a restart", "err", err)
 		}
 		failing = err != nil
 		select {
@@ -132,54 +141,60 @@ func (k *ManualResetBudget) Start(ctx context.Context) error {
 	}
 }
 
-func (k *ManualResetBudget) syncClosedPoolsWithLease(ctx context.Context, now time.Time) error {
-	if err := k.restoreClosedPoolsOnce(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
+// syncClosedPoolsWithLease resets the pools that a person has removed from the Lease, and stores
+// the other closed pools in it.
+func (m *ManualResetBudget) syncClosedPoolsWithLease(ctx context.Context, now time.Time) error {
+	if err := m.restoreClosedPoolsOnce(); err != nil { //nolint:contextcheck // Reserve, which does it too, has none
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	lease, stored, err := k.readLease(ctx)
+	lease, stored, err := m.readLease(ctx)
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	closed := maps.Clone(stored)
-	for _, p := range k.budget.Status(now) {
-		if !p.Latched {
+	for _, pool := range m.budget.Status(now) {
+		if !pool.Latched {
 			continue
 		}
-		_, was := k.known[p.Name]
-		if _, is := stored[p.Name]; was && !is {
-			k.budget.Reset(p.Name)
-			k.log.InfoContext(ctx, "budget reset by a person", "pool", p.Name)
+		_, wasStored := m.closedSince[pool.Name]
+		_, isStored := stored[pool.Name]
+		if wasStored && !isStored {
+			m.budget.Reset(pool.Name)
+			m.log.InfoContext(ctx, "budget reset by a person", "pool", pool.Name)
 			continue
 		}
-		closed[p.Name] = p.Since.UTC()
+		closed[pool.Name] = pool.Since.UTC()
 	}
 	if !maps.EqualFunc(closed, stored, time.Time.Equal) {
-		if err := k.createOrUpdateLease(ctx, lease, closed); err != nil {
+		if err := m.createOrUpdateLease(ctx, lease, closed); err != nil {
 			return err
 		}
 	}
-	k.known = closed
+	m.closedSince = closed
 	return nil
 }
 
-func (k *ManualResetBudget) createOrUpdateLease(ctx context.Context, lease *coordinationv1.Lease, closedSince map[string]time.Time) error {
+func (m *ManualResetBudget) createOrUpdateLease(
+	ctx context.Context, lease *coordinationv1.Lease, closedSince map[string]time.Time,
+) error {
 	text, err := json.Marshal(closedSince)
 	if err != nil {
 		return fmt.Errorf("write Lease %q: %w", nodefault.BudgetLease, err)
 	}
 	if lease == nil {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Name: nodefault.BudgetLease, Annotations: map[string]string{LeaseAnnotation: string(text)},
+			Name:        nodefault.BudgetLease,
+			Annotations: map[string]string{LeaseAnnotation: string(text)},
 		}}
-		_, err = k.leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		_, err = m.leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	} else {
 		lease = lease.DeepCopy()
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, LeaseAnnotation, string(text))
-		_, err = k.leases.Update(ctx, lease, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+		_, err = m.leases.Update(ctx, lease, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	}
 	if err != nil {
 		return fmt.Errorf("write Lease %q: %w", nodefault.BudgetLease, err)

@@ -22,8 +22,11 @@ func newMetrics(b *Budget, reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		budget:    b,
-		denials:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "denials_total", Help: "Total number of times that node-fault-controller was not allowed to take a faulty node out of service, by reason: max_nodes (too many nodes are out of service), window (too many were taken out of service within budget.window), recovering (after max_nodes, too few nodes are back in service), manual_reset (a person must reset the pool) or not_selected (the budget settings exclude the node). Each retry is counted."}, []string{"reason"}),
+		budget: b,
+		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "denials_total",
+			Help: "Total number of times that node-fault-controller was not allowed to take a faulty node out of service, by reason: max_nodes (too many nodes are out of service), window (too many were taken out of service within budget.window), recovering (after max_nodes, too few nodes are back in service), manual_reset (a person must reset the pool) or not_selected (the budget settings exclude the node). Each retry is counted.",
+		}, []string{"reason"}),
 		nodes:     gauge(prefix+"nodes", "Number of nodes, by state: in_service, quarantined (cordoned by node-fault-controller), cordoned_by_others or not_ready. Each node has one state. Nodes that the settings of node-fault-controller exclude, by default those of the control plane, are not counted.", "state"),
 		limits:    gauge(prefix+"limit_nodes", "Number of nodes that may be out of service, added up over all node pools, by limit: out_of_service (nodes out of service at the same time) or window (nodes taken out of service within the time span of the setting budget.window).", "limit"),
 		recent:    gauge(prefix+"window_nodes", "Number of nodes that node-fault-controller took out of service in the most recent time window. The setting budget.window sets the length of the window; the default is 5 minutes."),
@@ -50,16 +53,27 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It counts the nodes.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	var all Pool
+	var all Pool // the sums over all pools
 	exhausted := map[bool]int{}
 	for _, p := range m.budget.Status(time.Now()) {
-		all.Members, all.Most, all.Recent, all.MostRecent = all.Members+p.Members, all.Most+p.Most, all.Recent+p.Recent, all.MostRecent+p.MostRecent
-		all.Ours, all.Cordoned, all.NotReady = all.Ours+p.Ours, all.Cordoned+p.Cordoned, all.NotReady+p.NotReady
+		all.Members += p.Members
+		all.Most += p.Most
+		all.Ours += p.Ours
+		all.Cordoned += p.Cordoned
+		all.NotReady += p.NotReady
+		all.Recent += p.Recent
+		all.MostRecent += p.MostRecent
 		if p.Exhausted {
 			exhausted[p.Latched]++
 		}
 	}
-	for state, n := range map[string]int{"in_service": all.Members - all.OutOfService(), "quarantined": all.Ours, "cordoned_by_others": all.Cordoned, "not_ready": all.NotReady} {
+	byState := map[string]int{
+		"in_service":         all.Members - all.OutOfService(),
+		"quarantined":        all.Ours,
+		"cordoned_by_others": all.Cordoned,
+		"not_ready":          all.NotReady,
+	}
+	for state, n := range byState {
 		m.nodes.WithLabelValues(state).Set(float64(n))
 	}
 	m.limits.WithLabelValues("out_of_service").Set(float64(all.Most))

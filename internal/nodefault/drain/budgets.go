@@ -12,18 +12,15 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// coveringPDBNames returns the names of the disruption budgets of a pod, as namespace/name.
-// pdbsByNamespace holds the budgets of each namespace.
-func (e *evictor) coveringPDBNames(ctx context.Context, pod *corev1.Pod, pdbsByNamespace map[string][]policyv1.PodDisruptionBudget) (joinedOrGeneric string) {
-	budgets, is := pdbsByNamespace[pod.Namespace]
-	if !is {
-		ctx, cancel := context.WithTimeout(ctx, callBound)
-		defer cancel()
-		list, err := e.client.PolicyV1().PodDisruptionBudgets(pod.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: string(lagging)})
-		if err == nil {
-			budgets = list.Items
-		}
-		pdbsByNamespace[pod.Namespace] = budgets // after an error, only the name is missing
+// coveringPDBNames returns the names of the disruption budgets of a pod, as namespace/name, or a
+// generic name if none is known. pdbsByNamespace caches the budgets of each namespace.
+func (e *evictor) coveringPDBNames(
+	ctx context.Context, pod *corev1.Pod, pdbsByNamespace map[string][]policyv1.PodDisruptionBudget,
+) (joinedOrGeneric string) {
+	budgets, listed := pdbsByNamespace[pod.Namespace]
+	if !listed {
+		budgets = e.listPDBsOrNone(ctx, pod.Namespace)
+		pdbsByNamespace[pod.Namespace] = budgets
 	}
 	var names []string
 	for i := range budgets {
@@ -38,10 +35,22 @@ func (e *evictor) coveringPDBNames(ctx context.Context, pod *corev1.Pod, pdbsByN
 	return strings.Join(names, ", ")
 }
 
+// listPDBsOrNone lists the disruption budgets of a namespace. An error is not reported, because
+// only the names are missing then.
+func (e *evictor) listPDBsOrNone(ctx context.Context, namespace string) []policyv1.PodDisruptionBudget {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := e.client.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{ResourceVersion: string(lagging)})
+	if err != nil {
+		return nil
+	}
+	return list.Items
+}
+
 // pdbCovers reports whether a disruption budget covers a pod.
 func pdbCovers(pdb *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
-	chosen, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
-	return err == nil && chosen.Matches(labelsOf{selector.Map(pod.Labels)})
+	pods, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+	return err == nil && pods.Matches(labelsOf{selector.Map(pod.Labels)})
 }
 
 // labelsOf adapts labels to the label selectors of Kubernetes.

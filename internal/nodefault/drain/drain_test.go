@@ -165,7 +165,7 @@ func TestTerminatingIsNotGone(t *testing.T) {
 		t.Errorf("drain-failed says %q %q, want %q", told.Outcome, told.Reason, want)
 	}
 	r.kill("slow")
-	r.step(failedLook)
+	r.step(failedDelay)
 	r.want(v1alpha1.DrainFailed, "drain-started", "drain-failed")
 	r.kill("guarded") // a person has removed the pod
 	r.step(Never)
@@ -260,7 +260,7 @@ func TestTurns(t *testing.T) {
 	}
 	first.begin()
 	second.begin()
-	third.step(turnPause)
+	third.step(slotRetryDelay)
 	if third.st.Drain != nil || third.d.ProgressOrWaitMessage(third.st) != "waiting for a drain slot: at most 2 nodes are drained at a time" {
 		t.Errorf("a third node: %+v, %q", third.st, third.d.ProgressOrWaitMessage(third.st))
 	}
@@ -272,7 +272,7 @@ func TestTurns(t *testing.T) {
 	first = newFixture(t, Config{})
 	first.pod("a", slow)
 	first.d = third.d
-	first.step(turnPause)
+	first.step(slotRetryDelay)
 	second.d.Cancel(second.st, "the node is well again", second.now)
 	second.want(v1alpha1.DrainCancelled, "drain-started", "drain-cancelled")
 	first.begin()
@@ -281,7 +281,7 @@ func TestTurns(t *testing.T) {
 	running := func() []types.UID { return []types.UID{first.node.UID, third.node.UID} }
 	again := New(Config{MaxNodes: 2}, first.client, running)
 	second.d, third.d = again, again
-	second.step(turnPause)
+	second.step(slotRetryDelay)
 	third.step(later)
 	third.wantPods("a+")
 
@@ -289,8 +289,8 @@ func TestTurns(t *testing.T) {
 	fourth := newFixture(t, Config{})
 	fourth.pod("a", slow)
 	fourth.d = first.d
-	fourth.step(turnPause)
-	fourth.now = fourth.now.Add(turnTerm + time.Minute)
+	fourth.step(slotRetryDelay)
+	fourth.now = fourth.now.Add(slotTerm + time.Minute)
 	fourth.begin()
 }
 

@@ -36,11 +36,10 @@ const (
 
 func allRemovalMethods() []removalMethod { return []removalMethod{evicted, deleted, dropped} }
 
-// An removalRequest is a request to remove a pod, and its result.
+// A removalRequest is a request to remove a pod.
 type removalRequest struct {
 	pod    *corev1.Pod
 	method removalMethod
-	err    error
 }
 
 // An evictor sends the requests to remove pods, within the rate limit.
@@ -53,43 +52,63 @@ type evictor struct {
 
 // sendDueRemovals sends the due requests to remove pods, within the limits. It records when
 // a rejected request is retried.
-func (e *evictor) sendDueRemovals(ctx context.Context, st *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time) error {
-	requested := e.dueRequestsWithinRate(st.Drain, leaving, requests, now)
-	e.sendRemovalsConcurrently(ctx, requested)
+func (e *evictor) sendDueRemovals(
+	ctx context.Context,
+	status *v1alpha1.NodeFaultStatus,
+	leaving []podPlan,
+	requests podRequests,
+	now time.Time,
+) error {
+	requested := e.dueRequestsWithinRate(status.Drain, leaving, requests, now)
+	errs := e.sendRemovalsConcurrently(ctx, requested)
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	budgets := map[string][]policyv1.PodDisruptionBudget{}
-	for _, request := range requested {
-		result := eviction.Classify(request.err)
+	pdbsByNamespace := map[string][]policyv1.PodDisruptionBudget{}
+	for i, request := range requested {
+		pod := request.pod
+		result := eviction.Classify(errs[i])
 		e.metrics.pods.WithLabelValues(string(request.method), string(result)).Inc()
-		t := requests[request.pod.UID]
 		switch result {
 		case eviction.Accepted:
-			requests[request.pod.UID] = requestState{accepted: now}
+			requests[pod.UID] = requestState{accepted: now}
 			if request.method != dropped {
-				st.Drain.Evicted++
+				status.Drain.Evicted++
 			}
 		case eviction.NotFound:
-			requests[request.pod.UID] = requestState{accepted: now}
+			requests[pod.UID] = requestState{accepted: now}
 		case eviction.BlockedByBudget, eviction.Rejected, eviction.Failed:
-			wait := evictionRetryBackoff().Delay(t.refusals)
-			if seconds, asks := apierrors.SuggestsClientDelay(request.err); asks {
-				wait = max(wait, min(time.Duration(seconds)*time.Second, backoff.MaxRetryAfter))
+			refusals := requests[pod.UID].refusals
+			requests[pod.UID] = requestState{
+				refusals: refusals + 1,
+				next:     now.Add(retryDelay(errs[i], refusals)),
+				blocker:  e.describeBlockedPod(ctx, pod, errs[i], result, pdbsByNamespace),
 			}
-			requests[request.pod.UID] = requestState{refusals: t.refusals + 1, next: now.Add(wait), blocker: e.describeBlockedPod(ctx, request, result, budgets)}
 		}
 	}
 	return nil
 }
 
+// retryDelay returns the delay before a rejected request is retried. The API server may ask for a
+// longer one.
+func retryDelay(rejection error, refusals int) time.Duration {
+	delay := evictionRetryBackoff().Delay(refusals)
+	if seconds, suggested := apierrors.SuggestsClientDelay(rejection); suggested {
+		suggestion := min(time.Duration(seconds)*time.Second, backoff.MaxRetryAfter)
+		delay = max(delay, suggestion)
+	}
+	return delay
+}
+
 // dueRequestsWithinRate returns the requests to send now, as far as the rate allows. Pods with
 // the fewest rejections come first.
-func (e *evictor) dueRequestsWithinRate(drain *v1alpha1.DrainStatus, leaving []podPlan, requests podRequests, now time.Time) []*removalRequest {
+func (e *evictor) dueRequestsWithinRate(
+	drain *v1alpha1.DrainStatus, leaving []podPlan, requests podRequests, now time.Time,
+) []*removalRequest {
 	var requested []*removalRequest
 	for _, plan := range leaving {
-		if how, due := dueRemovalMethod(drain, plan, requests[plan.pod.UID], now); due {
-			requested = append(requested, &removalRequest{pod: plan.pod, method: how})
+		if method, due := dueRemovalMethod(drain, plan, requests[plan.pod.UID], now); due {
+			requested = append(requested, &removalRequest{pod: plan.pod, method: method})
 		}
 	}
 	slices.SortStableFunc(requested, func(a, b *removalRequest) int {
@@ -104,76 +123,105 @@ func (e *evictor) dueRequestsWithinRate(drain *v1alpha1.DrainStatus, leaving []p
 }
 
 // dueRemovalMethod reports whether a pod must be removed now, and by which method.
-func dueRemovalMethod(drain *v1alpha1.DrainStatus, plan podPlan, state requestState, now time.Time) (method removalMethod, due bool) {
-	if now.Before(state.next) || !state.accepted.IsZero() && now.Before(state.accepted.Add(settling)) {
+func dueRemovalMethod(
+	drain *v1alpha1.DrainStatus, plan podPlan, state requestState, now time.Time,
+) (method removalMethod, due bool) {
+	mustWait := now.Before(state.next)
+	mayBeGone := !state.accepted.IsZero() && now.Before(state.accepted.Add(settling))
+	if mustWait || mayBeGone {
 		return "", false
 	}
 	switch plan.action {
 	case awaitEnd:
-		return dropped, plan.rule.ForceDeleteAfter > 0 && !now.Before(plan.pod.DeletionTimestamp.Add(plan.rule.ForceDeleteAfter))
+		forceAt := plan.pod.DeletionTimestamp.Add(plan.rule.ForceDeleteAfter)
+		return dropped, plan.rule.ForceDeleteAfter > 0 && !now.Before(forceAt)
 	case evictPod:
-		if plan.rule.DeleteAfter > 0 && !now.Before(drain.StartedAt.Add(plan.rule.DeleteAfter)) {
+		deleteAt := drain.StartedAt.Add(plan.rule.DeleteAfter)
+		if plan.rule.DeleteAfter > 0 && !now.Before(deleteAt) {
 			return deleted, true
 		}
 		return evicted, true
 	case leavePod, waitFor:
+		// The pod is not removed.
 	}
 	return "", false
 }
 
-// sendRemovalsConcurrently sends requests concurrently, and returns when all are done.
-func (e *evictor) sendRemovalsConcurrently(ctx context.Context, requested []*removalRequest) {
-	work := make(chan *removalRequest)
+// sendRemovalsConcurrently sends requests concurrently. When all are done, it returns the error of
+// each request, in their order.
+func (e *evictor) sendRemovalsConcurrently(ctx context.Context, requested []*removalRequest) []error {
+	errs := make([]error, len(requested))
+	next := make(chan int) // the index of the request to send
 	var workers sync.WaitGroup
 	for range min(e.cfg.MaxPodsInFlight, len(requested)) {
 		workers.Go(func() {
-			for request := range work {
-				request.err = e.evictOrDeletePod(ctx, request)
+			for i := range next {
+				errs[i] = e.evictOrDeletePod(ctx, requested[i])
 			}
 		})
 	}
-	for _, request := range requested {
-		work <- request
+	for i := range requested {
+		next <- i
 	}
-	close(work)
+	close(next)
 	workers.Wait()
+	return errs
 }
 
 // evictOrDeletePod sends one request. A precondition on the UID protects another pod of the same
 // name, and the pod's own grace period applies. The client does not retry, because it
 // would wait as long as the API server suggests.
 func (e *evictor) evictOrDeletePod(ctx context.Context, request *removalRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	uid := request.pod.UID
-	how := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	pod := request.pod
+	uid := pod.UID
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 	if request.method == dropped {
-		var none int64
-		how.GracePeriodSeconds = &none
+		var noGracePeriod int64
+		options.GracePeriodSeconds = &noGracePeriod
 	}
 	pods := e.client.CoreV1().RESTClient()
 	if request.method != evicted {
-		return pods.Delete().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).Body(&how).MaxRetries(0).Do(ctx).Error()
+		return pods.Delete().
+			Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+			Body(&options).
+			MaxRetries(0).
+			Do(ctx).Error()
 	}
 	body := &policyv1.Eviction{
-		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: request.pod.Namespace, Name: request.pod.Name}, DeleteOptions: &how,
+		TypeMeta:      metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &options,
 	}
-	return pods.Post().Namespace(request.pod.Namespace).Resource("pods").Name(request.pod.Name).SubResource("eviction").Body(body).MaxRetries(0).Do(ctx).Error()
+	return pods.Post().
+		Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
+		Body(body).
+		MaxRetries(0).
+		Do(ctx).Error()
 }
 
-// describeBlockedPod returns what blocks the removal of a pod.
-func (e *evictor) describeBlockedPod(ctx context.Context, request *removalRequest, result eviction.Result, pdbsByNamespace map[string][]policyv1.PodDisruptionBudget) v1alpha1.BlockedPod {
-	b := v1alpha1.BlockedPod{Pod: namespacedName(request.pod), Message: nodefault.TruncateText(eviction.BlockReason(request.err), maxBlocker)}
+// describeBlockedPod returns what blocks the removal of a pod, whose request failed with an error.
+func (e *evictor) describeBlockedPod(
+	ctx context.Context,
+	pod *corev1.Pod,
+	removalErr error,
+	result eviction.Result,
+	pdbsByNamespace map[string][]policyv1.PodDisruptionBudget,
+) v1alpha1.BlockedPod {
+	blocked := v1alpha1.BlockedPod{
+		Pod:     namespacedName(pod),
+		Message: nodefault.TruncateText(eviction.BlockReason(removalErr), maxBlocker),
+	}
 	switch {
 	case result == eviction.BlockedByBudget:
-		b.BlockedBy = e.coveringPDBNames(ctx, request.pod, pdbsByNamespace)
-	case eviction.IsNamespaceTerminating(request.err):
-		b.BlockedBy = byNamespace
+		blocked.BlockedBy = e.coveringPDBNames(ctx, pod, pdbsByNamespace)
+	case eviction.IsNamespaceTerminating(removalErr):
+		blocked.BlockedBy = byNamespace
 	case result == eviction.Rejected:
-		b.BlockedBy = byRefusal
+		blocked.BlockedBy = byRefusal
 	default:
-		b.BlockedBy = byAPIServer
+		blocked.BlockedBy = byAPIServer
 	}
-	return b
+	return blocked
 }

@@ -20,17 +20,27 @@ type metrics struct {
 func newMetrics() *metrics {
 	const prefix = "fleetloop_node_fault_"
 	m := &metrics{
-		pods:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drain_pod_requests_total", Help: "Total number of requests of node-fault-controller to remove a pod from a node that it drains, by method (evict, delete or force_delete) and result: accepted, not_found, blocked_by_pdb (a PodDisruptionBudget forbids the eviction), rejected (by the API server, for another reason) or failed (no response, or a temporary error)."}, []string{"method", "result"}),
-		ends:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "drains_total", Help: "Total number of node drains that ended, by final state: Completed, Failed (deadline reached) or Cancelled."}, []string{"state"}),
-		nodes: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "draining_nodes", Help: "Number of nodes that node-fault-controller is currently draining."}),
+		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "drain_pod_requests_total",
+			Help: "Total number of requests of node-fault-controller to remove a pod from a node that it drains, by method (evict, delete or force_delete) and result: accepted, not_found, blocked_by_pdb (a PodDisruptionBudget forbids the eviction), rejected (by the API server, for another reason) or failed (no response, or a temporary error).",
+		}, []string{"method", "result"}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "drains_total",
+			Help: "Total number of node drains that ended, by final state: Completed, Failed (deadline reached) or Cancelled.",
+		}, []string{"state"}),
+		nodes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: prefix + "draining_nodes",
+			Help: "Number of nodes that node-fault-controller is currently draining.",
+		}),
 	}
-	for _, w := range allRemovalMethods() {
-		for _, r := range eviction.Results() {
-			m.pods.WithLabelValues(string(w), string(r))
+	for _, method := range allRemovalMethods() {
+		for _, result := range eviction.Results() {
+			m.pods.WithLabelValues(string(method), string(result))
 		}
 	}
-	for _, s := range []v1alpha1.DrainState{v1alpha1.DrainCompleted, v1alpha1.DrainFailed, v1alpha1.DrainCancelled} {
-		m.ends.WithLabelValues(string(s))
+	ends := []v1alpha1.DrainState{v1alpha1.DrainCompleted, v1alpha1.DrainFailed, v1alpha1.DrainCancelled}
+	for _, state := range ends {
+		m.ends.WithLabelValues(string(state))
 	}
 	return m
 }

@@ -36,11 +36,14 @@ const (
 )
 
 // listLeavingPods lists the pods of a node that must leave, in order of increasing priority.
-func (d *Drainer) listLeavingPods(ctx context.Context, node *corev1.Node, drainStart metav1.Time, readFrom listFreshness, now time.Time) ([]podPlan, error) {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+func (d *Drainer) listLeavingPods(
+	ctx context.Context, node *corev1.Node, drainStart metav1.Time, readFrom listFreshness, now time.Time,
+) ([]podPlan, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name).String(), ResourceVersion: string(readFrom),
+		FieldSelector:   fields.OneTermEqualSelector("spec.nodeName", node.Name).String(),
+		ResourceVersion: string(readFrom),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of node %q: %w", node.Name, err)
@@ -58,19 +61,23 @@ const (
 	evictPod podAction = "evict"
 )
 
-// An podPlan is a pod that must leave.
+// A podPlan is what a drain does with one pod.
 type podPlan struct {
 	pod    *corev1.Pod
 	action podAction
 	rule   NamespaceRule
-	// blockedBy is the cause of waitFor, and message describes it. until is the end of the wait, if known.
-	blockedBy, message string
-	until              time.Time
+
+	// Only for waitFor:
+	blockedBy string    // the cause
+	message   string    // a description of the cause
+	until     time.Time // the end of the wait, if known
 }
 
-// selectLeavingPodsByPriority returns the pods that must leave, in order of increasing priority. drainStart is the
-// start of the drain.
-func (c Config) selectLeavingPodsByPriority(node *corev1.Node, drainStart metav1.Time, pods []corev1.Pod, now time.Time) []podPlan {
+// selectLeavingPodsByPriority returns the pods that must leave, in order of increasing priority.
+// drainStart is the start of the drain.
+func (c Config) selectLeavingPodsByPriority(
+	node *corev1.Node, drainStart metav1.Time, pods []corev1.Pod, now time.Time,
+) []podPlan {
 	var leaving []podPlan
 	for i := range pods {
 		if plan := c.planPod(node, drainStart, &pods[i], now); plan.action != leavePod {
@@ -78,7 +85,11 @@ func (c Config) selectLeavingPodsByPriority(node *corev1.Node, drainStart metav1
 		}
 	}
 	slices.SortFunc(leaving, func(a, b podPlan) int {
-		return cmp.Or(cmp.Compare(podPriority(a.pod), podPriority(b.pod)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
+		return cmp.Or(
+			cmp.Compare(podPriority(a.pod), podPriority(b.pod)),
+			cmp.Compare(a.pod.Namespace, b.pod.Namespace),
+			cmp.Compare(a.pod.Name, b.pod.Name),
+		)
 	})
 	return leaving
 }
@@ -97,7 +108,10 @@ func (c Config) planPod(node *corev1.Node, drainStart metav1.Time, pod *corev1.P
 	plan := podPlan{pod: pod, rule: rule}
 	evictAt := drainStart.Add(rule.EvictAfter)
 	switch {
-	case rule.Mode == ModeSkip, eviction.IsMirrorPod(pod), eviction.IsFinished(string(pod.Status.Phase)), isDaemonSetPodToleratingTaints(pod, node):
+	case rule.Mode == ModeSkip,
+		eviction.IsMirrorPod(pod),
+		eviction.IsFinished(string(pod.Status.Phase)),
+		isDaemonSetPodToleratingTaints(pod, node):
 		plan.action = leavePod
 	case pod.DeletionTimestamp != nil:
 		plan.action = awaitEnd
@@ -127,8 +141,8 @@ func (plan podPlan) waitOrLeave(t Treatment, blockedBy, message string) podPlan 
 	return plan
 }
 
-// isDaemonSetPodToleratingTaints reports whether a DaemonSet would recreate a pod on this node despite the
-// taints of the node.
+// isDaemonSetPodToleratingTaints reports whether a DaemonSet would recreate a pod on this node
+// despite the taints of the node.
 func isDaemonSetPodToleratingTaints(pod *corev1.Pod, node *corev1.Node) bool {
 	if eviction.DaemonSetOf(pod) == "" {
 		return false

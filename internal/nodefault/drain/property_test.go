@@ -170,7 +170,7 @@ func (w *world) finish(t *rapid.T) {
 	w.api.close(false)
 	for range 100 {
 		after := w.try(t, true)
-		if after == Never || after == failedLook && w.stored.Drain.State == v1alpha1.DrainFailed {
+		if after == Never || after == failedDelay && w.stored.Drain.State == v1alpha1.DrainFailed {
 			if !isCompletedOrFailed(w.stored.Drain) {
 				t.Fatalf("nobody looks again, and it is %+v", w.stored.Drain)
 			}

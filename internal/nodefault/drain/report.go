@@ -18,35 +18,76 @@ const (
 	maxNames    = 4   // in a message
 )
 
+// A rankedBlocker is a blocked pod with its rank in reports.
+type rankedBlocker struct {
+	pod  v1alpha1.BlockedPod
+	rank int
+}
+
+// Ranks of blocked pods. Those that most need a person come first.
+const (
+	rankRejected    = iota // a request to remove the pod was rejected
+	rankTerminating        // the pod is terminating for too long
+	rankWaiting            // the configuration waits for the pod
+)
+
 // writeProgressToStatus writes the progress of the drain to the status.
-func writeProgressToStatus(st *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time) {
-	s := st.Drain
-	s.Remaining, s.Terminating, s.BlockedPods = capToInt32(len(leaving)), 0, nil
-	type ranked struct {
-		v1alpha1.BlockedPod
-		rank int
-	}
-	var blockers []ranked
+func writeProgressToStatus(
+	status *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time,
+) {
+	drain := status.Drain
+	clearPodProgress(drain)
+	drain.Remaining = capToInt32(len(leaving))
+	var blockers []rankedBlocker
 	for _, plan := range leaving {
-		t := requests[plan.pod.UID]
-		switch {
-		case plan.action == awaitEnd || !t.accepted.IsZero():
-			s.Terminating++
-			if plan.action == awaitEnd && now.After(plan.pod.DeletionTimestamp.Add(overdue)) {
-				since := plan.pod.DeletionTimestamp.UTC().Format(time.RFC3339)
-				blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: namespacedName(plan.pod), BlockedBy: byTerminating, Message: "still terminating, its grace period ended at " + since}, 1})
-			}
-		case t.refusals > 0 && plan.action == evictPod:
-			blockers = append(blockers, ranked{t.blocker, 0})
-		case plan.action == waitFor:
-			blockers = append(blockers, ranked{v1alpha1.BlockedPod{Pod: namespacedName(plan.pod), BlockedBy: plan.blockedBy, Message: plan.message}, 2})
+		state := requests[plan.pod.UID]
+		if isTerminating(plan, state) {
+			drain.Terminating++
+		}
+		if blocker, blocked := blockerOf(plan, state, now); blocked {
+			blockers = append(blockers, blocker)
 		}
 	}
-	slices.SortStableFunc(blockers, func(a, b ranked) int { return cmp.Or(a.rank-b.rank, strings.Compare(a.Pod, b.Pod)) })
-	for _, b := range blockers[:min(len(blockers), maxBlockers)] {
-		s.BlockedPods = append(s.BlockedPods, b.BlockedPod)
+	slices.SortStableFunc(blockers, func(a, b rankedBlocker) int {
+		return cmp.Or(a.rank-b.rank, strings.Compare(a.pod.Pod, b.pod.Pod))
+	})
+	for _, blocker := range blockers[:min(len(blockers), maxBlockers)] {
+		drain.BlockedPods = append(drain.BlockedPods, blocker.pod)
 	}
-	s.Message = progressMessage(s, len(blockers))
+	drain.Message = progressMessage(drain, len(blockers))
+}
+
+// isTerminating reports whether a pod is terminating, or will be once the list shows it.
+func isTerminating(plan podPlan, state requestState) bool {
+	return plan.action == awaitEnd || !state.accepted.IsZero()
+}
+
+// blockerOf returns what blocks a pod, and whether anything does.
+func blockerOf(plan podPlan, state requestState, now time.Time) (blocker rankedBlocker, blocked bool) {
+	switch {
+	case plan.action == awaitEnd:
+		graceEnd := plan.pod.DeletionTimestamp
+		if !now.After(graceEnd.Add(overdue)) {
+			return rankedBlocker{}, false
+		}
+		return rankedBlocker{rank: rankTerminating, pod: v1alpha1.BlockedPod{
+			Pod:       namespacedName(plan.pod),
+			BlockedBy: byTerminating,
+			Message:   "still terminating, its grace period ended at " + graceEnd.UTC().Format(time.RFC3339),
+		}}, true
+	case isTerminating(plan, state):
+		return rankedBlocker{}, false
+	case state.refusals > 0 && plan.action == evictPod:
+		return rankedBlocker{rank: rankRejected, pod: state.blocker}, true
+	case plan.action == waitFor:
+		return rankedBlocker{rank: rankWaiting, pod: v1alpha1.BlockedPod{
+			Pod:       namespacedName(plan.pod),
+			BlockedBy: plan.blockedBy,
+			Message:   plan.message,
+		}}, true
+	default:
+		return rankedBlocker{}, false
+	}
 }
 
 // progressMessage returns a message about the progress of a drain.
@@ -76,39 +117,47 @@ func blockedPodsText(blocked []v1alpha1.BlockedPod, total int) string {
 
 func capToInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it is bounded in the same line
 
-// delayUntilNextStep returns the delay until the next step.
-func (e *evictor) delayUntilNextStep(st *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time) (again time.Duration) {
-	at := now.Add(idleLook)
-	sooner := func(t time.Time) {
-		if t.Before(at) {
-			at = t
-		}
-	}
-	sooner(st.Drain.Deadline.Time)
-	unasked := 0
+// delayUntilNextStep returns the delay until the next step: the earliest time at which any pod, or
+// the deadline, needs one.
+func (e *evictor) delayUntilNextStep(
+	status *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time,
+) (delay time.Duration) {
+	drain := status.Drain
+	next := earlier(now.Add(idleDelay), drain.Deadline.Time)
+	rateLimited := 0 // pods to evict that the rate limiter did not allow
 	for _, plan := range leaving {
-		t := requests[plan.pod.UID]
+		state := requests[plan.pod.UID]
 		switch {
-		case plan.action == awaitEnd || !t.accepted.IsZero():
-			sooner(now.Add(min(max(now.Sub(st.Drain.StartedAt.Time)/10, goingLook), idleLook)))
+		case isTerminating(plan, state):
+			tenth := now.Sub(drain.StartedAt.Time) / 10
+			next = earlier(next, now.Add(min(max(tenth, terminatingDelay), idleDelay)))
 		case plan.action == waitFor:
 			if !plan.until.IsZero() {
-				sooner(plan.until)
+				next = earlier(next, plan.until)
 			}
-		case t.next.After(now):
-			sooner(t.next)
-		default: // the rate limiter did not allow it
-			unasked++
+		case state.next.After(now):
+			next = earlier(next, state.next)
+		default:
+			rateLimited++
 		}
-		if plan.action == evictPod && plan.rule.DeleteAfter > 0 && t.next.After(now) {
-			if force := st.Drain.StartedAt.Add(plan.rule.DeleteAfter); force.After(now) {
-				sooner(force)
+		// A rejected pod may be deleted before its next eviction is due.
+		if plan.action == evictPod && plan.rule.DeleteAfter > 0 && state.next.After(now) {
+			if deleteAt := drain.StartedAt.Add(plan.rule.DeleteAfter); deleteAt.After(now) {
+				next = earlier(next, deleteAt)
 			}
 		}
 	}
-	if unasked > 0 {
-		missing := float64(min(unasked, e.cfg.MaxPodsInFlight)) - e.limiter.TokensAt(now)
-		sooner(now.Add(time.Duration(missing / e.cfg.EvictionsPerSecond * float64(time.Second))))
+	if rateLimited > 0 {
+		missingTokens := float64(min(rateLimited, e.cfg.MaxPodsInFlight)) - e.limiter.TokensAt(now)
+		refill := time.Duration(missingTokens / e.cfg.EvictionsPerSecond * float64(time.Second))
+		next = earlier(next, now.Add(refill))
 	}
-	return max(at.Sub(now), leastLook)
+	return max(next.Sub(now), minDelay)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

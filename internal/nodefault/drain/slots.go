@@ -24,17 +24,17 @@ type requestState struct {
 
 // forgetOtherPods forgets the pods that need not leave any more.
 func (requests podRequests) forgetOtherPods(leaving []podPlan) {
-	there := map[types.UID]bool{}
+	mustLeave := map[types.UID]bool{}
 	for _, plan := range leaving {
-		there[plan.pod.UID] = true
+		mustLeave[plan.pod.UID] = true
 	}
-	maps.DeleteFunc(requests, func(pod types.UID, _ requestState) bool { return !there[pod] })
+	maps.DeleteFunc(requests, func(pod types.UID, _ requestState) bool { return !mustLeave[pod] })
 }
 
-// drainSlots holds the nodes that are drained, with the requests for their pods. A node without a recent step loses its
-// slot: it was deleted, or its drain is no longer requested.
+// drainSlots holds the nodes that are drained, with the requests for their pods. A node without a
+// recent step loses its slot: it was deleted, or its drain is no longer requested.
 type drainSlots struct {
-	most                  int
+	most                  int                // at most this many nodes are drained at a time
 	nodesWithRunningDrain func() []types.UID // the nodes with a drain in state Running
 	metrics               *metrics
 
@@ -43,8 +43,8 @@ type drainSlots struct {
 }
 
 type drainSlot struct {
-	last time.Time // time of the last step
-	pods podRequests
+	lastStep time.Time
+	requests podRequests
 }
 
 // acquire requests a slot for a node, and reports whether the node may be drained now.
@@ -68,22 +68,24 @@ func (s *drainSlots) acquire(node types.UID, now time.Time) (acquired bool) {
 	return true
 }
 
-// renewAndReleaseStale renews the slot of a node, frees the slots without a recent step, and returns the requests for its pods.
+// renewAndReleaseStale renews the slot of a node, frees the slots without a recent step, and
+// returns the requests for its pods.
 func (s *drainSlots) renewAndReleaseStale(node types.UID, now time.Time) podRequests {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pods := s.createOrRenew(node, now)
+	requests := s.createOrRenew(node, now)
 	s.releaseStale(now)
-	return pods
+	return requests
 }
 
+// createOrRenew records a step of a node, and returns the requests for its pods.
 func (s *drainSlots) createOrRenew(node types.UID, now time.Time) podRequests {
 	if s.nodes[node] == nil {
-		s.nodes[node] = &drainSlot{pods: podRequests{}}
+		s.nodes[node] = &drainSlot{requests: podRequests{}}
 	}
-	s.nodes[node].last = now
+	s.nodes[node].lastStep = now
 	s.metrics.nodes.Set(float64(len(s.nodes)))
-	return s.nodes[node].pods
+	return s.nodes[node].requests
 }
 
 // release frees the slot of a node.
@@ -94,7 +96,8 @@ func (s *drainSlots) release(node types.UID) {
 	s.metrics.nodes.Set(float64(len(s.nodes)))
 }
 
+// releaseStale frees the slots without a recent step.
 func (s *drainSlots) releaseStale(now time.Time) {
-	maps.DeleteFunc(s.nodes, func(_ types.UID, node *drainSlot) bool { return now.Sub(node.last) > turnTerm })
+	maps.DeleteFunc(s.nodes, func(_ types.UID, slot *drainSlot) bool { return now.Sub(slot.lastStep) > slotTerm })
 	s.metrics.nodes.Set(float64(len(s.nodes)))
 }

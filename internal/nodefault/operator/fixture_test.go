@@ -340,9 +340,9 @@ func (w *fixture) newReconciler(b budget.Config, dryRun bool) *reconciler {
 	return &reconciler{
 		cfg: Config{TTL: 24 * time.Hour}, nodes: storedNodes{w}, faults: storedFaults{w}, rules: set,
 		quarantine: quarantine.New(quarantine.Config{HealthyFor: healthyFor, DryRun: dryRun}, allowance), drain: drains{w}, remedy: repairs{w},
-		enroll:  func(*v1alpha1.NodeFaultStatus, time.Time) {},
-		asked:   func(context.Context, string) (bool, error) { return false, nil },
-		metrics: counted, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
+		enrollSinks:      func(*v1alpha1.NodeFaultStatus, time.Time) {},
+		hasStartedAction: func(context.Context, string) (bool, error) { return false, nil },
+		metrics:          counted, log: slog.New(slog.DiscardHandler), now: func() time.Time { return w.now },
 	}
 }
 

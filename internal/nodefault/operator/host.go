@@ -24,15 +24,15 @@ import (
 const requestTimeout = 30 * time.Second
 
 var (
-	errNoAnswer = errors.New("the Kubernetes API did not respond in time")
-	// errBehind means that the cache does not show the last write yet.
-	errBehind = errors.New("cache is older than the last write")
+	errRequestTimeout = errors.New("the Kubernetes API did not respond in time")
+	// errStaleCache means that the cache does not show the last write yet.
+	errStaleCache = errors.New("cache is older than the last write")
 )
 
 // nodes accesses Nodes.
 type nodes interface {
 	// Get returns a Node from the cache, or nil if it does not exist. It returns
-	// errBehind if the cache is older than the last write.
+	// errStaleCache if the cache is older than the last write.
 	Get(ctx context.Context, name string) (*corev1.Node, error)
 	// Write writes the changes from before to after. It fails if the Node has changed
 	// since. It sets after to the stored object.
@@ -80,23 +80,29 @@ func (h cachedNodeClient) Get(ctx context.Context, name string) (nodeOrNil *core
 	return &n, nil
 }
 
-// readCachedUnlessStale reads an object from the cache, and reports whether it exists.
-func readCachedUnlessStale(ctx context.Context, from client.Reader, written *kube.WrittenVersions, name string, o client.Object) (found bool, err error) {
+// readCachedUnlessStale reads an object from the cache, and reports whether it exists. It returns
+// errStaleCache if the cache is older than the last write.
+func readCachedUnlessStale(
+	ctx context.Context, from client.Reader, written *kube.WrittenVersions, name string, o client.Object,
+) (found bool, err error) {
 	key := types.NamespacedName{Name: name}
 	err = from.Get(ctx, key, o)
-	if apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err):
 		written.ForgetObject(key)
 		return false, nil
+	case err != nil:
+		return false, err
+	case written.WroteNewerElseForget(o):
+		return false, errStaleCache
+	default:
+		return true, nil
 	}
-	if err == nil && written.WroteNewerElseForget(o) {
-		err = errBehind
-	}
-	return err == nil, err
 }
 
 // Write sends a merge patch for the version of before.
 func (h cachedNodeClient) Write(ctx context.Context, before, after *corev1.Node) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 	defer cancel()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := h.client.Patch(ctx, after, patch, client.FieldOwner(v1alpha1.FieldManager)); err != nil {
@@ -123,14 +129,14 @@ func (h cachedFaultClient) Get(ctx context.Context, name string) (faultOrNil *v1
 	return &f, nil
 }
 
-// Create creates a NodeFault. It returns errBehind if it already exists.
+// Create creates a NodeFault. It returns errStaleCache if it already exists.
 func (h cachedFaultClient) Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 	defer cancel()
 	f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	err := h.client.Create(ctx, f, client.FieldOwner(v1alpha1.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		return nil, errBehind
+		return nil, errStaleCache
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create NodeFault %q: %w", name, err)
@@ -142,37 +148,53 @@ func (h cachedFaultClient) Create(ctx context.Context, name string) (*v1alpha1.N
 // WriteStatus sends a merge patch for the version of before. After a conflict it retries
 // with a later version that only the outbox has written.
 func (h cachedFaultClient) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
-	places := deliveriesOfNewSinks(before, after)
-	err := h.patchStatusKeepingDeliveries(ctx, before, after, places)
-	for range mostAcknowledged {
+	added := deliveriesOfNewSinks(before, after)
+	err := h.patchStatusKeepingDeliveries(ctx, before, after, added)
+	for range maxOutboxRetries {
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		var now v1alpha1.NodeFault
-		if getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &now); getErr != nil || !sameExceptDeliveries(before, &now) {
+		var current v1alpha1.NodeFault
+		getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &current)
+		if getErr != nil || !sameExceptDeliveries(before, &current) {
 			return err
 		}
-		err = h.patchStatusKeepingDeliveries(ctx, &now, after, places)
+		err = h.patchStatusKeepingDeliveries(ctx, &current, after, added)
 	}
 	return err
 }
 
-// mostAcknowledged limits the retries after writes of the outbox.
-const mostAcknowledged = 3
+// maxOutboxRetries limits the retries of a status write that conflicts with the outbox.
+const maxOutboxRetries = 3
 
 // sameExceptDeliveries reports whether a NodeFault has changed only in fields of the outbox.
-func sameExceptDeliveries(before, now *v1alpha1.NodeFault) bool {
-	then := before.Status.DeepCopy()
-	then.SinkDeliveries, then.UndeliveredChangeEvents, then.LastResendRequest = now.Status.SinkDeliveries, now.Status.UndeliveredChangeEvents, now.Status.LastResendRequest
-	return before.UID == now.UID && before.Generation == now.Generation && before.DeletionTimestamp.IsZero() == now.DeletionTimestamp.IsZero() &&
-		equality.Semantic.DeepEqual(then, &now.Status)
+func sameExceptDeliveries(before, current *v1alpha1.NodeFault) bool {
+	expected := before.Status.DeepCopy()
+	copyOutboxFields(expected, &current.Status)
+	return before.UID == current.UID &&
+		before.Generation == current.Generation &&
+		before.DeletionTimestamp.IsZero() == current.DeletionTimestamp.IsZero() &&
+		equality.Semantic.DeepEqual(expected, &current.Status)
 }
 
-func (h cachedFaultClient) patchStatusKeepingDeliveries(ctx context.Context, before, after *v1alpha1.NodeFault, newDeliveries map[string]v1alpha1.DeliveryStatus) error {
+// copyOutboxFields sets the fields that only the outbox writes to those of another status.
+func copyOutboxFields(to, from *v1alpha1.NodeFaultStatus) {
+	to.SinkDeliveries = from.SinkDeliveries
+	to.UndeliveredChangeEvents = from.UndeliveredChangeEvents
+	to.LastResendRequest = from.LastResendRequest
+}
+
+// patchStatusKeepingDeliveries writes the status of after to before, except the fields of the
+// outbox, and adds the delivery states of new sinks. It sets after to the stored object.
+func (h cachedFaultClient) patchStatusKeepingDeliveries(
+	ctx context.Context, before, after *v1alpha1.NodeFault, newDeliveries map[string]v1alpha1.DeliveryStatus,
+) error {
 	from, to := before.DeepCopy(), before.DeepCopy()
 	to.Status = *after.Status.DeepCopy()
-	to.Status.SinkDeliveries, to.Status.UndeliveredChangeEvents, to.Status.LastResendRequest = addMissingDeliveries(from.Status.SinkDeliveries, newDeliveries), from.Status.UndeliveredChangeEvents, from.Status.LastResendRequest
-	if err := h.patchFault(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), true); err != nil {
+	copyOutboxFields(&to.Status, &from.Status)
+	to.Status.SinkDeliveries = addMissingDeliveries(from.Status.SinkDeliveries, newDeliveries)
+	patch := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
+	if err := h.patchFault(ctx, to, patch, true); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
@@ -183,31 +205,37 @@ func (h cachedFaultClient) patchStatusKeepingDeliveries(ctx context.Context, bef
 // deliveriesOfNewSinks returns the delivery states of sinks that had none before. They are written
 // with the first record for those sinks.
 func deliveriesOfNewSinks(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
-	places := maps.Clone(after.Status.SinkDeliveries)
-	maps.DeleteFunc(places, func(name string, _ v1alpha1.DeliveryStatus) bool {
-		_, was := before.Status.SinkDeliveries[name]
-		return was
-	})
-	return places
+	added := map[string]v1alpha1.DeliveryStatus{}
+	for name, delivery := range after.Status.SinkDeliveries {
+		if _, existed := before.Status.SinkDeliveries[name]; !existed {
+			added[name] = delivery
+		}
+	}
+	return added
 }
 
 // addMissingDeliveries returns the delivery states of the outbox, with those of new sinks added.
-func addMissingDeliveries(stored, added map[string]v1alpha1.DeliveryStatus) map[string]v1alpha1.DeliveryStatus {
+func addMissingDeliveries(
+	stored, added map[string]v1alpha1.DeliveryStatus,
+) map[string]v1alpha1.DeliveryStatus {
 	all := maps.Clone(stored)
-	for name, place := range added {
-		if _, is := all[name]; is {
+	for name, delivery := range added {
+		if _, exists := all[name]; exists {
 			continue
 		}
 		if all == nil {
 			all = map[string]v1alpha1.DeliveryStatus{}
 		}
-		all[name] = place
+		all[name] = delivery
 	}
 	return all
 }
 
-func (h cachedFaultClient) patchFault(ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, statusSubresource bool) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+// patchFault patches a NodeFault or its status, and sets f to the stored object.
+func (h cachedFaultClient) patchFault(
+	ctx context.Context, f *v1alpha1.NodeFault, patch client.Patch, statusSubresource bool,
+) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 	defer cancel()
 	if statusSubresource {
 		err = h.client.Status().Patch(ctx, f, patch, client.FieldOwner(v1alpha1.FieldManager))
@@ -222,10 +250,13 @@ func (h cachedFaultClient) patchFault(ctx context.Context, f *v1alpha1.NodeFault
 }
 
 // KeepOnlyFaults sends a merge patch for the version of f.
-func (h cachedFaultClient) KeepOnlyFaults(ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault) error {
+func (h cachedFaultClient) KeepOnlyFaults(
+	ctx context.Context, f *v1alpha1.NodeFault, keep []v1alpha1.Fault,
+) error {
 	to := f.DeepCopy()
 	to.Spec.Faults = keep
-	if err := h.patchFault(ctx, to, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}), false); err != nil {
+	patch := client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{})
+	if err := h.patchFault(ctx, to, patch, false); err != nil {
 		return err
 	}
 	to.ManagedFields = nil
@@ -235,7 +266,7 @@ func (h cachedFaultClient) KeepOnlyFaults(ctx context.Context, f *v1alpha1.NodeF
 
 // Delete deletes only the version of f.
 func (h cachedFaultClient) Delete(ctx context.Context, f *v1alpha1.NodeFault) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 	defer cancel()
 	err := h.client.Delete(ctx, f, client.Preconditions{UID: &f.UID, ResourceVersion: &f.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -246,15 +277,22 @@ func (h cachedFaultClient) Delete(ctx context.Context, f *v1alpha1.NodeFault) er
 
 // WriteProgress sends a merge patch of fields that only the outbox writes, regardless of
 // other changes.
-func (h cachedFaultClient) WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, p DeliveryProgress) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": f.UID}, "status": progressPatch(p)})
+func (h cachedFaultClient) WriteProgress(
+	ctx context.Context, f *v1alpha1.NodeFault, p DeliveryProgress,
+) error {
+	// The UID protects another NodeFault of the same name.
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": f.UID},
+		"status":   progressPatch(p),
+	})
 	if err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
 	}
 	to := f.DeepCopy()
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 	defer cancel()
-	if err := h.client.Status().Patch(ctx, to, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.FieldManager+"-outbox")); err != nil {
+	owner := client.FieldOwner(v1alpha1.FieldManager + "-outbox")
+	if err := h.client.Status().Patch(ctx, to, client.RawPatch(types.MergePatchType, patch), owner); err != nil {
 		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
 	}
 	h.written.RecordWritten(to)
@@ -270,7 +308,13 @@ func progressPatch(p DeliveryProgress) map[string]any {
 			sinks[name] = nil
 			continue
 		}
-		sink := map[string]any{"processedSequence": d.ProcessedSequence, "lastDeliveredAt": d.LastDeliveredAt, "lastError": nil, "lastFailedAt": d.LastFailedAt, "rejected": nil}
+		sink := map[string]any{
+			"processedSequence": d.ProcessedSequence,
+			"lastDeliveredAt":   d.LastDeliveredAt,
+			"lastError":         nil,
+			"lastFailedAt":      d.LastFailedAt,
+			"rejected":          nil,
+		}
 		if d.EnabledAt != nil {
 			sink["enabledAt"] = d.EnabledAt
 		}
@@ -286,11 +330,11 @@ func progressPatch(p DeliveryProgress) map[string]any {
 		sinks[name] = sink
 	}
 	status := map[string]any{"sinkDeliveries": sinks}
-	if p.Untold >= 0 {
-		status["undeliveredChangeEvents"] = p.Untold
+	if p.Undelivered >= 0 {
+		status["undeliveredChangeEvents"] = p.Undelivered
 	}
-	if p.Resent != "" {
-		status["lastResendRequest"] = p.Resent
+	if p.FinishedResend != "" {
+		status["lastResendRequest"] = p.FinishedResend
 	}
 	return status
 }
@@ -298,23 +342,25 @@ func progressPatch(p DeliveryProgress) map[string]any {
 // cachedActionReader accesses the RebootNodes and TerminateNodes of a host cluster.
 type cachedActionReader struct{ client client.Reader }
 
-// hasStartedAction reads the cache.
+// hasStartedAction reports whether a reboot or termination of a node was started, from the cache.
 func (h cachedActionReader) hasStartedAction(ctx context.Context, node string) (started bool, err error) {
 	var reboots janitor.RebootNodeList
 	if err := h.client.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list RebootNodes: %w", err)
 	}
 	for i := range reboots.Items {
-		if reboots.Items[i].Spec.NodeName == node && reboots.Items[i].Status.StartTime != nil {
+		reboot := &reboots.Items[i]
+		if reboot.Spec.NodeName == node && reboot.Status.StartTime != nil {
 			return true, nil
 		}
 	}
-	var ends janitor.TerminateNodeList
-	if err := h.client.List(ctx, &ends, client.UnsafeDisableDeepCopy); err != nil {
+	var terminations janitor.TerminateNodeList
+	if err := h.client.List(ctx, &terminations, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("list TerminateNodes: %w", err)
 	}
-	for i := range ends.Items {
-		if ends.Items[i].Spec.NodeName == node && ends.Items[i].Status.StartTime != nil {
+	for i := range terminations.Items {
+		termination := &terminations.Items[i]
+		if termination.Spec.NodeName == node && termination.Status.StartTime != nil {
 			return true, nil
 		}
 	}

@@ -32,7 +32,7 @@ func TestProgressTakesAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := json.Marshal(progressPatch(DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{"default": tc.sink}, Untold: 1, Resent: "x"}))
+			got, err := json.Marshal(progressPatch(DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{"default": tc.sink}, Undelivered: 1, FinishedResend: "x"}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,16 +22,25 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, l lister) (*metrics, error) {
 	m := &metrics{
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_actions_total", Help: "Total number of actions that node-fault-controller performed on nodes, by action (such as cordon or drain-started) and outcome: succeeded, failed or dry_run (the action was only recorded, and the node was not changed).",
+			Name: "fleetloop_node_fault_actions_total",
+			Help: "Total number of actions that node-fault-controller performed on nodes, by action (such as cordon or drain-started) and outcome: succeeded, failed or dry_run (the action was only recorded, and the node was not changed).",
 		}, []string{"action", "outcome"}),
 		toCordon: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fleetloop_node_fault_cordon_delay_seconds", Help: "Time from the detection of a fault until node-fault-controller cordons the node, in seconds.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
+			Name:    "fleetloop_node_fault_cordon_delay_seconds",
+			Help:    "Time from the detection of a fault until node-fault-controller cordons the node, in seconds.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 3, 12),
 		}),
 		ruleErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_rule_errors_total", Help: "Total number of failed evaluations of node fault rules. A rule decides which action a node fault requires.",
+			Name: "fleetloop_node_fault_rule_errors_total",
+			Help: "Total number of failed evaluations of node fault rules. A rule decides which action a node fault requires.",
 		}),
 	}
-	return m, errors.Join(reg.Register(m.actions), reg.Register(m.toCordon), reg.Register(m.ruleErrors), reg.Register(newPhaseGauges(l)))
+	return m, errors.Join(
+		reg.Register(m.actions),
+		reg.Register(m.toCordon),
+		reg.Register(m.ruleErrors),
+		reg.Register(newPhaseGauges(l)),
+	)
 }
 
 // A lister lists all NodeFaults from a cache.
@@ -59,9 +68,13 @@ type phaseGauges struct {
 func newPhaseGauges(l lister) phaseGauges {
 	return phaseGauges{
 		faults: l,
-		count:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fleetloop_node_faults", Help: "Number of NodeFault objects, by phase, such as Quarantined or Draining. A NodeFault records the faults of one node and its repair."}, []string{"phase"}),
+		count: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fleetloop_node_faults",
+			Help: "Number of NodeFault objects, by phase, such as Quarantined or Draining. A NodeFault records the faults of one node and its repair.",
+		}, []string{"phase"}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fleetloop_node_fault_phase_max_age_seconds", Help: "Longest time that any NodeFault has been in its current phase, in seconds, by phase; 0 if no NodeFault is in the phase. A NodeFault records the faults of one node and its repair.",
+			Name: "fleetloop_node_fault_phase_max_age_seconds",
+			Help: "Longest time that any NodeFault has been in its current phase, in seconds, by phase; 0 if no NodeFault is in the phase. A NodeFault records the faults of one node and its repair.",
 		}, []string{"phase"}),
 	}
 }
@@ -76,8 +89,18 @@ func (g phaseGauges) Describe(ch chan<- *prometheus.Desc) {
 // vanishes.
 func allPhases() []v1alpha1.Phase {
 	return []v1alpha1.Phase{
-		v1alpha1.PhaseObserved, v1alpha1.PhasePending, v1alpha1.PhaseDryRun, v1alpha1.PhaseQuarantined, v1alpha1.PhaseDraining, v1alpha1.PhaseRemediating,
-		v1alpha1.PhaseRecovering, v1alpha1.PhaseHeld, v1alpha1.PhaseOverridden, v1alpha1.PhaseStuck, v1alpha1.PhaseHealthy, v1alpha1.PhaseGone,
+		v1alpha1.PhaseObserved,
+		v1alpha1.PhasePending,
+		v1alpha1.PhaseDryRun,
+		v1alpha1.PhaseQuarantined,
+		v1alpha1.PhaseDraining,
+		v1alpha1.PhaseRemediating,
+		v1alpha1.PhaseRecovering,
+		v1alpha1.PhaseHeld,
+		v1alpha1.PhaseOverridden,
+		v1alpha1.PhaseStuck,
+		v1alpha1.PhaseHealthy,
+		v1alpha1.PhaseGone,
 	}
 }
 
@@ -91,10 +114,11 @@ func (g phaseGauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	count, oldest := map[v1alpha1.Phase]float64{}, map[v1alpha1.Phase]float64{}
 	for i := range all {
-		st := &all[i].Status
-		count[st.Phase]++
-		if st.PhaseChangedAt != nil {
-			oldest[st.Phase] = max(oldest[st.Phase], time.Since(st.PhaseChangedAt.Time).Seconds())
+		status := &all[i].Status
+		count[status.Phase]++
+		if status.PhaseChangedAt != nil {
+			age := time.Since(status.PhaseChangedAt.Time).Seconds()
+			oldest[status.Phase] = max(oldest[status.Phase], age)
 		}
 	}
 	for _, p := range allPhases() {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,10 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	janitor "github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
@@ -39,14 +36,14 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault/quarantine"
 )
 
-// workers is how many nodes are reconciled concurrently. Most of the time is spent
+// nodeWorkers is how many nodes are reconciled concurrently. Most of the time is spent
 // waiting for the API server.
-const workers = 16
+const nodeWorkers = 16
 
-// tellers is how many NodeFaults the outbox processes concurrently. The number is small,
+// outboxWorkers is how many NodeFaults the outbox processes concurrently. The number is small,
 // because actions have priority over delivery records when many nodes fail at once. The
 // workers do not wait for sinks.
-const tellers = 4
+const outboxWorkers = 4
 
 // Config configures an operator.
 type Config struct {
@@ -70,7 +67,9 @@ type Deps struct {
 }
 
 // An Operator is an operator that was added to a manager.
-type Operator struct{ synced atomic.Bool }
+type Operator struct {
+	synced atomic.Bool // whether the cache has all nodes, NodeFaults and requested actions
+}
 
 // AddToScheme registers the types that the manager of Add needs.
 func AddToScheme(s *runtime.Scheme) error {
@@ -80,8 +79,10 @@ func AddToScheme(s *runtime.Scheme) error {
 // Kinds returns the cluster-scoped kinds that a manager needs.
 func Kinds() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{
-		v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), corev1.SchemeGroupVersion.WithKind("Node"),
-		janitor.GroupVersion.WithKind(janitor.KindReboot), janitor.GroupVersion.WithKind(janitor.KindTerminate),
+		v1alpha1.GroupVersion.WithKind(v1alpha1.Kind),
+		corev1.SchemeGroupVersion.WithKind("Node"),
+		janitor.GroupVersion.WithKind(janitor.KindReboot),
+		janitor.GroupVersion.WithKind(janitor.KindTerminate),
 	}
 }
 
@@ -109,79 +110,128 @@ func Add(m manager.Manager, cfg Config, deps Deps) (*Operator, error) {
 	if deps.Registerer == nil {
 		deps.Registerer = prometheus.NewRegistry()
 	}
-	counted, err := newMetrics(deps.Registerer, cachedFaultLister{m.GetClient()})
+	nodeMetrics, err := newMetrics(deps.Registerer, cachedFaultLister{m.GetClient()})
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
-	told, err := NewOutboxMetrics(deps.Registerer)
+	outboxMetrics, err := NewOutboxMetrics(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("add node controller: %w", err)
 	}
-	stored := cachedFaultClient{m.GetClient(), m.GetAPIReader(), &kube.WrittenVersions{}}
-	waker := &kube.Requeuer{}
-	box := NewOutbox(cfg.Outbox, deps.Sinks, stored, told, func(name string) { waker.Requeue(types.NamespacedName{Name: name}) })
-	r := &reconciler{
-		cfg: cfg, nodes: cachedNodeClient{m.GetClient(), &kube.WrittenVersions{}}, faults: stored,
-		rules: deps.Rules, quarantine: deps.Quarantine, drain: deps.Drain, remedy: deps.Remedy, enroll: box.EnrollSinks, asked: cachedActionReader{m.GetClient()}.hasStartedAction, metrics: counted, log: deps.Log, now: time.Now,
+
+	// Both controllers write NodeFaults, so they share the record of what was written.
+	faults := cachedFaultClient{client: m.GetClient(), live: m.GetAPIReader(), written: &kube.WrittenVersions{}}
+	requeuer := &kube.Requeuer{}
+	requeueFault := func(name string) { requeuer.Requeue(types.NamespacedName{Name: name}) }
+	outbox := NewOutbox(cfg.Outbox, deps.Sinks, faults, outboxMetrics, requeueFault)
+	nodes := &reconciler{
+		cfg:              cfg,
+		nodes:            cachedNodeClient{client: m.GetClient(), written: &kube.WrittenVersions{}},
+		faults:           faults,
+		rules:            deps.Rules,
+		quarantine:       deps.Quarantine,
+		drain:            deps.Drain,
+		remedy:           deps.Remedy,
+		enrollSinks:      outbox.EnrollSinks,
+		hasStartedAction: cachedActionReader{m.GetClient()}.hasStartedAction,
+		metrics:          nodeMetrics,
+		log:              deps.Log,
+		now:              time.Now,
 	}
-	err = ctrl.NewControllerManagedBy(m).
+
+	if err := addNodeController(m, nodes); err != nil {
+		return nil, fmt.Errorf("add node controller: %w", err)
+	}
+	if err := addOutboxController(m, outbox, requeuer); err != nil {
+		return nil, fmt.Errorf("add change event outbox: %w", err)
+	}
+	if err := m.Add(outboxDrainer{outbox: outbox, log: deps.Log}); err != nil {
+		return nil, fmt.Errorf("add change event outbox: %w", err)
+	}
+	o := &Operator{}
+	if err := m.Add(cacheFiller{cache: m.GetCache(), filled: &o.synced}); err != nil {
+		return nil, fmt.Errorf("add node cache: %w", err)
+	}
+	return o, nil
+}
+
+// addNodeController adds the controller that takes nodes out of service and repairs them.
+func addNodeController(m manager.Manager, r *reconciler) error {
+	return ctrl.NewControllerManagedBy(m).
 		Named("node-fault").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(generationChangedOrSequenceDecreased())).
 		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(nodeChangedExceptHeartbeats())).
 		Watches(&janitor.RebootNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
 		Watches(&janitor.TerminateNode{}, handler.EnqueueRequestsFromMapFunc(requestForActionNode)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: nodeWorkers, RateLimiter: rateLimiter()}).
 		Complete(r)
-	if err != nil {
-		return nil, fmt.Errorf("add node controller: %w", err)
-	}
-	err = ctrl.NewControllerManagedBy(m).
+}
+
+// addOutboxController adds the controller that delivers change events.
+func addOutboxController(m manager.Manager, outbox *Outbox, requeuer *kube.Requeuer) error {
+	return ctrl.NewControllerManagedBy(m).
 		Named("node-fault-outbox").
 		For(&v1alpha1.NodeFault{}, builder.WithPredicates(recordsAddedOrResendRequested())).
-		WatchesRawSource(waker.QueueCapturingSource()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: tellers, RateLimiter: rateLimiter()}).
-		Complete(requeueSoonOnStaleCache(box))
-	if err != nil {
-		return nil, fmt.Errorf("add change event outbox: %w", err)
-	}
-	if err := m.Add(drainOutboxOnStop(box, deps.Log)); err != nil {
-		return nil, fmt.Errorf("add change event outbox: %w", err)
-	}
-	o := &Operator{}
-	err = m.Add(everyReplicaRunnable{func(ctx context.Context) error {
-		// Controllers start their watches only after the election. Reports arrive before,
-		// and a new leader needs a filled cache.
-		for _, o := range []client.Object{&v1alpha1.NodeFault{}, &corev1.Node{}, &janitor.RebootNode{}, &janitor.TerminateNode{}} {
-			if _, err := m.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
-				return fmt.Errorf("watch %T: %w", o, err)
-			}
-		}
-		if m.GetCache().WaitForCacheSync(ctx) {
-			o.synced.Store(true)
-		}
-		return nil
-	}})
-	return o, err
+		WatchesRawSource(requeuer.QueueCapturingSource()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: outboxWorkers, RateLimiter: rateLimiter()}).
+		Complete(outboxReconciler{outbox})
 }
 
-// drainOutboxOnStop waits for the responses of sinks when the manager stops. Otherwise the
+// An outboxReconciler reconciles an outbox. A stale cache causes a short requeue rather than an
+// error.
+type outboxReconciler struct{ outbox *Outbox }
+
+// Reconcile calls Reconcile of the outbox.
+func (r outboxReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	result, err := r.outbox.Reconcile(ctx, req)
+	return requeueSoonIfStale(result.RequeueAfter, err)
+}
+
+// An outboxDrainer waits for the responses of sinks when the manager stops. Otherwise the
 // next leader would send pending events again.
-func drainOutboxOnStop(box *Outbox, log *slog.Logger) manager.RunnableFunc {
-	return func(ctx context.Context) error {
-		<-ctx.Done()
-		log.InfoContext(ctx, "waiting for pending change events")
-		if err := box.StopAndAwaitInFlight(ctx); err != nil {
-			log.WarnContext(ctx, "store delivery results failed, the next process sends these events again", "err", err)
-		}
-		return nil
-	}
+type outboxDrainer struct {
+	outbox *Outbox
+	log    *slog.Logger
 }
 
-// everyReplicaRunnable runs on each replica.
-type everyReplicaRunnable struct{ manager.RunnableFunc }
+// Start blocks until ctx has ended and the outbox has stopped. A manager runs it in the leader.
+func (d outboxDrainer) Start(ctx context.Context) error {
+	<-ctx.Done()
+	d.log.InfoContext(ctx, "waiting for pending change events")
+	if err := d.outbox.StopAndAwaitInFlight(ctx); err != nil {
+		d.log.WarnContext(ctx, "store delivery results failed, the next process sends these events again", "err", err)
+	}
+	return nil
+}
 
-// NeedLeaderElection returns false.
-func (everyReplicaRunnable) NeedLeaderElection() bool { return false }
+// A cacheFiller fills the cache of each replica. Controllers start their watches only after the
+// election, but reports arrive before, and a new leader needs a filled cache.
+type cacheFiller struct {
+	cache  cache.Cache
+	filled *atomic.Bool // set when all objects are listed
+}
+
+// Start starts the watches and waits until all objects are listed.
+func (f cacheFiller) Start(ctx context.Context) error {
+	watched := []client.Object{
+		&v1alpha1.NodeFault{},
+		&corev1.Node{},
+		&janitor.RebootNode{},
+		&janitor.TerminateNode{},
+	}
+	for _, o := range watched {
+		if _, err := f.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch %T: %w", o, err)
+		}
+	}
+	if f.cache.WaitForCacheSync(ctx) {
+		f.filled.Store(true)
+	}
+	return nil
+}
+
+// NeedLeaderElection returns false, so that all replicas fill their caches.
+func (cacheFiller) NeedLeaderElection() bool { return false }
 
 // Ready returns an error until nodes and NodeFaults are listed. A replica that waits for
 // the election is ready.
@@ -192,63 +242,14 @@ func (o *Operator) Ready() error {
 	return errors.New("nodes and NodeFaults not listed yet: check that the CRDs are installed and that the ServiceAccount may list nodes and nodefaults")
 }
 
-// requeueSoonOnStaleCache wraps the outbox so that a stale cache causes a short requeue rather
-// than an error.
-func requeueSoonOnStaleCache(box *Outbox) reconcile.Reconciler {
-	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		got, err := box.Reconcile(ctx, req)
-		return requeueSoonIfStale(got.RequeueAfter, err)
-	})
-}
-
+// requestForActionNode returns the request for the node of a RebootNode or TerminateNode.
 func requestForActionNode(_ context.Context, o client.Object) []reconcile.Request {
-	var name string
-	switch a := o.(type) {
+	var node string
+	switch action := o.(type) {
 	case *janitor.RebootNode:
-		name = a.Spec.NodeName
+		node = action.Spec.NodeName
 	case *janitor.TerminateNode:
-		name = a.Spec.NodeName
+		node = action.Spec.NodeName
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
-}
-
-// nodeChangedExceptHeartbeats returns a predicate for relevant changes of a Node, which excludes heartbeats.
-func nodeChangedExceptHeartbeats() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*corev1.Node)
-		now, isOne := e.ObjectNew.(*corev1.Node)
-		cleared := len(before.ManagedFields) > 0 && len(now.ManagedFields) == 0
-		return ok && isOne && (before.UID != now.UID || cleared || !equality.Semantic.DeepEqual(before.Spec, now.Spec) ||
-			before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || readyConditionStatus(before) != readyConditionStatus(now) ||
-			!equality.Semantic.DeepEqual(before.Labels, now.Labels) || !equality.Semantic.DeepEqual(before.Annotations, now.Annotations))
-	}}
-}
-
-func readyConditionStatus(n *corev1.Node) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
-	}
-	return ""
-}
-
-// generationChangedOrSequenceDecreased returns a predicate for changed faults, and for status changes by others.
-// Writes of the outbox are filtered.
-func generationChangedOrSequenceDecreased() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
-		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
-		return ok && isOne && (before.Generation != now.Generation || before.UID != now.UID || before.Status.LastSequence > now.Status.LastSequence)
-	}}
-}
-
-// recordsAddedOrResendRequested returns a predicate for new records and for resend requests.
-func recordsAddedOrResendRequested() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*v1alpha1.NodeFault)
-		now, isOne := e.ObjectNew.(*v1alpha1.NodeFault)
-		return ok && isOne && (before.Status.LastSequence != now.Status.LastSequence || before.UID != now.UID ||
-			before.Annotations[v1alpha1.AnnotationResend] != now.Annotations[v1alpha1.AnnotationResend])
-	}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: node}}}
 }

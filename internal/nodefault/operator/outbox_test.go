@@ -61,8 +61,8 @@ func (b *board) WriteProgress(_ context.Context, _ *v1alpha1.NodeFault, p operat
 		}
 		st.SinkDeliveries[name] = *d
 	}
-	if st.LastResendRequest = p.Resent; p.Untold >= 0 {
-		st.UndeliveredChangeEvents = p.Untold
+	if st.LastResendRequest = p.FinishedResend; p.Undelivered >= 0 {
+		st.UndeliveredChangeEvents = p.Undelivered
 	}
 	return nil
 }

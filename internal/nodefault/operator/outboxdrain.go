@@ -21,23 +21,27 @@ var errDrainTimeout = errors.New("timeout waiting for sinks")
 func (o *Outbox) StopAndAwaitInFlight(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), o.cfg.Drain, errDrainTimeout)
 	defer cancel()
-	for left := o.stopSendingAndCountInFlight(); left > 0; left = o.stopSendingAndCountInFlight() {
+	for {
+		inFlight := o.stopSendingAndCountInFlight()
+		if inFlight == 0 {
+			return o.writeUnwrittenResults(ctx)
+		}
 		select {
-		case <-o.settled:
+		case <-o.responded:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%d change events: %w", left, context.Cause(ctx)), o.writeUnwrittenResults(ctx))
+			err := fmt.Errorf("%d change events: %w", inFlight, context.Cause(ctx))
+			return errors.Join(err, o.writeUnwrittenResults(ctx))
 		}
 	}
-	return o.writeUnwrittenResults(ctx)
 }
 
 // stopSendingAndCountInFlight stops sending, and returns how many events are in flight.
 func (o *Outbox) stopSendingAndCountInFlight() (inFlight int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ending = true
-	for _, st := range o.lines {
-		if st.inFlight != 0 && st.answered == nil {
+	o.stopping = true
+	for _, state := range o.deliveries {
+		if state.inFlight != 0 && state.result == nil {
 			inFlight++
 		}
 	}
@@ -47,46 +51,57 @@ func (o *Outbox) stopSendingAndCountInFlight() (inFlight int) {
 // wakeStopAndAwaitInFlight makes StopAndAwaitInFlight count again.
 func (o *Outbox) wakeStopAndAwaitInFlight() {
 	select {
-	case o.settled <- struct{}{}:
-	default:
+	case o.responded <- struct{}{}:
+	default: // it will count again anyway
 	}
+}
+
+// An unwrittenProgress is the progress of one NodeFault that is not written yet.
+type unwrittenProgress struct {
+	fault    *v1alpha1.NodeFault
+	progress DeliveryProgress
 }
 
 // writeUnwrittenResults writes the results that are not written yet.
 func (o *Outbox) writeUnwrittenResults(ctx context.Context) error {
-	type progress struct {
-		fault *v1alpha1.NodeFault
-		DeliveryProgress
-	}
-	nodes := map[string]*progress{}
-	now := o.now()
-	o.mu.Lock()
-	for l, st := range o.lines {
-		if st.latest == nil || st.answered == nil && !st.unwritten {
-			continue
-		}
-		d := *st.latest.DeepCopy()
-		if st.answered != nil {
-			o.applyDeliveryResult(st, &d, now)
-		}
-		st.latest = &d
-		p := nodes[l.node]
-		if p == nil {
-			f := &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: l.node, UID: st.uid}}
-			p = &progress{f, DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Untold: -1}}
-			nodes[l.node] = p
-		}
-		p.Sinks[l.sink] = &d
-	}
-	o.mu.Unlock()
-	const most = 10 * time.Second
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), most, errDrainTimeout)
+	const timeout = 10 * time.Second
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), timeout, errDrainTimeout)
 	defer cancel()
 	var errs []error
-	for node, p := range nodes {
-		if err := o.faults.WriteProgress(ctx, p.fault, p.DeliveryProgress); err != nil {
+	for node, unwritten := range o.applyUnwrittenResults(o.now()) {
+		if err := o.faults.WriteProgress(ctx, unwritten.fault, unwritten.progress); err != nil {
 			errs = append(errs, fmt.Errorf("write delivery state of NodeFault %q: %w", node, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// applyUnwrittenResults applies the results that are left, and returns what must be written, by node.
+func (o *Outbox) applyUnwrittenResults(now time.Time) map[string]*unwrittenProgress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	byNode := map[string]*unwrittenProgress{}
+	for key, state := range o.deliveries {
+		hasUnwritten := state.result != nil || state.unwritten
+		if state.latest == nil || !hasUnwritten {
+			continue
+		}
+		latest := *state.latest.DeepCopy()
+		if state.result != nil {
+			o.applyDeliveryResult(state, &latest, now)
+		}
+		state.latest = &latest
+
+		unwritten := byNode[key.node]
+		if unwritten == nil {
+			unwritten = &unwrittenProgress{
+				fault: &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: key.node, UID: state.uid}},
+				// The number of undelivered records is unknown here, and stays unchanged.
+				progress: DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Undelivered: -1},
+			}
+			byNode[key.node] = unwritten
+		}
+		unwritten.progress.Sinks[key.sink] = &latest
+	}
+	return byNode
 }

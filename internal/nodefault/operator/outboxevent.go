@@ -8,8 +8,20 @@ import (
 // NewChangeEvent converts a record to a change event.
 func NewChangeEvent(node string, r v1alpha1.Record) changeevent.ChangeEvent {
 	e := changeevent.ChangeEvent{
-		Action: r.Action, NodeName: node, CheckName: r.Check, ErrorCodes: r.ErrorCodes, Agent: r.Agent, IsFatal: r.Fatal, Message: r.Message,
-		Reason: r.Reason, Timestamp: r.At.Time, DryRun: r.DryRun, ID: r.ID, Outcome: r.Outcome, Session: r.Session, Source: r.Source,
+		ID:         r.ID,
+		Source:     r.Source,
+		Session:    r.Session,
+		Action:     r.Action,
+		Outcome:    r.Outcome,
+		Reason:     r.Reason,
+		DryRun:     r.DryRun,
+		Timestamp:  r.At.Time,
+		NodeName:   node,
+		CheckName:  r.Check,
+		ErrorCodes: r.ErrorCodes,
+		Agent:      r.Agent,
+		IsFatal:    r.Fatal,
+		Message:    r.Message,
 	}
 	if r.Object != "" {
 		e.Details = map[string]string{"object": r.Object}

@@ -8,28 +8,30 @@ import (
 
 // OutboxMetrics holds the metrics of an outbox.
 type OutboxMetrics struct {
-	refused *prometheus.CounterVec
-	untold  prometheus.GaugeFunc
+	undeliverable *prometheus.CounterVec
+	pending       prometheus.GaugeFunc
 
-	mu    sync.Mutex
-	nodes map[string]int32
+	mu                sync.Mutex
+	undeliveredByNode map[string]int32
 }
 
 // NewOutboxMetrics creates and registers the metrics.
 func NewOutboxMetrics(reg prometheus.Registerer) (*OutboxMetrics, error) {
 	m := &OutboxMetrics{
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fleetloop_node_fault_change_events_undeliverable_total", Help: "Total number of times that node-fault-controller gave up the delivery of a change event about a node to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than the setting outbox.max_age; the default is 12 hours) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
+		undeliverable: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetloop_node_fault_change_events_undeliverable_total",
+			Help: "Total number of times that node-fault-controller gave up the delivery of a change event about a node to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded), expired (older than the setting outbox.max_age; the default is 12 hours) or queue_full (too many events of one node were waiting). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
-		nodes: map[string]int32{},
+		undeliveredByNode: map[string]int32{},
 	}
-	m.untold = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "fleetloop_node_fault_change_events_pending", Help: "Number of change events about nodes in the queue. An event stays in the queue until every sink has accepted it, or until node-fault-controller gives up its delivery. A sink is the HTTP endpoint that receives change events.",
+	m.pending = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fleetloop_node_fault_change_events_pending",
+		Help: "Number of change events about nodes in the queue. An event stays in the queue until every sink has accepted it, or until node-fault-controller gives up its delivery. A sink is the HTTP endpoint that receives change events.",
 	}, m.sumUndelivered)
-	if err := reg.Register(m.refused); err != nil {
+	if err := reg.Register(m.undeliverable); err != nil {
 		return nil, err
 	}
-	return m, reg.Register(m.untold)
+	return m, reg.Register(m.pending)
 }
 
 // setUndelivered records how many records of a node are undelivered.
@@ -37,18 +39,18 @@ func (m *OutboxMetrics) setUndelivered(node string, undelivered int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if undelivered == 0 {
-		delete(m.nodes, node)
+		delete(m.undeliveredByNode, node)
 		return
 	}
-	m.nodes[node] = undelivered
+	m.undeliveredByNode[node] = undelivered
 }
 
 func (m *OutboxMetrics) sumUndelivered() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var n int32
-	for _, untold := range m.nodes {
-		n += untold
+	var sum int32
+	for _, undelivered := range m.undeliveredByNode {
+		sum += undelivered
 	}
-	return float64(n)
+	return float64(sum)
 }

@@ -18,97 +18,129 @@ func (q *Quarantine) planCleanupIfSessionEnded(n *nodeState) (step Step, applies
 		return Step{}, false
 	}
 	overridden := n.Status.Overridden
-	if q.cfg.DryRun {
-		if overridden != nil {
-			return Step{Why: Overridden, Message: "a person has ended the quarantine; dry run keeps the remaining changes"}, true
-		}
-		return Step{Why: DryRun, Message: "dry run keeps the remaining changes of an earlier quarantine"}, true
+	switch {
+	case q.cfg.DryRun && overridden != nil:
+		message := "a person has ended the quarantine; dry run keeps the remaining changes"
+		return Step{Why: Overridden, Message: message}, true
+	case q.cfg.DryRun:
+		message := "dry run keeps the remaining changes of an earlier quarantine"
+		return Step{Why: DryRun, Message: message}, true
 	}
-	t := n.buildReleasedNode(reasonLeftOver, false)
+
+	const message = "the controller removes the remaining changes of an earlier quarantine"
+	released := n.buildReleasedNode(reasonLeftOver, false)
 	if overridden == nil {
-		return n.releaseStep(t, Released, "the controller removes the remaining changes of an earlier quarantine"), true
+		return n.releaseStep(released, Released, message), true
 	}
-	if !t.uncordoned {
-		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
+	if !released.uncordoned {
+		delete(released.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
 	}
-	o := overrideRecord{UID: n.Node.UID, Session: overridden.Session, At: toMicroTime(overridden.DetectedAt.Time), Since: n.mark.AppliedAt, Faults: overridden.Faults}
-	setJSONAnnotation(t.node, v1alpha1.AnnotationOverridden, o.withoutFaultsIfTooLarge())
-	return Step{Node: t.node, Why: Overridden, After: AtOnce, Message: "the controller removes the remaining changes of an earlier quarantine", Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if t.uncordoned {
-			recordActionOnce(st, changeevent.ActionUncordon, reasonLeftOver, n.Now)
+	override := overrideRecord{
+		UID:     n.Node.UID,
+		Session: overridden.Session,
+		At:      toMicroTime(overridden.DetectedAt.Time),
+		Since:   n.mark.AppliedAt,
+		Faults:  overridden.Faults,
+	}
+	setJSONAnnotation(released.node, v1alpha1.AnnotationOverridden, override.withoutFaultsIfTooLarge())
+	settle := func(status *v1alpha1.NodeFaultStatus) {
+		if released.uncordoned {
+			recordActionOnce(status, changeevent.ActionUncordon, reasonLeftOver, n.Now)
 		}
-	}}, true
+	}
+	return Step{Node: released.node, Why: Overridden, After: AtOnce, Message: message, Settle: settle}, true
 }
 
-// planStatusSyncIfBehindNode updates the status from the node, and records changes that a crashed process
-// could not record.
+// planStatusSyncIfBehindNode updates the status from the node, and records changes that a crashed
+// process could not record.
 func (q *Quarantine) planStatusSyncIfBehindNode(n *nodeState) (planned Step, applies bool) {
-	st := n.Status
+	status := n.Status
 	step := Step{After: AtOnce, Message: "the controller records its changes to the node"}
 	switch {
-	case n.mark != nil && !sameOwnedChanges(st.Owned, &n.mark.Owned):
+	case n.mark != nil && !sameOwnedChanges(status.Owned, &n.mark.Owned):
+		step.Why, step.Settle = n.oursOrForeign(), n.statusUpdateFromMark(nil)
 		// Actions that began in the session continue.
-		known := st.Owned != nil && st.Session == n.mark.Session
-		step.Why, step.Settle, step.Act = n.oursOrForeign(), n.statusUpdateFromMark(nil), known && n.isCordoned() && n.requiresActionNotDryRun()
-	case n.mark == nil && n.tomb.endsOpenSessionOf(st):
-		step.Why, step.Settle, step.Node = Released, n.statusUpdateFromReleaseRecord(), n.withoutOrphanTaintsOrNil()
+		sessionKnown := status.Owned != nil && status.Session == n.mark.Session
+		step.Act = sessionKnown && n.isCordoned() && n.requiresActionNotDryRun()
+	case n.mark != nil:
+		return Step{}, false
+	case n.release.endsOpenSessionOf(status):
+		step.Why, step.Settle = Released, n.statusUpdateFromReleaseRecord()
+		step.Node = n.withoutOrphanTaintsOrNil()
 		if step.Node != nil && q.cfg.DryRun {
 			step = Step{Why: DryRun, Message: "dry run keeps the remaining changes of a release"}
 		}
-	case n.mark == nil && n.over != nil && (st.Owned == nil || st.Owned.Session == n.over.Session) && !isSessionOverridden(st, n.over.Session) && !hasSessionEnded(st, n.over.Session):
+	case n.override != nil && n.isOverrideNewerThanStatus():
 		step.Why, step.Settle = Overridden, n.statusUpdateFromOverride()
-	case n.mark == nil && n.over == nil && !n.stop && st.Overridden != nil && !q.cfg.DryRun:
+	case n.override == nil && !n.overrideUnreadable && status.Overridden != nil && !q.cfg.DryRun:
 		// A person has removed the annotation, so actions are allowed again.
-		step.Why, step.Settle = Observing, func(st *v1alpha1.NodeFaultStatus) { endSession(st) }
+		step.Why, step.Settle = Observing, endSession
 	default:
 		return Step{}, false
 	}
 	return step, true
 }
 
-// statusUpdateFromMark returns a function that updates the status from the mark, and records a cordon that is missing in
-// the status.
-func (n *nodeState) statusUpdateFromMark(then func(*v1alpha1.NodeFaultStatus)) func(*v1alpha1.NodeFaultStatus) {
-	m := *n.mark
-	owned := m.Owned
-	return func(st *v1alpha1.NodeFaultStatus) {
-		if st.Session != m.Session || !isSessionOpen(st) {
-			beginSession(st, m.Session, m.Fault.toFault())
+// isOverrideNewerThanStatus reports whether the status does not show the override of the node yet.
+func (n *nodeState) isOverrideNewerThanStatus() bool {
+	status, session := n.Status, n.override.Session
+	ownedByOtherSession := status.Owned != nil && status.Owned.Session != session
+	return !ownedByOtherSession &&
+		!isSessionOverridden(status, session) &&
+		!hasSessionEnded(status, session)
+}
+
+// statusUpdateFromMark returns a function that updates the status from the mark, and records a
+// cordon that is missing in the status.
+func (n *nodeState) statusUpdateFromMark(
+	then func(*v1alpha1.NodeFaultStatus),
+) func(*v1alpha1.NodeFaultStatus) {
+	mark := *n.mark
+	return func(status *v1alpha1.NodeFaultStatus) {
+		if status.Session != mark.Session || !isSessionOpen(status) {
+			beginSession(status, mark.Session, mark.Fault.toFault())
 		}
-		told := st.Owned != nil && st.Owned.Session == m.Session && st.Owned.Cordon
-		if m.Cordon && !told {
-			recordActionOnce(st, changeevent.ActionCordon, "", m.AppliedAt.Time)
+		owned := status.Owned
+		cordonRecorded := owned != nil && owned.Session == mark.Session && owned.Cordon
+		if mark.Cordon && !cordonRecorded {
+			recordActionOnce(status, changeevent.ActionCordon, "", mark.AppliedAt.Time)
 		}
-		st.Owned = owned.DeepCopy()
+		status.Owned = mark.Owned.DeepCopy()
 		if then != nil {
-			then(st)
+			then(status)
 		}
 	}
 }
 
-// statusUpdateFromReleaseRecord returns a function that updates the status from the record of a release.
+// statusUpdateFromReleaseRecord returns a function that updates the status from the record of a
+// release.
 func (n *nodeState) statusUpdateFromReleaseRecord() func(*v1alpha1.NodeFaultStatus) {
-	t, o := *n.tomb, n.over
-	return func(st *v1alpha1.NodeFaultStatus) {
-		if t.Cordon && (st.Owned == nil || !st.Owned.Cordon) { // the cordon began and ended before it was recorded
-			recordActionOnce(st, changeevent.ActionCordon, "", t.Since.Time)
+	release, override := *n.release, n.override
+	return func(status *v1alpha1.NodeFaultStatus) {
+		// The cordon may have begun and ended before it was recorded.
+		cordonRecorded := status.Owned != nil && status.Owned.Cordon
+		if release.Cordon && !cordonRecorded {
+			recordActionOnce(status, changeevent.ActionCordon, "", release.Since.Time)
 		}
-		if t.Cordon {
-			recordActionOnce(st, changeevent.ActionUncordon, t.Reason, t.At.Time)
+		if release.Cordon {
+			recordActionOnce(status, changeevent.ActionUncordon, release.Reason, release.At.Time)
 		}
-		if o != nil && o.Session == t.Session { // a person has released the node permanently
-			st.Owned, st.HealthySince, st.Overridden = nil, nil, n.overrideStatusWithFaults(o)
+		if override != nil && override.Session == release.Session { // a person has released the node permanently
+			status.Owned, status.HealthySince = nil, nil
+			status.Overridden = n.overrideStatusWithFaults(override)
 			return
 		}
-		endSession(st)
+		endSession(status)
 	}
 }
 
 // withoutOrphanTaintsOrNil returns the node without taints of the pipeline that a release missed, or
 // nil if there are none.
 func (n *nodeState) withoutOrphanTaintsOrNil() *corev1.Node {
-	ours := func(t corev1.Taint) bool { return n.Status.Owned != nil && hasTaint(n.Status.Owned.Taints, t) }
-	if !n.tomb.Orphan || !slices.ContainsFunc(n.Node.Spec.Taints, ours) {
+	ours := func(t corev1.Taint) bool {
+		return n.Status.Owned != nil && hasTaint(n.Status.Owned.Taints, t)
+	}
+	if !n.release.Orphan || !slices.ContainsFunc(n.Node.Spec.Taints, ours) {
 		return nil
 	}
 	node := n.Node.DeepCopy()
@@ -116,33 +148,35 @@ func (n *nodeState) withoutOrphanTaintsOrNil() *corev1.Node {
 	return node
 }
 
-// statusUpdateFromOverride returns a function that updates the status from an override. An override through Release was
-// already recorded as a release.
+// statusUpdateFromOverride returns a function that updates the status from an override. An
+// override through Release was already recorded as a release.
 func (n *nodeState) statusUpdateFromOverride() func(*v1alpha1.NodeFaultStatus) {
-	o, byRelease := n.over, n.tomb != nil && n.over.Session == n.tomb.Session
-	return func(st *v1alpha1.NodeFaultStatus) {
-		known := st.Session == o.Session
-		if !known {
-			endSession(st)
-			st.Session = o.Session
+	override := n.override
+	byRelease := n.release != nil && n.release.Session == override.Session
+	return func(status *v1alpha1.NodeFaultStatus) {
+		sessionKnown := status.Session == override.Session
+		if !sessionKnown {
+			endSession(status)
+			status.Session = override.Session
 		}
-		if known && !byRelease {
-			recordActionOnce(st, changeevent.ActionOverrideDetected, reasonUncordoned, o.At.Time)
+		if sessionKnown && !byRelease {
+			recordActionOnce(status, changeevent.ActionOverrideDetected, reasonUncordoned, override.At.Time)
 		}
-		st.Owned, st.HealthySince, st.Overridden = nil, nil, n.overrideStatusWithFaults(o)
+		status.Owned, status.HealthySince = nil, nil
+		status.Overridden = n.overrideStatusWithFaults(override)
 	}
 }
 
 // overrideStatusWithFaults returns the status of an override with the faults that it covers.
-func (n *nodeState) overrideStatusWithFaults(o *overrideRecord) *v1alpha1.Overridden {
-	r := o.toStatus()
+func (n *nodeState) overrideStatusWithFaults(override *overrideRecord) *v1alpha1.Overridden {
+	overridden := override.toStatus()
 	for _, f := range n.Faults {
 		key := nodefault.KeyOf(f)
-		if o.All && o.coversFault(key, f.DetectedAt.Time) {
-			r.Faults = append(r.Faults, key)
+		if override.All && override.coversFault(key, f.DetectedAt.Time) {
+			overridden.Faults = append(overridden.Faults, key)
 		}
 	}
-	return r
+	return overridden
 }
 
 // restoreMarkIfLost restores a lost annotation from the status and the managed fields. If the
@@ -152,32 +186,61 @@ func (q *Quarantine) restoreMarkIfLost(n *nodeState) (step Step, applies bool) {
 	if n.mark != nil || q.cfg.DryRun {
 		return Step{}, false
 	}
-	st := n.Status
-	mine := n.isCordoned() && n.holds == us
+	hasOurCordon := n.isCordoned() && n.cordonOwner == us
 	switch {
-	case st.Owned != nil && isSessionOpen(st):
-		n.mark = &ownedMark{UID: n.Node.UID, Owned: *st.Owned.DeepCopy(), Fault: newSessionFault(*st.TriggeredBy)}
-		// A requested cordon that was not set by the pipeline was set by others.
-		n.mark.Foreign = !st.Owned.Cordon && st.DesiredActions != nil && st.DesiredActions.Cordon
-		if n.isCordoned() && !mine {
-			n.mark.Foreign, n.mark.Cordon = true, false
-		}
-		for _, t := range n.Verdict.DesiredActions.Taints {
-			if !hasTaintWithKeyAndEffect(st.Owned.Taints, t) { // the person who removed the annotation may have removed the taint
-				n.mark.Undone = append(n.mark.Undone, taintKeyAndEffect(t))
-			}
-		}
+	case n.Status.Owned != nil && isSessionOpen(n.Status):
+		n.mark = n.newMarkFromStatus(hasOurCordon)
 		n.changed = true
-	case mine:
-		f := n.openingFault()
-		n.mark = &ownedMark{UID: n.Node.UID, Fault: newSessionFault(f), Owned: v1alpha1.Owned{Session: n.currentOrNewSessionID(), Cordon: true, AppliedAt: toMicroTime(n.Now)}}
-		if !n.since.IsZero() {
-			n.mark.AppliedAt = toMicroTime(n.since)
-		}
+		return Step{}, false
+	case hasOurCordon:
+		n.mark = n.newMarkFromCordon()
 		n.changed = true
-		return n.addMarkAndLabelWrites(Step{Why: Ours, After: AtOnce, Message: "the controller restores the annotation that marks its cordon"}), true
+		return n.addMarkAndLabelWrites(Step{
+			Why:     Ours,
+			After:   AtOnce,
+			Message: "the controller restores the annotation that marks its cordon",
+		}), true
 	}
 	return Step{}, false
+}
+
+// newMarkFromStatus returns the mark of the changes in the status.
+func (n *nodeState) newMarkFromStatus(hasOurCordon bool) *ownedMark {
+	status := n.Status
+	mark := &ownedMark{
+		UID:   n.Node.UID,
+		Owned: *status.Owned.DeepCopy(),
+		Fault: newSessionFault(*status.TriggeredBy),
+	}
+	// A requested cordon that was not set by the pipeline was set by others.
+	mark.Foreign = !status.Owned.Cordon && status.DesiredActions != nil && status.DesiredActions.Cordon
+	if n.isCordoned() && !hasOurCordon {
+		mark.Foreign, mark.Cordon = true, false
+	}
+	// The person who removed the annotation may have removed a taint, too.
+	for _, taint := range n.Verdict.DesiredActions.Taints {
+		if !hasTaintWithKeyAndEffect(status.Owned.Taints, taint) {
+			mark.Undone = append(mark.Undone, taintKeyAndEffect(taint))
+		}
+	}
+	return mark
+}
+
+// newMarkFromCordon returns the mark of a cordon that only the managed fields show.
+func (n *nodeState) newMarkFromCordon() *ownedMark {
+	appliedAt := n.Now
+	if !n.cordonedAt.IsZero() {
+		appliedAt = n.cordonedAt
+	}
+	return &ownedMark{
+		UID:   n.Node.UID,
+		Fault: newSessionFault(n.openingFault()),
+		Owned: v1alpha1.Owned{
+			Session:   n.currentOrNewSessionID(),
+			Cordon:    true,
+			AppliedAt: toMicroTime(appliedAt),
+		},
+	}
 }
 
 // openingFault returns the fault that opened the session, or that will open it.

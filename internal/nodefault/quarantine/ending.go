@@ -17,39 +17,51 @@ import (
 // A releasedNode is a node without the changes of the pipeline.
 type releasedNode struct {
 	node       *corev1.Node
-	session    string
 	reason     string
 	uncordoned bool
 }
 
-// buildReleasedNode returns a copy of the node without the changes of the pipeline, and with a release record.
+// buildReleasedNode returns a copy of the node without the changes of the pipeline, and with a
+// release record.
 func (n *nodeState) buildReleasedNode(reason string, sessionUnknown bool) releasedNode {
-	t := releasedNode{node: n.Node.DeepCopy(), session: n.mark.Session, reason: reason}
-	t.uncordoned = n.mark.Cordon && n.isCordoned() && n.holds != others
-	if t.uncordoned {
-		t.node.Spec.Unschedulable = false
+	node := n.Node.DeepCopy()
+	uncordoned := n.mark.Cordon && n.isCordoned() && n.cordonOwner != others
+	if uncordoned {
+		node.Spec.Unschedulable = false
 	}
-	t.node.Spec.Taints = slices.DeleteFunc(t.node.Spec.Taints, func(o corev1.Taint) bool { return hasTaint(n.mark.Taints, o) })
-	delete(t.node.Annotations, v1alpha1.AnnotationOwned)
-	delete(t.node.Labels, v1alpha1.LabelPhase)
-	setJSONAnnotation(t.node, v1alpha1.AnnotationReleased, releaseRecord{
-		UID: n.Node.UID, Session: t.session, At: toMicroTime(n.Now), Since: n.mark.AppliedAt, Cordon: t.uncordoned, Reason: nodefault.TruncateText(reason, 256), Orphan: sessionUnknown,
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return hasTaint(n.mark.Taints, t)
 	})
-	return t
+	delete(node.Annotations, v1alpha1.AnnotationOwned)
+	delete(node.Labels, v1alpha1.LabelPhase)
+	setJSONAnnotation(node, v1alpha1.AnnotationReleased, releaseRecord{
+		UID:     n.Node.UID,
+		Session: n.mark.Session,
+		At:      toMicroTime(n.Now),
+		Since:   n.mark.AppliedAt,
+		Cordon:  uncordoned,
+		Reason:  nodefault.TruncateText(reason, maxReleaseReason),
+		Orphan:  sessionUnknown,
+	})
+	return releasedNode{node: node, reason: reason, uncordoned: uncordoned}
 }
+
+// maxReleaseReason limits the reason in a release record, in bytes.
+const maxReleaseReason = 256
 
 // releaseStep returns the step that writes a released node and ends the session.
 func (n *nodeState) releaseStep(released releasedNode, situation Situation, message string) Step {
-	return Step{Node: released.node, Why: situation, After: AtOnce, Message: message, Settle: func(st *v1alpha1.NodeFaultStatus) {
+	settle := func(status *v1alpha1.NodeFaultStatus) {
 		if released.uncordoned {
-			recordActionOnce(st, changeevent.ActionUncordon, released.reason, n.Now)
+			recordActionOnce(status, changeevent.ActionUncordon, released.reason, n.Now)
 		}
-		endSession(st)
-	}}
+		endSession(status)
+	}
+	return Step{Node: released.node, Why: situation, After: AtOnce, Message: message, Settle: settle}
 }
 
-// planReleaseIfOptedOutOrControlPlane stops at nodes that are opted out or excluded. It removes existing
-// changes of the pipeline once.
+// planReleaseIfOptedOutOrControlPlane stops at nodes that are opted out or excluded. It removes
+// existing changes of the pipeline once.
 func (q *Quarantine) planReleaseIfOptedOutOrControlPlane(n *nodeState) (step Step, applies bool) {
 	reason := ""
 	switch {
@@ -66,16 +78,17 @@ func (q *Quarantine) planReleaseIfOptedOutOrControlPlane(n *nodeState) (step Ste
 	case n.mark != nil:
 		return n.releaseStep(n.buildReleasedNode(reason, false), OptedOut, reason), true
 	}
-	return Step{Why: OptedOut, Message: reason, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if isSessionOpenWithoutNodeChanges(st) {
-			endSessionAndRecordDryRunUncordon(st, reason, n.Now)
+	settle := func(status *v1alpha1.NodeFaultStatus) {
+		if isSessionOpenWithoutNodeChanges(status) {
+			endSessionAndRecordDryRunUncordon(status, reason, n.Now)
 		}
-	}}, true
+	}
+	return Step{Why: OptedOut, Message: reason, Settle: settle}, true
 }
 
 func isControlPlane(node *corev1.Node) bool {
 	for _, label := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
-		if _, is := node.Labels[label]; is {
+		if _, hasRole := node.Labels[label]; hasRole {
 			return true
 		}
 	}
@@ -85,105 +98,141 @@ func isControlPlane(node *corev1.Node) bool {
 // maxFaults is the maximum number of faults of a node.
 const maxFaults = 64
 
-// planOverrideIfManuallyUndone ends the session if a person has undone it: the node was uncordoned, or it
-// had only taints and they were removed. It removes the remaining changes, too.
+// planOverrideIfManuallyUndone ends the session if a person has undone it: the node was
+// uncordoned, or it had only taints and they were removed. It removes the remaining changes, too.
 func (q *Quarantine) planOverrideIfManuallyUndone(n *nodeState) (planned Step, applies bool) {
 	if n.mark == nil {
 		return Step{}, false
 	}
-	reason := ""
-	switch {
-	case !n.isCordoned() && (n.mark.Cordon || n.mark.Foreign):
-		reason = reasonUncordoned
-	case !n.mark.Cordon && !n.mark.Foreign && len(n.mark.Taints) > 0 && !slices.ContainsFunc(n.mark.Taints, func(t corev1.Taint) bool { return hasTaint(n.Node.Spec.Taints, t) }):
-		reason = reasonUntainted
-	default:
+	reason := n.reasonOfManualUndo()
+	if reason == "" {
 		n.updateMarkFromExternalChanges()
 		return Step{}, false
 	}
-	// The person knew of the fault that opened the session, even if it is over by now.
-	o := overrideRecord{UID: n.Node.UID, Session: n.mark.Session, At: toMicroTime(n.Now), Since: n.mark.AppliedAt, Faults: []string{nodefault.KeyOf(n.mark.Fault.toFault())}}
-	for _, f := range n.Faults[:min(len(n.Faults), maxFaults)] {
-		if key := nodefault.KeyOf(f); !slices.Contains(o.Faults, key) {
-			o.Faults = append(o.Faults, key)
-		}
+	override := n.newOverrideOfCurrentFaults()
+	step := Step{
+		Why:     Overridden,
+		Message: reason + ": the quarantine ends, and does not restart for the same faults",
+		Settle: func(status *v1alpha1.NodeFaultStatus) {
+			recordActionOnce(status, changeevent.ActionOverrideDetected, reason, n.Now)
+			status.Owned, status.HealthySince, status.Overridden = nil, nil, override.toStatus()
+		},
 	}
-	step := Step{Why: Overridden, Message: reason + ": the quarantine ends, and does not restart for the same faults", Settle: func(st *v1alpha1.NodeFaultStatus) {
-		recordActionOnce(st, changeevent.ActionOverrideDetected, reason, n.Now)
-		st.Owned, st.HealthySince, st.Overridden = nil, nil, o.toStatus()
-	}}
 	if !q.cfg.DryRun {
-		t := n.buildReleasedNode(reason, false)
-		delete(t.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
-		setJSONAnnotation(t.node, v1alpha1.AnnotationOverridden, o.withoutFaultsIfTooLarge())
-		step.Node, step.After = t.node, AtOnce
+		released := n.buildReleasedNode(reason, false)
+		delete(released.node.Annotations, v1alpha1.AnnotationReleased) // the controller has not released it
+		setJSONAnnotation(released.node, v1alpha1.AnnotationOverridden, override.withoutFaultsIfTooLarge())
+		step.Node, step.After = released.node, AtOnce
 	}
 	return step, true
 }
 
-// updateMarkFromExternalChanges updates the mark with the changes of others. A taint that was removed or
-// changed no longer belongs to the pipeline and is not restored. A cordon that others
+// reasonOfManualUndo returns how a person has undone the quarantine of a node, or "".
+func (n *nodeState) reasonOfManualUndo() string {
+	wasCordoned := n.mark.Cordon || n.mark.Foreign
+	if wasCordoned {
+		if !n.isCordoned() {
+			return reasonUncordoned
+		}
+		return ""
+	}
+	hasOwnTaint := slices.ContainsFunc(n.mark.Taints, func(t corev1.Taint) bool {
+		return hasTaint(n.Node.Spec.Taints, t)
+	})
+	if len(n.mark.Taints) > 0 && !hasOwnTaint {
+		return reasonUntainted
+	}
+	return ""
+}
+
+// newOverrideOfCurrentFaults returns an override of the faults that a person knew of. Among them is
+// the fault that opened the session, even if it is over by now.
+func (n *nodeState) newOverrideOfCurrentFaults() overrideRecord {
+	opening := nodefault.KeyOf(n.mark.Fault.toFault())
+	override := overrideRecord{
+		UID:     n.Node.UID,
+		Session: n.mark.Session,
+		At:      toMicroTime(n.Now),
+		Since:   n.mark.AppliedAt,
+		Faults:  []string{opening},
+	}
+	for _, f := range n.Faults[:min(len(n.Faults), maxFaults)] {
+		if key := nodefault.KeyOf(f); !slices.Contains(override.Faults, key) {
+			override.Faults = append(override.Faults, key)
+		}
+	}
+	return override
+}
+
+// updateMarkFromExternalChanges updates the mark with the changes of others. A taint that was
+// removed or changed no longer belongs to the pipeline and is not restored. A cordon that others
 // have set again belongs to them.
 func (n *nodeState) updateMarkFromExternalChanges() {
-	m := *n.mark
-	m.Taints = nil
-	for _, t := range n.mark.Taints {
-		if hasTaint(n.Node.Spec.Taints, t) {
-			m.Taints = append(m.Taints, t)
+	mark := *n.mark
+	mark.Taints = nil
+	for _, taint := range n.mark.Taints {
+		if hasTaint(n.Node.Spec.Taints, taint) {
+			mark.Taints = append(mark.Taints, taint)
 			continue
 		}
-		m.Undone = append(slices.Clone(m.Undone), taintKeyAndEffect(t))
+		mark.Undone = append(slices.Clone(mark.Undone), taintKeyAndEffect(taint))
 		n.changed = true
 	}
-	if m.Cordon && n.holds == others {
-		m.Cordon, m.Foreign = false, true
+	if mark.Cordon && n.cordonOwner == others {
+		mark.Cordon, mark.Foreign = false, true
 		n.changed = true
 	}
-	n.mark = &m
+	n.mark = &mark
 }
 
 // planWaitOrEndOverride leaves a node alone that a person has overridden. This ends with a new
 // fault, the removal of the annotation, the override TTL, or when the node is healthy.
 func (q *Quarantine) planWaitOrEndOverride(n *nodeState) (step Step, applies bool) {
-	st := n.Status
 	switch {
 	case n.mark != nil:
 		return Step{}, false
-	case n.stop:
-		return Step{Why: Overridden, Message: "a person has set the annotation fleetloop.io/node-fault-overridden", Settle: func(st *v1alpha1.NodeFaultStatus) {
-			if isSessionOpenWithoutNodeChanges(st) {
-				endSession(st)
+	case n.overrideUnreadable:
+		settle := func(status *v1alpha1.NodeFaultStatus) {
+			if isSessionOpenWithoutNodeChanges(status) {
+				endSession(status)
 			}
-		}}, true
-	case n.over == nil:
-		if q.cfg.DryRun && st.Overridden != nil {
-			return Step{Why: Overridden, Message: "a person has ended the quarantine"}, true
 		}
+		message := "a person has set the annotation fleetloop.io/node-fault-overridden"
+		return Step{Why: Overridden, Message: message, Settle: settle}, true
+	case n.override == nil && q.cfg.DryRun && n.Status.Overridden != nil:
+		return Step{Why: Overridden, Message: "a person has ended the quarantine"}, true
+	case n.override == nil:
 		return Step{}, false
 	}
-	forgotten, after := q.overrideEndReason(n)
-	if forgotten == "" || q.cfg.DryRun {
-		return Step{Why: Overridden, After: after, Message: "a person has ended the quarantine: it restarts with a new fault, or after " + q.cfg.OverrideTTL.String(), Settle: n.statusUpdateOfHealthySince()}, true
+	endReason, timeLeft := q.overrideEndReason(n)
+	if endReason == "" || q.cfg.DryRun {
+		return Step{
+			Why:     Overridden,
+			After:   timeLeft,
+			Message: "a person has ended the quarantine: it restarts with a new fault, or after " + q.cfg.OverrideTTL.String(),
+			Settle:  n.statusUpdateOfHealthySince(),
+		}, true
 	}
 	node := n.Node.DeepCopy()
 	delete(node.Annotations, v1alpha1.AnnotationOverridden)
-	return Step{Node: node, Why: Released, After: AtOnce, Message: forgotten, Settle: endSession}, true
+	return Step{Node: node, Why: Released, After: AtOnce, Message: endReason, Settle: endSession}, true
 }
 
 // overrideEndReason returns why an override has ended, or otherwise how long it still lasts.
 func (q *Quarantine) overrideEndReason(n *nodeState) (reason string, timeLeft time.Duration) {
-	if hasSessionEnded(n.Status, n.over.Session) && n.Status.Overridden == nil {
+	if hasSessionEnded(n.Status, n.override.Session) && n.Status.Overridden == nil {
 		return "the override has ended before", 0
 	}
-	left := n.over.At.Add(q.cfg.OverrideTTL).Sub(n.Now)
+	left := n.override.At.Add(q.cfg.OverrideTTL).Sub(n.Now)
 	if left <= 0 {
 		return fmt.Sprintf("the override is older than %s", q.cfg.OverrideTTL), 0
 	}
 	if n.requiresActionNotDryRun() {
 		for _, f := range n.Verdict.Matched {
 			key := nodefault.KeyOf(f)
-			known := isSessionOverridden(n.Status, n.over.Session) && slices.Contains(n.Status.Overridden.Faults, key)
-			if !known && !n.over.coversFault(key, f.DetectedAt.Time) {
+			known := isSessionOverridden(n.Status, n.override.Session) &&
+				slices.Contains(n.Status.Overridden.Faults, key)
+			if !known && !n.override.coversFault(key, f.DetectedAt.Time) {
 				return "new fault after the override: " + key, 0
 			}
 		}
@@ -212,16 +261,16 @@ func (q *Quarantine) healthyTimeLeft(n *nodeState) time.Duration {
 // statusUpdateOfHealthySince returns a function that records since when no relevant fault is left.
 func (n *nodeState) statusUpdateOfHealthySince() func(*v1alpha1.NodeFaultStatus) {
 	healthy := !n.requiresActionNotDryRun() && !n.Verdict.Unsure
-	return func(st *v1alpha1.NodeFaultStatus) { setOrClearHealthySince(st, healthy, n.Now) }
+	return func(status *v1alpha1.NodeFaultStatus) { setOrClearHealthySince(status, healthy, n.Now) }
 }
 
-func setOrClearHealthySince(st *v1alpha1.NodeFaultStatus, healthy bool, now time.Time) {
+func setOrClearHealthySince(status *v1alpha1.NodeFaultStatus, healthy bool, now time.Time) {
 	switch {
 	case !healthy:
-		st.HealthySince = nil
-	case st.HealthySince == nil, st.HealthySince.After(now): // the clock was set back
+		status.HealthySince = nil
+	case status.HealthySince == nil, status.HealthySince.After(now): // the clock was set back
 		since := metav1.NewTime(now)
-		st.HealthySince = &since
+		status.HealthySince = &since
 	}
 }
 

@@ -23,9 +23,9 @@ const (
 // there are too many.
 const ancientChanges = "ancient-changes"
 
-// cordonOwnerFromManagedFields returns who has set spec.unschedulable, and when if it was the pipeline. A
-// field that others have also applied belongs to them, and the pipeline must not clear
-// it.
+// cordonOwnerFromManagedFields returns who has set spec.unschedulable, and when if it was the
+// pipeline. A field that others have also applied belongs to them, and the pipeline must not
+// clear it.
 func cordonOwnerFromManagedFields(node *corev1.Node) (owner cordonOwner, since time.Time) {
 	for _, entry := range node.ManagedFields {
 		if entry.Subresource != "" || entry.FieldsV1 == nil || entry.Manager == ancientChanges {
@@ -37,7 +37,7 @@ func cordonOwnerFromManagedFields(node *corev1.Node) (owner cordonOwner, since t
 		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 			continue // an invalid entry shows nothing about the field
 		}
-		if _, holds := fields.Spec["f:unschedulable"]; !holds {
+		if _, owns := fields.Spec["f:unschedulable"]; !owns {
 			continue
 		}
 		if entry.Manager != v1alpha1.FieldManager {
@@ -61,7 +61,11 @@ func hasManagedFields(node *corev1.Node) bool { return len(node.ManagedFields) >
 func setManagedFieldsToOwnCordon(node *corev1.Node, now time.Time) {
 	at := metav1.NewTime(now)
 	node.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at,
-		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:unschedulable":{}}}`),
+		Manager:    v1alpha1.FieldManager,
+		Operation:  metav1.ManagedFieldsOperationUpdate,
+		APIVersion: "v1",
+		Time:       &at,
+		FieldsType: "FieldsV1",
+		FieldsV1:   metav1.NewFieldsV1(`{"f:spec":{"f:unschedulable":{}}}`),
 	}}
 }

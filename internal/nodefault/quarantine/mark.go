@@ -34,7 +34,7 @@ type ownedMark struct {
 	Fault sessionFault `json:"fault"`
 }
 
-// An sessionFault is the fault that opened a session, with the fields that records need if the
+// A sessionFault is the fault that opened a session, with the fields that records need if the
 // status is lost.
 type sessionFault struct {
 	Source  string                     `json:"source"`
@@ -135,11 +135,11 @@ func readOverride(node *corev1.Node) (*overrideRecord, error) {
 }
 
 func readJSONAnnotation(node *corev1.Node, key string, into any) (found bool, err error) {
-	text, there := node.Annotations[key]
-	switch {
-	case !there:
+	text, exists := node.Annotations[key]
+	if !exists {
 		return false, nil
-	case len(text) > maxAnnotation:
+	}
+	if len(text) > maxAnnotation {
 		return false, errTooLong
 	}
 	if err := json.Unmarshal([]byte(text), into); err != nil {
@@ -175,8 +175,14 @@ func setJSONAnnotation(node *corev1.Node, key string, value any) {
 
 func newSessionFault(f v1alpha1.Fault) sessionFault {
 	return sessionFault{
-		Source: f.Source, Check: f.Check, Entity: f.Entity, Codes: slices.Clone(f.ErrorCodes), Fatal: f.Fatal,
-		Message: nodefault.TruncateText(f.Message, 256), Action: f.RecommendedAction, Since: f.DetectedAt,
+		Source:  f.Source,
+		Check:   f.Check,
+		Entity:  f.Entity,
+		Codes:   slices.Clone(f.ErrorCodes),
+		Fatal:   f.Fatal,
+		Message: nodefault.TruncateText(f.Message, 256),
+		Action:  f.RecommendedAction,
+		Since:   f.DetectedAt,
 	}
 }
 
@@ -184,10 +190,7 @@ func newSessionFault(f v1alpha1.Fault) sessionFault {
 // extended its fields, each status write would fail otherwise, and the node would keep
 // its state.
 func (o sessionFault) validOrUnknown(fallbackSince metav1.MicroTime) sessionFault {
-	const name, entity, code, codes, message, action = 128, 256, 64, 16, 1024, 64 // as in the schema
-	long := func(text string, most int) bool { return utf8.RuneCountInString(text) > most }
-	if o.Source == "" || o.Check == "" || long(o.Source, name) || long(o.Check, name) || long(o.Entity, entity) || long(o.Message, message) ||
-		long(string(o.Action), action) || len(o.Codes) > codes || slices.ContainsFunc(o.Codes, func(c string) bool { return long(c, code) }) {
+	if !o.fitsSchema() {
 		return sessionFault{Source: unknownSource, Check: unknownCheck, Since: fallbackSince}
 	}
 	if o.Since.IsZero() {
@@ -196,16 +199,45 @@ func (o sessionFault) validOrUnknown(fallbackSince metav1.MicroTime) sessionFaul
 	return o
 }
 
+// fitsSchema reports whether the schema of the status accepts the fields of a session fault.
+func (o sessionFault) fitsSchema() bool {
+	// The limits of the schema.
+	const maxName, maxEntity, maxCode, maxCodes, maxMessage, maxAction = 128, 256, 64, 16, 1024, 64
+	if o.Source == "" || o.Check == "" || len(o.Codes) > maxCodes {
+		return false
+	}
+	for _, code := range o.Codes {
+		if utf8.RuneCountInString(code) > maxCode {
+			return false
+		}
+	}
+	return utf8.RuneCountInString(o.Source) <= maxName &&
+		utf8.RuneCountInString(o.Check) <= maxName &&
+		utf8.RuneCountInString(o.Entity) <= maxEntity &&
+		utf8.RuneCountInString(o.Message) <= maxMessage &&
+		utf8.RuneCountInString(string(o.Action)) <= maxAction
+}
+
 func (o sessionFault) toFault() v1alpha1.Fault {
 	return v1alpha1.Fault{
-		Source: o.Source, Check: o.Check, Entity: o.Entity, ErrorCodes: slices.Clone(o.Codes), Fatal: o.Fatal,
-		Message: o.Message, RecommendedAction: o.Action, DetectedAt: o.Since,
+		Source:            o.Source,
+		Check:             o.Check,
+		Entity:            o.Entity,
+		ErrorCodes:        slices.Clone(o.Codes),
+		Fatal:             o.Fatal,
+		Message:           o.Message,
+		RecommendedAction: o.Action,
+		DetectedAt:        o.Since,
 	}
 }
 
 // toStatus converts an override to its status.
 func (o *overrideRecord) toStatus() *v1alpha1.Overridden {
-	return &v1alpha1.Overridden{Session: o.Session, DetectedAt: metav1.NewTime(o.At.Time), Faults: slices.Clone(o.Faults)}
+	return &v1alpha1.Overridden{
+		Session:    o.Session,
+		DetectedAt: metav1.NewTime(o.At.Time),
+		Faults:     slices.Clone(o.Faults),
+	}
 }
 
 // maxKeys limits the bytes of the faults in an override on the node, because every
@@ -214,10 +246,11 @@ const maxKeys = 8 << 10
 
 // withoutFaultsIfTooLarge returns the override for the node. The status has the full list.
 func (o *overrideRecord) withoutFaultsIfTooLarge() overrideRecord {
-	short, size := *o, 0
+	size := 0
 	for _, key := range o.Faults {
 		size += len(key)
 	}
+	short := *o
 	if size > maxKeys {
 		short.Faults, short.All = nil, true
 	}
@@ -230,9 +263,10 @@ func (o *overrideRecord) coversFault(key string, since time.Time) bool {
 }
 
 // endsOpenSessionOf reports whether the release record belongs to the open session.
-func (t *releaseRecord) endsOpenSessionOf(st *v1alpha1.NodeFaultStatus) bool {
-	if t == nil || !isSessionOpen(st) {
+func (t *releaseRecord) endsOpenSessionOf(status *v1alpha1.NodeFaultStatus) bool {
+	if t == nil || !isSessionOpen(status) {
 		return false
 	}
-	return t.Session == st.Session || t.Orphan && st.Owned != nil && !t.At.Before(&st.Owned.AppliedAt)
+	endsUnknownSession := t.Orphan && status.Owned != nil && !t.At.Before(&status.Owned.AppliedAt)
+	return t.Session == status.Session || endsUnknownSession
 }

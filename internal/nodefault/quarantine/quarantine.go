@@ -106,7 +106,7 @@ type Step struct {
 	Node *corev1.Node
 	// Settle updates the status. It must be called after Node was written, or at once if
 	// Node is nil, and never if the write failed. It is never nil.
-	Settle func(st *v1alpha1.NodeFaultStatus)
+	Settle func(status *v1alpha1.NodeFaultStatus)
 	// Undo returns the reservation. It must be called if the write was rejected. It is
 	// never nil.
 	Undo func()
@@ -181,10 +181,20 @@ func (q *Quarantine) Step(in StepInput) (Step, error) {
 	}
 	in.Now = in.Now.Truncate(time.Microsecond) // the precision of stored times
 	n := newNodeState(in)
-	for _, decide := range []func(*nodeState) (Step, bool){
-		q.planCleanupIfSessionEnded, q.planStatusSyncIfBehindNode, q.restoreMarkIfLost, q.planReleaseIfOptedOutOrControlPlane, q.planOverrideIfManuallyUndone, q.planWaitOrEndOverride, q.planRecordOnlyIfDryRun, q.planReleaseIfRecovered,
-	} {
-		if step, ok := decide(n); ok {
+	// The first plan that applies decides. A plan that does not apply may correct the mark, and the
+	// next ones rely on that.
+	plans := []func(*nodeState) (step Step, applies bool){
+		q.planCleanupIfSessionEnded,
+		q.planStatusSyncIfBehindNode,
+		q.restoreMarkIfLost,
+		q.planReleaseIfOptedOutOrControlPlane,
+		q.planOverrideIfManuallyUndone,
+		q.planWaitOrEndOverride,
+		q.planRecordOnlyIfDryRun,
+		q.planReleaseIfRecovered,
+	}
+	for _, plan := range plans {
+		if step, applies := plan(n); applies {
 			return n.addCommonStepFields(step, q.cfg.DryRun), nil
 		}
 	}
@@ -194,9 +204,15 @@ func (q *Quarantine) Step(in StepInput) (Step, error) {
 // stepForDeletedNode ends the state of a deleted node. The session stays, for records that still
 // follow.
 func stepForDeletedNode() Step {
-	return Step{Why: Gone, Undo: func() {}, Message: "the node was deleted", Settle: func(st *v1alpha1.NodeFaultStatus) {
-		st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, nil, nil, nil
-	}}
+	return Step{
+		Why:     Gone,
+		Message: "the node was deleted",
+		Undo:    func() {},
+		Settle: func(status *v1alpha1.NodeFaultStatus) {
+			status.Owned, status.DesiredActions = nil, nil
+			status.HealthySince, status.Overridden = nil, nil
+		},
+	}
 }
 
 // stepForReplacedNode handles another node of the same name. It ends the session of the old
@@ -208,9 +224,9 @@ func stepForReplacedNode(in StepInput) Step {
 		return step
 	}
 	step.After = AtOnce
-	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		endSession(st)
-		st.NodeUID, st.Session, st.Drain, st.Remediation = in.Node.UID, "", nil, nil
+	step.Settle = func(status *v1alpha1.NodeFaultStatus) {
+		endSession(status)
+		status.NodeUID, status.Session, status.Drain, status.Remediation = in.Node.UID, "", nil, nil
 	}
 	return step
 }

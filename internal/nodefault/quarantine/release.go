@@ -13,28 +13,32 @@ import (
 // it, and reports whether there were any. It uses only the node, so it also works without
 // a running controller. With recordOverride, it records the faults that have begun by now as
 // overridden, so that a running controller does not quarantine the node again at once.
-func Release(node *corev1.Node, now time.Time, reason string, recordOverride bool) (released *corev1.Node, changed bool) {
+func Release(
+	node *corev1.Node, now time.Time, reason string, recordOverride bool,
+) (released *corev1.Node, changed bool) {
 	now = now.Truncate(time.Microsecond)
 	n := newNodeState(StepInput{Now: now, Node: node, Status: &v1alpha1.NodeFaultStatus{}})
-	orphan := n.mark == nil
-	if orphan {
-		if !n.isCordoned() || n.holds != us {
+	sessionUnknown := n.mark == nil
+	if sessionUnknown {
+		if !n.isCordoned() || n.cordonOwner != us {
 			return removeOverrideUnlessKept(node, recordOverride)
 		}
-		f := n.openingFault()
-		n.mark = &ownedMark{UID: node.UID, Owned: v1alpha1.Owned{Session: nodefault.NewSessionID(node.UID, f, now), Cordon: true}}
+		session := nodefault.NewSessionID(node.UID, n.openingFault(), now)
+		n.mark = &ownedMark{UID: node.UID, Owned: v1alpha1.Owned{Session: session, Cordon: true}}
 	}
-	t := n.buildReleasedNode(reason, orphan)
+	withoutChanges := n.buildReleasedNode(reason, sessionUnknown)
 	if recordOverride {
-		setJSONAnnotation(t.node, v1alpha1.AnnotationOverridden, newOverrideOfAllFaults(n.mark, now))
+		override := newOverrideOfAllFaults(n.mark, now)
+		setJSONAnnotation(withoutChanges.node, v1alpha1.AnnotationOverridden, override)
 	}
-	return t.node, true
+	return withoutChanges.node, true
 }
 
 // removeOverrideUnlessKept removes an override so that a controller acts on the node again, unless
 // the caller wants to keep it.
 func removeOverrideUnlessKept(node *corev1.Node, keep bool) (after *corev1.Node, changed bool) {
-	if _, is := node.Annotations[v1alpha1.AnnotationOverridden]; keep || !is {
+	_, overridden := node.Annotations[v1alpha1.AnnotationOverridden]
+	if keep || !overridden {
 		return node, false
 	}
 	after = node.DeepCopy()

@@ -25,28 +25,28 @@ func (n *nodeState) oursOrForeign() Situation {
 // planRecordOnlyIfDryRun only records actions, if the installation is in dry run, or if only rules in
 // dry run require an action.
 func (q *Quarantine) planRecordOnlyIfDryRun(n *nodeState) (planned Step, applies bool) {
-	nothing := !nodefault.RequiresAction(n.Verdict.DesiredActions)
-	switch {
-	case q.cfg.DryRun && (!nothing || isSessionOpen(n.Status)):
-	case n.mark == nil && !nothing && n.Verdict.DesiredActions.DryRun:
-	default:
+	required := nodefault.RequiresAction(n.Verdict.DesiredActions)
+	inDryRun := q.cfg.DryRun && (required || isSessionOpen(n.Status))
+	onlyDryRunRules := n.mark == nil && required && n.Verdict.DesiredActions.DryRun
+	if !inDryRun && !onlyDryRunRules {
 		return Step{}, false
 	}
 	step := Step{Why: DryRun, Message: "dry run: actions are reported, not performed"}
 	if n.mark != nil {
 		step.Message = "dry run: existing changes of the controller are kept"
 	}
-	if nothing {
+	if !required {
 		return q.endDryRunSessionOrRecordRelease(n, step), true
 	}
-	session, f, flips := n.currentOrNewSessionID(), n.openingFault(), n.Verdict.DesiredActions.Cordon && !n.isCordoned() && n.mark == nil && n.Status.Owned == nil
-	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		if !isSessionOpen(st) {
-			beginSession(st, session, f)
+	session, opening := n.currentOrNewSessionID(), n.openingFault()
+	wouldCordon := n.Verdict.DesiredActions.Cordon && !n.isCordoned() && n.mark == nil && n.Status.Owned == nil
+	step.Settle = func(status *v1alpha1.NodeFaultStatus) {
+		if !isSessionOpen(status) {
+			beginSession(status, session, opening)
 		}
-		st.HealthySince = nil
-		if flips {
-			recordDryRunActionOnce(st, changeevent.ActionCordon, "", n.Now)
+		status.HealthySince = nil
+		if wouldCordon {
+			recordDryRunActionOnce(status, changeevent.ActionCordon, "", n.Now)
 		}
 	}
 	return step, true
@@ -60,17 +60,17 @@ func (q *Quarantine) endDryRunSessionOrRecordRelease(n *nodeState, step Step) St
 		step.After, step.Settle = left, n.statusUpdateOfHealthySince()
 		return step
 	}
-	written := n.mark != nil || n.Status.Owned != nil
-	ours := n.mark != nil && n.mark.Cordon && n.holds != others
-	step.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		if ours || hasDryRunRecord(st, changeevent.ActionCordon) {
-			recordDryRunActionOnce(st, changeevent.ActionUncordon, reasonHealthy, n.Now)
+	hasChanges := n.mark != nil || n.Status.Owned != nil
+	hasOurCordon := n.mark != nil && n.mark.Cordon && n.cordonOwner != others
+	step.Settle = func(status *v1alpha1.NodeFaultStatus) {
+		if hasOurCordon || hasDryRunRecord(status, changeevent.ActionCordon) {
+			recordDryRunActionOnce(status, changeevent.ActionUncordon, reasonHealthy, n.Now)
 		}
-		if !written {
-			endSession(st)
+		if !hasChanges {
+			endSession(status)
 		}
 	}
-	if !written {
+	if !hasChanges {
 		step.Why, step.Message = Released, reasonHealthy
 	}
 	return step
@@ -91,29 +91,41 @@ func (n *nodeState) currentOrNewSessionID() string {
 // planReleaseIfRecovered releases a node that needs no action any more. It waits until this has
 // lasted, no remedy is in progress and no person holds the node.
 func (q *Quarantine) planReleaseIfRecovered(n *nodeState) (planned Step, applies bool) {
+	outOfService := n.mark != nil || isSessionOpen(n.Status)
 	switch {
 	case n.requiresActionNotDryRun():
 		return Step{}, false
-	case n.mark == nil && !isSessionOpen(n.Status) && len(n.Faults) == 0:
+	case !outOfService && len(n.Faults) == 0:
 		return Step{Why: Released, Message: "no fault reported"}, true
-	case n.mark == nil && !isSessionOpen(n.Status):
+	case !outOfService:
 		return Step{Why: Observing, Message: "no rule requires an action"}, true
 	case n.Verdict.Unsure:
-		step := Step{Why: n.oursOrForeign(), Act: n.Busy && n.mark != nil, Settle: n.statusUpdateOfHealthySince(), Message: "rule evaluation failed: the health of the node is unknown; see the log of node-fault-controller"}
-		return n.addMarkAndLabelWrites(step), true
+		return n.addMarkAndLabelWrites(Step{
+			Why:    n.oursOrForeign(),
+			Act:    n.Busy && n.mark != nil,
+			Settle: n.statusUpdateOfHealthySince(),
+			Message: "rule evaluation failed: the health of the node is unknown; " +
+				"see the log of node-fault-controller",
+		}), true
 	}
+
 	step := Step{Why: Recovering, Settle: n.statusUpdateOfHealthySince(), Act: n.Busy}
-	left := q.healthyTimeLeft(n)
+	healthyTimeLeft := q.healthyTimeLeft(n)
 	_, held := n.Node.Annotations[v1alpha1.AnnotationHold]
 	switch {
 	case n.Busy:
 		step.Message = "no fault is left; waiting for the remedy (reboot, terminate or support) to finish"
-	case left > 0:
-		step.After, step.Message = left, "no fault is left; the node returns to service after it has been healthy for "+q.cfg.HealthyFor.String()
+	case healthyTimeLeft > 0:
+		step.After = healthyTimeLeft
+		step.Message = "no fault is left; the node returns to service after it has been healthy for " + q.cfg.HealthyFor.String()
 	case n.mark == nil: // no changes on the node
-		return Step{Why: Released, Message: reasonHealthy, Settle: func(st *v1alpha1.NodeFaultStatus) { endSessionAndRecordDryRunUncordon(st, reasonHealthy, n.Now) }}, true
+		settle := func(status *v1alpha1.NodeFaultStatus) {
+			endSessionAndRecordDryRunUncordon(status, reasonHealthy, n.Now)
+		}
+		return Step{Why: Released, Message: reasonHealthy, Settle: settle}, true
 	case held:
-		step.Why, step.Message = Held, "the node is healthy, but stays out of service until you remove its annotation "+v1alpha1.AnnotationHold
+		step.Why = Held
+		step.Message = "the node is healthy, but stays out of service until you remove its annotation " + v1alpha1.AnnotationHold
 	default:
 		return n.releaseStep(n.buildReleasedNode(reasonHealthy, false), Released, reasonHealthy), true
 	}
@@ -156,48 +168,54 @@ func setPhaseLabel(node *corev1.Node, value string) {
 	node.Labels[v1alpha1.LabelPhase] = value
 }
 
-// planQuarantineWithinBudget quarantines the node, as far as the rules require it and the budget allows it.
+// planQuarantineWithinBudget quarantines the node, as far as the rules require it and the budget
+// allows it.
 func (q *Quarantine) planQuarantineWithinBudget(n *nodeState) Step {
-	next, cordons, more := n.markWithDesiredChanges()
-	if !more {
+	next, needsCordon, hasChanges := n.markWithDesiredChanges()
+	if !hasChanges {
 		return n.quarantinedStep()
 	}
 	if n.Node.DeletionTimestamp != nil && n.mark == nil {
 		return Step{Why: Observing, Message: "the node is being deleted"}
 	}
-	first := n.mark == nil || cordons
-	release := func() {}
-	if first { // further changes to a node that is out of service need no place
-		given, denial := q.budget.Reserve(n.Node, n.Now)
+
+	// Reserve a place in the budget. Further changes to a node that is out of service need none.
+	takesOutOfService := n.mark == nil || needsCordon
+	undo := func() {}
+	if takesOutOfService {
+		release, denial := q.budget.Reserve(n.Node, n.Now)
 		if denial != "" {
 			return n.budgetDeniedStep(denial)
 		}
-		if given != nil {
-			release = given
+		if release != nil {
+			undo = release
 		}
 	}
+
+	// Write the changes together with the mark that records them.
 	next.Session, next.UID = n.currentOrNewSessionID(), n.Node.UID
 	if n.mark == nil {
 		next.Fault = newSessionFault(n.openingFault())
 	}
-	if first {
+	if takesOutOfService {
 		next.AppliedAt = toMicroTime(n.Now)
 	}
-	step := n.cordonAndTaintStep(next, cordons)
-	step.Undo = release
+	step := n.cordonAndTaintStep(next, needsCordon)
+	step.Undo = undo
 	return step
 }
 
 // budgetDeniedStep waits for a place in the budget.
 func (n *nodeState) budgetDeniedStep(denial string) Step {
-	session, f := n.currentOrNewSessionID(), n.openingFault()
-	return n.addMarkAndLabelWrites(Step{Why: Denied, After: deniedFor, Message: denial, Settle: func(st *v1alpha1.NodeFaultStatus) {
-		if !isSessionOpen(st) {
-			beginSession(st, session, f)
+	session, opening := n.currentOrNewSessionID(), n.openingFault()
+	settle := func(status *v1alpha1.NodeFaultStatus) {
+		if !isSessionOpen(status) {
+			beginSession(status, session, opening)
 		}
-		st.HealthySince = nil
-		recordActionOnce(st, changeevent.ActionBudgetExhausted, denial, n.Now)
-	}})
+		status.HealthySince = nil
+		recordActionOnce(status, changeevent.ActionBudgetExhausted, denial, n.Now)
+	}
+	return n.addMarkAndLabelWrites(Step{Why: Denied, After: deniedFor, Message: denial, Settle: settle})
 }
 
 // cordonAndTaintStep writes the desired changes and the mark in one request.
@@ -208,39 +226,49 @@ func (n *nodeState) cordonAndTaintStep(next ownedMark, setCordon bool) Step {
 		next.Tracked = true
 		setManagedFieldsToOwnCordon(node, n.Now)
 	}
-	for _, t := range next.Taints {
-		if !hasTaint(node.Spec.Taints, t) {
-			node.Spec.Taints = append(node.Spec.Taints, t)
+	for _, taint := range next.Taints {
+		if !hasTaint(node.Spec.Taints, taint) {
+			node.Spec.Taints = append(node.Spec.Taints, taint)
 		}
 	}
 	setJSONAnnotation(node, v1alpha1.AnnotationOwned, next)
 	delete(node.Annotations, v1alpha1.AnnotationReleased)
 	setPhaseLabel(node, "quarantined")
 	n.mark = &next
-	settle := n.statusUpdateFromMark(func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil })
-	return Step{Node: node, Settle: settle, After: AtOnce, Why: n.oursOrForeign(), Message: "the controller quarantines the node"}
+	return Step{
+		Node:    node,
+		Why:     n.oursOrForeign(),
+		After:   AtOnce,
+		Message: "the controller quarantines the node",
+		Settle:  n.statusUpdateFromMark(clearHealthySince),
+	}
 }
+
+func clearHealthySince(status *v1alpha1.NodeFaultStatus) { status.HealthySince = nil }
 
 // markWithDesiredChanges returns the mark with all desired changes, whether they require a cordon, and
 // whether they exceed the current ones. The mark never shrinks during a session: changes
 // for one fault stay until all faults are gone.
 func (n *nodeState) markWithDesiredChanges() (next ownedMark, needsCordon, hasChanges bool) {
-	wish := n.Verdict.DesiredActions
+	desired := n.Verdict.DesiredActions
 	if n.mark != nil {
 		next = *n.mark
 		next.Taints, next.Undone = slices.Clone(next.Taints), slices.Clone(next.Undone)
 	}
-	hasChanges = n.mark == nil && (wish.Cordon || len(wish.Taints) > 0)
-	if wish.Cordon && !next.Cordon && !next.Foreign {
+	hasChanges = n.mark == nil && (desired.Cordon || len(desired.Taints) > 0)
+	if desired.Cordon && !next.Cordon && !next.Foreign {
 		needsCordon = !n.isCordoned()
 		next.Cordon, next.Foreign = needsCordon, !needsCordon
 		hasChanges = true
 	}
-	for _, t := range wish.Taints {
-		if hasTaintWithKeyAndEffect(next.Taints, t) || slices.Contains(next.Undone, taintKeyAndEffect(t)) || hasTaintWithKeyAndEffect(n.Node.Spec.Taints, t) {
+	for _, taint := range desired.Taints {
+		removedByPerson := slices.Contains(next.Undone, taintKeyAndEffect(taint))
+		exists := hasTaintWithKeyAndEffect(next.Taints, taint) ||
+			hasTaintWithKeyAndEffect(n.Node.Spec.Taints, taint)
+		if removedByPerson || exists {
 			continue
 		}
-		next.Taints = append(next.Taints, t)
+		next.Taints = append(next.Taints, taint)
 		hasChanges = true
 	}
 	return next, needsCordon, hasChanges
@@ -248,15 +276,20 @@ func (n *nodeState) markWithDesiredChanges() (next ownedMark, needsCordon, hasCh
 
 // quarantinedStep returns the step of a node that has all desired changes.
 func (n *nodeState) quarantinedStep() Step {
-	step := Step{Why: n.oursOrForeign(), Act: true, Message: "the node is quarantined", Settle: func(st *v1alpha1.NodeFaultStatus) { st.HealthySince = nil }}
+	step := Step{
+		Why:     n.oursOrForeign(),
+		Act:     true,
+		Message: "the node is quarantined",
+		Settle:  clearHealthySince,
+	}
 	switch {
 	case n.mark == nil:
 		// Nothing is written to the node, so the session exists only in the status.
 		step.Message = "the node stays in service, as the rules require"
 		if !isSessionOpen(n.Status) {
-			session, f := n.currentOrNewSessionID(), n.openingFault()
+			session, opening := n.currentOrNewSessionID(), n.openingFault()
 			step.Act, step.After = false, AtOnce
-			step.Settle = func(st *v1alpha1.NodeFaultStatus) { beginSession(st, session, f) }
+			step.Settle = func(status *v1alpha1.NodeFaultStatus) { beginSession(status, session, opening) }
 		}
 	case n.mark.Foreign:
 		step.Message = "the node is quarantined; another client had cordoned it before, so it stays cordoned after its release"

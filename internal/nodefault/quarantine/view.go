@@ -14,62 +14,71 @@ import (
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// A nodeState is a Look with its parsed annotations.
+// A nodeState is the input of a step with the parsed annotations of the node.
 type nodeState struct {
 	StepInput
-	mark  *ownedMark
-	tomb  *releaseRecord
-	over  *overrideRecord
-	odd   []string // errors of annotations that cannot be read
-	stop  bool     // the override cannot be read
-	holds cordonOwner
-	since time.Time // time of the pipeline's cordon
-	// changed means that mark differs from the annotation on the node.
-	changed bool
+
+	mark    *ownedMark // the changes of the pipeline; nil without any
+	changed bool       // mark differs from the annotation on the node
+
+	release            *releaseRecord  // how the last session ended; nil if unknown
+	override           *overrideRecord // nil without an override
+	overrideUnreadable bool
+
+	unreadable []string // errors of annotations that cannot be read
+
+	cordonOwner cordonOwner
+	cordonedAt  time.Time // time of the pipeline's cordon
 }
 
 func newNodeState(in StepInput) *nodeState {
 	n := &nodeState{StepInput: in}
-	n.holds, n.since = cordonOwnerFromManagedFields(in.Node)
-	note := func(annotation string, err error) {
-		if err != nil {
-			n.odd = append(n.odd, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
-		}
-	}
-	var err error
-	n.mark, err = readOwnedMark(in.Node)
-	note(v1alpha1.AnnotationOwned, err)
-	n.tomb, err = readReleaseRecord(in.Node)
-	note(v1alpha1.AnnotationReleased, err)
-	n.over, err = readOverride(in.Node)
-	note(v1alpha1.AnnotationOverridden, err)
-	n.stop = err != nil
+	n.cordonOwner, n.cordonedAt = cordonOwnerFromManagedFields(in.Node)
+
+	mark, err := readOwnedMark(in.Node)
+	n.mark = mark
+	n.noteIfUnreadable(v1alpha1.AnnotationOwned, err)
+
+	release, err := readReleaseRecord(in.Node)
+	n.release = release
+	n.noteIfUnreadable(v1alpha1.AnnotationReleased, err)
+
+	override, err := readOverride(in.Node)
+	n.override, n.overrideUnreadable = override, err != nil
+	n.noteIfUnreadable(v1alpha1.AnnotationOverridden, err)
 	return n
 }
 
+// noteIfUnreadable keeps the error of an annotation for the message of the step.
+func (n *nodeState) noteIfUnreadable(annotation string, err error) {
+	if err != nil {
+		n.unreadable = append(n.unreadable, fmt.Sprintf("annotation %s ignored: %v", annotation, err))
+	}
+}
+
 // addCommonStepFields adds the fields that all steps have in common.
-func (n *nodeState) addCommonStepFields(s Step, dryRun bool) Step {
-	settle := s.Settle
-	var wish *v1alpha1.DesiredActions
+func (n *nodeState) addCommonStepFields(step Step, dryRun bool) Step {
+	var desired *v1alpha1.DesiredActions // nil if no action is required
 	if nodefault.RequiresAction(n.Verdict.DesiredActions) {
-		wish = n.Verdict.DesiredActions.DeepCopy()
-		wish.DryRun = wish.DryRun || dryRun
+		desired = n.Verdict.DesiredActions.DeepCopy()
+		desired.DryRun = desired.DryRun || dryRun
 	}
-	s.Settle = func(st *v1alpha1.NodeFaultStatus) {
-		st.NodeUID = n.Node.UID
+	settle := step.Settle
+	step.Settle = func(status *v1alpha1.NodeFaultStatus) {
+		status.NodeUID = n.Node.UID
 		if settle != nil {
-			settle(st)
+			settle(status)
 		}
-		st.DesiredActions = wish
+		status.DesiredActions = desired
 	}
-	if s.Undo == nil {
-		s.Undo = func() {}
+	if step.Undo == nil {
+		step.Undo = func() {}
 	}
 	if n.Verdict.After > 0 {
-		s.After = shorterNonZero(s.After, n.Verdict.After)
+		step.After = shorterNonZero(step.After, n.Verdict.After)
 	}
-	s.Message = strings.Join(append([]string{s.Message}, n.odd...), "; ")
-	return s
+	step.Message = strings.Join(append([]string{step.Message}, n.unreadable...), "; ")
+	return step
 }
 
 // shorterNonZero returns the shorter delay. Zero means no delay.
@@ -81,67 +90,76 @@ func shorterNonZero(a, b time.Duration) time.Duration {
 }
 
 // isSessionOpen reports whether a session is open.
-func isSessionOpen(st *v1alpha1.NodeFaultStatus) bool {
-	return st.Session != "" && st.TriggeredBy != nil && !isSessionOverridden(st, st.Session)
+func isSessionOpen(status *v1alpha1.NodeFaultStatus) bool {
+	return status.Session != "" && status.TriggeredBy != nil && !isSessionOverridden(status, status.Session)
 }
 
 // hasSessionEnded reports whether the given session is the last one and has ended.
-func hasSessionEnded(st *v1alpha1.NodeFaultStatus, session string) bool {
-	return st.Session == session && !isSessionOpen(st)
+func hasSessionEnded(status *v1alpha1.NodeFaultStatus, session string) bool {
+	return status.Session == session && !isSessionOpen(status)
 }
 
 // isSessionOpenWithoutNodeChanges reports whether a session is open without changes on the node.
-func isSessionOpenWithoutNodeChanges(st *v1alpha1.NodeFaultStatus) bool {
-	return isSessionOpen(st) && st.Owned == nil
+func isSessionOpenWithoutNodeChanges(status *v1alpha1.NodeFaultStatus) bool {
+	return isSessionOpen(status) && status.Owned == nil
 }
 
-func isSessionOverridden(st *v1alpha1.NodeFaultStatus, session string) bool {
-	return st.Overridden != nil && st.Overridden.Session == session
+func isSessionOverridden(status *v1alpha1.NodeFaultStatus, session string) bool {
+	return status.Overridden != nil && status.Overridden.Session == session
 }
 
 func (n *nodeState) isCordoned() bool { return n.Node.Spec.Unschedulable }
 
 // beginSession opens a session in the status.
-func beginSession(st *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
-	endSession(st)
-	st.Session, st.TriggeredBy, st.FaultCode = session, &f, nodefault.TruncateText(nodefault.JoinedErrorCodesOrCheck(f), 256)
-	st.Drain, st.Remediation = nil, nil
+func beginSession(status *v1alpha1.NodeFaultStatus, session string, f v1alpha1.Fault) {
+	endSession(status)
+	status.Session, status.TriggeredBy = session, &f
+	status.FaultCode = nodefault.TruncateText(nodefault.JoinedErrorCodesOrCheck(f), maxFaultCode)
+	status.Drain, status.Remediation = nil, nil
 }
 
 // endSession closes the session in the status. Its name stays, so that a stale node does
 // not open it again.
-func endSession(st *v1alpha1.NodeFaultStatus) {
-	st.TriggeredBy, st.FaultCode, st.Owned, st.DesiredActions, st.HealthySince, st.Overridden = nil, "", nil, nil, nil, nil
+func endSession(status *v1alpha1.NodeFaultStatus) {
+	status.TriggeredBy, status.FaultCode = nil, ""
+	status.Owned, status.DesiredActions = nil, nil
+	status.HealthySince, status.Overridden = nil, nil
 }
 
 // endSessionAndRecordDryRunUncordon ends a session without changes on the node.
-func endSessionAndRecordDryRunUncordon(st *v1alpha1.NodeFaultStatus, reason string, now time.Time) {
-	if hasDryRunRecord(st, changeevent.ActionCordon) {
-		recordDryRunActionOnce(st, changeevent.ActionUncordon, reason, now)
+func endSessionAndRecordDryRunUncordon(status *v1alpha1.NodeFaultStatus, reason string, now time.Time) {
+	if hasDryRunRecord(status, changeevent.ActionCordon) {
+		recordDryRunActionOnce(status, changeevent.ActionUncordon, reason, now)
 	}
-	endSession(st)
+	endSession(status)
 }
+
+// Maximum lengths of texts in the status, as in the schema.
+const (
+	maxFaultCode = 256
+	maxReason    = 512
+)
 
 // ordinalDryRun distinguishes the records of dry runs from those of real actions.
 const ordinalDryRun = "dry-run"
 
 // recordActionOnce records an action of the session in the status.
-func recordActionOnce(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
-	r := nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, "", at)
-	r.Reason = nodefault.TruncateText(reason, 512)
-	nodefault.AppendRecordOnceAndTrim(st, r)
+func recordActionOnce(status *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
+	r := nodefault.NewRecord(status, changeevent.SourceFaultQuarantine, action, "", at)
+	r.Reason = nodefault.TruncateText(reason, maxReason)
+	nodefault.AppendRecordOnceAndTrim(status, r)
 }
 
 // recordDryRunActionOnce records an action of a dry run.
-func recordDryRunActionOnce(st *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
-	r := nodefault.NewRecord(st, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
-	r.Reason, r.DryRun = nodefault.TruncateText(reason, 512), true
-	nodefault.AppendRecordOnceAndTrim(st, r)
+func recordDryRunActionOnce(status *v1alpha1.NodeFaultStatus, action, reason string, at time.Time) {
+	r := nodefault.NewRecord(status, changeevent.SourceFaultQuarantine, action, ordinalDryRun, at)
+	r.Reason, r.DryRun = nodefault.TruncateText(reason, maxReason), true
+	nodefault.AppendRecordOnceAndTrim(status, r)
 }
 
 // hasDryRunRecord reports whether an action of a dry run was recorded.
-func hasDryRunRecord(st *v1alpha1.NodeFaultStatus, action string) bool {
-	return nodefault.HasRecord(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinalDryRun))
+func hasDryRunRecord(status *v1alpha1.NodeFaultStatus, action string) bool {
+	return nodefault.HasRecord(status, nodefault.RecordID(status.NodeUID, status.Session, action, ordinalDryRun))
 }
 
 // taintKeyAndEffect returns key:effect, which identifies a taint of a node.
@@ -153,17 +171,24 @@ func sameTaintIgnoringTime(a, b corev1.Taint) bool {
 }
 
 func hasTaint(taints []corev1.Taint, t corev1.Taint) bool {
-	return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return sameTaintIgnoringTime(o, t) })
+	return slices.ContainsFunc(taints, func(other corev1.Taint) bool { return sameTaintIgnoringTime(other, t) })
 }
 
 // hasTaintWithKeyAndEffect reports whether there is a taint with the same key and effect. A node has at
 // most one.
 func hasTaintWithKeyAndEffect(taints []corev1.Taint, t corev1.Taint) bool {
-	return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return taintKeyAndEffect(o) == taintKeyAndEffect(t) })
+	return slices.ContainsFunc(taints, func(other corev1.Taint) bool {
+		return taintKeyAndEffect(other) == taintKeyAndEffect(t)
+	})
 }
 
 func sameOwnedChanges(a, b *v1alpha1.Owned) bool {
-	return a != nil && b != nil && a.Session == b.Session && a.Cordon == b.Cordon && slices.EqualFunc(a.Taints, b.Taints, sameTaintIgnoringTime)
+	if a == nil || b == nil {
+		return false
+	}
+	return a.Session == b.Session &&
+		a.Cordon == b.Cordon &&
+		slices.EqualFunc(a.Taints, b.Taints, sameTaintIgnoringTime)
 }
 
 func toMicroTime(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t) }

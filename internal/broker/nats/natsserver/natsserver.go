@@ -47,8 +47,8 @@ type Server struct {
 	dir    string
 }
 
-// NewEmbeddedBroker returns a broker with an embedded server, which runs as long as the broker does. The
-// configuration of the broker has no URL.
+// NewEmbeddedBroker returns a broker with an embedded server, which runs as long as the broker
+// does. The configuration of the broker has no URL.
 func NewEmbeddedBroker(cfg Config, brokerCfg nats.Config, log *slog.Logger) (*nats.Broker, error) {
 	return nats.NewEmbedded(brokerCfg, func() (nats.Server, error) {
 		s, err := Start(cfg, log)
@@ -126,8 +126,8 @@ func (s *Server) Stop() {
 	_ = s.lock.Close() // which releases the lock
 }
 
-// lockFolderExclusively locks the folder for this process; two servers in one folder would destroy its data.
-// The lock is released with the end of the process, even after a crash.
+// lockFolderExclusively locks the folder for this process; two servers in one folder would
+// destroy its data. The lock is released with the end of the process, even after a crash.
 func lockFolderExclusively(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the folder is the operator's choice
 	if err != nil {
