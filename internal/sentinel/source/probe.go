@@ -130,11 +130,18 @@ func (v *server) probeFilterSupport(ctx context.Context, traits *serverTraits, s
 func (v *server) probeFilterParameter(
 	ctx context.Context, parameter, matchesNone, matchesSome string,
 ) (supported bool, err error) {
-	for value, wantFound := range map[string]bool{matchesNone: false, matchesSome: true} {
-		if value == "" {
+	probes := []struct {
+		value     string
+		wantFound bool
+	}{
+		{value: matchesNone, wantFound: false}, // first, because most servers without the filter fail here
+		{value: matchesSome, wantFound: true},
+	}
+	for _, probe := range probes {
+		if probe.value == "" {
 			continue
 		}
-		found, err := v.sendProbeRequest(ctx, 1, url.Values{parameter: {value}}, ignoreItem)
+		found, err := v.sendProbeRequest(ctx, 1, url.Values{parameter: {probe.value}}, ignoreItem)
 		if isRequestRefused(err) {
 			return false, nil
 		}
@@ -142,7 +149,7 @@ func (v *server) probeFilterParameter(
 			return false, err
 		}
 		foundAny := leastTotal(found) > 0
-		if foundAny != wantFound {
+		if foundAny != probe.wantFound {
 			return false, nil
 		}
 	}
