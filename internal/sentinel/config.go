@@ -125,7 +125,7 @@ const (
 // tags, but a Config may also be built in code.
 func (c Config) withDefaultsValidated() (Config, error) {
 	errs := []error{
-		setDefaultsAndRejectNegative([]fallback[time.Duration]{
+		setDefaultsAndRejectNegative([]settingDefault[time.Duration]{
 			{"poll_interval", &c.PollInterval, 5 * time.Second},
 			{"max_age_not_ready", &c.MaxAgeNotReady, decision.DefaultAges().NotReady},
 			{"max_age_ready", &c.MaxAgeReady, decision.DefaultAges().Ready},
@@ -136,14 +136,14 @@ func (c Config) withDefaultsValidated() (Config, error) {
 			{"shutdown_timeout", &c.ShutdownTimeout, 10 * time.Second},
 			{"source.full_sweep_interval", &c.Source.FullSweepInterval, 10 * time.Minute},
 		}),
-		setDefaultsAndRejectNegative([]fallback[int]{
+		setDefaultsAndRejectNegative([]settingDefault[int]{
 			{"hyperfleet_api.page_size", &c.HyperfleetAPI.PageSize, 500},
 			{"publish.max_in_flight", &c.Publish.Window, 256},
 			{"publish.max_attempts", &c.Publish.Attempts, 4},
 			{"published_cache_size", &c.MemoryLimit, 450_000},
 			{"decision_history_size", &c.DecisionsLimit, 5000},
 		}),
-		setDefaultsAndRejectNegative([]fallback[float64]{
+		setDefaultsAndRejectNegative([]settingDefault[float64]{
 			{"hyperfleet_api.requests_per_second", &c.HyperfleetAPI.RequestsPerSecond, 200},
 			{"publish.catch_up_factor", &c.Publish.CatchUpFactor, 1.5},
 			{"publish.catch_up_min_per_second", &c.Publish.CatchUpFloor, 2500},
@@ -158,26 +158,27 @@ func (c Config) withDefaultsValidated() (Config, error) {
 	}
 	errs = append(errs, c.validateMode())
 	if _, ok := singularOf(c.ResourceType); !ok {
-		errs = append(errs, keyErrorf("resource_type", "%q is invalid: must be clusters, nodepools, manifests or workloads", c.ResourceType))
+		errs = append(errs, keyErrorf("resource_type",
+			"%q is invalid: must be clusters, nodepools, manifests or workloads", c.ResourceType))
 	}
 	return c, errors.Join(errs...)
 }
 
-// A fallback is the default of a setting.
-type fallback[T time.Duration | int | float64] struct {
-	key   string
-	value *T
-	zero  T
+// A settingDefault is the default of a setting.
+type settingDefault[T time.Duration | int | float64] struct {
+	key      string
+	value    *T
+	fallback T // instead of zero
 }
 
-func setDefaultsAndRejectNegative[T time.Duration | int | float64](fallbacks []fallback[T]) error {
+func setDefaultsAndRejectNegative[T time.Duration | int | float64](defaults []settingDefault[T]) error {
 	var errs []error
-	for _, s := range fallbacks {
+	for _, s := range defaults {
 		if *s.value < 0 {
 			errs = append(errs, keyErrorf(s.key, "%v is invalid: must not be negative", *s.value))
 		}
 		if *s.value == 0 {
-			*s.value = s.zero
+			*s.value = s.fallback
 		}
 	}
 	return errors.Join(errs...)
@@ -191,7 +192,9 @@ func (c Config) validateMode() error {
 		return nil
 	case ModeETag, ModeCursor, ModeWatch:
 		if c.Decision.Profile == ProfileExpression {
-			return keyErrorf("source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", c.Source.Mode, ProfileExpression, ModeAuto)
+			return keyErrorf("source.mode",
+				"%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q",
+				c.Source.Mode, ProfileExpression, ModeAuto)
 		}
 		return nil
 	}
@@ -277,7 +280,8 @@ func (c Config) NewDecider() (Decider, error) {
 		}
 		return p, nil
 	}
-	return nil, keyErrorf("decision.profile", "%q is invalid: must be generation-then-age, transition-age or expression", c.Decision.Profile)
+	return nil, keyErrorf("decision.profile",
+		"%q is invalid: must be generation-then-age, transition-age or expression", c.Decision.Profile)
 }
 
 func (c Config) publishRetryPolicy() backoff.Policy {

@@ -49,34 +49,39 @@ type feed struct {
 // newFeed returns a feed of the follower's collection.
 func (f *follower) newFeed(ctx context.Context) *feed {
 	p := f.newDecisionPass(ctx)
-	p.keep, p.newest = f.index.PutNewest, true
+	p.scheduleNext, p.readsNewest = f.index.PutNewest, true
 	return &feed{follower: f, sentinel: f.sentinel, pass: p}
 }
 
 // followChanges reads changes until ctx ends or the API withdraws the change feed.
 func (f *feed) followChanges(ctx context.Context) error {
 	err := f.awaitCursorFromSweep(ctx)
-	losses := 0
+	rejections := 0 // of cursors, without a success in between
 	for err == nil {
 		begin := time.Now()
-		if f.watchAndDecideChanges(ctx) && time.Since(begin) > lastingWatch {
-			losses = 0
+		watched := f.watchAndDecideChanges(ctx)
+		if watched && time.Since(begin) > lastingWatch {
+			rejections = 0
 		}
+		// A watch may end because its cursor expired, and is not used at all in the mode cursor.
 		err = f.readAndDecideChanges(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case errors.Is(err, errWithdrawn):
+		}
+		if errors.Is(err, errWithdrawn) {
 			return err
-		case isCursorRejected(err):
-			if losses++; losses > 1 {
+		}
+		if isCursorRejected(err) {
+			rejections++
+			if rejections > 1 {
 				return fmt.Errorf("%w: %w", errWithdrawn, err)
 			}
 			f.recordFeedResult(ctx, err)
 			err = f.requestSweepAndAwaitCursor(ctx)
 			continue
-		case err == nil:
-			losses = 0
+		}
+		if err == nil {
+			rejections = 0
 		}
 		f.recordFeedResult(ctx, err)
 		err = backoff.Sleep(ctx, f.delayUntilNextRead(begin, err))
@@ -110,67 +115,100 @@ func (f *feed) requestSweepAndAwaitCursor(ctx context.Context) error {
 }
 
 func (f *feed) buildChangesQuery() url.Values {
-	q := url.Values{"changed_since": {f.cursor}}
+	query := url.Values{"changed_since": {f.cursor}}
 	if labels := f.sentinel.selector.String(); labels != "" {
-		q.Set("labels", labels)
+		query.Set("labels", labels)
 	}
-	return q
+	return query
 }
 
 // readAndDecideChanges requests all changes since the cursor.
 func (f *feed) readAndDecideChanges(ctx context.Context) error {
 	for more := true; more; {
-		env, err := f.readAndDecideChangesPage(ctx)
+		envelope, err := f.readAndDecideChangesPage(ctx)
 		if err != nil {
 			return err
 		}
-		if env.More && env.Cursor == f.cursor {
+		if envelope.More && envelope.Cursor == f.cursor {
 			return fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, errNoEnd)
 		}
-		f.cursor, more = env.Cursor, env.More
+		f.cursor, more = envelope.Cursor, envelope.More
 	}
 	return nil
 }
 
+// readAndDecideChangesPage requests one page of changes since the cursor, and decides it.
 func (f *feed) readAndDecideChangesPage(ctx context.Context) (source.Envelope, error) {
 	p := f.pass
-	q := f.buildChangesQuery()
-	q.Set("limit", strconv.Itoa(f.sentinel.cfg.HyperfleetAPI.PageSize))
-	asking, cancel := context.WithTimeoutCause(ctx, f.sentinel.cfg.HyperfleetAPI.Timeout, errNoChanges)
+	collection := f.sentinel.cfg.ResourceType
+	query := f.buildChangesQuery()
+	query.Set("limit", strconv.Itoa(f.sentinel.cfg.HyperfleetAPI.PageSize))
+
+	requesting, cancel := context.WithTimeoutCause(ctx, f.sentinel.cfg.HyperfleetAPI.Timeout, errNoChanges)
 	defer cancel()
-	asked := time.Now()
-	body, err := f.sentinel.api.ListPage(asking, f.sentinel.cfg.ResourceType, q, f.buffer)
+	requestedAt := time.Now()
+	body, err := f.sentinel.api.ListPage(requesting, collection, query, f.buffer)
 	if err != nil {
-		return source.Envelope{}, fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, err)
+		return source.Envelope{}, fmt.Errorf("read changes of %s: %w", collection, err)
 	}
 	f.buffer = body
-	p.now, p.asked = time.Now(), asked
-	p.trustFilter = p.labels.trustsServerFilter(body, true, true)
-	env, err := p.scanner.ScanPage(body, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
+
+	p.now, p.requestedAt = time.Now(), requestedAt
+	p.trustsServer = p.labels.trustsServerFilter(body, true, true)
+	envelope, err := p.scanner.ScanPage(body, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
 	p.metrics.addAndResetTally(&p.tally)
 	if err != nil {
-		return env, fmt.Errorf("read changes of %s: %w", f.sentinel.cfg.ResourceType, err)
+		return envelope, fmt.Errorf("read changes of %s: %w", collection, err)
 	}
-	if env.Cursor == "" {
-		return env, errWithdrawn
+	if envelope.Cursor == "" {
+		return envelope, errWithdrawn
 	}
-	for _, id := range env.Removed {
+	for _, id := range envelope.Removed {
 		p.forgetResource(id)
 	}
-	f.sentinel.metrics.changes.Add(float64(env.Items + len(env.Removed)))
-	return env, nil
+	f.sentinel.metrics.changes.Add(float64(envelope.Items + len(envelope.Removed)))
+	return envelope, nil
 }
 
 // watchAndDecideChanges reads watch events until the API ends the watch. It reports whether there
-// were any.
+// were any. If watching does not work, the feed polls until the next full sweep.
 func (f *feed) watchAndDecideChanges(ctx context.Context) (received bool) {
-	if f.follower.mode != ModeWatch || f.watchDisabled && f.follower.fullSweeps.Load() == f.disabledAtSweep {
+	completedSweeps := f.follower.fullSweeps.Load()
+	if f.follower.mode != ModeWatch || f.watchDisabled && completedSweeps == f.disabledAtSweep {
 		return false
 	}
 	f.watchDisabled = false
 	begin := time.Now()
-	q := f.buildChangesQuery()
-	q.Set("watch", "true")
+	received, unavailable, err := f.watchUntilEnd(ctx)
+	if ctx.Err() != nil {
+		return received
+	}
+
+	if !received {
+		f.sentinel.setMode(ModeCursor)
+	}
+	f.sentinel.metrics.reconnects.Inc()
+	f.watchFailures++
+	if time.Since(begin) > lastingWatch {
+		f.watchFailures = 0
+	}
+	switch {
+	case unavailable:
+		f.watchDisabled, f.disabledAtSweep = true, f.follower.fullSweeps.Load()
+		f.sentinel.log.WarnContext(ctx, "watch unavailable, polling for changes", "err", err)
+	case err != nil && !errors.Is(err, io.EOF):
+		f.sentinel.reporter.warnSampled("watch", func(log *slog.Logger) {
+			log.WarnContext(ctx, "watch ended", "err", err)
+		})
+	}
+	return received
+}
+
+// watchUntilEnd starts a watch and decides its events until it ends. unavailable says that the API
+// does not support watches, or that no event arrived in time.
+func (f *feed) watchUntilEnd(ctx context.Context) (received, unavailable bool, err error) {
+	query := f.buildChangesQuery()
+	query.Set("watch", "true")
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// The API sends a bookmark once it has sent all changes, so the first message arrives soon.
@@ -178,7 +216,8 @@ func (f *feed) watchAndDecideChanges(ctx context.Context) (received bool) {
 	defer silent.Stop()
 	stale := time.AfterFunc(staleWatch, func() { cancel(errStale) })
 	defer stale.Stop()
-	err := f.sentinel.api.Watch(watching, f.sentinel.cfg.ResourceType, q, func(e v1.WatchEvent) error {
+
+	err = f.sentinel.api.Watch(watching, f.sentinel.cfg.ResourceType, query, func(event v1.WatchEvent) error {
 		silent.Stop()
 		stale.Stop() // From here on a delay is our own processing time.
 		defer stale.Reset(staleWatch)
@@ -186,26 +225,10 @@ func (f *feed) watchAndDecideChanges(ctx context.Context) (received bool) {
 			f.sentinel.setMode(ModeWatch)
 		}
 		received = true
-		return f.decideWatchEvent(ctx, e)
+		return f.decideWatchEvent(ctx, event)
 	})
-	if ctx.Err() != nil {
-		return received
-	}
-	if !received {
-		f.sentinel.setMode(ModeCursor)
-	}
-	f.sentinel.metrics.reconnects.Inc()
-	if f.watchFailures++; time.Since(begin) > lastingWatch {
-		f.watchFailures = 0
-	}
-	switch {
-	case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(watching), errSilent):
-		f.watchDisabled, f.disabledAtSweep = true, f.follower.fullSweeps.Load()
-		f.sentinel.log.WarnContext(ctx, "watch unavailable, polling for changes", "err", err)
-	case err != nil && !errors.Is(err, io.EOF):
-		f.sentinel.reporter.warnSampled("watch", func(log *slog.Logger) { log.WarnContext(ctx, "watch ended", "err", err) })
-	}
-	return received
+	unavailable = errors.Is(err, errors.ErrUnsupported) || errors.Is(context.Cause(watching), errSilent)
+	return received, unavailable, err
 }
 
 // delayUntilNextRead returns how long to wait before the next request for changes or the next watch.
@@ -222,12 +245,13 @@ func (f *feed) delayUntilNextRead(began time.Time, err error) time.Duration {
 // decideWatchEvent processes one event of a watch.
 func (f *feed) decideWatchEvent(ctx context.Context, event v1.WatchEvent) error {
 	p := f.pass
-	// The age of the event is unknown, because there was no time to receive it.
-	p.now, p.asked = time.Now(), time.Time{}
+	// The time of the request is unknown. With the zero time, a confirmed event about a newer
+	// generation always overtakes this one.
+	p.now, p.requestedAt = time.Now(), time.Time{}
 	var err error
 	switch event.Type {
 	case v1.WatchChanged:
-		p.trustFilter = p.labels.trustsServerFilter(nil, false, true)
+		p.trustsServer = p.labels.trustsServerFilter(nil, false, true)
 		err = p.scanner.ScanResource(event.Data, func(it *source.Item) error { return p.decideAndDispatch(ctx, it) })
 		p.metrics.addAndResetTally(&p.tally)
 		f.sentinel.metrics.changes.Inc()
@@ -237,7 +261,7 @@ func (f *feed) decideWatchEvent(ctx context.Context, event v1.WatchEvent) error 
 			return nil
 		})
 		f.sentinel.metrics.changes.Inc()
-	case v1.WatchBookmark, v1.WatchError:
+	case v1.WatchBookmark, v1.WatchError: // A bookmark only moves the cursor. An error is the last event of its watch.
 	}
 	if err != nil {
 		return err
@@ -249,7 +273,8 @@ func (f *feed) decideWatchEvent(ctx context.Context, event v1.WatchEvent) error 
 	return nil
 }
 
-// recordFeedResult records whether the feed is up to date.
+// recordFeedResult records whether the feed is up to date. The first success starts the next poll,
+// because a round is complete only with the feed.
 func (f *feed) recordFeedResult(ctx context.Context, err error) {
 	before := f.sentinel.feeding.load()
 	if err == nil {
@@ -263,7 +288,10 @@ func (f *feed) recordFeedResult(ctx context.Context, err error) {
 		return
 	}
 	f.sentinel.reporter.countAndStoreAPIError(&f.sentinel.feeding, err)
-	if before == nil || before.Error() != err.Error() {
-		f.sentinel.reporter.warnSampled("feed", func(log *slog.Logger) { log.WarnContext(ctx, "change feed failed", "err", err) })
+	sameAsBefore := before != nil && before.Error() == err.Error()
+	if !sameAsBefore {
+		f.sentinel.reporter.warnSampled("feed", func(log *slog.Logger) {
+			log.WarnContext(ctx, "change feed failed", "err", err)
+		})
 	}
 }

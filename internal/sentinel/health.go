@@ -23,23 +23,29 @@ type heartbeat struct {
 // recordProgress records progress. The next progress is due after nextWithin and the time of one
 // step, or later if another loop has announced a longer wait.
 func (p *heartbeat) recordProgress(nextWithin time.Duration) {
-	next := time.Now().Add(nextWithin + p.allowance)
+	deadline := time.Now().Add(nextWithin + p.allowance)
 	for {
-		before := p.next.Load()
-		if before != nil && before.After(next) || p.next.CompareAndSwap(before, &next) {
+		previous := p.next.Load()
+		if previous != nil && previous.After(deadline) {
+			return
+		}
+		if p.next.CompareAndSwap(previous, &deadline) {
 			return
 		}
 	}
 }
 
+// clearDeadline ends the check, because nothing runs any more.
 func (p *heartbeat) clearDeadline() { p.next.Store(nil) }
 
+// checkProgress returns an error if the deadline of the next progress has passed.
 func (p *heartbeat) checkProgress() error {
-	next := p.next.Load()
-	if next == nil || time.Now().Before(*next) {
+	deadline := p.next.Load()
+	if deadline == nil || time.Now().Before(*deadline) {
 		return nil
 	}
-	return fmt.Errorf("no progress since %s", next.Add(-p.allowance).UTC().Format(time.RFC3339))
+	lastProgress := deadline.Add(-p.allowance)
+	return fmt.Errorf("no progress since %s", lastProgress.UTC().Format(time.RFC3339))
 }
 
 // Live returns an error if the loop makes no progress. Progress is reading a page, trying an event,
@@ -73,8 +79,8 @@ func (s *Sentinel) Ready() error {
 
 // lastAPIError returns the error of the last request to the fleet API.
 func (s *Sentinel) lastAPIError() error {
-	for _, t := range []*lastError{&s.listing, &s.feeding, &s.looking} {
-		if err := t.load(); err != nil {
+	for _, last := range []*lastError{&s.listing, &s.feeding, &s.looking} {
+		if err := last.load(); err != nil {
 			return err // an API that is down fails all of them alike
 		}
 	}

@@ -22,16 +22,23 @@ func (s *Sentinel) inheritState(predecessor *Sentinel) {
 	}
 	before := predecessor.counts.copyStats()
 	s.counts.rounds, s.counts.lastRound, s.counts.published = before.Rounds, before.LastRound, before.Published
-	s.budget, s.reporter.sampler = predecessor.budget, predecessor.reporter.sampler
-	if predecessor.cfg.ResourceType != s.cfg.ResourceType || predecessor.cfg.HyperfleetAPI.Endpoint != s.cfg.HyperfleetAPI.Endpoint {
+	s.budget = predecessor.budget
+	s.reporter.sampler = predecessor.reporter.sampler
+
+	sameCollection := predecessor.cfg.ResourceType == s.cfg.ResourceType
+	sameAPI := predecessor.cfg.HyperfleetAPI.Endpoint == s.cfg.HyperfleetAPI.Endpoint
+	if !sameCollection || !sameAPI {
 		return
 	}
-	s.memory, s.record, s.reporter.logged = predecessor.memory, predecessor.record, predecessor.reporter.logged
+	s.memory = predecessor.memory
 	s.memory.SetLimitAndEvict(s.cfg.MemoryLimit)
+	s.record = predecessor.record
 	s.record.SetLimitAndEvict(s.cfg.DecisionsLimit)
+	s.reporter.logged = predecessor.reporter.logged
 	s.rounds.Store(predecessor.rounds.Load()) // the memory counts in rounds
 	s.feedDisabledUntil = predecessor.feedDisabledUntil
 	s.listing.store(predecessor.listing.load())
+
 	if !haveSameSelection(s, predecessor) {
 		s.memory.ResetWaitTimes()
 		return

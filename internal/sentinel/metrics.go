@@ -90,23 +90,25 @@ func takeOverOrRegisterMetrics(s *Sentinel, deps Deps) (*metrics, error) {
 	if s.part != "" {
 		key.shard += " " + s.part
 	}
+	inFlight := deps.Publisher.InFlight
+	predecessor := deps.Predecessor
 	var m *metrics
-	if p := deps.Predecessor; p != nil && p.metrics.key == key {
-		m = p.metrics
+	if predecessor != nil && predecessor.metrics.key == key {
+		m = predecessor.metrics
 	} else {
-		var err error
-		if m, err = registerMetrics(deps.Registerer, key, deps.Publisher.InFlight); err != nil {
+		registered, err := registerMetrics(deps.Registerer, key, inFlight)
+		if err != nil {
 			return nil, err
 		}
-		if p != nil {
-			p.metrics.unregisterAll()
+		if predecessor != nil {
+			predecessor.metrics.unregisterAll()
 		}
+		m = registered
 	}
-	if p := deps.Predecessor; p != nil {
-		p.closed.Store(true) // the predecessor no longer owns them
+	if predecessor != nil {
+		predecessor.closed.Store(true) // the predecessor no longer owns its metrics
 	}
 	m.brokerErrors = m.broker.WithLabelValues(deps.BrokerType)
-	inFlight := deps.Publisher.InFlight
 	m.inFlight.Store(&inFlight)
 	return m, nil
 }
@@ -276,8 +278,8 @@ func (m *metrics) addAndResetTally(t *tally) {
 }
 
 func addToCounters(counters []prometheus.Counter, counts []int) {
-	for i, n := range counts {
-		addIfPositive(counters[i], n)
+	for i, count := range counts {
+		addIfPositive(counters[i], count)
 	}
 }
 

@@ -17,7 +17,7 @@ type publisherPool struct {
 	wg   sync.WaitGroup
 
 	mu      sync.Mutex
-	n       int
+	n       int // goroutines
 	limit   int
 	waiting int // callers that wait for a free goroutine
 }
@@ -68,20 +68,27 @@ func (p *publisherPool) uncountWaiting() {
 	p.waiting--
 }
 
-// runWorker runs one function after another. It drops its reference to a function before it
-// waits for the next.
-func (p *publisherPool) runWorker(first func()) {
+// runWorker runs one function after another, until it retires or the pool closes.
+func (p *publisherPool) runWorker(work func()) {
 	idle := time.NewTimer(idlePublisher)
 	defer idle.Stop()
-	for ok := true; ok; {
-		first()
-		first = nil
-		for ok && first == nil {
-			idle.Reset(idlePublisher)
-			select {
-			case first, ok = <-p.work:
-			case <-idle.C:
-				ok = !p.retireUnlessNeeded()
+	for work != nil {
+		work()
+		work = p.awaitWorkOrRetire(idle)
+	}
+}
+
+// awaitWorkOrRetire waits for the next function. It returns nil if the goroutine must end, because
+// it has been idle for too long or the pool is closed.
+func (p *publisherPool) awaitWorkOrRetire(idle *time.Timer) (work func()) {
+	for {
+		idle.Reset(idlePublisher)
+		select {
+		case work := <-p.work:
+			return work // nil if the pool is closed
+		case <-idle.C:
+			if p.retireUnlessNeeded() {
+				return nil
 			}
 		}
 	}

@@ -14,28 +14,36 @@ import (
 // A rateLimiter limits the number of requests per second. Each caller that is too early waits for
 // its slot.
 type rateLimiter struct {
-	every time.Duration
+	interval time.Duration // between two slots
 
 	mu   sync.Mutex
 	next time.Time // the first free slot
 }
 
-// idle is how much unused time a burst of requests may use up.
-const idle = 100 * time.Millisecond
+// maxUnusedTime is how much unused time a burst of requests may use up.
+const maxUnusedTime = 100 * time.Millisecond
 
+// waitForSlot takes the next slot and waits for it.
 func (p *rateLimiter) waitForSlot(ctx context.Context) error {
 	now := time.Now()
-	p.mu.Lock()
-	if slack := now.Add(-idle); p.next.Before(slack) {
-		p.next = slack
-	}
-	slot := p.next
-	p.next = slot.Add(p.every)
-	p.mu.Unlock()
+	slot := p.takeSlot(now)
 	if !slot.After(now) {
 		return ctx.Err()
 	}
 	return backoff.Sleep(ctx, slot.Sub(now))
+}
+
+// takeSlot returns the next free slot, and reserves it for the caller.
+func (p *rateLimiter) takeSlot(now time.Time) (slot time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	earliest := now.Add(-maxUnusedTime)
+	if p.next.Before(earliest) {
+		p.next = earliest
+	}
+	slot = p.next
+	p.next = slot.Add(p.interval)
+	return slot
 }
 
 // A rateLimitedAPI sends requests no faster than the configuration allows.

@@ -25,10 +25,10 @@ type logOnce struct {
 func (o *logOnce) markLogged(key state.ResourceKey, generation int64) (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if told := o.generations.Get(uint64(key)); told != nil {
-		again := *told == generation
-		*told = generation
-		return !again
+	if logged := o.generations.Get(uint64(key)); logged != nil {
+		first = *logged != generation
+		*logged = generation
+		return first
 	}
 	if o.generations.Len() >= o.limit {
 		o.generations.EvictOneNear(uint64(key))
@@ -45,7 +45,10 @@ func (o *logOnce) forgetResource(key state.ResourceKey) {
 }
 
 // resourceLogs remembers which messages about single resources were logged.
-type resourceLogs struct{ failed, ahead logOnce }
+type resourceLogs struct {
+	failed logOnce // an event was not published
+	ahead  logOnce // the observed generation is ahead of the generation
+}
 
 // newResourceLogs returns a memory of at most limit resources for each kind of message.
 func newResourceLogs(limit int) *resourceLogs {
@@ -136,21 +139,28 @@ func (r *reporter) logFault(ctx context.Context, it *source.Item) {
 // logDecisionError logs that the expression of a decision failed.
 func (r *reporter) logDecisionError(ctx context.Context, it *source.Item, err error) {
 	r.warnSampled("decision", func(log *slog.Logger) {
-		log.WarnContext(ctx, "decision expression failed, resource treated as due", "resource_id", string(it.ID), "err", err)
+		log.WarnContext(ctx, "decision expression failed, resource treated as due",
+			"resource_id", string(it.ID), "err", err)
 	})
 }
 
 // logDecisionWarning logs the warning of a decision. An observed generation ahead of the resource's
 // own is logged once for each generation.
-func (r *reporter) logDecisionWarning(ctx context.Context, it *source.Item, key state.ResourceKey, w decision.Warning) {
-	line := func(log *slog.Logger) {
-		log.WarnContext(ctx, w.String(), //nolint:sloglint // the words of a closed set, as the specification has them
-			"resource_id", string(it.ID), "generation", it.Resource.Generation, "observed_generation", it.Resource.ObservedGeneration)
+func (r *reporter) logDecisionWarning(
+	ctx context.Context, it *source.Item, key state.ResourceKey, warning decision.Warning,
+) {
+	logLine := func(log *slog.Logger) {
+		log.WarnContext(ctx, warning.String(), //nolint:sloglint // the words of a closed set, as the specification has them
+			"resource_id", string(it.ID),
+			"generation", it.Resource.Generation,
+			"observed_generation", it.Resource.ObservedGeneration)
 	}
-	if w != decision.WarningObservedAhead {
-		r.warnSampled(w.String(), line)
-	} else if r.logged.ahead.markLogged(key, it.Resource.Generation) {
-		line(r.log)
+	if warning != decision.WarningObservedAhead {
+		r.warnSampled(warning.String(), logLine)
+		return
+	}
+	if r.logged.ahead.markLogged(key, it.Resource.Generation) {
+		logLine(r.log)
 	}
 }
 
@@ -172,7 +182,8 @@ func (r *reporter) logOrCountPublishFailure(ctx context.Context, j *job, err err
 // frequent warnings of one kind. When the sentinel stops, it reports all of them.
 func (r *reporter) logSuppressedCounts(ctx context.Context, stopping bool) {
 	if events, id, err := r.failures.takeAndResetCount(); events > 0 {
-		r.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll", "events", events, "last_resource_id", id, "err", err)
+		r.log.ErrorContext(ctx, "events not published repeatedly, retrying in the next poll",
+			"events", events, "last_resource_id", id, "err", err)
 	}
 	for kind, lines := range r.sampler.TakeOmitted(stopping) {
 		r.log.WarnContext(ctx, "similar log lines suppressed", "kind", kind, "lines", lines)

@@ -30,7 +30,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -136,16 +135,16 @@ type Sentinel struct {
 	panics    panicRelay
 	heartbeat heartbeat
 
-	// The results of the last requests of the lists, of the feed of a follower, and of the lookups
-	// of its rounds.
-	listing, feeding, looking lastError
+	listing lastError // of the lists
+	feeding lastError // of the feed of a follower
+	looking lastError // of the lookups of a follower's rounds
 
 	budget     *state.Budget
 	population population // the count of the last sweep
 
 	rounds            atomic.Uint32 // rounds or full sweeps
-	start             sweepStart
-	feedDisabledUntil time.Time // until then the sentinel does not use the change feed
+	start             sweepStart    // of the next sweep
+	feedDisabledUntil time.Time     // until then the sentinel does not use the change feed
 
 	running, closed atomic.Bool
 }
@@ -156,6 +155,7 @@ type Sentinel struct {
 // configuration or another. inheritState says what is taken over. On an error the predecessor stays
 // complete.
 func New(cfg Config, deps Deps) (*Sentinel, error) {
+	// Report all mistakes of the configuration at once.
 	var errs []error
 	cfg, err := cfg.withDefaultsValidated()
 	errs = append(errs, err)
@@ -175,16 +175,15 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	if p := deps.Predecessor; p != nil && (p.running.Load() || p.closed.Load()) {
 		return nil, errors.New("create sentinel: the predecessor is still running or already closed")
 	}
+
+	requestInterval := time.Duration(float64(time.Second) / cfg.HyperfleetAPI.RequestsPerSecond)
 	s := &Sentinel{
-		cfg:      cfg,
-		selector: sel,
-		shard:    deps.Shard,
-		part:     deps.Part,
-		profile:  profile,
-		api: rateLimitedAPI{
-			api:     deps.API,
-			limiter: &rateLimiter{every: time.Duration(float64(time.Second) / cfg.HyperfleetAPI.RequestsPerSecond)},
-		},
+		cfg:       cfg,
+		selector:  sel,
+		shard:     deps.Shard,
+		part:      deps.Part,
+		profile:   profile,
+		api:       rateLimitedAPI{api: deps.API, limiter: &rateLimiter{interval: requestInterval}},
 		publisher: deps.Publisher,
 		log:       deps.Log.With("resource_type", cfg.ResourceType, "selector", sel.String()),
 		tracer:    deps.Tracer,
@@ -194,10 +193,13 @@ func New(cfg Config, deps Deps) (*Sentinel, error) {
 	}
 	s.walker = newWalker(s)
 	s.labels = labelFilter{selector: sel, log: s.log}
+	s.listing.store(errNotListed)
 	// A step is a page or an attempt to publish. A dependency that hangs ends with its timeout, so
 	// a step that takes much longer than both timeouts is a fault of the sentinel.
-	s.heartbeat.allowance = max(time.Minute, 3*(cfg.HyperfleetAPI.Timeout+cfg.Publish.Timeout+cfg.Publish.MaxBackoff))
-	s.listing.store(errNotListed)
+	longestStep := cfg.HyperfleetAPI.Timeout + cfg.Publish.Timeout + cfg.Publish.MaxBackoff
+	s.heartbeat.allowance = max(time.Minute, 3*longestStep)
+
+	// From here on the sentinel takes over from its predecessor.
 	if s.metrics, err = takeOverOrRegisterMetrics(s, deps); err != nil {
 		return nil, err
 	}
@@ -234,8 +236,12 @@ func (d Deps) withDefaults() Deps {
 
 func newWalker(s *Sentinel) *source.Walker {
 	return source.NewWalker(source.WalkerConfig{
-		Collection: s.cfg.ResourceType, Selector: s.selector, PageSize: s.cfg.HyperfleetAPI.PageSize,
-		Timeout: s.cfg.HyperfleetAPI.Timeout, Flavour: s.cfg.HyperfleetAPI.Flavour, Log: s.log,
+		Collection: s.cfg.ResourceType,
+		Selector:   s.selector,
+		PageSize:   s.cfg.HyperfleetAPI.PageSize,
+		Timeout:    s.cfg.HyperfleetAPI.Timeout,
+		Flavour:    s.cfg.HyperfleetAPI.Flavour,
+		Log:        s.log,
 	}, s.api)
 }
 
@@ -244,8 +250,10 @@ func newWalker(s *Sentinel) *source.Walker {
 // whole budget again. Events that the old budget counted still count; old may be nil.
 func newBudgetContinuing(c *Config, previous *state.Budget) *state.Budget {
 	cfg := state.BudgetConfig{
-		Factor: c.Publish.CatchUpFactor, Floor: c.Publish.CatchUpFloor,
-		Burst: c.PollInterval * 99 / 100, Max: c.Publish.MaxPerSecond,
+		Factor: c.Publish.CatchUpFactor,
+		Floor:  c.Publish.CatchUpFloor,
+		Burst:  c.PollInterval * 99 / 100,
+		Max:    c.Publish.MaxPerSecond,
 	}
 	if previous != nil {
 		return previous.CopyWithConfig(cfg, time.Now())
@@ -259,7 +267,13 @@ func (s *Sentinel) Decisions() *state.DecisionRecord { return s.record }
 // DescribeWatch describes what the sentinel watches: the collection, then the selector and the shard if
 // there are any.
 func (s *Sentinel) DescribeWatch() string {
-	return strings.Join(slices.DeleteFunc([]string{s.cfg.ResourceType, s.selector.String(), s.part}, func(text string) bool { return text == "" }), " ")
+	parts := []string{s.cfg.ResourceType}
+	for _, optional := range []string{s.selector.String(), s.part} {
+		if optional != "" {
+			parts = append(parts, optional)
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // Close unregisters the sentinel's metrics, unless a successor has taken them over. Call it after
@@ -277,24 +291,28 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	defer s.running.Store(false)
 	ctx = s.panics.withCancelOnPanic(ctx)
 	defer s.panics.cancelAndRepanic()
-	s.log.InfoContext(ctx, "sentinel started", "poll_interval", s.cfg.PollInterval,
-		"max_age_not_ready", s.cfg.MaxAgeNotReady, "max_age_ready", s.cfg.MaxAgeReady, "profile", s.cfg.Decision.Profile)
+	s.log.InfoContext(ctx, "sentinel started",
+		"poll_interval", s.cfg.PollInterval,
+		"max_age_not_ready", s.cfg.MaxAgeNotReady,
+		"max_age_ready", s.cfg.MaxAgeReady,
+		"profile", s.cfg.Decision.Profile)
 	s.heartbeat.recordProgress(0)
 	defer s.heartbeat.clearDeadline()
 	defer func() {
 		s.events.pool.closeAndWait()
 		s.reporter.logSuppressedCounts(ctx, true)
 	}()
-	d := shardEpoch{shard: s.shard}
+
+	epoch := shardEpoch{shard: s.shard}
 	for ctx.Err() == nil {
 		begin := time.Now()
-		err := s.runSweepRound(ctx, d.beginList())
+		err := s.runSweepRound(ctx, epoch.beginList())
 		if offer, ok := errors.AsType[offerError](err); ok {
 			s.runFollower(ctx, offer.mode)
 			continue
 		}
 		if errors.Is(err, errShardChanged) {
-			d.recordInterrupted()
+			epoch.recordInterrupted()
 			continue
 		}
 		took := time.Since(begin)
@@ -303,7 +321,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		}
 		wait := s.cfg.delayUntilNextPoll(took, err)
 		s.heartbeat.recordProgress(wait)
-		d.sleepOrUntilChange(ctx, wait)
+		epoch.sleepOrUntilChange(ctx, wait)
 	}
 	s.log.InfoContext(ctx, "sentinel stopped")
 	return nil

@@ -56,7 +56,7 @@ func withCancelOnShardChange(ctx context.Context, changed <-chan struct{}) (canc
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
+	done := make(chan struct{}) // closed when the goroutine has ended
 	go func() {
 		defer close(done)
 		select {
@@ -82,22 +82,22 @@ type shardEpoch struct {
 
 // beginList is called before a list. It returns a channel that is closed when the list must be
 // interrupted, or nil if the list must not be interrupted.
-func (d *shardEpoch) beginList() (interrupt <-chan struct{}) {
-	d.changed = d.shard.Changed() // a change after this point is too late for the list
-	if d.uninterrupted {
-		d.uninterrupted = false
+func (e *shardEpoch) beginList() (interrupt <-chan struct{}) {
+	e.changed = e.shard.Changed() // a change after this point is too late for the list
+	if e.uninterrupted {
+		e.uninterrupted = false
 		return nil
 	}
-	return d.changed
+	return e.changed
 }
 
 // recordInterrupted records that the list was interrupted.
-func (d *shardEpoch) recordInterrupted() { d.uninterrupted = true }
+func (e *shardEpoch) recordInterrupted() { e.uninterrupted = true }
 
 // hasShardChanged reports whether the shard changed since the list began.
-func (d *shardEpoch) hasShardChanged() bool {
+func (e *shardEpoch) hasShardChanged() bool {
 	select {
-	case <-d.changed:
+	case <-e.changed:
 		return true
 	default:
 		return false
@@ -105,8 +105,8 @@ func (d *shardEpoch) hasShardChanged() bool {
 }
 
 // sleepOrUntilChange waits for a duration, or until the shard changes or ctx ends.
-func (d *shardEpoch) sleepOrUntilChange(ctx context.Context, wait time.Duration) {
-	ctx, stop := withCancelOnShardChange(ctx, d.changed)
+func (e *shardEpoch) sleepOrUntilChange(ctx context.Context, wait time.Duration) {
+	ctx, stop := withCancelOnShardChange(ctx, e.changed)
 	defer stop()
 	_ = backoff.Sleep(ctx, wait) // returns early when the context ends
 }

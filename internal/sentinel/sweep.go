@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/sentinel/source"
+	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
 // A sweepStart is where the next sweep starts, and the counts that it continues. The zero value is
@@ -15,12 +16,8 @@ import (
 // A sweep that fails at a page is resumed there, so that a long list completes although requests
 // fail. If it fails at the same page again, the next sweep starts from the beginning.
 type sweepStart struct {
-	at        source.Place
-	resources int
-	ready     int
-	oldest    time.Duration
-	served    int
-	labelled  bool
+	at     source.Place
+	counts listCounts
 }
 
 // An offerError ends a sweep whose first page shows that the API offers a better mode.
@@ -31,48 +28,61 @@ func (e offerError) Error() string { return fmt.Sprintf("the API offers the mode
 // listAndDecideAll reads the whole list with a pass, and starts where the last sweep failed. It
 // calls onFirstPage with the first page. It returns errShardChanged when interrupt is closed.
 func (s *Sentinel) listAndDecideAll(
-	ctx context.Context, p *decisionPass, interrupt <-chan struct{}, onFirstPage func(source.Page, source.Envelope) error,
+	ctx context.Context,
+	p *decisionPass,
+	interrupt <-chan struct{},
+	onFirstPage func(source.Page, source.Envelope) error,
 ) error {
-	p.resources, p.ready, p.oldest = s.start.resources, s.start.ready, s.start.oldest
-	p.served, p.labelled = s.start.served, s.start.labelled
-	p.cut = interrupt
+	p.list = s.start.counts
+	p.interrupt = interrupt
 	reading, stop := withCancelOnShardChange(ctx, interrupt) // publishing continues
 	defer stop()
-	stopped, err := s.walker.FetchResources(reading, s.start.at, func(pg source.Page) (source.Envelope, error) {
-		if pg.First {
+
+	stopped, err := s.walker.FetchResources(reading, s.start.at, func(page source.Page) (source.Envelope, error) {
+		if page.First {
 			p.resetCounts()
 		}
-		env, err := p.decideAndDispatchPage(ctx, pg)
+		envelope, err := p.decideAndDispatchPage(ctx, page)
 		if err != nil {
-			return env, err
+			return envelope, err
 		}
-		s.setSteadyRate(max(p.ready, s.population.ready), max(p.resources-p.ready, s.population.others))
-		if pg.First {
-			err = onFirstPage(pg, env)
+		ready, others := p.list.ready, p.list.resources-p.list.ready
+		s.setSteadyRate(max(ready, s.population.ready), max(others, s.population.others))
+		if page.First {
+			err = onFirstPage(page, envelope)
 		}
-		return env, err
+		return envelope, err
 	})
+
 	if errors.As(err, new(offerError)) {
 		return err
 	}
-	again := stopped == s.start.at
+	failedWhereItStarted := stopped == s.start.at
 	s.start = sweepStart{}
+	// The error of another goroutine may arrive before the reading has ended.
+	interrupted := errors.Is(err, errShardChanged) ||
+		err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errShardChanged)
 	switch {
-	case errors.Is(err, errShardChanged), err != nil && ctx.Err() == nil && errors.Is(context.Cause(reading), errShardChanged):
+	case interrupted:
 		// The next sweep reads the whole list, because a page that was already read may contain a
-		// resource that is new in the shard. The error may arrive before reading has ended.
+		// resource that is new in the shard.
 		return errShardChanged
 	case err == nil:
-		if p.served > 0 {
-			s.labels.served.Store(p.labelled)
-		}
-		s.start.at = s.walker.FirstPlace()
-		s.population = population{ready: p.ready, others: p.resources - p.ready}
-		s.setSteadyRate(s.population.ready, s.population.others)
-	case stopped.Later() && !again:
-		s.start = sweepStart{at: stopped, resources: p.resources, ready: p.ready, oldest: p.oldest, served: p.served, labelled: p.labelled}
+		s.recordCompleteList(p.list)
+	case stopped.Later() && !failedWhereItStarted:
+		s.start = sweepStart{at: stopped, counts: p.list}
 	}
 	return err
+}
+
+// recordCompleteList records what a complete list has shown about the API and the resources.
+func (s *Sentinel) recordCompleteList(list listCounts) {
+	if list.served > 0 {
+		s.labels.served.Store(list.labelled)
+	}
+	s.start.at = s.walker.FirstPlace()
+	s.population = population{ready: list.ready, others: list.resources - list.ready}
+	s.setSteadyRate(s.population.ready, s.population.others)
 }
 
 // A population is the number of resources, ready and others.
@@ -92,7 +102,8 @@ func (s *Sentinel) runSweepRound(ctx context.Context, interrupt <-chan struct{})
 	defer span.End()
 	s.rounds.Add(1)
 	p := s.newDecisionPass(ctx)
-	p.began = begin
+	p.roundBegan = begin
+
 	err := s.listAndDecideAll(ctx, p, interrupt, s.detectBetterMode)
 	if !errors.Is(err, errShardChanged) && !p.awaitPublishing(interrupt) {
 		err = errShardChanged
@@ -105,40 +116,62 @@ func (s *Sentinel) runSweepRound(ctx context.Context, interrupt <-chan struct{})
 		s.log.InfoContext(ctx, "shard assignment changed, listing all resources", "took", time.Since(begin))
 		return err
 	}
+
 	if err == nil {
 		s.metrics.memoryEntries.Set(float64(s.memory.EndLapAndEvictUnused()))
 		s.metrics.lastFullSweep.SetToCurrentTime()
 	} else if ctx.Err() == nil {
 		s.reporter.countAndStoreAPIError(&s.listing, err)
 	}
-	s.reportRoundAndResetCounters(ctx, p, err, time.Since(begin))
+	s.reportRoundAndResetCounters(ctx, p.published, roundResult{
+		resources:   p.list.resources,
+		longestWait: p.list.longestWait,
+		deferred:    p.deferred,
+		took:        time.Since(begin),
+		err:         err,
+	})
 	if ctx.Err() != nil {
 		return nil // the sentinel stops: not an error of the API
 	}
 	return err
 }
 
-// reportRoundAndResetCounters records the result of a round in metrics and log. p is its last pass, and
-// err the API's error.
-func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, p *decisionPass, err error, took time.Duration) {
-	dispatched, published, failed := int(p.score.dispatched.Swap(0)), p.score.published.Swap(0), p.score.failed.Swap(0)
-	deferred := p.deferred.Total()
-	s.metrics.duration.Observe(took.Seconds())
-	addIfPositive(s.metrics.deferredReady, p.deferred.Ready)
-	addIfPositive(s.metrics.deferredOther, p.deferred.NotReady)
-	line := []any{
-		"resources", p.resources, "due", dispatched + deferred, "published", published, "failed", failed, "deferred", deferred, "took", took,
-	}
+// A roundResult is the result of a round, except for what its publishers count.
+type roundResult struct {
+	resources   int
+	longestWait time.Duration // of a generation for its adapters
+	deferred    state.OverdueCount
+	took        time.Duration
+	err         error // of the API
+}
+
+// reportRoundAndResetCounters records the result of a round in metrics and log. It resets the
+// counters of the publishers for the next round.
+func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, counters *publishResults, round roundResult) {
+	dispatched, published, failed := counters.dispatched.Swap(0), counters.published.Swap(0), counters.failed.Swap(0)
+	deferred := round.deferred.Total()
+	s.metrics.duration.Observe(round.took.Seconds())
+	addIfPositive(s.metrics.deferredReady, round.deferred.Ready)
+	addIfPositive(s.metrics.deferredOther, round.deferred.NotReady)
 	s.reporter.logSuppressedCounts(ctx, false)
 	if ctx.Err() == nil {
 		defer func() { s.onRound(s.Stats()) }()
 	}
+
+	line := []any{
+		"resources", round.resources,
+		"due", int(dispatched) + deferred,
+		"published", published,
+		"failed", failed,
+		"deferred", deferred,
+		"took", round.took,
+	}
 	switch {
-	case err == nil:
-		s.counts.recordRound(p.resources)
-		s.metrics.pending.Set(float64(p.resources))
+	case round.err == nil:
+		s.counts.recordRound(round.resources)
+		s.metrics.pending.Set(float64(round.resources))
 		s.metrics.deferredNow.Set(float64(deferred))
-		s.metrics.oldestUnreconciled.Set(p.oldest.Seconds())
+		s.metrics.oldestUnreconciled.Set(round.longestWait.Seconds())
 		if failed == 0 || published > 0 {
 			s.metrics.lastGoodRound.SetToCurrentTime()
 		}
@@ -146,20 +179,20 @@ func (s *Sentinel) reportRoundAndResetCounters(ctx context.Context, p *decisionP
 	case ctx.Err() != nil:
 		s.log.InfoContext(ctx, "poll interrupted", line...)
 	default:
-		s.log.ErrorContext(ctx, "poll failed", append(line, "err", err)...)
+		s.log.ErrorContext(ctx, "poll failed", append(line, "err", round.err)...)
 	}
 }
 
 // detectBetterMode returns an offerError if a first page shows that the API supports a better mode than
-// sweeps.
-func (s *Sentinel) detectBetterMode(firstPage source.Page, env source.Envelope) (offer error) {
+// sweeps, and the configuration allows it.
+func (s *Sentinel) detectBetterMode(firstPage source.Page, envelope source.Envelope) (offer error) {
 	mode := s.cfg.Source.Mode
 	if mode == ModeSweep || s.cfg.Decision.Profile == ProfileExpression || time.Now().Before(s.feedDisabledUntil) {
 		return nil
 	}
-	if env.Cursor != "" && mode != ModeETag {
+	if envelope.Cursor != "" && mode != ModeETag {
 		if mode == ModeAuto {
-			mode = ModeWatch
+			mode = ModeWatch // the best mode; whether the API has it shows in the first watch
 		}
 		return offerError{mode}
 	}

@@ -72,7 +72,7 @@ func TestInterruptedListStartsOver(t *testing.T) {
 			// The first page fills the window. Only the publishers learn of the change: reading is
 			// not interrupted yet when the second page waits for a free place.
 			close(changed)
-			p.cut = changed
+			p.interrupt = changed
 			return nil
 		})
 		if !errors.Is(err, errShardChanged) {

@@ -21,20 +21,21 @@ type ConfirmedEvent struct {
 // reports can delay the next event to at most twice the interval after the last one. Otherwise an
 // adapter that reports more often than the interval would never get another event.
 func (v Verdict) DelayRepeat(r *Resource, last ConfirmedEvent, now time.Time) Verdict {
-	if !v.ShouldPublish || last.At.IsZero() || last.Generation != r.Generation || last.At.After(now) {
+	isRepeat := !last.At.IsZero() && !last.At.After(now) && last.Generation == r.Generation
+	if !v.ShouldPublish || !isRepeat {
 		return v
 	}
-	from := last.At
+	waitFrom := last.At
 	if !r.LastUpdated.After(now) { // a time in the future is ignored
-		from = laterOf(from, r.LastUpdated)
+		waitFrom = laterOf(waitFrom, r.LastUpdated)
 	}
-	until := from.Add(v.Interval)
-	// Added twice, because twice the interval may overflow a Duration.
-	if most := last.At.Add(v.Interval).Add(v.Interval); until.After(most) {
-		until = most
+	waitUntil := waitFrom.Add(v.Interval)
+	latest := last.At.Add(v.Interval).Add(v.Interval) // twice the interval may overflow a Duration
+	if waitUntil.After(latest) {
+		waitUntil = latest
 	}
-	if now.Before(until) {
-		v.ShouldPublish, v.Reason, v.Next = false, ReasonAnnounced, until
+	if now.Before(waitUntil) {
+		v.ShouldPublish, v.Reason, v.Next = false, ReasonAnnounced, waitUntil
 	}
 	return v
 }
@@ -46,7 +47,7 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// DeriveEventID returns the id of the event for v. It depends on the resource, its generation, the
+// DeriveEventID returns the id of the event for a verdict. It depends on the resource, its generation, the
 // rule, the time that the rule counted from, and the number of whole intervals since the resource
 // fell due. All calls within one interval return the same id, before or after a crash. The next
 // repetition has another id.
@@ -67,11 +68,12 @@ func DeriveEventID(resourceID string, generation int64, verdict Verdict, now tim
 // SubtractClockSkew returns the times from which the repetitions for a due resource are
 // counted: since, and when it fell due. Both are independent of the API's clock.
 //
-// due is slightly before since. With an API clock ahead of the local one, since could lie after the
-// first event and before its resend, and the id must not change in between. A since that is further
-// ahead is ignored, and so is a missing one: such a resource counts as always due.
+// The resource fell due slightly before since. With an API clock ahead of the local one, since could
+// lie after the first event and before its resend, and the id must not change in between. A since
+// that is further ahead is ignored, and so is a missing one: such a resource counts as always due.
 func SubtractClockSkew(since time.Time, interval time.Duration, now time.Time) (validSince, sinceLessSkew time.Time) {
-	sinceLessSkew = since.Add(-min(interval/10, MaxClockSkew))
+	skew := min(interval/10, MaxClockSkew)
+	sinceLessSkew = since.Add(-skew)
 	if since.IsZero() || sinceLessSkew.After(now) {
 		return time.Time{}, time.Time{}
 	}

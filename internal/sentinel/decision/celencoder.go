@@ -21,10 +21,12 @@ var errValueTooLong = errors.New("the value is too long")
 
 // A celEncoder appends CEL values as JSON: numbers with all digits, times as RFC 3339, the keys of
 // maps in order.
-type celEncoder struct{ most int }
+type celEncoder struct {
+	maxLength int // of the result, including what is already there
+}
 
 func (e celEncoder) appendValueJSON(dst []byte, v ref.Val) ([]byte, error) {
-	if len(dst) > e.most {
+	if len(dst) > e.maxLength {
 		return dst, errValueTooLong
 	}
 	switch v := v.(type) {
@@ -59,11 +61,13 @@ func (e celEncoder) appendValueJSON(dst []byte, v ref.Val) ([]byte, error) {
 
 func (e celEncoder) appendListJSON(dst []byte, list traits.Lister) ([]byte, error) {
 	dst = append(dst, '[')
-	var err error
-	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
+	first := true
+	for it := list.Iterator(); it.HasNext() == types.True; {
 		if !first {
 			dst = append(dst, ',')
 		}
+		first = false
+		var err error
 		if dst, err = e.appendValueJSON(dst, it.Next()); err != nil {
 			return dst, err
 		}

@@ -37,7 +37,7 @@ type ExpressionInput struct {
 // condition("Name") returns the resource's condition of that type, or one with empty fields if it
 // is missing, as the public sentinel does. The cost of an evaluation is limited, so that no
 // expression can block the loop.
-type Expression struct{ prg cel.Program }
+type Expression struct{ program cel.Program }
 
 // CompileExpression compiles an expression for a payload. An error has the form "line 1, column 8:
 // message".
@@ -46,35 +46,46 @@ func CompileExpression(expr string) (*Expression, error) {
 	if err != nil {
 		return nil, err
 	}
-	prg, _, err := compileCEL(env, expr)
+	program, _, err := compileCEL(env, expr)
 	if err != nil {
 		return nil, err
 	}
-	return &Expression{prg: prg}, nil
+	return &Expression{program: program}, nil
 }
 
 // AppendResultJSON appends the value of the expression to dst, as JSON. It fails soon after the value
 // exceeds maxBytes.
 func (x *Expression) AppendResultJSON(dst []byte, in ExpressionInput, maxBytes int) (extended []byte, err error) {
-	v, _, err := x.prg.Eval(map[string]any{varResource: in.Resource, varNow: in.Now, varReason: in.Reason})
+	value, _, err := x.program.Eval(map[string]any{
+		varResource: in.Resource,
+		varNow:      in.Now,
+		varReason:   in.Reason,
+	})
 	if err != nil {
 		return dst, err
 	}
-	return celEncoder{most: len(dst) + maxBytes}.appendValueJSON(dst, v)
+	return celEncoder{maxLength: len(dst) + maxBytes}.appendValueJSON(dst, value)
 }
 
-// newCELEnv returns the functions that every expression may use, with vars.
+// newCELEnv returns an environment with the variables and functions that every expression may use,
+// and with vars.
 func newCELEnv(vars ...cel.EnvOption) (*cel.Env, error) {
+	object := cel.MapType(cel.StringType, cel.DynType)
+	// condition(name) reads the variable resource, which a function cannot access, so the macro
+	// passes it.
+	conditionMacro := cel.GlobalMacro("condition", 1, expandConditionMacro)
+	conditionOverload := cel.Overload(
+		"condition_of_map_string",
+		[]*cel.Type{object, cel.StringType},
+		object,
+		cel.BinaryBinding(findConditionOrEmpty),
+	)
 	opts := append([]cel.EnvOption{
-		cel.Variable(varResource, cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable(varResource, object),
 		cel.Variable(varNow, cel.TimestampType),
 		ext.Strings(),
-		// condition(name) reads the variable resource, which a function cannot access, so the macro
-		// passes it.
-		cel.Macros(append(cel.StandardMacros, cel.GlobalMacro("condition", 1, expandConditionMacro))...),
-		cel.Function(conditionFunction, cel.Overload("condition_of_map_string",
-			[]*cel.Type{cel.MapType(cel.StringType, cel.DynType), cel.StringType}, cel.MapType(cel.StringType, cel.DynType),
-			cel.BinaryBinding(findConditionOrEmpty))),
+		cel.Macros(append(cel.StandardMacros, conditionMacro)...),
+		cel.Function(conditionFunction, conditionOverload),
 	}, vars...)
 	env, err := cel.NewEnv(opts...)
 	if err != nil {
@@ -89,16 +100,16 @@ func compileCEL(env *cel.Env, expr string) (program cel.Program, resultType *cel
 	if issues.Err() != nil {
 		var errs []error
 		for _, e := range issues.Errors() {
-			// CEL counts columns from 0.
-			errs = append(errs, fmt.Errorf("line %d, column %d: %s", e.Location.Line(), e.Location.Column()+1, e.Message))
+			line, column := e.Location.Line(), e.Location.Column()+1 // CEL counts columns from 0
+			errs = append(errs, fmt.Errorf("line %d, column %d: %s", line, column, e.Message))
 		}
 		return nil, nil, errors.Join(errs...)
 	}
-	prg, err := env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
+	program, err = env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
 	if err != nil {
 		return nil, nil, fmt.Errorf("line 1, column 1: %w", err)
 	}
-	return prg, ast.OutputType(), nil
+	return program, ast.OutputType(), nil
 }
 
 // evalOrErrorValue evaluates a program to a value. An error becomes CEL's own error value, which is

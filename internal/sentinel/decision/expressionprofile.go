@@ -24,8 +24,8 @@ type ExpressionProfile struct {
 }
 
 type compiledParam struct {
-	name string
-	prg  cel.Program
+	name    string
+	program cel.Program
 }
 
 // NewExpressionProfile compiles a profile: params in the given order, then the result, which must
@@ -39,33 +39,47 @@ func NewExpressionProfile(params []ExpressionParam, result string, ages Ages) (*
 		return nil, err
 	}
 	p := &ExpressionProfile{ages: ages}
-	seen := map[string]bool{varResource: true, varNow: true}
-	for _, in := range params {
-		if seen[in.Name] {
-			return nil, fmt.Errorf("compile param %q: the name is already in use", in.Name)
+	usedNames := map[string]bool{varResource: true, varNow: true}
+	for _, param := range params {
+		if usedNames[param.Name] {
+			return nil, fmt.Errorf("compile param %q: the name is already in use", param.Name)
 		}
-		seen[in.Name] = true
-		prg, typ, err := compileCEL(env, in.Expr)
+		usedNames[param.Name] = true
+		var program cel.Program
+		program, env, err = compileParamAndExtendEnv(env, param)
 		if err != nil {
-			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
+			return nil, fmt.Errorf("compile param %q: %w", param.Name, err)
 		}
-		if !isCELIdentifier(env, in.Name) {
-			return nil, fmt.Errorf("compile param %q: the name is not a CEL identifier", in.Name)
-		}
-		if env, err = env.Extend(cel.Variable(in.Name, typ)); err != nil {
-			return nil, fmt.Errorf("compile param %q: %w", in.Name, err)
-		}
-		p.params = append(p.params, compiledParam{name: in.Name, prg: prg})
+		p.params = append(p.params, compiledParam{name: param.Name, program: program})
 	}
-	prg, typ, err := compileCEL(env, result)
+
+	program, resultType, err := compileCEL(env, result)
 	if err != nil {
 		return nil, fmt.Errorf("compile result: %w", err)
 	}
-	if !typ.IsExactType(cel.BoolType) && !typ.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("compile result: line 1, column 1: the expression has type %s, want bool", typ)
+	// A value of type dyn has its type only when it is evaluated.
+	if !resultType.IsExactType(cel.BoolType) && !resultType.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("compile result: line 1, column 1: the expression has type %s, want bool", resultType)
 	}
-	p.result = prg
+	p.result = program
 	return p, nil
+}
+
+// compileParamAndExtendEnv compiles a param. In the returned environment, later expressions can use
+// its value by its name.
+func compileParamAndExtendEnv(env *cel.Env, param ExpressionParam) (program cel.Program, extended *cel.Env, err error) {
+	program, valueType, err := compileCEL(env, param.Expr)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !isCELIdentifier(env, param.Name) {
+		return nil, nil, errors.New("the name is not a CEL identifier")
+	}
+	extended, err = env.Extend(cel.Variable(param.Name, valueType))
+	if err != nil {
+		return nil, nil, err
+	}
+	return program, extended, nil
 }
 
 // isCELIdentifier reports whether a name can be used in an expression.
@@ -74,31 +88,39 @@ func isCELIdentifier(env *cel.Env, name string) bool {
 	return issues.Err() == nil && parsed.NativeRep().Expr().AsIdent() == name
 }
 
-// Decide reports whether the expression is true for r at now.
+// Decide decides that r is due at now if the expression is true for it.
 //
 // If the evaluation fails, the resource counts as due and the verdict has the error: an unnecessary
 // event costs an adapter one check, but a resource that a faulty rule hides is lost. DelayRepeat limits
 // that to one event per interval. Next is unknown for a resource that is not due.
 func (p *ExpressionProfile) Decide(r *Resource, now time.Time) Verdict {
-	v := Verdict{Interval: p.ages.MaxAgeOf(r)}
-	since := r.LastUpdated
-	if since.IsZero() {
-		since = r.Created
-	}
-	since, began := SubtractClockSkew(since, v.Interval, now)
-	v.Since = since
+	interval := p.ages.MaxAgeOf(r)
+	since, dueSince := SubtractClockSkew(firstNonZeroTime(r.LastUpdated, r.Created), interval, now)
 	due, err := p.evaluateDue(r, now)
-	switch {
-	case err != nil:
-		v.ShouldPublish, v.Reason, v.Next, v.Err = true, ReasonExpressionFailed, began, err
-	case due:
-		v.ShouldPublish, v.Reason, v.Next = true, ReasonExpressionTrue, began
-	default:
-		v.Reason = ReasonExpressionFalse
+	if err != nil {
+		return Verdict{
+			ShouldPublish: true,
+			Reason:        ReasonExpressionFailed,
+			Since:         since,
+			Next:          dueSince,
+			Interval:      interval,
+			Err:           err,
+		}
 	}
-	return v
+	if !due {
+		return Verdict{Reason: ReasonExpressionFalse, Since: since, Interval: interval}
+	}
+	return Verdict{
+		ShouldPublish: true,
+		Reason:        ReasonExpressionTrue,
+		Since:         since,
+		Next:          dueSince,
+		Interval:      interval,
+	}
 }
 
+// evaluateDue evaluates the params in order, and then the result. A failed param is an error only if
+// the result needs it.
 func (p *ExpressionProfile) evaluateDue(r *Resource, now time.Time) (due bool, err error) {
 	resource, err := ParseObject(r.Raw, nil)
 	if err != nil {
@@ -106,21 +128,22 @@ func (p *ExpressionProfile) evaluateDue(r *Resource, now time.Time) (due bool, e
 	}
 	vars := map[string]any{varResource: resource, varNow: now}
 	var errs []error
-	for _, in := range p.params {
-		v, err := evalOrErrorValue(in.prg, vars)
-		vars[in.name] = v
+	for _, param := range p.params {
+		value, err := evalOrErrorValue(param.program, vars)
+		vars[param.name] = value
 		if err != nil {
-			errs = append(errs, fmt.Errorf("evaluate param %q: %w", in.name, err))
+			errs = append(errs, fmt.Errorf("evaluate param %q: %w", param.name, err))
 		}
 	}
-	v, err := evalOrErrorValue(p.result, vars)
+	value, err := evalOrErrorValue(p.result, vars)
 	if err != nil {
 		// The error of the failed param is more precise than that of the result that needs it.
-		return false, errors.Join(append(errs, fmt.Errorf("evaluate result: %w", err))...)
+		errs = append(errs, fmt.Errorf("evaluate result: %w", err))
+		return false, errors.Join(errs...)
 	}
-	result, ok := v.(types.Bool)
+	result, ok := value.(types.Bool)
 	if !ok {
-		return false, fmt.Errorf("evaluate result: the value has type %s, want bool", v.Type().TypeName())
+		return false, fmt.Errorf("evaluate result: the value has type %s, want bool", value.Type().TypeName())
 	}
 	return bool(result), nil
 }

@@ -25,28 +25,29 @@ type Digits string
 
 // ParseObject parses a complete resource, for templates and expressions that use fields unknown to
 // the sentinel. Values are nil, bool, string, int64, Float, Digits, []any and map[string]any. If
-// only is not nil, ParseObject parses just the values under these names and omits the others.
+// onlyNames is not nil, ParseObject parses just the values under these names and omits the others.
 //
 // Numbers keep their digits: one that fits is an int64, any other is a Float or, where that would
 // lose digits, a Digits. If an object has a duplicate name, the last value counts, as in the rest
 // of the sentinel. Invalid Unicode in a text becomes U+FFFD.
 func ParseObject(raw []byte, onlyNames map[string]bool) (map[string]any, error) {
-	p := objectParser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
-	tok, err := p.dec.ReadToken()
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	p := objectParser{dec: dec}
+	tok, err := dec.ReadToken()
 	if err != nil {
 		return nil, fmt.Errorf("parse resource: %w", err)
 	}
 	if tok.Kind() != '{' {
 		return nil, errors.New("parse resource: not a JSON object")
 	}
-	m, err := p.parseObjectFields(onlyNames)
+	object, err := p.parseObjectFields(onlyNames)
 	if err != nil {
 		return nil, fmt.Errorf("parse resource: %w", err)
 	}
-	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("parse resource: trailing data after the JSON object")
 	}
-	return m, nil
+	return object, nil
 }
 
 type objectParser struct{ dec *jsontext.Decoder }
@@ -116,7 +117,7 @@ func (p objectParser) parseArrayElements() (any, error) {
 	return list, err
 }
 
-// parseNumber returns the value of a JSON number.
+// parseNumber returns the value of a JSON number, in the first of the types that keeps its digits.
 func parseNumber(text string) (int64FloatOrDigits any) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
@@ -125,10 +126,13 @@ func parseNumber(text string) (int64FloatOrDigits any) {
 	if err != nil {
 		return Digits(text)
 	}
-	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+	// Below 2^53 a float64 holds every integer exactly.
+	isExact := math.Abs(f) < 1<<53
+	if isExact && f == math.Trunc(f) {
 		return int64(f) // 2.0 and 1e3 are whole
 	}
-	if math.Abs(f) >= 1<<53 && !strings.ContainsAny(text, "eE") && Float(f).String() != text {
+	hasExponent := strings.ContainsAny(text, "eE")
+	if !isExact && !hasExponent && Float(f).String() != text {
 		return Digits(text)
 	}
 	return Float(f)

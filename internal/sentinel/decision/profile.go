@@ -8,13 +8,15 @@ type Profile struct {
 	ages  Ages
 	rules []rule
 
-	// clock returns the time from which the age of a resource is counted.
-	clock func(*Resource) time.Time
+	// reportTime returns the time of the report from which the age of a resource is counted.
+	reportTime func(*Resource) time.Time
 
-	// generations says whether the profile uses generations.
-	generations bool
+	usesGenerations bool
 
-	ready, notReady, fresh Reason
+	// The reasons of the verdicts of the profile.
+	readyExpired    Reason // a ready resource has reached its age
+	notReadyExpired Reason // any other resource has reached its age
+	notExpired      Reason
 }
 
 // A rule decides about r, or leaves the decision to the next rule by returning false.
@@ -25,13 +27,13 @@ type rule func(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched
 // reached its age. The profile ignores changes of phase.
 func NewGenerationThenAgeProfile(ages Ages) *Profile {
 	return &Profile{
-		ages:        ages,
-		rules:       []rule{decideIfSpecChanged, decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
-		clock:       func(r *Resource) time.Time { return r.LastUpdated },
-		generations: true,
-		ready:       ReasonMaxAgeReady,
-		notReady:    ReasonMaxAgeNotReady,
-		fresh:       ReasonMaxAgeNotExpired,
+		ages:            ages,
+		rules:           []rule{decideIfSpecChanged, decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
+		reportTime:      func(r *Resource) time.Time { return r.LastUpdated },
+		usesGenerations: true,
+		readyExpired:    ReasonMaxAgeReady,
+		notReadyExpired: ReasonMaxAgeNotReady,
+		notExpired:      ReasonMaxAgeNotExpired,
 	}
 }
 
@@ -39,26 +41,32 @@ func NewGenerationThenAgeProfile(ages Ages) *Profile {
 // reached its age. It ignores generations and reports.
 func NewTransitionAgeProfile(ages Ages) *Profile {
 	return &Profile{
-		ages:     ages,
-		rules:    []rule{decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
-		clock:    func(r *Resource) time.Time { return r.LastTransition },
-		ready:    ReasonBackoffExpired,
-		notReady: ReasonBackoffExpired,
-		fresh:    ReasonBackoffNotExpired,
+		ages:            ages,
+		rules:           []rule{decideIfNeverReported, decideIfReportedInFuture, decideIfAgeExpired},
+		reportTime:      func(r *Resource) time.Time { return r.LastTransition },
+		readyExpired:    ReasonBackoffExpired,
+		notReadyExpired: ReasonBackoffExpired,
+		notExpired:      ReasonBackoffNotExpired,
 	}
 }
 
 // Decide reports whether r is due at now and, if not, when it will be. The rules stand in priority
 // order; the first that matches decides.
 func (p *Profile) Decide(r *Resource, now time.Time) Verdict {
-	for _, speaks := range p.rules {
-		if v, ok := speaks(p, r, now); ok {
-			return v
+	for _, decide := range p.rules {
+		if verdict, matched := decide(p, r, now); matched {
+			return verdict
 		}
 	}
 	since := p.ageStartOf(r)
 	age := p.ages.MaxAgeOf(r)
-	return Verdict{Reason: p.fresh, Since: since, Next: since.Add(age), Interval: age, Warning: p.warnIfObservedAhead(r)}
+	return Verdict{
+		Reason:   p.notExpired,
+		Since:    since,
+		Next:     since.Add(age),
+		Interval: age,
+		Warning:  p.warnIfObservedAhead(r),
+	}
 }
 
 // decideIfSpecChanged matches a generation that no adapter has observed. The resource fell due when the
@@ -69,7 +77,8 @@ func decideIfSpecChanged(p *Profile, r *Resource, now time.Time) (verdict Verdic
 		return Verdict{}, false
 	}
 	interval := p.ages.notReady()
-	since, due := SubtractClockSkew(firstNonZeroTime(r.Updated, r.LastUpdated, r.Created), interval, now)
+	changed := firstNonZeroTime(r.Updated, r.LastUpdated, r.Created)
+	since, due := SubtractClockSkew(changed, interval, now)
 	return Verdict{
 		ShouldPublish: true,
 		Reason:        ReasonGenerationChanged,
@@ -87,14 +96,14 @@ func decideIfNeverReported(p *Profile, r *Resource, now time.Time) (verdict Verd
 		return Verdict{}, false
 	}
 	age := p.ages.MaxAgeOf(r)
-	if !r.Ready() {
-		return Verdict{ShouldPublish: true, Reason: p.notReady, Interval: age, Warning: p.warnIfObservedAhead(r)}, true
-	}
 	warning := p.warnIfObservedAhead(r)
+	if !r.Ready() {
+		return Verdict{ShouldPublish: true, Reason: p.notReadyExpired, Interval: age, Warning: warning}, true
+	}
 	if warning == WarningNone {
 		warning = WarningNoTime
 	}
-	return Verdict{Reason: p.fresh, Next: now.Add(age), Interval: age, Warning: warning}, true
+	return Verdict{Reason: p.notExpired, Next: now.Add(age), Interval: age, Warning: warning}, true
 }
 
 // decideIfReportedInFuture matches an impossible time, for which the sentinel could wait forever. The
@@ -111,7 +120,7 @@ func decideIfReportedInFuture(p *Profile, r *Resource, now time.Time) (verdict V
 	}, true
 }
 
-// decideIfAgeExpired decides by the age of the resource.
+// decideIfAgeExpired matches a resource whose last report has reached its maximum age.
 func decideIfAgeExpired(p *Profile, r *Resource, now time.Time) (verdict Verdict, matched bool) {
 	since := p.ageStartOf(r)
 	age := p.ages.MaxAgeOf(r)
@@ -131,20 +140,20 @@ func decideIfAgeExpired(p *Profile, r *Resource, now time.Time) (verdict Verdict
 
 // ageStartOf returns the time from which r's age is counted; zero means none.
 func (p *Profile) ageStartOf(r *Resource) time.Time {
-	return firstNonZeroTime(p.clock(r), r.Created, r.FirstSeen)
+	return firstNonZeroTime(p.reportTime(r), r.Created, r.FirstSeen)
 }
 
 func (p *Profile) ageExpiredReason(r *Resource) Reason {
 	if r.Ready() {
-		return p.ready
+		return p.readyExpired
 	}
-	return p.notReady
+	return p.notReadyExpired
 }
 
 // warnIfObservedAhead warns of adapters that observed a generation which does not exist. Profiles that
 // ignore generations do not warn.
 func (p *Profile) warnIfObservedAhead(r *Resource) Warning {
-	if p.generations && r.ObservedGeneration > r.Generation {
+	if p.usesGenerations && r.ObservedGeneration > r.Generation {
 		return WarningObservedAhead
 	}
 	return WarningNone

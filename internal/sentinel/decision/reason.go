@@ -67,9 +67,14 @@ func (r Reason) String() string {
 // alone.
 func (r Reason) Publishes() bool {
 	switch r {
-	case ReasonGenerationChanged, ReasonMaxAgeReady, ReasonMaxAgeNotReady, ReasonBackoffExpired, ReasonExpressionTrue, ReasonExpressionFailed:
+	case ReasonGenerationChanged,
+		ReasonMaxAgeReady, ReasonMaxAgeNotReady,
+		ReasonBackoffExpired,
+		ReasonExpressionTrue, ReasonExpressionFailed:
 		return true
-	case ReasonMaxAgeNotExpired, ReasonBackoffNotExpired, ReasonExpressionFalse, ReasonAnnounced, ReasonDeferred, NumReasons:
+	case ReasonMaxAgeNotExpired, ReasonBackoffNotExpired, ReasonExpressionFalse:
+		return false
+	case ReasonAnnounced, ReasonDeferred, NumReasons:
 	}
 	return false
 }

@@ -33,34 +33,34 @@ type coverageCounter struct {
 
 	resources   int
 	unreadable  int
-	selected    []int // by watch
-	alone       []int
+	selected    []int // by watch: resources that it selects
+	alone       []int // by watch: resources that only it selects
 	unwatched   int
 	overlapping int
 
-	groups   map[string]*group
-	odd      map[string]*group // by id
+	groups   map[string]*group // by the key of findOrCreateLabelGroup
+	odd      map[string]*group // by id: resources not selected by exactly one watch
 	overflow bool              // odd is not complete
 
-	by  []int  // watches that select the current resource
-	key []byte // key of its group
+	selecting []int  // indexes of the watches that select the current resource
+	key       []byte // key of its group
 }
 
 // A group is a Group with the indexes of its watches.
 type group struct {
 	Group
-	by []int
+	watches []int
 }
 
 func newCoverageCounter(watchesOfAPI []*Watch, collection string, configs map[*Watch]*CoveredConfig) *coverageCounter {
 	c := &coverageCounter{reader: watchesOfAPI[0], collection: collection, configs: configs}
-	for _, w := range watchesOfAPI {
-		if w.Collection != collection {
+	for _, watch := range watchesOfAPI {
+		if watch.Collection != collection {
 			continue
 		}
-		c.watches = append(c.watches, w)
-		for _, r := range w.Selector.Requirements() {
-			c.keys = append(c.keys, r.Key)
+		c.watches = append(c.watches, watch)
+		for _, requirement := range watch.Selector.Requirements() {
+			c.keys = append(c.keys, requirement.Key)
 		}
 	}
 	if len(c.watches) > 0 {
@@ -74,8 +74,11 @@ func newCoverageCounter(watchesOfAPI []*Watch, collection string, configs map[*W
 
 func (c *coverageCounter) resetCounts() {
 	c.resources, c.unreadable, c.unwatched, c.overlapping = 0, 0, 0, 0
-	c.selected, c.alone = make([]int, len(c.watches)), make([]int, len(c.watches))
-	c.groups, c.odd, c.overflow = map[string]*group{}, map[string]*group{}, false
+	c.selected = make([]int, len(c.watches))
+	c.alone = make([]int, len(c.watches))
+	c.groups = map[string]*group{}
+	c.odd = map[string]*group{}
+	c.overflow = false
 }
 
 // visitItem counts a resource of the walk.
@@ -86,11 +89,11 @@ func (c *coverageCounter) visitItem(it *source.Item, _ time.Time) {
 		return
 	}
 	c.storeSelectingWatches(it)
-	for _, i := range c.by {
+	for _, i := range c.selecting {
 		c.selected[i]++
 	}
-	if len(c.by) == 1 {
-		c.alone[c.by[0]]++
+	if len(c.selecting) == 1 {
+		c.alone[c.selecting[0]]++
 		return
 	}
 	if c.odd[string(it.ID)] == nil { // pages may have shifted
@@ -111,17 +114,17 @@ func (r *changeRecounter) visitItem(it *source.Item, _ time.Time) {
 	}
 	c.uncountGapOrOverlap(it.ID)
 	c.storeSelectingWatches(it)
-	if len(c.by) != 1 {
+	if len(c.selecting) != 1 {
 		c.countGapOrOverlap(it)
 	}
 }
 
 // storeSelectingWatches finds the watches that select a resource.
 func (c *coverageCounter) storeSelectingWatches(it *source.Item) {
-	c.by = c.by[:0]
+	c.selecting = c.selecting[:0]
 	for i, w := range c.watches {
 		if w.selectsAndOwns(it) {
-			c.by = append(c.by, i)
+			c.selecting = append(c.selecting, i)
 		}
 	}
 }
@@ -134,7 +137,7 @@ func (c *coverageCounter) countGapOrOverlap(it *source.Item) {
 	if g.Example == "" {
 		g.Example = string(it.ID)
 	}
-	if len(c.by) == 0 {
+	if len(c.selecting) == 0 {
 		c.unwatched++
 	} else {
 		c.overlapping++
@@ -157,7 +160,7 @@ func (c *coverageCounter) uncountGapOrOverlap(id []byte) {
 	if g.Example == string(id) {
 		g.Example = ""
 	}
-	if len(g.by) == 0 {
+	if len(g.watches) == 0 {
 		c.unwatched--
 	} else {
 		c.overlapping--
@@ -166,12 +169,35 @@ func (c *coverageCounter) uncountGapOrOverlap(id []byte) {
 
 // findOrCreateLabelGroup returns the group of an odd resource, and creates it if necessary.
 func (c *coverageCounter) findOrCreateLabelGroup(it *source.Item) *group {
+	c.storeGroupKey(it)
+	if g := c.groups[string(c.key)]; g != nil {
+		return g
+	}
+	g := &group{Group: Group{Labels: []LabelValue{}}, watches: slices.Clone(c.selecting)}
+	if len(c.groups) >= maxGroups {
+		return c.findOrAddRemainder(g)
+	}
+	for _, i := range c.selecting {
+		g.Configs = append(g.Configs, c.watches[i].Name)
+	}
+	for _, label := range c.keys {
+		labelValue := LabelValue{Label: label}
+		if value, ok := it.Labels.Get(label); ok {
+			labelValue.Value = &value
+		}
+		g.Labels = append(g.Labels, labelValue)
+	}
+	c.groups[string(c.key)] = g
+	return g
+}
+
+// storeGroupKey stores the key of the group of a resource: its watches, and the values of its labels.
+func (c *coverageCounter) storeGroupKey(it *source.Item) {
 	c.key = c.key[:0]
-	for _, i := range c.by {
+	for _, i := range c.selecting {
 		c.key = binary.AppendVarint(c.key, int64(i)+1)
 	}
 	c.key = append(c.key, 0)
-	watches := len(c.key)
 	for _, label := range c.keys {
 		value, ok := it.Labels.Get(label)
 		if !ok {
@@ -181,49 +207,43 @@ func (c *coverageCounter) findOrCreateLabelGroup(it *source.Item) *group {
 		c.key = binary.AppendUvarint(c.key, uint64(len(value))+1)
 		c.key = append(c.key, value...)
 	}
-	if g := c.groups[string(c.key)]; g != nil {
-		return g
+}
+
+// findOrAddRemainder returns the group for all resources above the limit of groups. There is one for
+// gaps and one for overlaps, whatever their watches and labels. If there is none yet, it is g.
+func (c *coverageCounter) findOrAddRemainder(g *group) *group {
+	kind := byte(1)
+	if len(g.watches) > 0 {
+		kind = 2
 	}
-	g := &group{Group: Group{Labels: []LabelValue{}}, by: slices.Clone(c.by)}
-	if len(c.groups) >= maxGroups {
-		// One for gaps and one for overlaps, whatever their watches and labels.
-		c.key = append(c.key[:0], byte(min(watches, 2)), 0xff, 0xff)
-		if rest := c.groups[string(c.key)]; rest != nil {
-			return rest
-		}
-		g.Others = true
+	key := string([]byte{kind, 0xff, 0xff})
+	if remainder := c.groups[key]; remainder != nil {
+		return remainder
 	}
-	c.groups[string(c.key)] = g
-	if g.Others {
-		return g
-	}
-	for _, i := range c.by {
-		g.Configs = append(g.Configs, c.watches[i].Name)
-	}
-	for _, label := range c.keys {
-		v := LabelValue{Label: label}
-		if value, ok := it.Labels.Get(label); ok {
-			v.Value = &value
-		}
-		g.Labels = append(g.Labels, v)
-	}
+	g.Others = true
+	c.groups[key] = g
 	return g
 }
 
 // copyCountsToConfigs stores the counts of the walk for each watch.
 func (c *coverageCounter) copyCountsToConfigs() {
 	for i, w := range c.watches {
-		c.configs[w].Selected, c.configs[w].Alone = c.selected[i], c.alone[i]
+		c.configs[w].Selected = c.selected[i]
+		c.configs[w].Alone = c.alone[i]
 	}
 }
 
+// fillCollectionReport stores the counts, the gaps and the overlaps.
 func (c *coverageCounter) fillCollectionReport(r *CoveredCollection) {
-	r.Resources, r.Unreadable, r.Unwatched, r.Overlapping = c.resources, c.unreadable, c.unwatched, c.overlapping
+	r.Resources = c.resources
+	r.Unreadable = c.unreadable
+	r.Unwatched = c.unwatched
+	r.Overlapping = c.overlapping
 	c.fillMissingExamples()
 	for _, g := range slices.SortedFunc(maps.Values(c.groups), compareGroups) {
 		switch {
-		case g.Resources == 0:
-		case len(g.by) == 0:
+		case g.Resources == 0: // a change has mended the gap or overlap
+		case len(g.watches) == 0:
 			r.Gaps = append(r.Gaps, g.Group)
 		default:
 			r.Overlaps = append(r.Overlaps, g.Group)
@@ -251,7 +271,9 @@ func compareGroups(a, b *group) int {
 	return cmp.Or(
 		cmp.Compare(b.Resources, a.Resources),
 		slices.Compare(a.Configs, b.Configs),
-		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int { return cmp.Compare(formatLabel(x), formatLabel(y)) }),
+		slices.CompareFunc(a.Labels, b.Labels, func(x, y LabelValue) int {
+			return cmp.Compare(formatLabel(x), formatLabel(y))
+		}),
 	)
 }
 

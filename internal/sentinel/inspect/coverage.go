@@ -103,21 +103,33 @@ type LabelValue struct {
 // CheckCoverage reads collections of every API that watches use, and reports whether each resource is
 // selected by exactly one watch. It skips a collection that an API does not serve, unless a watch
 // uses it.
-func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, onProgress func(collection string, resources int)) (*CoverageReport, error) {
+func CheckCoverage(
+	ctx context.Context,
+	watches []*Watch,
+	collections []string,
+	onProgress func(collection string, resources int),
+) (*CoverageReport, error) {
 	r := &CoverageReport{Proven: true, Began: truncateToMillis(time.Now())}
 	configs := map[*Watch]*CoveredConfig{}
 	for _, w := range watches {
-		configs[w] = &CoveredConfig{Name: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Selector: w.formatSelection()}
+		configs[w] = &CoveredConfig{
+			Name:       w.Name,
+			Endpoint:   w.Endpoint,
+			Collection: w.Collection,
+			Selector:   w.formatSelection(),
+		}
 	}
-	for _, endpoint := range groupByEndpoint(watches) {
+	for _, watchesOfAPI := range groupByEndpoint(watches) {
 		for _, collection := range collections {
-			c := newCoverageCounter(endpoint, collection, configs)
-			found, err := c.readAndReportCoverage(ctx, func(n int) { onProgress(collection, n) })
+			counter := newCoverageCounter(watchesOfAPI, collection, configs)
+			report := func(resources int) { onProgress(collection, resources) }
+			covered, err := counter.readAndReportCoverage(ctx, report)
 			if err != nil {
 				return nil, err
 			}
-			r.Collections = append(r.Collections, *found)
-			r.Proven = r.Proven && found.Unwatched == 0 && found.Overlapping == 0 && found.Unreadable == 0
+			r.Collections = append(r.Collections, *covered)
+			isProven := covered.Unwatched == 0 && covered.Overlapping == 0 && covered.Unreadable == 0
+			r.Proven = r.Proven && isProven
 		}
 	}
 	for _, w := range watches {
@@ -129,22 +141,28 @@ func CheckCoverage(ctx context.Context, watches []*Watch, collections []string, 
 
 // groupByEndpoint returns the watches by endpoint, in the order of their first occurrence.
 func groupByEndpoint(watches []*Watch) [][]*Watch {
-	var list [][]*Watch
+	var groups [][]*Watch
 	for _, w := range watches {
-		i := slices.IndexFunc(list, func(of []*Watch) bool { return of[0].Endpoint == w.Endpoint })
+		i := slices.IndexFunc(groups, func(group []*Watch) bool { return group[0].Endpoint == w.Endpoint })
 		if i < 0 {
-			i, list = len(list), append(list, nil)
+			groups = append(groups, []*Watch{w})
+			continue
 		}
-		list[i] = append(list[i], w)
+		groups[i] = append(groups[i], w)
 	}
-	return list
+	return groups
 }
 
 // readAndReportCoverage reads the collection, and then the changes during the read.
 func (c *coverageCounter) readAndReportCoverage(ctx context.Context, onProgress func(int)) (*CoveredCollection, error) {
 	r := &CoveredCollection{
-		Endpoint: c.reader.Endpoint, Collection: c.collection, Served: true,
-		Configs: []string{}, Gaps: []Group{}, Overlaps: []Group{}, Began: truncateToMillis(time.Now()),
+		Endpoint:   c.reader.Endpoint,
+		Collection: c.collection,
+		Served:     true,
+		Configs:    []string{},
+		Gaps:       []Group{},
+		Overlaps:   []Group{},
+		Began:      truncateToMillis(time.Now()),
 	}
 	for _, w := range c.watches {
 		r.Configs = append(r.Configs, w.Name)

@@ -106,11 +106,21 @@ func NewWatch(name string, cfg sentinel.Config, api API) (*Watch, error) {
 		return nil, err
 	}
 	w := &Watch{
-		Name: name, Source: api, Endpoint: api.Endpoint(), ConfiguredEndpoint: cfg.HyperfleetAPI.Endpoint,
-		Collection: cfg.ResourceType, Selector: sel, Flavour: cfg.HyperfleetAPI.Flavour,
-		PageSize: cfg.HyperfleetAPI.PageSize, Timeout: cfg.HyperfleetAPI.Timeout,
-		Profile: cfg.Decision.Profile, Decider: decider, Ages: cfg.MaxAges(), Payload: data,
-		MaxPerSecond: cfg.Publish.MaxPerSecond, Certain: cfg.Decision.Profile != sentinel.ProfileExpression,
+		Name:               name,
+		Source:             api,
+		Endpoint:           api.Endpoint(),
+		ConfiguredEndpoint: cfg.HyperfleetAPI.Endpoint,
+		Collection:         cfg.ResourceType,
+		Selector:           sel,
+		Flavour:            cfg.HyperfleetAPI.Flavour,
+		PageSize:           cfg.HyperfleetAPI.PageSize,
+		Timeout:            cfg.HyperfleetAPI.Timeout,
+		Profile:            cfg.Decision.Profile,
+		Decider:            decider,
+		Ages:               cfg.MaxAges(),
+		Payload:            data,
+		MaxPerSecond:       cfg.Publish.MaxPerSecond,
+		Certain:            cfg.Decision.Profile != sentinel.ProfileExpression,
 	}
 	if cfg.Jitter > 0 {
 		w.Early = cfg.ComputeEarlyFraction
@@ -118,8 +128,8 @@ func NewWatch(name string, cfg sentinel.Config, api API) (*Watch, error) {
 	return w, nil
 }
 
-// NewWatchOfSpec returns the watch of a SentinelConfig. Source and Endpoint are api's. The members of a dynamic
-// shard group count as one sentinel.
+// NewWatchOfSpec returns the watch of a SentinelConfig. Source and Endpoint are api's. The members of
+// a dynamic shard group count as one sentinel.
 func NewWatchOfSpec(name string, spec *v1alpha1.SentinelConfigSpec, api API) (*Watch, error) {
 	translated, err := sentinelconfig.TranslateSpec(spec)
 	if err != nil {
@@ -129,8 +139,9 @@ func NewWatchOfSpec(name string, spec *v1alpha1.SentinelConfigSpec, api API) (*W
 	if err != nil {
 		return nil, err
 	}
-	if d := translated.Sharding; d.Mode == v1alpha1.ShardingStatic {
-		if w.Part, err = shard.NewStaticPart(d.Count, d.Index); err != nil {
+	if sharding := translated.Sharding; sharding.Mode == v1alpha1.ShardingStatic {
+		w.Part, err = shard.NewStaticPart(sharding.Count, sharding.Index)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -189,9 +200,14 @@ type collectionWalk struct {
 // newWalk returns a walk over all resources that w can see, whatever its selector.
 func newWalk(w *Watch, collection string, progress func(int)) *collectionWalk {
 	return &collectionWalk{
-		source: w.Source, collection: collection, progress: progress,
+		source:     w.Source,
+		collection: collection,
+		progress:   progress,
 		config: source.WalkerConfig{
-			Collection: collection, PageSize: w.PageSize, Timeout: w.Timeout, Flavour: w.Flavour,
+			Collection: collection,
+			PageSize:   w.PageSize,
+			Timeout:    w.Timeout,
+			Flavour:    w.Flavour,
 		},
 	}
 }
@@ -214,34 +230,38 @@ type visitor interface {
 // missing, or an empty one if the API has none. It retries a failed page for a while, and resumes
 // the walk there. An API that is unreachable at the start is an error at once.
 func (k *collectionWalk) walkAllWithRetries(ctx context.Context, v visitor) (changeCursor string, err error) {
-	w := source.NewWalker(k.config, k.source)
-	s := source.NewScanner(true)
-	var at source.Place
-	met, unreadable := 0, error(nil)
-	read := func(pg source.Page) (source.Envelope, error) {
-		begins := pg.First
-		if begins {
-			met = 0
+	walker := source.NewWalker(k.config, k.source)
+	scanner := source.NewScanner(true)
+	visited := 0         // resources since the list began
+	var unreadable error // of the last page
+	read := func(page source.Page) (source.Envelope, error) {
+		if page.First {
+			visited = 0
 			v.resetCounts()
 		}
 		now := time.Now()
-		env, err := pg.ScanItems(s, func(it *source.Item) error {
+		envelope, err := page.ScanItems(scanner, func(it *source.Item) error {
 			v.visitItem(it, now)
 			return nil
 		})
-		if unreadable = err; err != nil {
-			return env, err
+		unreadable = err
+		if err != nil {
+			return envelope, err
 		}
-		if begins {
-			changeCursor = env.Cursor
+		if page.First {
+			changeCursor = envelope.Cursor
 		}
-		met += env.Items
-		k.progress(met)
-		return env, nil
+		visited += envelope.Items
+		k.progress(visited)
+		return envelope, nil
 	}
-	for failures := 0; ; {
-		stopped, err := w.FetchResources(ctx, at, read)
-		if err == nil || met == 0 || unreadable != nil || ctx.Err() != nil || isFinalRefusal(err) {
+
+	var at source.Place
+	failures := 0 // at the same place
+	for {
+		stopped, err := walker.FetchResources(ctx, at, read)
+		failedAtStart := visited == 0
+		if err == nil || failedAtStart || unreadable != nil || ctx.Err() != nil || isFinalRefusal(err) {
 			return changeCursor, err
 		}
 		if stopped != at {
@@ -252,11 +272,17 @@ func (k *collectionWalk) walkAllWithRetries(ctx context.Context, v visitor) (cha
 		if failures == retryPolicy().MaxAttempts {
 			return changeCursor, err
 		}
-		after, _ := backoff.RetryAfter(err)
-		if err := backoff.Sleep(ctx, max(retryPolicy().Delay(failures-1), min(after, backoff.MaxRetryAfter))); err != nil {
+		if err := sleepBeforeRetry(ctx, failures, err); err != nil {
 			return changeCursor, err
 		}
 	}
+}
+
+// sleepBeforeRetry waits after a failure in a row, longer if the server asked for it.
+func sleepBeforeRetry(ctx context.Context, failures int, failure error) error {
+	retryAfter, _ := backoff.RetryAfter(failure)
+	delay := max(retryPolicy().Delay(failures-1), min(retryAfter, backoff.MaxRetryAfter))
+	return backoff.Sleep(ctx, delay)
 }
 
 // isFinalRefusal reports whether the same request would be refused again.
@@ -265,45 +291,58 @@ func isFinalRefusal(err error) bool {
 	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
 }
 
+// maxChangePages limits the pages of changes. A fleet that changes faster than it can be read never
+// settles.
+const maxChangePages = 10_000
+
 // walkChangesSince passes all changes since a cursor to v, and the ids of removed resources to
 // onRemoved. It returns after the last change.
 func (k *collectionWalk) walkChangesSince(ctx context.Context, cursor string, v visitor, onRemoved func(id []byte)) error {
-	const most = 10_000 // pages; a fleet that changes faster than it can be read never settles
-	s := source.NewScanner(true)
+	scanner := source.NewScanner(true)
 	var body []byte
-	for range most {
-		err := backoff.Retry(ctx, retryPolicy(), func(ctx context.Context) (err error) {
-			ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
-			defer cancel()
-			body, err = k.source.ListPage(ctx, k.collection, url.Values{"changed_since": {cursor}, "limit": {"500"}}, body)
-			if isFinalRefusal(err) {
-				return backoff.Permanent(err)
-			}
-			return err
-		})
+	for range maxChangePages {
+		var err error
+		body, err = k.fetchChanges(ctx, cursor, body)
 		if err != nil {
 			return fmt.Errorf("list changes of %s: %w", k.collection, err)
 		}
 		now := time.Now()
-		env, err := s.ScanPage(body, func(it *source.Item) error {
+		envelope, err := scanner.ScanPage(body, func(it *source.Item) error {
 			v.visitItem(it, now)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read changes of %s: %w", k.collection, err)
 		}
-		if env.Cursor == "" {
+		if envelope.Cursor == "" {
 			return fmt.Errorf("read changes of %s: the response has no cursor", k.collection)
 		}
-		for _, id := range env.Removed {
+		for _, id := range envelope.Removed {
 			onRemoved(id)
 		}
-		if !env.More {
+		if !envelope.More {
 			return nil
 		}
-		cursor = env.Cursor
+		cursor = envelope.Cursor
 	}
 	return errUnsettled
+}
+
+// fetchChanges reads a page of the changes since a cursor into the capacity of buf. It retries a
+// failed request.
+func (k *collectionWalk) fetchChanges(ctx context.Context, cursor string, buf []byte) (body []byte, err error) {
+	body = buf
+	err = backoff.Retry(ctx, retryPolicy(), func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
+		defer cancel()
+		query := url.Values{"changed_since": {cursor}, "limit": {"500"}}
+		body, err = k.source.ListPage(ctx, k.collection, query, body)
+		if isFinalRefusal(err) {
+			return backoff.Permanent(err)
+		}
+		return err
+	})
+	return body, err
 }
 
 var (

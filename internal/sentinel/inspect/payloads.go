@@ -32,10 +32,15 @@ func newPayloadCheck(w *Watch) payloadCheck {
 	return payloadCheck{watch: w, empty: map[string]*EmptyField{}, texts: map[string]*TextField{}}
 }
 
-// buildAndCheckPayload builds the payload of an event about a resource.
+// buildAndCheckPayload builds the payload of an event about a resource. It counts the values that are
+// empty or lose their type.
 func (c *payloadCheck) buildAndCheckPayload(it *source.Item, v decision.Verdict, now time.Time) error {
 	data, problems, err := c.watch.Payload.AppendPayload(c.buf[:0], payload.Input{
-		Raw: it.Resource.Raw, ID: string(it.ID), Type: c.watch.Collection, Reason: v.Reason.String(), Now: now,
+		Raw:    it.Resource.Raw,
+		ID:     string(it.ID),
+		Type:   c.watch.Collection,
+		Reason: v.Reason.String(),
+		Now:    now,
 	})
 	c.buf = data
 	if err != nil {
@@ -47,13 +52,13 @@ func (c *payloadCheck) buildAndCheckPayload(it *source.Item, v decision.Verdict,
 	if err := c.countConversions(it); err != nil {
 		return err
 	}
-	named := map[string]bool{}
-	for _, p := range problems {
-		named[p.Key] = true
-		c.countEmptyField(p.Key, p.Err.Error(), it.ID)
+	counted := map[string]bool{}
+	for _, problem := range problems {
+		counted[problem.Key] = true
+		c.countEmptyField(problem.Key, problem.Err.Error(), it.ID)
 	}
 	return visitAllEmptyStrings(data, func(key string) {
-		if !named[key] {
+		if !counted[key] {
 			c.countEmptyField(key, "the result is an empty string", it.ID)
 		}
 	})
@@ -69,7 +74,11 @@ func (c *payloadCheck) countConversions(it *source.Item) error {
 		f := c.texts[conversion.Key]
 		if f == nil {
 			f = &TextField{
-				Key: conversion.Key, Field: conversion.Field, Type: conversion.Type, Instead: conversion.CEL, Example: string(it.ID),
+				Key:     conversion.Key,
+				Field:   conversion.Field,
+				Type:    conversion.Type,
+				Instead: conversion.CEL,
+				Example: string(it.ID),
 			}
 			c.texts[conversion.Key] = f
 		}
@@ -112,9 +121,11 @@ func (c *payloadCheck) listEmptyFields() []EmptyField {
 
 // visitAllEmptyStrings calls found with the path of each empty text in a payload.
 func visitAllEmptyStrings(data []byte, found func(key string)) error {
-	return visitEmptyStrings(jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), "message_data", found)
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))
+	return visitEmptyStrings(dec, "message_data", found)
 }
 
+// visitEmptyStrings visits the object that dec reads next, which is at path.
 func visitEmptyStrings(dec *jsontext.Decoder, path string, found func(key string)) error {
 	if _, err := dec.ReadToken(); err != nil {
 		return err
@@ -124,17 +135,19 @@ func visitEmptyStrings(dec *jsontext.Decoder, path string, found func(key string
 		if err != nil {
 			return err
 		}
-		at := path + "." + key.String()
+		fieldPath := path + "." + key.String()
 		if dec.PeekKind() == '{' {
-			err = visitEmptyStrings(dec, at, found)
-		} else {
-			var v jsontext.Value
-			if v, err = dec.ReadValue(); string(v) == `""` {
-				found(at)
+			if err := visitEmptyStrings(dec, fieldPath, found); err != nil {
+				return err
 			}
+			continue
 		}
+		value, err := dec.ReadValue()
 		if err != nil {
 			return err
+		}
+		if string(value) == `""` {
+			found(fieldPath)
 		}
 	}
 	_, err := dec.ReadToken()

@@ -15,119 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/sentinel/state"
 )
 
-// A State describes one resource in a word. The set is closed.
-type State string
-
-// The states.
-const (
-	StateDue        State = "due"         // it would be announced now
-	StateHeld       State = "published"   // it is due and was announced, and its adapters still have time to answer
-	StateWaiting    State = "waiting"     // it falls due later
-	StateNotWatched State = "not_watched" // the selector does not select it
-	StateNotFound   State = "not_found"   // the API does not have it
-	StateUnreadable State = "invalid"     // it is malformed, and skipped
-)
-
-// A WhyReport contains the decision of a configuration about one resource, and the record of the
-// running sentinel.
-type WhyReport struct {
-	Config     string `json:"config"`
-	Endpoint   string `json:"endpoint"`
-	Collection string `json:"collection"`
-	Profile    string `json:"profile"`
-
-	// Time is when the resource was read and the decision made.
-	Time time.Time `json:"time"`
-
-	ID    string `json:"id"`
-	Name  string `json:"name,omitempty"`
-	State State  `json:"state"`
-
-	// Rule is the answer in a sentence: the rule that matched, and its inputs.
-	Rule string `json:"message"`
-
-	// Next is when the decision changes, if nothing else changes earlier: the resource falls due,
-	// or has been held long enough. It is omitted if the resource is due now, or if the time is
-	// unknown.
-	Next time.Time `json:"next_event_time,omitzero"`
-
-	// Selector is the selector of the configuration, and Requirements holds its parts.
-	Selector     string        `json:"selector"`
-	Requirements []Requirement `json:"requirements"`
-
-	// Inputs and Decision are omitted if the resource does not exist, or is unreadable.
-	Inputs   *Inputs   `json:"inputs,omitempty"`
-	Decision *Decision `json:"decision,omitempty"`
-
-	// Sentinel is the record of the running sentinel.
-	Sentinel Recorded `json:"sentinel"`
-}
-
-// A Requirement is one part of a selector.
-type Requirement struct {
-	Requirement string `json:"requirement"`
-
-	// Label is the key of the label, and Value its value in the resource, nil if it is missing.
-	Label string  `json:"label"`
-	Value *string `json:"value"`
-	Met   bool    `json:"met"`
-}
-
-// Inputs holds the inputs of the decision. Missing and irrelevant times are omitted.
-type Inputs struct {
-	Generation         int64     `json:"generation"`
-	ObservedGeneration int64     `json:"observed_generation"`
-	Phase              string    `json:"phase"`
-	Ready              bool      `json:"ready"`
-	CreatedTime        time.Time `json:"created_time,omitzero"`
-	UpdatedTime        time.Time `json:"updated_time,omitzero"`
-	LastUpdatedTime    time.Time `json:"last_updated_time,omitzero"`
-	LastTransitionTime time.Time `json:"last_transition_time,omitzero"`
-
-	// MaxAgeSeconds is the age for the resource's phase, and EarlySeconds the reduction of it by
-	// jitter.
-	MaxAgeSeconds float64 `json:"max_age_seconds"`
-	EarlySeconds  float64 `json:"jitter_seconds"`
-
-	// Fault is the fault of the resource, if it was readable all the same.
-	Fault string `json:"decode_error,omitempty"`
-}
-
-// A Decision is the verdict of the rules alone, whatever was announced before.
-type Decision struct {
-	Due    bool   `json:"due"`
-	Reason string `json:"reason"`
-
-	// Since is the time that the rule counted from, and Next when the resource
-	// falls due, or fell due.
-	Since time.Time `json:"age_from,omitzero"`
-	Next  time.Time `json:"due_time,omitzero"`
-
-	// IntervalSeconds is how long one announcement is valid.
-	IntervalSeconds float64 `json:"interval_seconds"`
-
-	// EventID is the id that an event would have now; empty if none is due.
-	EventID string `json:"event_id,omitempty"`
-
-	Warning string `json:"warning,omitempty"`
-	Error   string `json:"error,omitempty"`
-}
-
-// Recorded is the record of the running sentinel about a resource.
-type Recorded struct {
-	// URL is the URL of the request.
-	URL string `json:"url"`
-
-	// Error is why the request failed.
-	Error string `json:"error,omitempty"`
-
-	// Watches holds its watches that have a record of the resource.
-	Watches []state.ServedDecisions `json:"histories"`
-
-	// LastEvent is the last of their decisions that published an event.
-	LastEvent *state.ServedDecision `json:"last_event,omitempty"`
-}
-
 // A Recorder returns a sentinel's record of a resource, which may be empty.
 type Recorder interface {
 	FetchDecisions(ctx context.Context, id string) (state.RecordResponse, error)
@@ -149,8 +36,14 @@ func (NoRecord) FetchDecisions(context.Context, string) (state.RecordResponse, e
 // id, it takes the only resource of that name. A recorder that fails is not an error.
 func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Recorder) (*WhyReport, error) {
 	r := &WhyReport{
-		Config: w.Name, Endpoint: w.Endpoint, Collection: w.Collection, Profile: w.Profile,
-		ID: idOrName, Selector: w.formatSelection(), Requirements: []Requirement{}, Sentinel: Recorded{Watches: []state.ServedDecisions{}},
+		Config:       w.Name,
+		Endpoint:     w.Endpoint,
+		Collection:   w.Collection,
+		Profile:      w.Profile,
+		ID:           idOrName,
+		Selector:     w.formatSelection(),
+		Requirements: []Requirement{},
+		Sentinel:     Recorded{Watches: []state.ServedDecisions{}},
 	}
 	raw, err := findResourceByIDOrName(ctx, w, idOrName)
 	if err != nil {
@@ -168,6 +61,7 @@ func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Re
 		}
 		r.Name = parseResourceName(raw)
 		r.fetchAndAddSentinelRecord(ctx, recorder)
+		r.fillRequirements(w, it)
 		r.fillDecision(w, it)
 		return nil
 	})
@@ -180,24 +74,35 @@ func ExplainDecision(ctx context.Context, w *Watch, idOrName string, recorder Re
 // findResourceByIDOrName returns a resource by its id, or else by its name; nil if there is none.
 func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) ([]byte, error) {
 	raw, err := w.Source.ListPage(ctx, w.Collection+"/"+url.PathEscape(idOrName), nil, nil)
-	switch {
-	case err == nil:
+	if err == nil {
 		return raw, nil
-	case source.HTTPStatusOf(err) != http.StatusNotFound && source.HTTPStatusOf(err) != http.StatusBadRequest:
+	}
+	status := source.HTTPStatusOf(err)
+	isNoID := status == http.StatusNotFound || status == http.StatusBadRequest
+	if !isNoID {
 		return nil, err
 	}
-	if strings.ContainsAny(idOrName, `'\`) {
-		return nil, nil
+	return findResourceByName(ctx, w, idOrName)
+}
+
+// findResourceByName returns the resource with a name; nil if there is none. It is an error if there
+// are several.
+func findResourceByName(ctx context.Context, w *Watch, name string) ([]byte, error) {
+	if strings.ContainsAny(name, `'\`) {
+		return nil, nil // no name has these characters
 	}
-	page, err := w.Source.ListPage(ctx, w.Collection, url.Values{"search": {"name = '" + idOrName + "'"}, "size": {"10"}}, nil)
+	query := url.Values{"search": {"name = '" + name + "'"}, "size": {"10"}}
+	page, err := w.Source.ListPage(ctx, w.Collection, query, nil)
 	if err != nil {
 		return nil, err
 	}
 	var found []byte
 	var ids []string
 	_, err = source.NewScanner(false).ScanPage(page, func(it *source.Item) error {
-		if !it.Fault.Skips() && parseResourceName(it.Resource.Raw) == idOrName { // a server may not support the search
-			found, ids = slices.Clone(it.Resource.Raw), append(ids, string(it.ID))
+		// Compare, because a server may not support the search.
+		if !it.Fault.Skips() && parseResourceName(it.Resource.Raw) == name {
+			found = slices.Clone(it.Resource.Raw)
+			ids = append(ids, string(it.ID))
 		}
 		return nil
 	})
@@ -207,76 +112,91 @@ func findResourceByIDOrName(ctx context.Context, w *Watch, idOrName string) ([]b
 	return found, err
 }
 
-// fetchAndAddSentinelRecord queries the running sentinel.
+// fetchAndAddSentinelRecord queries the running sentinel for its record of the resource.
 func (r *WhyReport) fetchAndAddSentinelRecord(ctx context.Context, recorder Recorder) {
 	r.Sentinel.URL = recorder.URL()
-	answer, err := recorder.FetchDecisions(ctx, r.ID)
+	response, err := recorder.FetchDecisions(ctx, r.ID)
 	if err != nil {
 		r.Sentinel.Error = err.Error()
 		return
 	}
-	for _, watch := range answer.Resources {
+	for _, watch := range response.Resources {
 		r.Sentinel.Watches = append(r.Sentinel.Watches, watch)
-		for _, d := range watch.Decisions {
-			if d.Publish && (r.Sentinel.LastEvent == nil || d.At.After(r.Sentinel.LastEvent.At)) {
-				r.Sentinel.LastEvent = &d
+		for _, recorded := range watch.Decisions {
+			last := r.Sentinel.LastEvent
+			if recorded.Publish && (last == nil || recorded.At.After(last.At)) {
+				r.Sentinel.LastEvent = &recorded
 			}
 		}
 	}
 }
 
+// fillRequirements reports which requirements of the selector a resource meets.
+func (r *WhyReport) fillRequirements(w *Watch, it *source.Item) {
+	for _, requirement := range w.Selector.Requirements() {
+		onlyThis, _ := selector.New(requirement) // cannot fail: the requirement comes from a selector
+		reported := Requirement{
+			Requirement: requirement.String(),
+			Label:       requirement.Key,
+			Met:         onlyThis.Matches(&it.Labels),
+		}
+		if value, ok := it.Labels.Get(requirement.Key); ok {
+			reported.Value = &value
+		}
+		r.Requirements = append(r.Requirements, reported)
+	}
+}
+
+// isSelected reports whether the resource meets all requirements.
+func (r *WhyReport) isSelected() bool {
+	return !slices.ContainsFunc(r.Requirements, func(requirement Requirement) bool { return !requirement.Met })
+}
+
 // fillDecision decides about a resource and explains the decision.
 func (r *WhyReport) fillDecision(w *Watch, it *source.Item) {
-	selected := true
-	for _, req := range w.Selector.Requirements() {
-		alone, _ := selector.New(req) // it comes from a selector
-		one := Requirement{Requirement: req.String(), Label: req.Key, Met: alone.Matches(&it.Labels)}
-		if value, ok := it.Labels.Get(req.Key); ok {
-			one.Value = &value
-		}
-		selected = selected && one.Met
-		r.Requirements = append(r.Requirements, one)
-	}
 	if it.Fault.Skips() {
 		r.State = StateUnreadable
 		r.Rule = fmt.Sprintf("the resource is skipped (%s at %s)", it.Fault, it.Field)
 		return
 	}
 	now := r.Time
-	v := w.decideResource(it, now)
+	verdict := w.decideResource(it, now)
 	res := &it.Resource
 	r.Inputs = newInputs(w, it)
-	r.Decision = newDecision(it, v, now)
-	r.Rule = formatRuleSentence(w, res, v, now)
-	held := v.DelayRepeat(res, r.lastConfirmedEvent(w, res.Generation), now)
+	r.Decision = newDecision(it, verdict, now)
+	r.Rule = formatRuleSentence(w, res, verdict, now)
+
+	// The running sentinel may have published the event already.
+	afterRepeats := verdict.DelayRepeat(res, r.lastConfirmedEvent(w, res.Generation), now)
 	switch {
-	case !selected:
+	case !r.isSelected():
 		r.State = StateNotWatched
 		r.Rule = "the selector does not match: " + formatUnmet(r.Requirements)
 	case !w.ownsID(it.ID):
 		r.State = StateNotWatched
 		r.Rule = "its id is not in " + w.Part.String()
-	case held.ShouldPublish:
+	case afterRepeats.ShouldPublish:
 		r.State = StateDue
-	case v.ShouldPublish:
-		r.State, r.Next = StateHeld, representableTimeOrZero(held.Next)
+	case verdict.ShouldPublish:
+		r.State, r.Next = StateHeld, representableTimeOrZero(afterRepeats.Next)
 		r.Rule += fmt.Sprintf("; an event for generation %d was published, waiting for adapters", res.Generation)
 	default:
-		r.State, r.Next = StateWaiting, representableTimeOrZero(v.Next)
+		r.State, r.Next = StateWaiting, representableTimeOrZero(verdict.Next)
 	}
 }
 
-// lastConfirmedEvent returns the last event about a generation that the running sentinel published and
-// confirmed by the same watch. Announcements of other watches hold nothing.
+// lastConfirmedEvent returns the last confirmed event about a generation that the same watch of the
+// running sentinel has published. Events of other watches do not hold back any.
 func (r *WhyReport) lastConfirmedEvent(w *Watch, generation int64) (last decision.ConfirmedEvent) {
-	own := strings.TrimSuffix(w.Collection+" "+w.formatSelection(), " ")
+	sameWatch := strings.TrimSuffix(w.Collection+" "+w.formatSelection(), " ")
 	for _, watch := range r.Sentinel.Watches {
-		if watch.Watch != own {
+		if watch.Watch != sameWatch {
 			continue
 		}
-		for _, d := range watch.Decisions {
-			if d.Publish && d.Generation == generation && d.ConfirmedAt.After(last.At) {
-				last = decision.ConfirmedEvent{Generation: generation, At: d.ConfirmedAt}
+		for _, recorded := range watch.Decisions {
+			isForGeneration := recorded.Publish && recorded.Generation == generation
+			if isForGeneration && recorded.ConfirmedAt.After(last.At) {
+				last = decision.ConfirmedEvent{Generation: generation, At: recorded.ConfirmedAt}
 			}
 		}
 	}
@@ -285,25 +205,41 @@ func (r *WhyReport) lastConfirmedEvent(w *Watch, generation int64) (last decisio
 
 func newInputs(w *Watch, it *source.Item) *Inputs {
 	res := &it.Resource
-	age := w.Ages.MaxAgeOf(res)
-	whole := *res
-	whole.Early = 0
-	in := &Inputs{
-		Generation: res.Generation, ObservedGeneration: res.ObservedGeneration, Phase: res.Phase, Ready: res.Ready(),
-		CreatedTime: representableTimeOrZero(res.Created), UpdatedTime: representableTimeOrZero(res.Updated),
-		LastUpdatedTime: representableTimeOrZero(res.LastUpdated), LastTransitionTime: representableTimeOrZero(res.LastTransition),
-		MaxAgeSeconds: roundedSeconds(w.Ages.MaxAgeOf(&whole)), EarlySeconds: roundedSeconds(w.Ages.MaxAgeOf(&whole) - age),
+	wholeAge, early := w.splitMaxAge(res)
+	inputs := &Inputs{
+		Generation:         res.Generation,
+		ObservedGeneration: res.ObservedGeneration,
+		Phase:              res.Phase,
+		Ready:              res.Ready(),
+		CreatedTime:        representableTimeOrZero(res.Created),
+		UpdatedTime:        representableTimeOrZero(res.Updated),
+		LastUpdatedTime:    representableTimeOrZero(res.LastUpdated),
+		LastTransitionTime: representableTimeOrZero(res.LastTransition),
+		MaxAgeSeconds:      roundedSeconds(wholeAge),
+		EarlySeconds:       roundedSeconds(early),
 	}
 	if it.Fault != source.FaultNone {
-		in.Fault = it.Fault.String() + " at " + it.Field
+		inputs.Fault = it.Fault.String() + " at " + it.Field
 	}
-	return in
+	return inputs
+}
+
+// splitMaxAge returns the maximum age for the phase of a resource, and by how much jitter reduces it.
+func (w *Watch) splitMaxAge(r *decision.Resource) (wholeAge, early time.Duration) {
+	withoutJitter := *r
+	withoutJitter.Early = 0
+	wholeAge = w.Ages.MaxAgeOf(&withoutJitter)
+	return wholeAge, wholeAge - w.Ages.MaxAgeOf(r)
 }
 
 func newDecision(it *source.Item, v decision.Verdict, now time.Time) *Decision {
 	d := &Decision{
-		Due: v.ShouldPublish, Reason: v.Reason.String(), Since: representableTimeOrZero(v.Since), Next: representableTimeOrZero(dueSince(v)),
-		IntervalSeconds: roundedSeconds(v.Interval), Warning: v.Warning.String(),
+		Due:             v.ShouldPublish,
+		Reason:          v.Reason.String(),
+		Since:           representableTimeOrZero(v.Since),
+		Next:            representableTimeOrZero(dueSince(v)),
+		IntervalSeconds: roundedSeconds(v.Interval),
+		Warning:         v.Warning.String(),
 	}
 	if v.ShouldPublish {
 		d.EventID = decision.DeriveEventID(string(it.ID), it.Resource.Generation, v, now)
@@ -317,11 +253,6 @@ func newDecision(it *source.Item, v decision.Verdict, now time.Time) *Decision {
 // formatRuleSentence returns a sentence about the rule that matched, and its inputs.
 func formatRuleSentence(w *Watch, r *decision.Resource, v decision.Verdict, now time.Time) string {
 	text := v.Reason.String()
-	age := w.Ages.MaxAgeOf(r)
-	limit := "max_age_not_ready"
-	if r.Ready() {
-		limit = "max_age_ready"
-	}
 	switch v.Reason {
 	case decision.ReasonGenerationChanged:
 		return fmt.Sprintf("%s: generation is %d, observed generation is %d", text, r.Generation, r.ObservedGeneration)
@@ -329,10 +260,10 @@ func formatRuleSentence(w *Watch, r *decision.Resource, v decision.Verdict, now 
 		return text + ": result of the expression"
 	case decision.ReasonExpressionFailed:
 		return fmt.Sprintf("%s: %v; treated as due", text, v.Err)
-	case decision.ReasonMaxAgeReady, decision.ReasonMaxAgeNotReady, decision.ReasonMaxAgeNotExpired,
-		decision.ReasonBackoffExpired, decision.ReasonBackoffNotExpired:
 	case decision.ReasonAnnounced, decision.ReasonDeferred, decision.NumReasons: // not the reason of a profile
 		return text
+	case decision.ReasonMaxAgeReady, decision.ReasonMaxAgeNotReady, decision.ReasonMaxAgeNotExpired,
+		decision.ReasonBackoffExpired, decision.ReasonBackoffNotExpired: // explained by the age below
 	}
 	switch {
 	case v.Warning == decision.WarningFutureTime:
@@ -340,10 +271,15 @@ func formatRuleSentence(w *Watch, r *decision.Resource, v decision.Verdict, now 
 	case v.Since.IsZero():
 		return fmt.Sprintf("%s: the resource has no time to calculate an age from", text)
 	}
-	whole := *r
-	whole.Early = 0
-	text = fmt.Sprintf("%s: %s since %s, %s is %s", text, FormatShortDuration(now.Sub(v.Since).Round(time.Second)), nameOfAgeStart(w, r, v.Since), limit, FormatShortDuration(w.Ages.MaxAgeOf(&whole)))
-	if early := w.Ages.MaxAgeOf(&whole) - age; early > 0 {
+	setting := "max_age_not_ready"
+	if r.Ready() {
+		setting = "max_age_ready"
+	}
+	age := now.Sub(v.Since).Round(time.Second)
+	maxAge, early := w.splitMaxAge(r)
+	text = fmt.Sprintf("%s: %s since %s, %s is %s",
+		text, FormatShortDuration(age), nameOfAgeStart(w, r, v.Since), setting, FormatShortDuration(maxAge))
+	if early > 0 {
 		text += fmt.Sprintf(" less %s of jitter", FormatShortDuration(early.Round(time.Millisecond)))
 	}
 	return text

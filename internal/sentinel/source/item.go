@@ -16,11 +16,13 @@ type itemReader struct {
 	wantLabels bool
 	words      internedWords
 
-	item             Item
-	given            givenFields
-	created, updated []byte // see parseFallbackTimes
+	item  Item
+	given givenFields
 
-	// See fillFromLegacyFormats.
+	// created and updated are texts for parseFallbackTimes.
+	created, updated []byte
+
+	// These are used by fillFromLegacyFormats.
 	conditions, updatedAt []byte
 	legacy                conditionReader
 }
@@ -62,7 +64,8 @@ func (r *itemReader) readNextItem() error {
 // never need them.
 func (r *itemReader) parseFallbackTimes() {
 	res := &r.item.Resource
-	if res.Generation > res.ObservedGeneration || res.LastUpdated.IsZero() || res.LastTransition.IsZero() {
+	isObserved := res.Generation <= res.ObservedGeneration
+	if !isObserved || res.LastUpdated.IsZero() || res.LastTransition.IsZero() {
 		r.parseTimeOrRecordFault(&res.Created, r.created, "created_time")
 		r.parseTimeOrRecordFault(&res.Updated, r.updated, "updated_time")
 	}
@@ -154,7 +157,7 @@ func (r *itemReader) readStringOrNull(path string) (value []byte, err error) {
 	}
 	text := r.in.unquoteLastString(v)
 	if !utf8.Valid(text) {
-		text = unescapeString(v)
+		text = unescapeString(v) // replaces invalid Unicode
 	}
 	return text, nil
 }
@@ -187,16 +190,19 @@ func parseJSONInteger(number []byte) (n int64, ok bool) {
 	return int64(f), true
 }
 
+// readTimeOrNull reads a time; null and an invalid time count as the zero time.
 func (r *itemReader) readTimeOrNull(target *time.Time, path string) error {
-	v, err := r.readStringOrNull(path)
+	text, err := r.readStringOrNull(path)
 	*target = time.Time{} // the last of duplicate values counts
-	if err == nil {
-		r.parseTimeOrRecordFault(target, v, path)
+	if err != nil {
+		return err
 	}
-	return err
+	r.parseTimeOrRecordFault(target, text, path)
+	return nil
 }
 
-// parseTimeOrRecordFault does not change the time if v is not a time.
+// parseTimeOrRecordFault parses a time into target. It does not change the target if the text is empty
+// or not a time.
 func (r *itemReader) parseTimeOrRecordFault(target *time.Time, text []byte, path string) {
 	if len(text) == 0 {
 		return

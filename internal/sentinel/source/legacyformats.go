@@ -15,33 +15,38 @@ import (
 // fields, and only if one of the conditions is known. A status with only unknown conditions is not
 // ready: see FaultStatus.
 const (
-	summaryToday  = "Reconciled"
-	summaryBefore = "Ready"
-	ofAdapter     = "Successful"
+	currentSummary = "Reconciled"
+	formerSummary  = "Ready"
+	adapterSuffix  = "Successful"
 
 	phaseReady    = "Ready"
 	phaseNotReady = "NotReady"
 )
 
-// A statusCondition is one of the conditions of an item. wrong is the field with the wrong type.
+// A statusCondition is one of the conditions of an item.
 type statusCondition struct {
 	kind, status        []byte
-	observed            int64
+	observed            int64 // generation
 	updated, transition []byte
-	wrong               string
+	wrongField          string // a field with the wrong type; empty if there is none
 }
 
 // gatheredStatus summarizes the conditions of an item.
 type gatheredStatus struct {
-	today, before      statusCondition
-	isToday, wasBefore bool
-	wrong              string // the first field with the wrong type of a relevant condition
-	reported           bool
-	lowest             int64     // lowest generation that a reporting adapter has observed
-	oldest             time.Time // the oldest report of an adapter
+	count         int  // number of conditions
+	hasUnreadable bool // one of them has no readable type
 
-	listed     int  // number of conditions
-	unreadable bool // whether one of them has no readable type
+	// wrongField is the first field with the wrong type of a relevant condition.
+	wrongField string
+
+	// The summary conditions.
+	current, former       statusCondition
+	hasCurrent, hasFormer bool
+
+	// The reports of adapters.
+	hasReports     bool
+	lowestObserved int64 // lowest generation that a reporting adapter has observed
+	oldestReport   time.Time
 }
 
 // fillFromLegacyFormats fills in the fields of an item in the format of another era. Items of the
@@ -55,31 +60,31 @@ func (r *itemReader) fillFromLegacyFormats() {
 		return
 	}
 	g := r.legacy.summarizeConditions(r.conditions)
-	if g.wrong != "" {
-		r.recordFault(FaultWrongType, "status.conditions."+g.wrong)
+	if g.wrongField != "" {
+		r.recordFault(FaultWrongType, "status.conditions."+g.wrongField)
 		return
 	}
 	switch {
-	case g.unreadable:
+	case g.hasUnreadable:
 		r.recordFault(FaultStatus, "status.conditions")
-	case g.isToday:
+	case g.hasCurrent:
 		// Its generation is always that of the resource, and so has no information.
-		r.fillFromSummaryCondition(&g.today)
-		r.setObservedGenerationIfMissing(g.lowest)
-	case g.wasBefore:
-		r.fillFromSummaryCondition(&g.before)
-		if g.reported {
-			r.setObservedGenerationIfMissing(g.lowest)
+		r.fillFromSummaryCondition(&g.current)
+		r.setObservedGenerationIfMissing(g.lowestObserved)
+	case g.hasFormer:
+		r.fillFromSummaryCondition(&g.former)
+		if g.hasReports {
+			r.setObservedGenerationIfMissing(g.lowestObserved)
 		} else {
-			r.setObservedGenerationIfMissing(g.before.observed)
+			r.setObservedGenerationIfMissing(g.former.observed)
 		}
-	case g.reported:
+	case g.hasReports:
 		res.Phase = phaseNotReady
-		r.setObservedGenerationIfMissing(g.lowest)
+		r.setObservedGenerationIfMissing(g.lowestObserved)
 		if res.LastUpdated.IsZero() {
-			res.LastUpdated = g.oldest
+			res.LastUpdated = g.oldestReport
 		}
-	case g.listed > 0:
+	case g.count > 0:
 		r.recordFault(FaultStatus, "status.conditions")
 	case r.needsNoAdapter():
 		// The resource waits for nothing, so only its age counts.
@@ -145,7 +150,7 @@ func (r *conditionReader) summarizeConditions(conditions []byte) *gatheredStatus
 	defer r.in.releaseText()
 	r.gathered = gatheredStatus{}
 	if r.in.dec.PeekKind() != '[' {
-		r.gathered.unreadable = true
+		r.gathered.hasUnreadable = true
 		return &r.gathered
 	}
 	_ = r.in.readArrayElements(r.readAndAddCondition) // cannot fail, the JSON is valid
@@ -153,9 +158,9 @@ func (r *conditionReader) summarizeConditions(conditions []byte) *gatheredStatus
 }
 
 func (r *conditionReader) readAndAddCondition() error {
-	r.gathered.listed++
+	r.gathered.count++
 	if kind := r.in.dec.PeekKind(); kind != '{' {
-		r.gathered.unreadable = r.gathered.unreadable || kind != 'n'
+		r.gathered.hasUnreadable = r.gathered.hasUnreadable || kind != 'n'
 		return r.in.skipValue()
 	}
 	r.condition = statusCondition{}
@@ -190,7 +195,7 @@ func (r *conditionReader) readStringOrNull(field string) ([]byte, error) {
 	}
 	if kind := v.Kind(); kind != '"' {
 		if kind != 'n' {
-			r.condition.wrong = field
+			r.condition.wrongField = field
 		}
 		return nil, nil
 	}
@@ -204,7 +209,7 @@ func (r *conditionReader) readObservedGeneration() error {
 	}
 	n, ok := parseJSONInteger(v)
 	if !ok {
-		r.condition.wrong = "observed_generation"
+		r.condition.wrongField = "observed_generation"
 	}
 	r.condition.observed = n
 	return nil
@@ -213,31 +218,31 @@ func (r *conditionReader) readObservedGeneration() error {
 // addCondition adds a condition to the summary. Irrelevant conditions may have any content.
 func (g *gatheredStatus) addCondition(c *statusCondition) {
 	switch {
-	case string(c.kind) == summaryToday:
-		g.today, g.isToday = *c, true
-	case string(c.kind) == summaryBefore:
-		g.before, g.wasBefore = *c, true
-	case len(c.kind) > len(ofAdapter) && bytes.HasSuffix(c.kind, []byte(ofAdapter)):
+	case string(c.kind) == currentSummary:
+		g.current, g.hasCurrent = *c, true
+	case string(c.kind) == formerSummary:
+		g.former, g.hasFormer = *c, true
+	case len(c.kind) > len(adapterSuffix) && bytes.HasSuffix(c.kind, []byte(adapterSuffix)):
 		g.addAdapterReport(c)
-	case c.wrong == "type":
-		g.unreadable = true // it could be any condition
+	case c.wrongField == "type":
+		g.hasUnreadable = true // it could be any condition
 		return
 	default:
 		return
 	}
-	if g.wrong == "" {
-		g.wrong = c.wrong
+	if g.wrongField == "" {
+		g.wrongField = c.wrongField
 	}
 }
 
 // addAdapterReport adds the report of an adapter.
 func (g *gatheredStatus) addAdapterReport(c *statusCondition) {
-	if !g.reported || c.observed < g.lowest {
-		g.lowest = c.observed
+	if !g.hasReports || c.observed < g.lowestObserved {
+		g.lowestObserved = c.observed
 	}
-	g.reported = true
+	g.hasReports = true
 	var at time.Time
-	if at.UnmarshalText(c.updated) == nil && (g.oldest.IsZero() || at.Before(g.oldest)) {
-		g.oldest = at
+	if at.UnmarshalText(c.updated) == nil && (g.oldestReport.IsZero() || at.Before(g.oldestReport)) {
+		g.oldestReport = at
 	}
 }

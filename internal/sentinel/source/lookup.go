@@ -21,30 +21,45 @@ const maxLookupIDs = 100
 //
 // FetchResourcesByID regularly tests again whether the server supports it. Otherwise one odd
 // response, perhaps during a rollout, would replace every later request by a hundred.
-func (w *Walker) FetchResourcesByID(ctx context.Context, ids []string, read func(Page) (Envelope, error)) error {
+func (w *Walker) FetchResourcesByID(
+	ctx context.Context, ids []string, read func(Page) (Envelope, error),
+) error {
 	var buf []byte
 	for chunk := range slices.Chunk(ids, maxLookupIDs) {
-		pages := w.fetchTogetherOrOneByOne
-		if w.alone.Load() > 0 {
-			w.alone.Add(-1)
-			pages = w.fetchOneByOne
-		} else if slices.ContainsFunc(chunk, func(id string) bool { return strings.Contains(id, ",") }) {
-			pages = w.fetchOneByOne
-		}
 		var err error
-		if buf, err = pages(ctx, chunk, read, buf); err != nil {
+		if w.takeChunkOneByOne() || slices.ContainsFunc(chunk, containsComma) {
+			buf, err = w.fetchOneByOne(ctx, chunk, read, buf)
+		} else {
+			buf, err = w.fetchTogetherOrOneByOne(ctx, chunk, read, buf)
+		}
+		if err != nil {
 			return fmt.Errorf("look up %d of %s: %w", len(chunk), w.server.cfg.Collection, err)
 		}
 	}
 	return nil
 }
 
-// fetchTogetherOrOneByOne looks up several resources with one request.
+// takeChunkOneByOne reports whether the next chunk is to be looked up one by one, because the server
+// did not support anything else a short time ago.
+func (w *Walker) takeChunkOneByOne() (oneByOne bool) {
+	if w.chunksOneByOne.Load() <= 0 {
+		return false
+	}
+	w.chunksOneByOne.Add(-1)
+	return true
+}
+
+// containsComma reports whether an id cannot be part of a list of ids.
+func containsComma(id string) bool { return strings.Contains(id, ",") }
+
+// fetchTogetherOrOneByOne looks up several resources with one request. If the server does not support
+// that, it looks them up one by one, and so do the next chunks.
 func (w *Walker) fetchTogetherOrOneByOne(
 	ctx context.Context, ids []string, read func(Page) (Envelope, error), buf []byte,
 ) (reusableBuf []byte, err error) {
-	asked := time.Now()
-	body, rest, _, err := w.server.requestPage(ctx, url.Values{"ids": {strings.Join(ids, ",")}}, "", buf)
+	requestedAt := time.Now()
+	query := url.Values{"ids": {strings.Join(ids, ",")}}
+	body, rest, _, err := w.server.requestPage(ctx, query, "", buf)
 	if err != nil && (ctx.Err() != nil || !isRequestRefused(err)) {
 		return buf, err // the cause of a cancellation may look like a response
 	}
@@ -53,10 +68,10 @@ func (w *Walker) fetchTogetherOrOneByOne(
 		body, answered = readBodyAndCheckIDs(Page{Body: body, Rest: rest}, ids)
 	}
 	if !answered {
-		w.alone.Store(recheckAfter)
+		w.chunksOneByOne.Store(recheckAfter)
 		return w.fetchOneByOne(ctx, ids, read, body)
 	}
-	_, err = read(Page{Body: body, Asked: asked})
+	_, err = read(Page{Body: body, Asked: requestedAt})
 	return body, err
 }
 
@@ -70,22 +85,22 @@ var errNotRequested = errors.New("the response contains a resource that was not 
 func readBodyAndCheckIDs(page Page, ids []string) (body []byte, answered bool) {
 	defer page.closeRest()
 	body = page.Body
-	asked := make(map[string]bool, len(ids))
+	requested := make(map[string]bool, len(ids))
 	for _, id := range ids {
-		asked[id] = true
+		requested[id] = true
 	}
-	var more bytes.Buffer
+	var rest bytes.Buffer // what was read of page.Rest
 	if page.Rest != nil {
-		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &more)) // the deferred close has the original
+		page.Rest = io.NopCloser(io.TeeReader(page.Rest, &rest)) // the deferred close has the original
 	}
-	env, err := page.ScanItems(NewScanner(false), func(it *Item) error {
-		if len(it.ID) > 0 && !asked[string(it.ID)] {
+	envelope, err := page.ScanItems(NewScanner(false), func(it *Item) error {
+		if len(it.ID) > 0 && !requested[string(it.ID)] {
 			return errNotRequested
 		}
 		return nil
 	})
-	answered = err == nil && env.Continue == "" && env.Total <= int64(env.Items)
-	return append(body, more.Bytes()...), answered
+	isOnlyPage := envelope.Continue == "" && envelope.Total <= int64(envelope.Items)
+	return append(body, rest.Bytes()...), err == nil && isOnlyPage
 }
 
 // fetchOneByOne looks up each resource with its own request.
@@ -96,17 +111,18 @@ func (w *Walker) fetchOneByOne(
 		if id == "" || id == "." || id == ".." {
 			continue // the id leads to another path
 		}
-		asked := time.Now()
+		requestedAt := time.Now()
 		body, err := w.server.getResource(ctx, id, buf)
-		if s := HTTPStatusOf(err); ctx.Err() == nil && (s == http.StatusNotFound || s == http.StatusGone) {
-			continue
+		status := HTTPStatusOf(err)
+		if ctx.Err() == nil && (status == http.StatusNotFound || status == http.StatusGone) {
+			continue // the resource does not exist
 		}
 		if err != nil {
 			return buf, fmt.Errorf("read %q: %w", id, err)
 		}
 		// A page of one resource, so that it can be read like any other page.
 		body = append(slices.Insert(body, 0, '['), ']')
-		if _, err := read(Page{Body: body, Asked: asked}); err != nil {
+		if _, err := read(Page{Body: body, Asked: requestedAt}); err != nil {
 			return body, fmt.Errorf("read %q: %w", id, err)
 		}
 		buf = body

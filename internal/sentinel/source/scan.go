@@ -117,8 +117,10 @@ type Scanner struct {
 
 // NewScanner returns a scanner. It reads labels only if withLabels is true.
 func NewScanner(withLabels bool) *Scanner {
-	s := &Scanner{items: itemReader{wantLabels: withLabels, words: internedWords{}}}
-	s.items.in, s.items.item.Labels.words = &s.in, s.items.words
+	words := internedWords{}
+	s := &Scanner{items: itemReader{wantLabels: withLabels, words: words}}
+	s.items.in = &s.in
+	s.items.item.Labels.words = words
 	return s
 }
 
@@ -129,13 +131,15 @@ func (s *Scanner) ScanPage(page []byte, visit func(*Item) error) (Envelope, erro
 	s.in.resetToText(page)
 	defer s.in.releaseText()
 	env := Envelope{Total: -1, Sorted: true}
-	err := readListPage(&s.in, &env, func() error {
+	readItem := func() error {
 		if err := s.items.readNextItem(); err != nil {
 			return err
 		}
 		env.recordItemID(s.items.item.ID)
 		return visit(&s.items.item)
-	}, func(name []byte) error { return s.readEnvelopeField(&env, string(name)) })
+	}
+	readField := func(name []byte) error { return s.readEnvelopeField(&env, string(name)) }
+	err := readListPage(&s.in, &env, readItem, readField)
 	return env, err
 }
 
@@ -162,13 +166,22 @@ var (
 
 // readListPage reads a page: an object with items, or an array of them. It calls readItem before each
 // item, and readField before the value of each other field.
-func readListPage(in *jsonReader, env *Envelope, readItem func() error, readField func(name []byte) error) error {
-	kind, hasItems := in.dec.PeekKind(), false
+func readListPage(
+	in *jsonReader, env *Envelope, readItem func() error, readField func(name []byte) error,
+) error {
+	kind := in.dec.PeekKind()
+	if kind != '[' && kind != '{' {
+		if err := in.skipValue(); err != nil {
+			return err // not JSON
+		}
+		return errNotList
+	}
 	var err error
+	hasItems := false
 	if kind == '[' {
 		env.Bare, hasItems = true, true
 		err = in.readArrayElements(readItem)
-	} else if kind == '{' {
+	} else {
 		err = in.readObjectFields(func(name []byte) error {
 			if string(name) != "items" {
 				return readField(name)
@@ -176,8 +189,6 @@ func readListPage(in *jsonReader, env *Envelope, readItem func() error, readFiel
 			hasItems = true
 			return readItemsArray(in, readItem)
 		})
-	} else if err = in.skipValue(); err == nil {
-		err = errNotList
 	}
 	if err != nil {
 		return err
@@ -200,9 +211,10 @@ func readItemsArray(in *jsonReader, readItem func() error) error {
 	return errNotItems
 }
 
-// recordItemID counts an item.
+// recordItemID counts an item, and compares its id with the one before. An empty id is only counted.
 func (e *Envelope) recordItemID(id []byte) {
-	if e.Items++; e.Items == 1 {
+	e.Items++
+	if e.Items == 1 {
 		e.First = id
 	}
 	if len(id) == 0 {

@@ -17,18 +17,19 @@ const maxSearchLength = 4096 - 512
 // selector, and complete is then false. The empty search selects everything.
 func translateSelector(sel selector.Selector) (search string, complete bool) {
 	complete = true
-	for _, r := range sel.Requirements() {
-		term, ok := translateRequirement(r)
-		longer := joinAnd(search, term)
-		if !ok || len(longer) > maxSearchLength {
+	for _, requirement := range sel.Requirements() {
+		term, supported := translateRequirement(requirement)
+		extended := joinAnd(search, term)
+		if !supported || len(extended) > maxSearchLength {
 			complete = false
 			continue
 		}
-		search = longer
+		search = extended
 	}
 	return search, complete
 }
 
+// translateRequirement translates one requirement of a selector, if the language supports it.
 func translateRequirement(r selector.Requirement) (term string, supported bool) {
 	if strings.ContainsAny(r.Key, "-./") {
 		return "", false
@@ -42,18 +43,19 @@ func translateRequirement(r selector.Requirement) (term string, supported bool) 
 			quoted[i] = quoteSearch(v)
 		}
 		return "labels." + r.Key + " in [" + strings.Join(quoted, ",") + "]", true
-	case selector.NotEquals, selector.NotIn, selector.Exists, selector.NotExists:
+	case selector.NotEquals, selector.NotIn, selector.Exists, selector.NotExists: // not supported
 	}
 	return "", false
 }
 
 func searchIDsAfter(id string) string { return "id > " + quoteSearch(id) }
 
-func joinAnd(a, b string) string {
-	if a == "" {
-		return b
+// joinAnd returns the search for both conditions. The first may be empty.
+func joinAnd(search, condition string) string {
+	if search == "" {
+		return condition
 	}
-	return a + " and " + b
+	return search + " and " + condition
 }
 
 func quoteSearch(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

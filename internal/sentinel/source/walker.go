@@ -25,7 +25,9 @@ type Lister interface {
 	//
 	// A page may come in two parts: body is then its beginning, and rest reads the remainder until
 	// it is closed. rest is nil if body is the whole page.
-	ListPageIf(ctx context.Context, collection string, q url.Values, etag string, dst []byte) (body []byte, rest io.ReadCloser, tag string, err error)
+	ListPageIf(
+		ctx context.Context, collection string, q url.Values, etag string, dst []byte,
+	) (body []byte, rest io.ReadCloser, tag string, err error)
 }
 
 // WalkerConfig configures a Walker.
@@ -151,14 +153,14 @@ var (
 // because the server may not have.
 //
 // A page of any size takes no more memory than its beginning and one resource, because the rest is
-// read while it arrives (Page.Scan).
+// read while it arrives (Page.ScanItems).
 //
 // A server error ends the walk, even during detection.
 type Walker struct {
 	server *server
 
-	// alone is the number of chunks that are still looked up one by one.
-	alone atomic.Int32
+	// chunksOneByOne is the number of chunks that are still looked up one by one.
+	chunksOneByOne atomic.Int32
 }
 
 // NewWalker returns a Walker that has sent no request yet.
@@ -168,9 +170,15 @@ func NewWalker(cfg WalkerConfig, src Lister) *Walker {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	v := &server{cfg: cfg, src: src, log: log, most: cfg.PageSize, tags: map[Place]rememberedPage{}}
-	v.resetTraits()
-	return &Walker{server: v}
+	srv := &server{
+		cfg:         cfg,
+		src:         src,
+		log:         log,
+		maxPageSize: cfg.PageSize,
+		tags:        map[Place]rememberedPage{},
+	}
+	srv.resetTraits()
+	return &Walker{server: srv}
 }
 
 // Flavour returns the flavour of the server, as far as it is known.
@@ -183,8 +191,11 @@ func (w *Walker) FirstPlace() Place { return w.server.firstPlace() }
 // ahead of the one being read. read returns the envelope of the page; a page is valid only until
 // read returns. FetchResources returns where it stopped, if that was not the end of the list. A
 // walk that starts there continues.
-func (w *Walker) FetchResources(ctx context.Context, start Place, read func(Page) (Envelope, error)) (stopped Place, err error) {
-	return (&pageWalk{server: w.server, read: read}).walkPages(ctx, start)
+func (w *Walker) FetchResources(
+	ctx context.Context, start Place, read func(Page) (Envelope, error),
+) (stopped Place, err error) {
+	walk := pageWalk{server: w.server, read: read}
+	return walk.walkPages(ctx, start)
 }
 
 // FetchResourcesIfChanged is FetchResources from the beginning, for servers with entity tags. Each
@@ -193,11 +204,13 @@ func (w *Walker) FetchResources(ctx context.Context, start Place, read func(Page
 // error.
 //
 // If the server has no tags, every page is passed with its body.
-func (w *Walker) FetchResourcesIfChanged(ctx context.Context, read func(Page) (Envelope, error)) (stopped Place, err error) {
-	wk := &pageWalk{server: w.server, read: read, changed: true}
-	at, err := wk.walkPages(ctx, Place{})
+func (w *Walker) FetchResourcesIfChanged(
+	ctx context.Context, read func(Page) (Envelope, error),
+) (stopped Place, err error) {
+	walk := pageWalk{server: w.server, read: read, useTags: true}
+	stopped, err = walk.walkPages(ctx, Place{})
 	if err == nil {
 		w.server.forgetUnreadPages()
 	}
-	return at, err
+	return stopped, err
 }

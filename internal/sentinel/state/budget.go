@@ -39,9 +39,11 @@ type Budget struct {
 
 	mu     sync.Mutex
 	begin  time.Time // has a monotonic clock reading, if there is one
-	steady float64
+	steady float64   // events per second; see SetSteadyRate
 	window spendingWindow
-	paid   time.Duration // when earlier spending is compensated
+
+	// compensatedAt is when earlier spending is compensated. Before that, nothing is available.
+	compensatedAt time.Duration
 }
 
 // NewBudget returns an unspent budget.
@@ -55,7 +57,8 @@ func NewBudget(cfg BudgetConfig, now time.Time) *Budget {
 	if cfg.Burst <= 0 {
 		cfg.Burst = time.Second
 	}
-	return &Budget{cfg: cfg, begin: now, window: spendingWindow{step: (cfg.Burst + windowSteps - 1) / windowSteps}}
+	roundedUp := (cfg.Burst + windowSteps - 1) / windowSteps
+	return &Budget{cfg: cfg, begin: now, window: spendingWindow{step: roundedUp}}
 }
 
 // CopyWithConfig returns a budget that continues this one with another configuration: recent
@@ -64,22 +67,27 @@ func NewBudget(cfg BudgetConfig, now time.Time) *Budget {
 func (b *Budget) CopyWithConfig(cfg BudgetConfig, now time.Time) *Budget {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := NewBudget(cfg, b.begin)
-	n.steady = b.steady
-	at := now.Sub(b.begin)
-	b.window.advanceToAndDropOld(at)
-	b.window.addSpendingTo(&n.window, at)
-	excess := n.computeRecoveryTime(b.window.sum[spentOther], n.maxNonUrgentRateLocked())
-	if n.cfg.Max > 0 {
-		excess = max(excess, n.computeRecoveryTime(b.window.sum[spentOther]+b.window.sum[spentUrgent], n.cfg.Max))
+	successor := NewBudget(cfg, b.begin)
+	successor.steady = b.steady
+	elapsed := now.Sub(b.begin)
+	b.window.advanceToAndDropOld(elapsed)
+	b.window.addSpendingTo(&successor.window, elapsed)
+
+	spentOthers := b.window.sum[spentOther]
+	recovery := successor.computeRecoveryTime(spentOthers, successor.maxNonUrgentRateLocked())
+	if successor.cfg.Max > 0 {
+		spentAll := spentOthers + b.window.sum[spentUrgent]
+		recovery = max(recovery, successor.computeRecoveryTime(spentAll, successor.cfg.Max))
 	}
-	n.paid = max(b.paid, at+min(excess, b.cfg.Burst))
-	return n
+	successor.compensatedAt = max(b.compensatedAt, elapsed+min(recovery, b.cfg.Burst))
+	return successor
 }
 
 // computeRecoveryTime returns how long a rate takes to compensate for the events above one burst of it.
 func (b *Budget) computeRecoveryTime(spentEvents int, eventsPerSecond float64) time.Duration {
-	return time.Duration(max(0, float64(spentEvents-b.countEventsPerBurst(eventsPerSecond))/eventsPerSecond) * float64(time.Second))
+	excess := spentEvents - b.countEventsPerBurst(eventsPerSecond)
+	seconds := max(0, float64(excess)/eventsPerSecond)
+	return time.Duration(seconds * float64(time.Second))
 }
 
 // SetSteadyRate sets the steady rate: the events per second that the ages of the fleet produce when
@@ -110,9 +118,10 @@ func (b *Budget) maxNonUrgentRateLocked() (eventsPerSecond float64) {
 func (b *Budget) TryTakeUrgent(now time.Time) (taken bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := now.Sub(b.begin)
-	b.window.advanceToAndDropOld(at)
-	if b.countRemainingUnderMax() <= 0 || b.cfg.Max > 0 && at < b.paid {
+	elapsed := now.Sub(b.begin)
+	b.window.advanceToAndDropOld(elapsed)
+	mustCompensate := b.cfg.Max > 0 && elapsed < b.compensatedAt
+	if b.countRemainingUnderMax() <= 0 || mustCompensate {
 		return false
 	}
 	b.window.countSpentEvent(spentUrgent)
@@ -130,7 +139,7 @@ func (b *Budget) TryTakeNonUrgent(now time.Time) (taken bool) {
 	return true
 }
 
-// CountAvailableNonUrgent returns how many times Take would return true.
+// CountAvailableNonUrgent returns how many times TryTakeNonUrgent would return true.
 func (b *Budget) CountAvailableNonUrgent(now time.Time) (events int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,15 +147,17 @@ func (b *Budget) CountAvailableNonUrgent(now time.Time) (events int) {
 }
 
 func (b *Budget) countAvailableNonUrgentLocked(now time.Time) (events int) {
-	at := now.Sub(b.begin)
-	b.window.advanceToAndDropOld(at)
-	if at < b.paid {
+	elapsed := now.Sub(b.begin)
+	b.window.advanceToAndDropOld(elapsed)
+	if elapsed < b.compensatedAt {
 		return 0
 	}
-	all := b.countEventsPerBurst(b.maxNonUrgentRateLocked())
+	perBurst := b.countEventsPerBurst(b.maxNonUrgentRateLocked())
+	reserved := max(1, perBurst/reservedShare) // urgent events cannot use it
 	spent := b.window.sum
-	own := max(1, all/reservedShare) - spent[spentOther] // reserved: urgent events cannot use it
-	return max(0, min(b.countRemainingUnderMax(), max(own, all-spent[spentOther]-spent[spentUrgent])))
+	leftOfReserved := reserved - spent[spentOther]
+	leftOfAll := perBurst - spent[spentOther] - spent[spentUrgent]
+	return max(0, min(b.countRemainingUnderMax(), max(leftOfReserved, leftOfAll)))
 }
 
 // countRemainingUnderMax returns how many events of either kind may still be published.

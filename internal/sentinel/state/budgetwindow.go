@@ -6,6 +6,7 @@ import "time"
 // which makes the window longer by one step, to be safe.
 const windowSteps = 500
 
+// The kinds of spent events.
 const (
 	spentUrgent = iota
 	spentOther
@@ -14,20 +15,21 @@ const (
 
 // A spendingWindow counts recent spending: within its complete steps and the current one.
 type spendingWindow struct {
-	step  time.Duration
-	at    int64 // the current step
-	sum   [spentKinds]int
-	spent [windowSteps + 1][spentKinds]int32
+	step    time.Duration
+	current int64 // number of the current step
+	sum     [spentKinds]int
+	spent   [windowSteps + 1][spentKinds]int32 // a ring of steps
 }
 
 // advanceToAndDropOld moves to the step of a time, and drops older steps.
 func (w *spendingWindow) advanceToAndDropOld(sinceStart time.Duration) {
-	to := int64(sinceStart / w.step)
-	if to-w.at > int64(len(w.spent)) {
-		w.at = to - int64(len(w.spent))
+	ring := int64(len(w.spent))
+	target := int64(sinceStart / w.step)
+	if target-w.current > ring {
+		w.current = target - ring // one turn drops all steps
 	}
-	for w.at < to {
-		w.at++
+	for w.current < target {
+		w.current++
 		old := w.currentStepCounts()
 		for kind := range old {
 			w.sum[kind] -= int(old[kind])
@@ -39,11 +41,13 @@ func (w *spendingWindow) advanceToAndDropOld(sinceStart time.Duration) {
 // addSpendingTo spends the content of this window in another one. Each event counts at the end of its
 // step or now, whichever is earlier.
 func (w *spendingWindow) addSpendingTo(target *spendingWindow, elapsed time.Duration) {
-	for at := max(0, w.at-int64(len(w.spent))+1); at <= w.at; at++ {
-		target.advanceToAndDropOld(min(elapsed, time.Duration(at+1)*w.step-1))
-		for kind, n := range w.spent[at%int64(len(w.spent))] {
-			target.currentStepCounts()[kind] += n
-			target.sum[kind] += int(n)
+	ring := int64(len(w.spent))
+	for step := max(0, w.current-ring+1); step <= w.current; step++ {
+		endOfStep := time.Duration(step+1)*w.step - 1
+		target.advanceToAndDropOld(min(elapsed, endOfStep))
+		for kind, events := range w.spent[step%ring] {
+			target.currentStepCounts()[kind] += events
+			target.sum[kind] += int(events)
 		}
 	}
 }
@@ -54,5 +58,5 @@ func (w *spendingWindow) countSpentEvent(kind int) {
 }
 
 func (w *spendingWindow) currentStepCounts() *[spentKinds]int32 {
-	return &w.spent[w.at%int64(len(w.spent))]
+	return &w.spent[w.current%int64(len(w.spent))]
 }

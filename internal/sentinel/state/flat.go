@@ -79,11 +79,12 @@ func (m *FlatMap[V]) EvictOneNear(key uint64) {
 // RemoveIf removes the entries for which a function returns true.
 func (m *FlatMap[V]) RemoveIf(remove func(*V) bool) {
 	for i := 0; i < len(m.slots); {
-		if s := &m.slots[i]; s.key != 0 && remove(&s.value) {
-			m.deleteWithBackwardShift(i) // and check the entry that moved here
+		s := &m.slots[i]
+		if s.key == 0 || !remove(&s.value) {
+			i++
 			continue
 		}
-		i++
+		m.deleteWithBackwardShift(i) // and check the entry that moved here
 	}
 	size := len(m.slots)
 	for size > minFlatSlots && m.n < size/8 {
@@ -120,9 +121,12 @@ func (m *FlatMap[V]) rehashTo(slotCount int) {
 // deleteWithBackwardShift frees a slot, and moves up entries that could not be found behind a free one.
 func (m *FlatMap[V]) deleteWithBackwardShift(slot int) {
 	mask := len(m.slots) - 1
-	for j := m.nextSlot(slot); m.slots[j].key != 0; j = m.nextSlot(j) {
-		if (j-m.homeSlot(m.slots[j].key))&mask >= (j-slot)&mask {
-			m.slots[slot], slot = m.slots[j], j
+	distance := func(from, to int) int { return (to - from) & mask }
+	for next := m.nextSlot(slot); m.slots[next].key != 0; next = m.nextSlot(next) {
+		isFoundThroughSlot := distance(m.homeSlot(m.slots[next].key), next) >= distance(slot, next)
+		if isFoundThroughSlot {
+			m.slots[slot] = m.slots[next]
+			slot = next
 		}
 	}
 	m.slots[slot] = flatSlot[V]{}

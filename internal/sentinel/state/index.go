@@ -41,19 +41,22 @@ const indexShards = 256
 // lookup costs a request, a missing one leaves a resource without events.
 type DueIndex struct {
 	clock dueClock
-	seeds [3]maphash.Seed
+	seeds [3]maphash.Seed // of the slot of an id, and of both halves of its hash
 
 	mu     sync.Mutex // not held while a function of the caller runs
 	shards [indexShards]indexShard
 	texts  textIDs
-	sweep  uint8
+	sweep  uint8 // number of the last sweep
 }
 
 // NewDueIndex returns an empty index. Later times should use the same clock as born.
 // now.Add(due.Sub(now)) converts a time from the API to it, and the result does not move when the
 // wall clock is set.
 func NewDueIndex(born time.Time) *DueIndex {
-	x := &DueIndex{clock: dueClock{born}, seeds: [...]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed()}}
+	x := &DueIndex{clock: dueClock{born: born}}
+	for i := range x.seeds {
+		x.seeds[i] = maphash.MakeSeed()
+	}
 	for i := range x.shards {
 		x.shards[i] = newIndexShard(x.seeds[0], &x.texts)
 	}
@@ -74,27 +77,28 @@ const (
 // PutNewest stores the newest state of a resource, as a change feed reports it: its due time and its
 // class. A zero due means now.
 func (x *DueIndex) PutNewest(id []byte, due time.Time, class DueClass) {
-	k, at := x.newKey(id), x.clock.stepOfDueOrNow(due)
+	key, dueStep := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &x.shards[k.shard]
-	i, _ := s.findOrInsert(k, id)
-	s.overwriteEntry(i, at, class)
+	shard := &x.shards[key.shard]
+	slot, _ := shard.findOrInsert(key, id)
+	shard.overwriteEntry(slot, dueStep, class)
 }
 
 // MergeFromSweep stores what a sweep read about a resource. If another source has updated the
 // resource since the sweep began, only an earlier time counts. A zero due means now.
 func (x *DueIndex) MergeFromSweep(id []byte, due time.Time, class DueClass, sweep uint8) {
-	k, at := x.newKey(id), x.clock.stepOfDueOrNow(due)
+	key, dueStep := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &x.shards[k.shard]
-	i, found := s.findOrInsert(k, id)
-	if found && (sweep != x.sweep || s.state[i]&slotTouched != 0) {
-		s.bringDueForward(i, at)
+	shard := &x.shards[key.shard]
+	slot, found := shard.findOrInsert(key, id)
+	mayBeOutdated := sweep != x.sweep || shard.state[slot]&slotTouched != 0
+	if found && mayBeOutdated {
+		shard.bringDueForward(slot, dueStep)
 		return
 	}
-	s.overwriteEntry(i, at, class)
+	shard.overwriteEntry(slot, dueStep, class)
 }
 
 // BeginSweep starts a sweep. An earlier sweep can then no longer be ended.
@@ -109,7 +113,7 @@ func (x *DueIndex) BeginSweep() (sweep uint8) {
 	return sweep
 }
 
-// clearTouchedFlags starts a sweep in a shard. A Put that comes earlier in this shard counts as
+// clearTouchedFlags starts a sweep in a shard. A PutNewest that comes earlier in this shard counts as
 // before the sweep, because no page has been read yet.
 func (x *DueIndex) clearTouchedFlags(shard int) {
 	x.mu.Lock()
@@ -138,12 +142,13 @@ func (x *DueIndex) removeUntouchedInShard(shard int, sweep uint8) (removed int) 
 	}
 	s := &x.shards[shard]
 	for i := 0; i < len(s.state); {
-		if s.state[i]&(slotTaken|slotTouched) == slotTaken {
-			s.deleteWithBackwardShift(i) // and check the entry that moved here
-			removed++
+		isUntouched := s.state[i]&(slotTaken|slotTouched) == slotTaken
+		if !isUntouched {
+			i++
 			continue
 		}
-		i++
+		s.deleteWithBackwardShift(i) // and check the entry that moved here
+		removed++
 	}
 	s.shrinkIfSparse()
 	return removed
@@ -156,8 +161,11 @@ func (x *DueIndex) removeUntouchedInShard(shard int, sweep uint8) (removed int) 
 //
 // It takes time only for the shards that have due resources, and one comparison for each of the
 // others.
-func (x *DueIndex) TakeOverdue(now time.Time, limit int, retryAt time.Time, visit func(id string)) (taken int, remaining OverdueCount) {
-	ids, remaining := x.takeOverdueIDs(x.clock.roundDownToStep(now), limit, x.clock.roundUpToStep(retryAt))
+func (x *DueIndex) TakeOverdue(
+	now time.Time, limit int, retryAt time.Time, visit func(id string),
+) (taken int, remaining OverdueCount) {
+	nowStep, retryStep := x.clock.roundDownToStep(now), x.clock.roundUpToStep(retryAt)
+	ids, remaining := x.takeOverdueIDs(nowStep, limit, retryStep)
 	for _, id := range ids {
 		visit(id)
 	}
@@ -170,39 +178,42 @@ type OverdueCount struct{ Ready, NotReady int }
 // Total returns their total number.
 func (l OverdueCount) Total() (resources int) { return l.Ready + l.NotReady }
 
+// takeOverdueIDs implements TakeOverdue under the lock.
 func (x *DueIndex) takeOverdueIDs(nowStep uint32, limit int, retryStep uint32) (ids []string, remaining OverdueCount) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	q := overdueQueue{shards: &x.shards, limit: max(0, limit), before: neverDue}
+	queue := overdueQueue{shards: &x.shards, limit: max(0, limit), before: neverDue}
 	for i := range x.shards {
 		if x.shards[i].earliest <= nowStep {
-			q.collectOverdue(i, nowStep)
+			queue.collectOverdue(i, nowStep)
 		}
 	}
-	q.sortAndTrimToLimit()
-	for _, c := range q.found {
-		s := &x.shards[c.shard]
-		s.due[c.slot] = retryStep
-		s.earliest = min(s.earliest, retryStep)
-		if s.state[c.slot]&slotReady != 0 {
-			q.overdue.Ready--
+	queue.sortAndTrimToLimit()
+
+	remaining = queue.overdue
+	for _, taken := range queue.found {
+		shard := &x.shards[taken.shard]
+		if shard.state[taken.slot]&slotReady != 0 {
+			remaining.Ready--
 		} else {
-			q.overdue.NotReady--
+			remaining.NotReady--
 		}
-		s.state[c.slot] |= slotHanded
-		ids = append(ids, s.idInSlot(int(c.slot)))
+		shard.state[taken.slot] |= slotHanded
+		shard.due[taken.slot] = retryStep
+		shard.earliest = min(shard.earliest, retryStep)
+		ids = append(ids, shard.idInSlot(int(taken.slot)))
 	}
-	return ids, q.overdue
+	return ids, remaining
 }
 
 // ListNotDue returns the resources that are not due yet, and when they will be. The index is not locked
 // while the caller processes them.
 func (x *DueIndex) ListNotDue(now time.Time) iter.Seq2[string, time.Time] {
 	return func(yield func(string, time.Time) bool) {
-		until := x.clock.roundDownToStep(now)
+		nowStep := x.clock.roundDownToStep(now)
 		for shard := range x.shards {
-			for _, e := range x.listNotDueInShard(shard, until) {
-				if !yield(e.id, x.clock.timeOfStep(e.due)) {
+			for _, entry := range x.listNotDueInShard(shard, nowStep) {
+				if !yield(entry.id, x.clock.timeOfStep(entry.dueStep)) {
 					return
 				}
 			}
@@ -212,17 +223,17 @@ func (x *DueIndex) ListNotDue(now time.Time) iter.Seq2[string, time.Time] {
 
 // A waitingEntry is not due yet.
 type waitingEntry struct {
-	id  string
-	due uint32
+	id      string
+	dueStep uint32
 }
 
-func (x *DueIndex) listNotDueInShard(shard int, untilStep uint32) (entries []waitingEntry) {
+func (x *DueIndex) listNotDueInShard(shard int, nowStep uint32) (entries []waitingEntry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := &x.shards[shard]
-	for i, due := range s.due {
-		if s.state[i]&slotTaken != 0 && due > untilStep {
-			entries = append(entries, waitingEntry{s.idInSlot(i), due})
+	for slot, dueStep := range s.due {
+		if s.state[slot]&slotTaken != 0 && dueStep > nowStep {
+			entries = append(entries, waitingEntry{id: s.idInSlot(slot), dueStep: dueStep})
 		}
 	}
 	return entries
@@ -232,47 +243,48 @@ func (x *DueIndex) listNotDueInShard(shard int, untilStep uint32) (entries []wai
 // same retryAt. The result replaces the entry unless another source has updated it since; then the
 // earlier time wins. A resource that was removed meanwhile stays removed. A zero due means now.
 func (x *DueIndex) MergeLookupResult(id []byte, due time.Time, class DueClass, retryAt time.Time) {
-	k, at := x.newKey(id), x.clock.stepOfDueOrNow(due)
+	key, dueStep := x.newKey(id), x.clock.stepOfDueOrNow(due)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &x.shards[k.shard]
-	i, found := s.findKeyOrFreeSlot(k)
-	switch {
-	case !found:
-	case s.state[i]&slotHanded != 0 && s.due[i] == x.clock.roundUpToStep(retryAt):
-		s.overwriteEntry(i, at, class)
-	default:
-		s.state[i] |= slotTouched // a lookup proves existence as well as a page does
-		s.bringDueForward(i, at)
+	shard := &x.shards[key.shard]
+	slot, found := shard.findKeyOrFreeSlot(key)
+	if !found {
+		return
 	}
+	if shard.isUnchangedSinceTaken(slot, x.clock.roundUpToStep(retryAt)) {
+		shard.overwriteEntry(slot, dueStep, class)
+		return
+	}
+	shard.state[slot] |= slotTouched // a lookup proves existence as well as a page does
+	shard.bringDueForward(slot, dueStep)
 }
 
 // RemoveUnlessUpdated removes a resource that a lookup did not find. TakeOverdue must have returned
 // it with the same retryAt. RemoveUnlessUpdated does nothing if another source has updated the
 // resource since: it may have come back.
 func (x *DueIndex) RemoveUnlessUpdated(id []byte, retryAt time.Time) (removed bool) {
-	k := x.newKey(id)
+	key := x.newKey(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &x.shards[k.shard]
-	i, found := s.findKeyOrFreeSlot(k)
-	if !found || s.state[i]&slotHanded == 0 || s.due[i] != x.clock.roundUpToStep(retryAt) {
+	shard := &x.shards[key.shard]
+	slot, found := shard.findKeyOrFreeSlot(key)
+	if !found || !shard.isUnchangedSinceTaken(slot, x.clock.roundUpToStep(retryAt)) {
 		return false
 	}
-	s.deleteWithBackwardShift(i)
-	s.shrinkIfSparse()
+	shard.deleteWithBackwardShift(slot)
+	shard.shrinkIfSparse()
 	return true
 }
 
 // RemoveResource removes a resource, if it exists.
 func (x *DueIndex) RemoveResource(id []byte) {
-	k := x.newKey(id)
+	key := x.newKey(id)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := &x.shards[k.shard]
-	if i, found := s.findKeyOrFreeSlot(k); found {
-		s.deleteWithBackwardShift(i)
-		s.shrinkIfSparse()
+	shard := &x.shards[key.shard]
+	if slot, found := shard.findKeyOrFreeSlot(key); found {
+		shard.deleteWithBackwardShift(slot)
+		shard.shrinkIfSparse()
 	}
 }
 
@@ -316,19 +328,20 @@ func (c dueClock) stepOfDueOrNow(due time.Time) (step uint32) {
 	return c.roundUpToStep(due)
 }
 
-// roundUpToStep rounds up.
+// roundUpToStep returns the first step that is not before a time.
 func (c dueClock) roundUpToStep(t time.Time) (step uint32) {
 	return c.roundDownToStep(t.Add(dueResolution - 1))
 }
 
-// roundDownToStep rounds down.
+// roundDownToStep returns the last step that is not after a time.
 func (c dueClock) roundDownToStep(t time.Time) (step uint32) {
-	d := t.Sub(c.born)
-	steps := int64(d / dueResolution)
-	if d%dueResolution < 0 {
-		steps--
+	sinceBirth := t.Sub(c.born)
+	steps := int64(sinceBirth / dueResolution)
+	if sinceBirth%dueResolution < 0 {
+		steps-- // a division rounds towards zero
 	}
-	return uint32(min(max(0, steps+int64(birthStep)), int64(lastStep)))
+	steps += int64(birthStep)
+	return uint32(min(max(0, steps), int64(lastStep)))
 }
 
 // timeOfStep returns the time of a step.

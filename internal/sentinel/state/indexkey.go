@@ -15,18 +15,20 @@ type indexKey struct {
 }
 
 func (x *DueIndex) newKey(id []byte) indexKey {
-	var k indexKey
-	var ok bool
-	if k.id, ok = parseCanonicalUUID(id); !ok {
-		k.kind = slotNamed
-		binary.BigEndian.PutUint64(k.id[:8], maphash.Bytes(x.seeds[1], id))
-		binary.BigEndian.PutUint64(k.id[8:], maphash.Bytes(x.seeds[2], id))
+	var key indexKey
+	uuid, isUUID := parseCanonicalUUID(id)
+	if isUUID {
+		key.id = uuid
+	} else {
+		key.kind = slotNamed
+		binary.BigEndian.PutUint64(key.id[:8], maphash.Bytes(x.seeds[1], id))
+		binary.BigEndian.PutUint64(key.id[8:], maphash.Bytes(x.seeds[2], id))
 	}
-	k.shard = uint8(maphash.Bytes(x.seeds[0], k.id[:])) //nolint:gosec // the lowest bits; a shard uses the highest
-	return k
+	key.shard = uint8(maphash.Bytes(x.seeds[0], key.id[:])) //nolint:gosec // the lowest bits; a shard uses the highest
+	return key
 }
 
-// parseCanonicalUUID parses a UUID in the one form that format writes: 8-4-4-4-12 digits, in lower
+// parseCanonicalUUID parses a UUID in the one form that formatUUID writes: 8-4-4-4-12 digits, in lower
 // case.
 func parseCanonicalUUID(text []byte) (id [16]byte, ok bool) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
@@ -60,9 +62,10 @@ func parseLowerHexDigit(c byte) (valueOrFF byte) {
 
 func formatUUID(id [16]byte) string {
 	text := make([]byte, 0, 36)
-	for i, from := range [...]int{0, 4, 6, 8, 10} {
-		to := [...]int{4, 6, 8, 10, 16}[i]
-		text = hex.AppendEncode(append(text, '-'), id[from:to])
+	text = hex.AppendEncode(text, id[:4])
+	for _, part := range [][]byte{id[4:6], id[6:8], id[8:10], id[10:]} {
+		text = append(text, '-')
+		text = hex.AppendEncode(text, part)
 	}
-	return string(text[1:])
+	return string(text)
 }

@@ -31,7 +31,7 @@ const (
 	slotTaken   slotState = 1 << iota // the slot holds a resource
 	slotReady                         // the resource is ready
 	slotTouched                       // a source has updated it since the sweep began
-	slotHanded                        // Take returned it, and no source has updated it since
+	slotHanded                        // TakeOverdue returned it, and no source has updated it since
 	slotNamed                         // its id is not a UUID: the slot has a hash of it
 	slotUrgent                        // it comes before others
 )
@@ -60,7 +60,8 @@ func (s *indexShard) findOrInsert(key indexKey, id []byte) (slot int, found bool
 		s.rehashTo(computeGrownSize(len(s.ids), key.shard))
 		slot, _ = s.findKeyOrFreeSlot(key)
 	}
-	s.ids[slot], s.state[slot] = key.id, slotTaken|key.kind
+	s.ids[slot] = key.id
+	s.state[slot] = slotTaken | key.kind
 	if key.kind == slotNamed {
 		s.texts.addID(key.id, string(id))
 	}
@@ -70,10 +71,11 @@ func (s *indexShard) findOrInsert(key indexKey, id []byte) (slot int, found bool
 
 // computeGrownSize returns the next number of slots of a shard.
 func computeGrownSize(slots int, shard uint8) (grownSlots int) {
-	if slots < smallShardSlots {
-		return max(minShardSlots, min(2*slots, smallShardSlots+smallShardSlots/5*int(shard)/indexShards))
+	if slots >= smallShardSlots {
+		return slots * 6 / 5
 	}
-	return slots * 6 / 5
+	stagger := smallShardSlots / 5 * int(shard) / indexShards
+	return max(minShardSlots, min(2*slots, smallShardSlots+stagger))
 }
 
 // findKeyOrFreeSlot returns the slot of a key, or the free slot for it. A shard without slots has
@@ -92,7 +94,13 @@ func (s *indexShard) findKeyOrFreeSlot(key indexKey) (slot int, found bool) {
 	return slot, false
 }
 
-// overwriteEntry overwrites the entry of a resource.
+// isUnchangedSinceTaken reports whether TakeOverdue returned the resource with this retry time, and no
+// source has updated it since.
+func (s *indexShard) isUnchangedSinceTaken(slot int, retryStep uint32) bool {
+	return s.state[slot]&slotHanded != 0 && s.due[slot] == retryStep
+}
+
+// overwriteEntry overwrites the due time and the class of a resource, and marks it as touched.
 func (s *indexShard) overwriteEntry(slot int, dueStep uint32, class DueClass) {
 	if s.state[slot]&slotReady != 0 {
 		s.ready--
@@ -104,7 +112,7 @@ func (s *indexShard) overwriteEntry(slot int, dueStep uint32, class DueClass) {
 		s.ready++
 	case ClassUrgent:
 		s.state[slot] |= slotUrgent
-	case ClassNotReady:
+	case ClassNotReady: // has no flag
 	}
 	s.due[slot] = dueStep
 	s.earliest = min(s.earliest, dueStep)
@@ -126,10 +134,11 @@ func (s *indexShard) deleteWithBackwardShift(slot int) {
 	}
 	size := len(s.ids)
 	distance := func(from, to int) int { return (to - from + size) % size }
-	for j := s.nextSlot(slot); s.state[j]&slotTaken != 0; j = s.nextSlot(j) {
-		if distance(s.homeSlot(s.ids[j]), j) >= distance(slot, j) {
-			s.ids[slot], s.due[slot], s.state[slot] = s.ids[j], s.due[j], s.state[j]
-			slot = j
+	for next := s.nextSlot(slot); s.state[next]&slotTaken != 0; next = s.nextSlot(next) {
+		isFoundThroughSlot := distance(s.homeSlot(s.ids[next]), next) >= distance(slot, next)
+		if isFoundThroughSlot {
+			s.ids[slot], s.due[slot], s.state[slot] = s.ids[next], s.due[next], s.state[next]
+			slot = next
 		}
 	}
 	s.ids[slot], s.due[slot], s.state[slot] = [16]byte{}, neverDue, 0
@@ -151,22 +160,22 @@ func (s *indexShard) shrinkIfSparse() {
 func (s *indexShard) rehashTo(minSlots int) {
 	old := *s
 	s.ids = slices.Grow([][16]byte(nil), minSlots)
-	minSlots = cap(s.ids)
-	s.ids = s.ids[:minSlots]
-	s.due = slices.Grow([]uint32(nil), minSlots)[:minSlots]
-	s.state = slices.Grow([]slotState(nil), minSlots)[:minSlots]
-	for i := range s.due {
-		s.due[i] = neverDue
+	slots := cap(s.ids)
+	s.ids = s.ids[:slots]
+	s.due = slices.Grow([]uint32(nil), slots)[:slots]
+	s.state = slices.Grow([]slotState(nil), slots)[:slots]
+	for slot := range s.due {
+		s.due[slot] = neverDue
 	}
-	for j, st := range old.state {
-		if st&slotTaken == 0 {
+	for oldSlot, state := range old.state {
+		if state&slotTaken == 0 {
 			continue
 		}
-		i := s.homeSlot(old.ids[j])
-		for s.state[i] != 0 {
-			i = s.nextSlot(i)
+		slot := s.homeSlot(old.ids[oldSlot])
+		for s.state[slot] != 0 {
+			slot = s.nextSlot(slot)
 		}
-		s.ids[i], s.due[i], s.state[i] = old.ids[j], old.due[j], st
+		s.ids[slot], s.due[slot], s.state[slot] = old.ids[oldSlot], old.due[oldSlot], state
 	}
 }
 
@@ -188,10 +197,10 @@ func (s *indexShard) idInSlot(slot int) string {
 func (s *indexShard) countBytes() int { return 16*cap(s.ids) + 4*cap(s.due) + cap(s.state) }
 
 func (s *indexShard) nextSlot(slot int) int {
-	if slot++; slot < len(s.ids) {
-		return slot
+	if slot+1 == len(s.ids) {
+		return 0
 	}
-	return 0
+	return slot + 1
 }
 
 // textIDs holds the ids that are not UUIDs, by their hash.

@@ -38,20 +38,28 @@ type Memory struct {
 type ResourceKey uint64
 
 type memoryEntry struct {
-	generation int64         // of the last event
-	at         time.Duration // when that was confirmed; 0 means never
-	waiting    time.Duration // since when no adapter has observed the generation; see RecordUnobservedSince
-	first      time.Duration // when a resource without any time was first read; 0 means never
-	observed   uint32        // low bits of the observed generation at that time
-	flying     uint32        // mark of the generation of an event in flight; 0 means none
-	claimed    uint32        // round of the last attempt to publish
-	touched    uint32        // last lap in which the entry was used
+	// Times count from the creation of the memory. 0 means never.
+
+	generation     int64         // of the last event
+	confirmedAt    time.Duration // when that was confirmed
+	unobservedFrom time.Duration // since when no adapter has observed the generation, or answeredMark
+	firstSeen      time.Duration // when a resource without any time was first read
+
+	// The generations are compact forms.
+
+	observed uint32 // observed generation at the time unobservedFrom
+	inFlight uint32 // generation of an event in flight; 0 means none
+
+	attemptRound uint32 // round of the last attempt to publish
+	usedInLap    uint32 // last lap in which the entry was used
 }
 
-// answered is the value of waiting for a resource whose event was answered. The entry is
-// kept for a while, because data that was requested before the answer may still arrive.
 const (
+	// answeredMark is the value of unobservedFrom for a resource whose event was answered.
 	answeredMark = time.Duration(math.MinInt64)
+
+	// keepAnswered is how long such an entry is kept, because data that was requested before the
+	// answer may still arrive.
 	keepAnswered = time.Minute
 )
 
@@ -86,7 +94,7 @@ func (m *Memory) ResetWaitTimes() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for e := range m.entries.AllValues {
-		e.waiting = 0
+		e.unobservedFrom = 0
 	}
 }
 
@@ -108,7 +116,7 @@ type PublishState struct {
 }
 
 // RecallPublishState returns the memory's state of a resource. The API returned the generation for
-// a request at askedAt.
+// a request at requestedAt.
 func (m *Memory) RecallPublishState(key ResourceKey, generation int64, requestedAt time.Time, round uint32) PublishState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,44 +124,57 @@ func (m *Memory) RecallPublishState(key ResourceKey, generation int64, requested
 	if e == nil {
 		return PublishState{}
 	}
-	e.touched = m.laps
-	overtaken := e.generation > generation && e.at > requestedAt.Sub(m.born)
-	was := PublishState{Claimed: e.claimed == round, InFlight: e.flying >= compactGeneration(generation) || overtaken}
-	if e.at != 0 {
-		was.Last = decision.ConfirmedEvent{Generation: e.generation, At: m.born.Add(e.at)}
+	e.usedInLap = m.laps
+	// A newer generation was confirmed after this one was requested.
+	overtaken := e.generation > generation && e.confirmedAt > requestedAt.Sub(m.born)
+	remembered := PublishState{
+		Claimed:  e.attemptRound == round,
+		InFlight: e.inFlight >= compactGeneration(generation) || overtaken,
 	}
-	return was
+	if e.confirmedAt != 0 {
+		remembered.Last = decision.ConfirmedEvent{Generation: e.generation, At: m.born.Add(e.confirmedAt)}
+	}
+	return remembered
 }
 
 // MarkInFlight records an attempt to publish an event about a generation in this round.
 func (m *Memory) MarkInFlight(key ResourceKey, generation int64, round uint32) {
-	m.upsertEntry(key, func(e *memoryEntry) { e.claimed, e.flying = round, compactGeneration(generation) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.upsertEntry(key)
+	e.attemptRound = round
+	e.inFlight = compactGeneration(generation)
 }
 
 // MarkConfirmed records that a broker has the event about a generation, which was requested from
-// the API at askedAt.
+// the API at requestedAt.
 func (m *Memory) MarkConfirmed(key ResourceKey, generation int64, requestedAt time.Time) {
-	at := time.Since(m.born)
-	m.upsertEntry(key, func(e *memoryEntry) {
-		e.clearInFlightOf(generation)
-		if e.at > requestedAt.Sub(m.born) && e.generation > generation {
-			return // overtaken: a newer generation was requested later and confirmed earlier
-		}
-		e.generation, e.at = generation, at
-		if e.waiting == answeredMark {
-			e.waiting = 0
-		}
-	})
+	confirmedAt := time.Since(m.born)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.upsertEntry(key)
+	e.clearInFlightOf(generation)
+	overtaken := e.generation > generation && e.confirmedAt > requestedAt.Sub(m.born)
+	if overtaken {
+		return // a newer generation was requested later and confirmed earlier
+	}
+	e.generation, e.confirmedAt = generation, confirmedAt
+	if e.unobservedFrom == answeredMark {
+		e.unobservedFrom = 0
+	}
 }
 
 // MarkFailed records that the attempts to publish an event about a generation ended without success.
 func (m *Memory) MarkFailed(key ResourceKey, generation int64) {
-	m.upsertEntry(key, func(e *memoryEntry) { e.clearInFlightOf(generation) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.upsertEntry(key).clearInFlightOf(generation)
 }
 
+// clearInFlightOf records that no event about a generation is in flight any more.
 func (e *memoryEntry) clearInFlightOf(generation int64) {
-	if e.flying == compactGeneration(generation) {
-		e.flying = 0
+	if e.inFlight == compactGeneration(generation) {
+		e.inFlight = 0
 	}
 }
 
@@ -161,29 +182,31 @@ func (e *memoryEntry) clearInFlightOf(generation int64) {
 // generation. This is the time since from the API or, if that moves with every patch, the time when
 // this was first the case.
 func (m *Memory) RecordUnobservedSince(key ResourceKey, observedGeneration int64, since time.Time) (firstSince time.Time) {
-	m.upsertEntry(key, func(e *memoryEntry) {
-		if e.waiting == 0 || e.waiting == answeredMark || e.observed != compactGeneration(observedGeneration) {
-			e.observed, e.waiting = compactGeneration(observedGeneration), since.Sub(m.born)
-		}
-		since = m.born.Add(e.waiting)
-	})
-	return since
+	observed := compactGeneration(observedGeneration)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.upsertEntry(key)
+	isFirst := e.unobservedFrom == 0 || e.unobservedFrom == answeredMark
+	if isFirst || e.observed != observed {
+		e.observed, e.unobservedFrom = observed, since.Sub(m.born)
+	}
+	return m.born.Add(e.unobservedFrom)
 }
 
 // RecordFirstSeen returns when a resource was first requested.
 func (m *Memory) RecordFirstSeen(key ResourceKey, now time.Time) (firstSeen time.Time) {
-	m.upsertEntry(key, func(e *memoryEntry) {
-		if e.first == 0 {
-			e.first = now.Sub(m.born)
-		}
-		now = m.born.Add(e.first)
-	})
-	return now
-}
-
-func (m *Memory) upsertEntry(key ResourceKey, change func(*memoryEntry)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	e := m.upsertEntry(key)
+	if e.firstSeen == 0 {
+		e.firstSeen = now.Sub(m.born)
+	}
+	return m.born.Add(e.firstSeen)
+}
+
+// upsertEntry returns the entry of a resource, and marks it as used. If there is none, it inserts an
+// empty one, and evicts another at the limit. The caller holds the lock.
+func (m *Memory) upsertEntry(key ResourceKey) *memoryEntry {
 	e := m.entries.Get(uint64(key))
 	if e == nil {
 		if m.entries.Len() >= m.limit {
@@ -191,8 +214,8 @@ func (m *Memory) upsertEntry(key ResourceKey, change func(*memoryEntry)) {
 		}
 		e = m.entries.InsertZero(uint64(key))
 	}
-	e.touched = m.laps
-	change(e)
+	e.usedInLap = m.laps
+	return e
 }
 
 // ClearUnobserved records that adapters have observed a resource's generation.
@@ -200,7 +223,7 @@ func (m *Memory) ClearUnobserved(key ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.entries.Get(uint64(key)); e != nil {
-		e.waiting = 0
+		e.unobservedFrom = 0
 	}
 }
 
@@ -209,7 +232,7 @@ func (m *Memory) ScheduleForget(key ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.entries.Get(uint64(key)); e != nil {
-		e.waiting = answeredMark
+		e.unobservedFrom = answeredMark
 	}
 }
 
@@ -225,23 +248,25 @@ func (m *Memory) ForgetResource(key ResourceKey) {
 func (m *Memory) ScheduleForgetIfWaiting(key ResourceKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.entries.Get(uint64(key)); e != nil && e.waiting != 0 {
-		e.waiting = answeredMark
+	if e := m.entries.Get(uint64(key)); e != nil && e.unobservedFrom != 0 {
+		e.unobservedFrom = answeredMark
 	}
 }
 
-// PurgeExpiredAndGetLongestWait returns the longest time that any resource has waited for adapters
-// to observe its generation.
+// PurgeExpiredAndGetLongestWait forgets the events that were answered some time ago. It returns the
+// longest time that any resource has waited for adapters to observe its generation.
 func (m *Memory) PurgeExpiredAndGetLongestWait(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var longest time.Duration
+	elapsed := now.Sub(m.born)
 	m.entries.RemoveIf(func(e *memoryEntry) bool {
-		return e.waiting == answeredMark && e.first == 0 && e.flying == 0 && now.Sub(m.born)-e.at > keepAnswered
+		isAnswered := e.unobservedFrom == answeredMark && e.inFlight == 0
+		return isAnswered && e.firstSeen == 0 && elapsed-e.confirmedAt > keepAnswered
 	})
+	var longest time.Duration
 	for e := range m.entries.AllValues {
-		if e.waiting != 0 && e.waiting != answeredMark {
-			longest = max(longest, now.Sub(m.born)-e.waiting)
+		if e.unobservedFrom != 0 && e.unobservedFrom != answeredMark {
+			longest = max(longest, elapsed-e.unobservedFrom)
 		}
 	}
 	return longest
@@ -253,7 +278,7 @@ func (m *Memory) EndLapAndEvictUnused() (remaining int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.laps++
-	m.entries.RemoveIf(func(e *memoryEntry) bool { return m.laps-e.touched >= forgetAfterLaps })
+	m.entries.RemoveIf(func(e *memoryEntry) bool { return m.laps-e.usedInLap >= forgetAfterLaps })
 	return m.entries.Len()
 }
 

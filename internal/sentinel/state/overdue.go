@@ -44,6 +44,7 @@ func (q *overdueQueue) collectOverdue(shard int, nowStep uint32) {
 	}
 }
 
+// keepEntryOrLeaveInShard adds an entry to the queue unless it has no chance to be within the limit.
 func (q *overdueQueue) keepEntryOrLeaveInShard(entry overdueEntry) {
 	if entry.due >= q.before || q.limit == 0 {
 		q.leaveInShard(entry)
@@ -61,13 +62,14 @@ func (q *overdueQueue) sortAndTrimToLimit() {
 	if len(q.found) <= q.limit {
 		return
 	}
-	for _, c := range q.found[q.limit:] {
-		q.leaveInShard(c)
+	for _, entry := range q.found[q.limit:] {
+		q.leaveInShard(entry)
 	}
 	q.found = q.found[:q.limit]
 	q.before = q.found[q.limit-1].due
 }
 
+// leaveInShard makes the next scan of the shard find an entry again.
 func (q *overdueQueue) leaveInShard(entry overdueEntry) {
 	s := &q.shards[entry.shard]
 	s.earliest = min(s.earliest, entry.due)

@@ -202,7 +202,11 @@ func (r *DecisionRecord) ListLatest(limit int) []RecordedResource {
 	defer r.mu.Unlock()
 	var list []RecordedResource
 	for res := r.newest; res != nil && len(list) < limit; res = res.older {
-		list = append(list, RecordedResource{ID: res.id, Noted: clampedTimeOfMillis(res.noted), Entries: res.listNewestFirst()})
+		list = append(list, RecordedResource{
+			ID:      res.id,
+			Noted:   clampedTimeOfMillis(res.noted),
+			Entries: res.listNewestFirst(),
+		})
 	}
 	return list
 }
@@ -211,33 +215,50 @@ func (r *DecisionRecord) ListLatest(limit int) []RecordedResource {
 // and drops the oldest.
 func (res *resourceRecord) mergeOrAddDecision(entry *DecisionEntry) {
 	next := storedDecision{
-		at: entry.At.UnixMilli(), first: entry.At.UnixMilli(), lastUpdated: entry.LastUpdated.UnixMilli(),
-		since: entry.Since.UnixMilli(), next: entry.Next.UnixMilli(), confirmed: entry.Confirmed.UnixMilli(),
-		generation: entry.Generation, observed: entry.ObservedGeneration,
-		reason: entry.Reason, phase: truncateText(entry.Phase, maxRecordedPhase), eventID: entry.EventID,
-		err:   truncateText(entry.Err, maxRecordedErr),
-		times: 1, published: entry.Published,
+		at:          entry.At.UnixMilli(),
+		first:       entry.At.UnixMilli(),
+		lastUpdated: entry.LastUpdated.UnixMilli(),
+		since:       entry.Since.UnixMilli(),
+		next:        entry.Next.UnixMilli(),
+		confirmed:   entry.Confirmed.UnixMilli(),
+		generation:  entry.Generation,
+		observed:    entry.ObservedGeneration,
+		reason:      entry.Reason,
+		phase:       truncateText(entry.Phase, maxRecordedPhase),
+		eventID:     entry.EventID,
+		err:         truncateText(entry.Err, maxRecordedErr),
+		times:       1,
+		published:   entry.Published,
 	}
-	n := len(res.decisions)
-	if n > 0 {
-		last := &res.decisions[n-1]
-		if last.reason == next.reason && last.generation == next.generation && last.published == next.published {
-			next.first, next.times = last.first, last.times+1
-			if next.eventID == last.eventID && next.confirmed == zeroMillis() {
-				next.confirmed = last.confirmed // the same event again
-				if next.err == "" {
-					next.err = last.err
-				}
-			}
-			*last = next
-			return
-		}
+	count := len(res.decisions)
+	if count > 0 && res.decisions[count-1].isRepeatedBy(&next) {
+		res.decisions[count-1].mergeRepeat(next)
+		return
 	}
-	if n == RecordDepth {
+	if count == RecordDepth {
 		copy(res.decisions, res.decisions[1:])
-		res.decisions = res.decisions[:n-1]
+		res.decisions = res.decisions[:count-1]
 	}
 	res.decisions = append(res.decisions, next)
+}
+
+// isRepeatedBy reports whether the next decision about a resource is equal to this one.
+func (d *storedDecision) isRepeatedBy(next *storedDecision) bool {
+	return d.reason == next.reason && d.generation == next.generation && d.published == next.published
+}
+
+// mergeRepeat replaces a decision by an equal one, and continues its count. The result of the same
+// event is kept.
+func (d *storedDecision) mergeRepeat(next storedDecision) {
+	next.first, next.times = d.first, d.times+1
+	isSameEvent := next.eventID == d.eventID
+	if isSameEvent && next.confirmed == zeroMillis() {
+		next.confirmed = d.confirmed
+		if next.err == "" {
+			next.err = d.err
+		}
+	}
+	*d = next
 }
 
 func (res *resourceRecord) listNewestFirst() []DecisionEntry {
@@ -245,11 +266,20 @@ func (res *resourceRecord) listNewestFirst() []DecisionEntry {
 	for i := len(res.decisions) - 1; i >= 0; i-- {
 		d := &res.decisions[i]
 		list = append(list, DecisionEntry{
-			At: clampedTimeOfMillis(d.at), First: clampedTimeOfMillis(d.first), Times: d.times,
-			Reason: d.reason, Published: d.published,
-			Generation: d.generation, ObservedGeneration: d.observed, Phase: d.phase,
-			LastUpdated: clampedTimeOfMillis(d.lastUpdated), Since: clampedTimeOfMillis(d.since), Next: clampedTimeOfMillis(d.next),
-			EventID: d.eventID, Confirmed: clampedTimeOfMillis(d.confirmed), Err: d.err,
+			At:                 clampedTimeOfMillis(d.at),
+			First:              clampedTimeOfMillis(d.first),
+			Times:              d.times,
+			Reason:             d.reason,
+			Published:          d.published,
+			Generation:         d.generation,
+			ObservedGeneration: d.observed,
+			Phase:              d.phase,
+			LastUpdated:        clampedTimeOfMillis(d.lastUpdated),
+			Since:              clampedTimeOfMillis(d.since),
+			Next:               clampedTimeOfMillis(d.next),
+			EventID:            d.eventID,
+			Confirmed:          clampedTimeOfMillis(d.confirmed),
+			Err:                d.err,
 		})
 	}
 	return list
@@ -284,7 +314,8 @@ func zeroMillis() int64 { return time.Time{}.UnixMilli() }
 // clampedTimeOfMillis returns a time within the years that RFC 3339 can represent. A resource may claim
 // any time, and one of year 9999 falls due in the year after.
 func clampedTimeOfMillis(unixMillis int64) time.Time {
-	first, last := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	first := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	return time.UnixMilli(min(max(unixMillis, first.UnixMilli()), last.UnixMilli())).UTC()
 }
 

@@ -84,27 +84,29 @@ func NewRecordHandler(recordsByWatch map[string]*DecisionRecord) http.Handler {
 			writeProblem(w, http.StatusMethodNotAllowed, "method_not_allowed", "only GET and HEAD are allowed")
 			return
 		}
-		q := r.URL.Query()
-		limit, err := parseLimitOrDefault(q.Get("limit"))
+		query := r.URL.Query()
+		limit, err := parseLimitOrDefault(query.Get("limit"))
 		if err != nil {
 			writeProblem(w, http.StatusBadRequest, "invalid_query", err.Error())
 			return
 		}
-		answer := RecordResponse{Time: time.Now().UTC().Truncate(time.Millisecond)}
-		for _, rec := range recordsByWatch {
-			answer.Known += rec.Len()
+		response := RecordResponse{Time: time.Now().UTC().Truncate(time.Millisecond)}
+		for _, record := range recordsByWatch {
+			response.Known += record.Len()
 		}
-		if id := q.Get("id"); id != "" {
-			answer.Resources = findDecisions(recordsByWatch, id)
+		id := query.Get("id")
+		if id == "" {
+			response.Resources = listLatestDecisions(recordsByWatch, limit)
 		} else {
-			answer.Resources = listLatestDecisions(recordsByWatch, limit)
+			response.Resources = findDecisions(recordsByWatch, id)
+			if len(response.Resources) == 0 {
+				writeProblem(w, http.StatusNotFound, CodeNoDecisions,
+					"no decisions recorded for this resource: it was not due since the sentinel started,"+
+						" is not watched by this sentinel, or its history was evicted")
+				return
+			}
 		}
-		if q.Get("id") != "" && len(answer.Resources) == 0 {
-			writeProblem(w, http.StatusNotFound, CodeNoDecisions, "no decisions recorded for this resource: it was not due since the sentinel started,"+
-				" is not watched by this sentinel, or its history was evicted")
-			return
-		}
-		writeJSON(w, http.StatusOK, "application/json", answer)
+		writeJSON(w, http.StatusOK, "application/json", response)
 	})
 }
 
@@ -121,30 +123,35 @@ func parseLimitOrDefault(text string) (limit int, err error) {
 
 func findDecisions(recordsByWatch map[string]*DecisionRecord, id string) []ServedDecisions {
 	var found []ServedDecisions
-	for watch, rec := range recordsByWatch {
-		if entries := rec.ListDecisions(id); len(entries) > 0 {
+	for watch, record := range recordsByWatch {
+		if entries := record.ListDecisions(id); len(entries) > 0 {
 			found = append(found, newServedDecisions(watch, id, entries))
 		}
 	}
-	slices.SortFunc(found, func(a, b ServedDecisions) int { return b.Decisions[0].At.Compare(a.Decisions[0].At) })
+	slices.SortFunc(found, func(a, b ServedDecisions) int { // the newest first
+		return b.Decisions[0].At.Compare(a.Decisions[0].At)
+	})
 	return found
 }
 
 func listLatestDecisions(recordsByWatch map[string]*DecisionRecord, limit int) []ServedDecisions {
-	type noted struct {
-		watch string
-		RecordedResource
+	type watchedResource struct {
+		watch    string
+		resource RecordedResource
 	}
-	var all []noted
-	for watch, rec := range recordsByWatch {
-		for _, res := range rec.ListLatest(limit) {
-			all = append(all, noted{watch, res})
+	var all []watchedResource
+	for watch, record := range recordsByWatch {
+		for _, resource := range record.ListLatest(limit) {
+			all = append(all, watchedResource{watch: watch, resource: resource})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b noted) int { return b.Noted.Compare(a.Noted) })
-	list := make([]ServedDecisions, 0, min(limit, len(all)))
-	for _, n := range all[:cap(list)] {
-		list = append(list, newServedDecisions(n.watch, n.ID, n.Entries))
+	slices.SortStableFunc(all, func(a, b watchedResource) int { // the newest first
+		return b.resource.Noted.Compare(a.resource.Noted)
+	})
+	latest := all[:min(limit, len(all))]
+	list := make([]ServedDecisions, 0, len(latest))
+	for _, r := range latest {
+		list = append(list, newServedDecisions(r.watch, r.resource.ID, r.resource.Entries))
 	}
 	return list
 }
@@ -153,10 +160,20 @@ func newServedDecisions(watch, id string, entries []DecisionEntry) ServedDecisio
 	d := ServedDecisions{Watch: watch, ResourceID: id}
 	for _, e := range entries {
 		d.Decisions = append(d.Decisions, ServedDecision{
-			At: e.At, FirstAt: e.First, Times: e.Times, Publish: e.Published, Reason: e.Reason,
-			Generation: e.Generation, ObservedGeneration: e.ObservedGeneration, Phase: e.Phase,
-			LastUpdatedTime: e.LastUpdated, Since: e.Since, Next: e.Next,
-			EventID: e.EventID, ConfirmedAt: e.Confirmed, Error: e.Err,
+			At:                 e.At,
+			FirstAt:            e.First,
+			Times:              e.Times,
+			Publish:            e.Published,
+			Reason:             e.Reason,
+			Generation:         e.Generation,
+			ObservedGeneration: e.ObservedGeneration,
+			Phase:              e.Phase,
+			LastUpdatedTime:    e.LastUpdated,
+			Since:              e.Since,
+			Next:               e.Next,
+			EventID:            e.EventID,
+			ConfirmedAt:        e.Confirmed,
+			Error:              e.Err,
 		})
 	}
 	return d
