@@ -25,18 +25,18 @@ func listBugs() []plantedBug {
 	return []plantedBug{
 		{
 			// A quarter of the resources is never announced.
-			Promise: "R1", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
-			New: `var err error; if e.Subject[len(e.Subject)-1] >= '4' { err = p.publisher.Publish(ctx, e) }`,
+			Promise: "R1", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, event)`,
+			New: `var err error; if event.Subject[len(event.Subject)-1] >= '4' { err = p.publisher.Publish(ctx, event) }`,
 		},
 		{
 			// Each event has a copy with another id.
-			Promise: "R2", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
-			New: `again := *e; again.ID += "-again"; err := errors.Join(p.publisher.Publish(ctx, e), p.publisher.Publish(ctx, &again))`,
+			Promise: "R2", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, event)`,
+			New: `again := *event; again.ID += "-again"; err := errors.Join(p.publisher.Publish(ctx, event), p.publisher.Publish(ctx, &again))`,
 		},
 		{
 			// Forty events are published for each one that the limit allows.
-			Promise: "R3", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
-			New: `var err error; for i := range 40 { copied := *e; copied.ID += string(rune('A' + i)); err = errors.Join(err, p.publisher.Publish(ctx, &copied)) }`,
+			Promise: "R3", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, event)`,
+			New: `var err error; for i := range 40 { copied := *event; copied.ID += string(rune('A' + i)); err = errors.Join(err, p.publisher.Publish(ctx, &copied)) }`,
 		},
 		{
 			// The sink is not told of updates.
@@ -67,7 +67,7 @@ func listBugs() []plantedBug {
 		{
 			// All nodes of a pool may be out of service at once.
 			Promise: "R10", File: "internal/nodefault/budget/budget.go",
-			Old: `return max(c.MinAllowedNodes, members*c.MaxPercent/100), max(c.WindowMinAllowedNodes, members*c.WindowMaxPercent/100)`,
+			Old: `return maxOutOfService, maxPerWindow`,
 			New: `return members, members`,
 		},
 		{
@@ -78,12 +78,12 @@ func listBugs() []plantedBug {
 		},
 		{
 			// Each event leaves 500 goroutines behind.
-			Promise: "R12", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, e)`,
-			New: `for range 500 { go func() { select {} }() }; err := p.publisher.Publish(ctx, e)`,
+			Promise: "R12", File: "internal/sentinel/publish.go", Old: `err := p.publisher.Publish(ctx, event)`,
+			New: `for range 500 { go func() { select {} }() }; err := p.publisher.Publish(ctx, event)`,
 		},
 		{
 			// The clock of the sentinels is an hour ahead.
-			Promise: "R13", File: "internal/sentinel/publish.go", Old: `Time: time.Now().UTC(), Data: data`, New: `Time: time.Now().UTC().Add(time.Hour), Data: data`,
+			Promise: "R13", File: "internal/sentinel/publish.go", Old: `time.Now().UTC(),`, New: `time.Now().UTC().Add(time.Hour),`,
 		},
 		{
 			// All sentinels watch an eighth of the resources.
