@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,8 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -42,7 +39,7 @@ func TestRestoreDrill(t *testing.T) {
 	edited, gone, same := d.createSynced(t, "eu-2"), d.createSynced(t, "gone"), d.createSynced(t, "same")
 	sameBefore := d.shoot(t, same.shootName)
 	d.wantAttempted(t, 3)
-	pending := d.sink.idsOf(t, false)
+	pending := d.sink.idsOf(false)
 	d.run(t, "pg_dump")
 
 	// What the backup does not have. The sink accepts the events that wait for it.
@@ -54,7 +51,7 @@ func TestRestoreDrill(t *testing.T) {
 	}
 	eventually(t, patience, func() error {
 		if _, err := d.api.Clusters().Get(t.Context(), gone.id); statusOf(err) != http.StatusNotFound {
-			return fmt.Errorf("the deleted cluster: %v", err)
+			return fmt.Errorf("the deleted cluster is there: %w", err)
 		}
 		return nil
 	})
@@ -160,7 +157,7 @@ func newFleetDatabase(t *testing.T) (admin, owner string) {
 	}
 	u.Path = "/postgres"
 	admin = u.String()
-	exec := func(ctx context.Context, statements ...string) {
+	runSQL := func(ctx context.Context, statements ...string) {
 		conn, err := pgx.Connect(ctx, admin)
 		if err != nil {
 			t.Fatal(err)
@@ -173,11 +170,11 @@ func newFleetDatabase(t *testing.T) (admin, owner string) {
 			t.Fatal(err)
 		}
 	}
-	exec(t.Context(), "create role fleet login createrole password 'secret'",
+	runSQL(t.Context(), "create role fleet login createrole password 'secret'",
 		"grant fleet_api, fleet_api_all_tenants, cluster_worker, execution_controller, execution_auditor, fleet_console to fleet",
 		"create database fleet owner fleet")
 	t.Cleanup(func() {
-		exec(context.WithoutCancel(t.Context()), "drop database if exists fleet with (force)", "drop database if exists fleet_before_restore with (force)", "drop role fleet")
+		runSQL(context.WithoutCancel(t.Context()), "drop database if exists fleet with (force)", "drop database if exists fleet_before_restore with (force)", "drop role fleet")
 	})
 	u.User, u.Path = url.UserPassword("fleet", "secret"), "/fleet"
 	return admin, u.String()
@@ -441,83 +438,4 @@ func (d *drill) wantLogged(t *testing.T, want map[string]any) {
 		}
 		return nil
 	})
-}
-
-// wantAttempted waits until the worker has tried to send n events to the sink, which rejects them.
-func (d *drill) wantAttempted(t *testing.T, n int) {
-	t.Helper()
-	eventually(t, patience, func() error {
-		if got := len(d.sink.idsOf(t, false)); got < n {
-			return fmt.Errorf("%d change events, want %d", got, n)
-		}
-		return nil
-	})
-}
-
-// wantDelivered waits until the sink has accepted the given events.
-func (d *drill) wantDelivered(t *testing.T, ids []string) {
-	t.Helper()
-	eventually(t, patience, func() error {
-		got := d.sink.idsOf(t, true)
-		for _, id := range ids {
-			if !slices.Contains(got, id) {
-				return fmt.Errorf("change event %s was not delivered", id)
-			}
-		}
-		return nil
-	})
-}
-
-// A drillSink receives change events. It rejects them until accept is set.
-type drillSink struct {
-	*stub
-	accept atomic.Bool
-
-	mu  sync.Mutex
-	ids map[bool][]string // by whether they were accepted
-}
-
-func newDrillSink(t *testing.T) *drillSink {
-	t.Helper()
-	s := &drillSink{ids: map[bool][]string{}}
-	s.stub = newStub(t, func(w http.ResponseWriter, r *http.Request) {
-		var e struct {
-			ID string `json:"id"`
-		}
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = json.Unmarshal(body, &e)
-		}
-		if e.ID == "" {
-			e.ID = r.Header.Get("Ce-Id")
-		}
-		if e.ID == "" {
-			t.Errorf("a change event without an id: %s, %v", body, err)
-		}
-		accepts := s.accept.Load()
-		s.mu.Lock()
-		s.ids[accepts] = append(s.ids[accepts], e.ID)
-		s.mu.Unlock()
-		if !accepts {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	return s
-}
-
-// idsOf are the different ids of the events that it accepted, or of those that it rejected.
-func (s *drillSink) idsOf(t *testing.T, accepted bool) []string {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := slices.Clone(s.ids[accepted])
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
-
-// forget makes it forget the events so far.
-func (s *drillSink) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.ids)
 }

@@ -8,7 +8,9 @@ import (
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
+	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
+	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
 )
 
 func TestCursorsExpire(t *testing.T) {
@@ -151,5 +153,33 @@ func TestRevisionsOfAnotherHistoryDoNotComeAgain(t *testing.T) {
 	touch(t, d.Store, r)
 	if again := mustGet(t, d.Store, r.Key).Revision; again <= undone+1_000_000 {
 		t.Errorf("revision %d after %d, which may stand for something else", again, undone)
+	}
+}
+
+// TestARecordedRestoreIsAnotherFeed checks that both feeds begin a new epoch after an operator has
+// recorded a restore that PostgreSQL does not notice.
+func TestARecordedRestoreIsAnotherFeed(t *testing.T) {
+	d := newDatabase(t)
+	insert(t, d.Store, newRecord("a", v1.KindCluster, "one"))
+	changes, err := d.ReadLatestCursor(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeline := pgstore.NewTimelineStore(pgtest.Open(t, d.url))
+	events, err := timeline.ReadLatestCursor(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // each restore counts
+		d.exec(t, "insert into tenant.restores default values")
+		now, err := d.ReadLatestCursor(t.Context())
+		if err != nil || now.Epoch == changes.Epoch {
+			t.Errorf("the epoch of the changes is %s after %s, %v", now.Epoch, changes.Epoch, err)
+		}
+		is, err := timeline.ReadLatestCursor(t.Context())
+		if err != nil || is.Epoch == events.Epoch {
+			t.Errorf("the epoch of the timeline is %s after %s, %v", is.Epoch, events.Epoch, err)
+		}
+		changes, events = now, is
 	}
 }

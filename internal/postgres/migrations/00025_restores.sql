@@ -33,12 +33,14 @@ alter table tenant.cluster_sync add column history text collate "C", add column 
 -- +goose StatementBegin
 create or replace function tenant.mark_unsynced(cluster uuid) returns void
 language plpgsql set plan_cache_mode = force_generic_plan as $$
+declare
+    present text := tenant.history_id();
 begin
     insert into tenant.cluster_sync as s (cluster_id) values (cluster)
     on conflict (cluster_id) do update set
         generation = s.generation + 1,
-        known_generation = case when s.history = tenant.history_id() then s.known_generation else s.generation end,
-        history = tenant.history_id(),
+        known_generation = case when s.history = present then s.known_generation else s.generation end,
+        history = present,
         synced = null,
         sync_attempts = 0,
         unsynced_since = coalesce(s.unsynced_since, now()),
