@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -178,13 +179,13 @@ func (s *Standby) checkStandby(ctx context.Context) error {
 func (s *Standby) lagOf(replayed uint64, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := len(s.positions) - 1; i >= 0; i-- {
+	for i, position := range slices.Backward(s.positions) {
 		switch {
-		case s.positions[i].lsn > replayed:
+		case position.lsn > replayed:
 		case i == len(s.positions)-1:
 			return 0
 		default:
-			return now.Sub(s.positions[i].at)
+			return now.Sub(position.at)
 		}
 	}
 	return s.maxLag
