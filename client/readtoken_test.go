@@ -36,7 +36,6 @@ func TestReadTokens(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var token string
 				var sent []string

@@ -2,9 +2,9 @@ package fleetapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,7 +20,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/processtest"
 )
 
-const standbyMaxLag = time.Second
+const standbyMaxLag = 2 * time.Second
 
 // A replicatedFixture is an API on a primary and a streaming standby.
 type replicatedFixture struct {
@@ -35,17 +35,16 @@ func newReplicatedFixture(t *testing.T) *replicatedFixture {
 	f := &replicatedFixture{servers: servers, fixture: newFixtureWith(t, options{
 		cfg: defaults(), database: servers.Primary.DatabaseURL(), standby: servers.Standby.DatabaseURL(),
 	})}
-	f.awaitUsable(t, 1)
+	f.awaitUsable(1)
 	return f
 }
 
 // TestReadsFromStandby uses one pair of servers for all its parts, because starting them takes seconds.
 func TestReadsFromStandby(t *testing.T) {
-	t.Parallel()
 	f := newReplicatedFixture(t)
 	for _, part := range []struct {
 		name string
-		run  func(*testing.T, *replicatedFixture)
+		run  func(*replicatedFixture)
 	}{
 		{"Idle", testStandbyOnIdlePrimary},
 		{"Routes", testStandbyAnswersReads},
@@ -56,27 +55,26 @@ func TestReadsFromStandby(t *testing.T) {
 		{"Killed", testKilledStandby},
 		{"Promoted", testPromotedStandby}, // the last, because it ends the replication
 	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, &replicatedFixture{f.under(t), f.servers}) })
+		t.Run(part.name, func(t *testing.T) { part.run(&replicatedFixture{f.under(t), f.servers}) })
 	}
 }
 
 // testStandbyOnIdlePrimary verifies that a standby remains usable for longer than the maximum lag after the last write.
-func testStandbyOnIdlePrimary(t *testing.T, f *replicatedFixture) {
-	on := f.countReads(t, "primary")
+func testStandbyOnIdlePrimary(f *replicatedFixture) {
+	on := f.countReads("primary")
 	for end := time.Now().Add(2 * standbyMaxLag); time.Now().Before(end); {
 		f.list("clusters")
 	}
-	wantEqual(t, "reads on the primary", on, f.countReads(t, "primary"))
+	wantEqual(f.T, "reads on the primary", on, f.countReads("primary"))
 }
 
-func testStandbyAnswersReads(t *testing.T, f *replicatedFixture) {
-	f.createWithToken("clusters", "routed")
-	id := f.idOf("routed")
-	counter := pgstore.NewRollupCounter(pgtest.Open(t, f.database), nil, discard())
-	ctx, cancel := context.WithCancel(t.Context())
+func testStandbyAnswersReads(f *replicatedFixture) {
+	id := f.create("clusters", "routed", nil).ID
+	counter := pgstore.NewRollupCounter(pgtest.Open(f.T, f.database), nil, discard())
+	ctx, cancel := context.WithCancel(f.Context())
 	counted := make(chan error, 1)
 	go func() { counted <- counter.Run(ctx) }()
-	processtest.Eventually(t, func() error {
+	processtest.Eventually(f.T, func() error {
 		if a := f.do("GET", v1.SummaryPath, nil); a.status != http.StatusOK {
 			return fmt.Errorf("no summary: %s", a.body)
 		}
@@ -84,139 +82,147 @@ func testStandbyAnswersReads(t *testing.T, f *replicatedFixture) {
 	})
 	cancel()
 	if err := <-counted; err != nil {
-		t.Error(err)
+		f.Error(err)
 	}
-	token := f.createWithToken("clusters", "counted")
+	token := f.createCluster("counted")
+	f.awaitReplayed(token)
 	paths := []string{
 		"clusters", "clusters?limit=5", "clusters?ids=" + id, "clusters/" + id, "clusters/" + id + "/statuses", "clusters/" + id + "/revisions", "clusters/" + id + "/nodepools",
 		"clusters/" + id + "/sync", "clusters/sync", "schemas", v1.SummaryPath, v1.StuckPath, v1.ChangesPath, v1.ChangesPath + "?limit=1", v1.ChangeBucketsPath + "?since=1h",
 	}
-	on := f.countReads(t, "primary")
+	on := f.countReads("primary")
 	for _, path := range paths {
 		f.doWith(http.Header{v1.ReadAfterHeader: {token}}, "GET", path, nil).want(http.StatusOK)
 	}
-	wantEqual(t, "reads on the primary", on, f.countReads(t, "primary"))
+	wantEqual(f.T, "reads on the primary", on, f.countReads("primary"))
 }
 
 // testCursorOfStandbyLosesNothing lists on the standby while a transaction is running that began before the newest
 // change. The changes after the cursor of the list must have what that transaction changes.
-func testCursorOfStandbyLosesNothing(t *testing.T, f *replicatedFixture) {
-	f.createWithToken("clusters", "slow")
+func testCursorOfStandbyLosesNothing(f *replicatedFixture) {
+	f.createCluster("slow")
 	running := f.begin("update tenant.resources set display_name = 'changed' where name = 'slow'")
-	token := f.createWithToken("clusters", "quick")
-	page := f.listOnStandby(t, "clusters?limit=100", token)
+	token := f.createCluster("quick")
+	page := f.listOnStandby("clusters?limit=100", token)
 	if !slices.Contains(namesOf(page), "quick") {
-		t.Fatalf("the standby lists %v", namesOf(page))
+		f.Fatalf("the standby lists %v", namesOf(page))
 	}
 	f.commit(running)
 	changes := read[v1.Changes](f.do("GET", "clusters?changed_since="+page.Cursor, nil).want(http.StatusOK))
 	if !slices.ContainsFunc(changes.Items, func(r v1.Resource) bool { return r.Name == "slow" }) {
-		t.Errorf("the changes after the list lack the one that was running: %v", changes.Items)
+		f.Errorf("the changes after the list lack the one that was running: %v", changes.Items)
 	}
 	w := f.watch("clusters?watch=true&changed_since="+page.Cursor, nil)
 	if e := w.next(); !strings.Contains(string(e.Data), "slow") {
-		t.Errorf("the watch after the list begins with %s %s", e.Type, e.Data)
+		f.Errorf("the watch after the list begins with %s %s", e.Type, e.Data)
 	}
 }
 
 // testETagOfStandby has one of two running transactions commit between two lists: neither the newest change nor the oldest
 // running transaction changes.
-func testETagOfStandby(t *testing.T, f *replicatedFixture) {
-	f.createWithToken("clusters", "etag-1")
-	f.createWithToken("clusters", "etag-2")
+func testETagOfStandby(f *replicatedFixture) {
+	f.createCluster("etag-1")
+	f.createCluster("etag-2")
 	first := f.begin("update tenant.resources set display_name = 'first' where name = 'etag-1'")
 	second := f.begin("update tenant.resources set display_name = 'second' where name = 'etag-2'")
-	token := f.createWithToken("clusters", "etag-3")
+	token := f.createCluster("etag-3")
+	f.awaitReplayed(token)
 	const path = "clusters?limit=100"
 	before := f.doWith(http.Header{v1.ReadAfterHeader: {token}}, "GET", path, nil).want(http.StatusOK)
 	again := http.Header{"If-None-Match": {before.header.Get("Etag")}, v1.ReadAfterHeader: {token}}
 	f.doWith(again, "GET", path, nil).want(http.StatusNotModified)
 	f.commit(second)
 	again.Set(v1.ReadAfterHeader, f.tokenOfRefusedWrite())
+	f.awaitReplayed(again.Get(v1.ReadAfterHeader))
 	after := f.doWith(again, "GET", path, nil).want(http.StatusOK)
 	if !strings.Contains(string(after.body), `"second"`) {
-		t.Errorf("the list lacks the committed change: %s", after.body)
+		f.Errorf("the list lacks the committed change: %s", after.body)
 	}
 	f.commit(first)
 }
 
-func testReadYourWrites(t *testing.T, f *replicatedFixture) {
+func testReadYourWrites(f *replicatedFixture) {
 	f.onStandby("select pg_wal_replay_pause()")
 	defer f.onStandby("select pg_wal_replay_resume()")
-	f.awaitPaused(t)
-	token := f.createWithToken("clusters", "own")
+	f.awaitPaused()
+	token := f.createCluster("own")
 	if names := f.names("clusters?limit=100"); slices.Contains(names, "own") {
-		t.Errorf("without a token, the paused standby lists %v", names)
+		f.Errorf("without a token, the paused standby lists %v", names)
 	}
 	a := f.doWith(http.Header{v1.ReadAfterHeader: {token}}, "GET", "clusters?limit=100", nil).want(http.StatusOK)
-	if names := namesOf(read[v1.List](a)); !slices.Contains(names, "own") {
-		t.Errorf("with the token of its creation, the cluster is not listed: %v", names)
+	own := slices.Index(namesOf(read[v1.List](a)), "own")
+	if own < 0 {
+		f.Fatalf("with the token of its creation, the cluster is not listed: %s", a.body)
 	}
-	id := read[v1.List](a).Items[slices.Index(namesOf(read[v1.List](a)), "own")].ID
+	id := read[v1.List](a).Items[own].ID
 	f.do("GET", "clusters/"+id, nil).want(http.StatusOK) // not found on the standby, and therefore read on the primary
 	for name, malformed := range map[string]string{"Text": "latest", "Short": token[1:], "Long": token + "0", "LowerCase": "0000000a" + token[8:]} {
 		a := f.doWith(http.Header{v1.ReadAfterHeader: {malformed}}, "GET", "clusters", nil)
 		a.problem(http.StatusBadRequest, "invalid_query", v1.ReadAfterHeader)
-		if t.Failed() {
-			t.Log(name)
+		if f.Failed() {
+			f.Log(name)
 		}
 	}
 	other := "000000FF" + token[8:] // of another timeline
 	f.doWith(http.Header{v1.ReadAfterHeader: {other}}, "GET", "clusters/"+id, nil).want(http.StatusOK)
 }
 
-func testLaggingStandby(t *testing.T, f *replicatedFixture) {
+func testLaggingStandby(f *replicatedFixture) {
 	f.onStandby("select pg_wal_replay_pause()")
-	f.awaitPaused(t)
-	f.createWithToken("clusters", "unreplayed")
+	f.awaitPaused()
+	f.createCluster("unreplayed")
 	written := time.Now()
 	for !slices.Contains(f.names("clusters?limit=100"), "unreplayed") {
 		if age := time.Since(written); age > 2*standbyMaxLag {
-			t.Fatalf("the write is not visible after %s", age)
+			f.Fatalf("the write is not visible after %s", age)
 		}
 	}
-	f.awaitUsable(t, 0)
+	f.awaitUsable(0)
 	f.onStandby("select pg_wal_replay_resume()")
-	f.awaitUsable(t, 1)
+	f.awaitUsable(1)
 }
 
-func testKilledStandby(t *testing.T, f *replicatedFixture) {
+func testKilledStandby(f *replicatedFixture) {
 	if err := syscall.Kill(f.servers.Standby.PostmasterPID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
 	for end := time.Now().Add(standbyMaxLag); time.Now().Before(end); {
 		f.do("GET", "clusters", nil).want(http.StatusOK)
 	}
-	f.awaitUsable(t, 0)
+	f.awaitUsable(0)
 	_ = f.servers.Standby.Close() // it was killed
 	f.servers.RestartStandby()
-	f.awaitUsable(t, 1)
-	on := f.countReads(t, "standby")
+	f.awaitUsable(1)
+	on := f.countReads("standby")
 	f.list("clusters")
-	wantEqual(t, "reads on the returned standby", on+1, f.countReads(t, "standby"))
+	wantEqual(f.T, "reads on the returned standby", on+1, f.countReads("standby"))
 }
 
-func testPromotedStandby(t *testing.T, f *replicatedFixture) {
-	f.createWithToken("clusters", "honest")
+func testPromotedStandby(f *replicatedFixture) {
+	id := f.create("clusters", "honest", nil).ID
+	f.awaitReplayed(f.createCluster("replayed"))
 	f.onStandby("select pg_promote(wait => true, wait_seconds => 60)")
 	f.onStandby("update tenant.resources set name = 'foreign' where name = 'honest'")
-	for f.usable(t) != 0 {
+	for f.usable() != 0 {
+		if name := f.get("clusters/" + id).Name; name != "honest" {
+			f.Fatalf("a promoted standby answered: %s", name)
+		}
 		if names := f.names("clusters?limit=100"); slices.Contains(names, "foreign") || !slices.Contains(names, "honest") {
-			t.Fatalf("a promoted standby answered: %v", names)
+			f.Fatalf("a promoted standby answered: %v", names)
 		}
 	}
 	if names := f.names("clusters?limit=100"); slices.Contains(names, "foreign") {
-		t.Errorf("a promoted standby answered: %v", names)
+		f.Errorf("a promoted standby answered: %v", names)
 	}
 	if n := strings.Count(f.readLogs(), "standby not usable"); n != 3 { // it lagged, was killed and was promoted
-		t.Errorf("%d log lines about an unusable standby, want 3:\n%s", n, f.readLogs())
+		f.Errorf("%d log lines about an unusable standby, want 3:\n%s", n, f.readLogs())
 	}
 }
 
-// createWithToken creates a resource and returns the token of the write.
-func (f *replicatedFixture) createWithToken(collection, name string) (token string) {
+// createCluster creates a cluster and returns the token of the write.
+func (f *replicatedFixture) createCluster(name string) (token string) {
 	f.Helper()
-	a := f.do("POST", collection, v1.CreateRequest{Name: name, Spec: []byte(`{}`)}).want(http.StatusCreated)
+	a := f.do("POST", "clusters", v1.CreateRequest{Name: name, Spec: []byte(`{}`)}).want(http.StatusCreated)
 	if token = a.header.Get(v1.ReadAfterHeader); token == "" {
 		f.Fatal("the response to a write has no token")
 	}
@@ -229,17 +235,13 @@ func (f *replicatedFixture) tokenOfRefusedWrite() string {
 	return f.do("POST", "clusters", v1.CreateRequest{Name: "slow", Spec: []byte(`{}`)}).want(http.StatusConflict).header.Get(v1.ReadAfterHeader)
 }
 
-func (f *replicatedFixture) idOf(name string) string {
-	f.Helper()
-	return f.list("clusters?search=" + url.QueryEscape("name='"+name+"'")).Items[0].ID
-}
-
 // listOnStandby reads a page after a token, and checks that the standby answered.
-func (f *replicatedFixture) listOnStandby(t *testing.T, path, token string) v1.List {
-	t.Helper()
-	on := f.countReads(t, "standby")
+func (f *replicatedFixture) listOnStandby(path, token string) v1.List {
+	f.Helper()
+	f.awaitReplayed(token)
+	on := f.countReads("standby")
 	page := read[v1.List](f.doWith(http.Header{v1.ReadAfterHeader: {token}}, "GET", path, nil).want(http.StatusOK))
-	wantEqual(t, "reads on the standby", on+1, f.countReads(t, "standby"))
+	wantEqual(f.T, "reads on the standby", on+1, f.countReads("standby"))
 	return page
 }
 
@@ -275,10 +277,10 @@ func (f *replicatedFixture) onStandby(sql string) {
 }
 
 // awaitPaused waits until the standby replays nothing more.
-func (f *replicatedFixture) awaitPaused(t *testing.T) {
-	t.Helper()
+func (f *replicatedFixture) awaitPaused() {
+	f.Helper()
 	for state := ""; state != "paused"; {
-		execOn(t, f.servers.Standby, "select pg_get_wal_replay_pause_state()", &state)
+		execOn(f.T, f.servers.Standby, "select pg_get_wal_replay_pause_state()", &state)
 	}
 }
 
@@ -302,11 +304,24 @@ func execOn(t *testing.T, server *pgserver.Server, sql string, into *string) {
 	}
 }
 
+// awaitReplayed waits until the standby answers a read with a token.
+func (f *replicatedFixture) awaitReplayed(token string) {
+	f.Helper()
+	processtest.Eventually(f.T, func() error {
+		on := f.countReads("standby")
+		f.doWith(http.Header{v1.ReadAfterHeader: {token}}, "GET", "clusters", nil).want(http.StatusOK)
+		if f.countReads("standby") == on {
+			return errors.New("the primary answered")
+		}
+		return nil
+	})
+}
+
 // awaitUsable waits until the standby is used, 1, or not, 0.
-func (f *replicatedFixture) awaitUsable(t *testing.T, want float64) {
-	t.Helper()
-	processtest.Eventually(t, func() error {
-		if got := f.usable(t); got != want {
+func (f *replicatedFixture) awaitUsable(want float64) {
+	f.Helper()
+	processtest.Eventually(f.T, func() error {
+		if got := f.usable(); got != want {
 			return fmt.Errorf("usable is %v, want %v:\n%s", got, want, f.readLogs())
 		}
 		return nil
@@ -319,22 +334,22 @@ func (f *replicatedFixture) readLogs() string {
 	return f.logs.String()
 }
 
-func (f *replicatedFixture) usable(t *testing.T) float64 {
-	t.Helper()
-	return f.metric(t, "fleetloop_api_standby_usable", "")
+func (f *replicatedFixture) usable() float64 {
+	f.Helper()
+	return f.metric("fleetloop_api_standby_usable", "")
 }
 
-func (f *replicatedFixture) countReads(t *testing.T, server string) float64 {
-	t.Helper()
-	return f.metric(t, "fleetloop_api_standby_reads_total", server)
+func (f *replicatedFixture) countReads(server string) float64 {
+	f.Helper()
+	return f.metric("fleetloop_api_standby_reads_total", server)
 }
 
 // metric returns the value of a metric with a label value, "" for none.
-func (f *replicatedFixture) metric(t *testing.T, name, label string) float64 {
-	t.Helper()
+func (f *replicatedFixture) metric(name, label string) float64 {
+	f.Helper()
 	families, err := f.metrics.Gather()
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -343,6 +358,6 @@ func (f *replicatedFixture) metric(t *testing.T, name, label string) float64 {
 			}
 		}
 	}
-	t.Fatalf("no metric %s %s", name, label)
+	f.Fatalf("no metric %s %s", name, label)
 	return 0
 }

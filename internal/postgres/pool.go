@@ -144,11 +144,16 @@ func (w *prober) connectOrPing(ctx context.Context) error {
 }
 
 func (w *prober) closeAndForgetConn(ctx context.Context) {
-	if w.conn == nil {
+	closeConn(ctx, w.conn)
+	w.conn = nil
+}
+
+// closeConn closes a connection that is not needed any more, so an error does not matter. Nil is none.
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	if conn == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	_ = w.conn.Close(ctx) // the connection is discarded, so an error does not matter
-	w.conn = nil
+	_ = conn.Close(ctx)
 }

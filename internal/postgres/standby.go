@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,12 +113,14 @@ func (s *Standby) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	var conn *pgx.Conn
+	defer func() { closeConn(ctx, conn) }()
 	for {
-		err := s.measurePrimary(ctx)
-		if checkErr := s.checkStandby(ctx); checkErr != nil {
-			err = errors.Join(checkErr, err)
-		} else {
-			err = nil // the positions from before the outage of the primary still bound the lag
+		// If the primary is unavailable, the positions from before still bound the lag.
+		primaryErr := s.measurePrimary(ctx)
+		var err error
+		if conn, err = s.checkStandby(ctx, conn); err != nil {
+			err = errors.Join(err, primaryErr)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -154,37 +157,38 @@ func (s *Standby) measurePrimary(ctx context.Context) error {
 	return nil
 }
 
-// checkStandby reads the position of the standby.
-func (s *Standby) checkStandby(ctx context.Context) error {
-	read, err := s.newRead(readToken{}, time.Now())
-	if err != nil {
-		return err
-	}
+// checkStandby checks the standby on a connection of its own, because a pool whose connections are all busy must not look like a dead
+// server. It closes the connection if the check fails, and returns it otherwise.
+func (s *Standby) checkStandby(ctx context.Context, conn *pgx.Conn) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, min(probeTimeout, s.maxLag), errors.New("the standby did not answer in time"))
 	defer cancel()
-	conn, err := s.pool.pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("connect to the standby: %w", redactConnError(err))
+	read, err := s.newRead(readToken{}, time.Now())
+	if err == nil && conn == nil {
+		conn, err = pgx.ConnectConfig(ctx, s.pool.pool.Config().ConnConfig.Copy())
 	}
-	defer conn.Release()
-	replayed, err := read.requireReplay(ctx, conn)
+	var replayed uint64
 	if err == nil {
-		s.metrics.lag.Set(s.lagOf(replayed, time.Now()).Seconds())
+		replayed, err = read.requireReplay(ctx, conn)
 	}
-	return err
+	if err != nil {
+		closeConn(ctx, conn)
+		return nil, fmt.Errorf("check the standby: %w", redactConnError(err))
+	}
+	s.metrics.lag.Set(s.lagOf(replayed, time.Now()).Seconds())
+	return conn, nil
 }
 
 // lagOf returns the time since the primary had a position that the standby has replayed.
 func (s *Standby) lagOf(replayed uint64, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := len(s.positions) - 1; i >= 0; i-- {
+	for i, position := range slices.Backward(s.positions) {
 		switch {
-		case s.positions[i].lsn > replayed:
+		case position.lsn > replayed:
 		case i == len(s.positions)-1:
 			return 0
 		default:
-			return now.Sub(s.positions[i].at)
+			return now.Sub(position.at)
 		}
 	}
 	return s.maxLag

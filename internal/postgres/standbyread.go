@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -181,9 +180,14 @@ func standbyReadOf(ctx context.Context) *standbyRead {
 	return read
 }
 
+// A rowQuerier is a connection, of a pool or not.
+type rowQuerier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // requireReplay waits until the standby of a connection has replayed the position, and returns the replayed position. Statements that
 // follow on the connection see it.
-func (r *standbyRead) requireReplay(ctx context.Context, conn *pgxpool.Conn) (replayed uint64, err error) {
+func (r *standbyRead) requireReplay(ctx context.Context, conn rowQuerier) (replayed uint64, err error) {
 	err = conn.QueryRow(ctx, "select (tenant.require_replay($1, $2, '0/0'::pg_lsn + $3::bigint, $4) - '0/0')::bigint",
 		r.epoch, r.timeline, r.lsn, replayPatience).Scan(&replayed)
 	return replayed, err

@@ -48,6 +48,33 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestServeWithoutItsStandby verifies that a standby that cannot be reached affects neither readiness nor reads.
+func TestServeWithoutItsStandby(t *testing.T) {
+	t.Parallel()
+	const password = "canary"
+	c := startAPI(t, map[string]string{"DATABASE_URL": pgtest.NewDatabaseURL(t), "DATABASE_READ_URL": "postgres://u:" + password + "@127.0.0.1:1/d"})
+	health := c.WaitForURLInLog(t, "metrics and health")
+	processtest.Eventually(t, func() error {
+		if status, body := processtest.SendRequest(t, http.MethodGet, health+"/readyz?verbose", ""); status != http.StatusOK {
+			return fmt.Errorf("not ready: %s", body)
+		}
+		if _, body := processtest.SendRequest(t, http.MethodGet, health+"/metrics", ""); !strings.Contains(body, "fleetloop_api_standby_usable 0") {
+			return fmt.Errorf("the metrics do not tell that the standby is not usable")
+		}
+		return nil
+	})
+	if status, body := processtest.SendRequest(t, http.MethodGet, c.WaitForURLInLog(t, "fleet API")+v1.BasePath+"/clusters", ""); status != http.StatusOK {
+		t.Errorf("list: %d %s", status, body)
+	}
+	c.Cancel()
+	if err := c.WaitUntilEnded(t); err != nil {
+		t.Errorf("told to stop, it ended with %v", err)
+	}
+	if strings.Contains(c.Stderr.String(), password) {
+		t.Errorf("the password is shown:\n%s", c.Stderr.String())
+	}
+}
+
 // TestServeEndsWatches verifies that open watches do not delay the end of the server, and receive
 // the position at which to continue.
 func TestServeEndsWatches(t *testing.T) {

@@ -4,14 +4,16 @@
 
 -- A server in recovery cannot tell its timeline. There, the history is that of the replayed change feed, and
 -- tenant.require_replay checks that the feed is the primary's.
-create or replace function tenant.history() returns text language sql stable parallel safe
-    return case when pg_catalog.pg_is_in_recovery() then (select f.history from tenant.change_feed f)
+-- Its body is text, because a dump may replace the table of the feed.
+create or replace function tenant.history() returns text language sql stable parallel safe as $$
+    select case when pg_catalog.pg_is_in_recovery() then (select f.history from tenant.change_feed f)
         else (select c.system_identifier::text from pg_catalog.pg_control_system() c)
             || '/' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) -- the timeline
             || '/' || (select d.oid::text from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
             || '/' || pg_catalog.to_regclass('tenant.change_feed')::oid::text
             || coalesce('/' || (select r.id::text from tenant.restores r order by r.seq desc limit 1), '')
-        end;
+        end
+$$;
 
 -- In recovery, pg_snapshot_xip is empty although transactions are running: the snapshot tells only the oldest one. There,
 -- pending is that one, 0, and the number of visible changes after it. Visible changes are never fewer in a later

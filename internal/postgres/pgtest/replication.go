@@ -23,7 +23,7 @@ type ReplicatedServer struct {
 // NewReplicatedServer starts a primary and a standby, which end with the test.
 func NewReplicatedServer(tb testing.TB) *ReplicatedServer {
 	tb.Helper()
-	dir, err := os.MkdirTemp(chooseServerParentDir(), dirPrefix)
+	dir, err := os.MkdirTemp(chooseServerParentDir(), dirPrefix) //nolint:usetesting // in memory, where the servers' user can enter it
 	if err != nil {
 		tb.Fatal(err)
 	}
