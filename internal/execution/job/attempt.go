@@ -30,23 +30,29 @@ type attempt struct {
 }
 
 func newAttempt(j *batchv1.Job, pod *corev1.Pod) *attempt {
-	a := &attempt{pod: pod, over: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed}
+	a := &attempt{pod: pod}
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			a.disrupted = c
+		condition := &pod.Status.Conditions[i]
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
+			a.disrupted = condition
 		}
 	}
 	for i := range pod.Status.ContainerStatuses {
-		if s := &pod.Status.ContainerStatuses[i]; s.Name == Container {
-			a.status, a.terminated = s, s.State.Terminated
+		status := &pod.Status.ContainerStatuses[i]
+		if status.Name == Container {
+			a.status = status
+			a.terminated = status.State.Terminated
 		}
 	}
-	if a.terminated != nil {
-		a.over = true // the restart policy is Never
-	}
-	if own, usual := pod.Spec.ActiveDeadlineSeconds, j.Spec.Template.Spec.ActiveDeadlineSeconds; own != nil && usual != nil {
-		a.stopped = *own < *usual
-	}
+	// The phase of the Pod follows the container, which never restarts.
+	podEnded := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	a.over = podEnded || a.terminated != nil
+
+	// StopPodPatch gives the Pod a shorter deadline than the Job did.
+	deadline := pod.Spec.ActiveDeadlineSeconds
+	original := j.Spec.Template.Spec.ActiveDeadlineSeconds
+	a.stopped = deadline != nil && original != nil && *deadline < *original
+
 	a.began = a.hasContainerStarted()
 	if a.over && a.began {
 		a.decodeAndStoreResult(j.Annotations[v1alpha1.AnnotationPlan])
@@ -73,20 +79,22 @@ func (a *attempt) hasContainerStarted() bool {
 	return !a.terminated.StartedAt.IsZero() || cmp.Or(a.terminated.ContainerID, s.ContainerID) != ""
 }
 
-// decodeAndStoreResult decodes the termination message of the container. If it is not readable, the exit code
-// serves as the result where possible.
+// decodeAndStoreResult decodes the termination message of the container. If it is not readable, the exit
+// code serves as the result where possible.
 func (a *attempt) decodeAndStoreResult(planHash string) {
 	if a.terminated == nil { // the node is gone, and the exit status with it
 		return
 	}
-	r, err := action.DecodeResult(a.terminated.Message)
-	if err == nil && (planHash == "" || r.PlanHash == "" || r.PlanHash == planHash) {
-		a.result = &r
+	result, err := action.DecodeResult(a.terminated.Message)
+	ofOtherPlan := planHash != "" && result.PlanHash != "" && result.PlanHash != planHash
+	if err == nil && !ofOtherPlan {
+		a.result = &result
 		return
 	}
 	a.unreadable = true
 	code := action.Code(a.terminated.ExitCode)
-	if code == action.CodeOK || slices.Contains(nonRetryableExitCodes(), a.terminated.ExitCode) || code.Retry() {
+	isRunnerCode := code == action.CodeOK || code.Retry() || slices.Contains(nonRetryableExitCodes(), a.terminated.ExitCode)
+	if isRunnerCode { // others come from the container runtime
 		a.result = newResultFromCode(code, a.terminated.FinishedAt.Time)
 		a.result.Started = a.terminated.StartedAt.Time
 	}
@@ -100,19 +108,32 @@ func newResultFromCode(code action.Code, ended time.Time) *action.Result {
 	}
 }
 
-func (a *attempt) hasSucceeded() bool { return a.result != nil && a.result.Code == action.CodeOK }
+func (a *attempt) hasBegun() bool { return a.began }
 
 func (a *attempt) isRunning() bool { return a.began && !a.over }
 
-// exceededDeadline reports whether the attempt exceeded its deadline.
+func (a *attempt) hasEnded() bool { return a.over }
+
+func (a *attempt) hasNotEnded() bool { return !a.over }
+
+func (a *attempt) hasEndedSuccessfully() bool {
+	return a.over && a.result != nil && a.result.Code == action.CodeOK
+}
+
+// exceededDeadline reports whether the attempt exceeded its deadline. A stop also ends a Pod by a
+// deadline, but not by that of the action.
 func (a *attempt) exceededDeadline() bool {
-	return !a.stopped && a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded || a.result != nil && a.result.Code == action.CodeDeadline
+	if a.result != nil && a.result.Code == action.CodeDeadline {
+		return true
+	}
+	return !a.stopped && a.pod.Status.Reason == batchv1.JobReasonDeadlineExceeded
 }
 
 // startTime returns when the container started. Nil means unknown.
 func (a *attempt) startTime() *time.Time {
 	switch {
 	case !a.began:
+		return nil
 	case a.status.State.Running != nil:
 		return new(a.status.State.Running.StartedAt.Time)
 	case a.terminated != nil && !a.terminated.StartedAt.IsZero():
@@ -123,29 +144,44 @@ func (a *attempt) startTime() *time.Time {
 
 // failurePolicyAction returns how the Job's policy handles the failed Pod.
 func (a *attempt) failurePolicyAction(j *batchv1.Job) batchv1.PodFailurePolicyAction {
-	if j.Spec.PodFailurePolicy != nil {
-		for _, r := range j.Spec.PodFailurePolicy.Rules {
-			if a.matchesFailureRule(r) {
-				return r.Action
-			}
+	if j.Spec.PodFailurePolicy == nil {
+		return batchv1.PodFailurePolicyActionCount
+	}
+	for _, rule := range j.Spec.PodFailurePolicy.Rules { // the first match decides
+		if a.matchesFailureRule(rule) {
+			return rule.Action
 		}
 	}
 	return batchv1.PodFailurePolicyActionCount
 }
 
+// matchesFailureRule reports whether a rule applies to the failed Pod, as the Job controller decides it.
 func (a *attempt) matchesFailureRule(r batchv1.PodFailurePolicyRule) bool {
 	if codes := r.OnExitCodes; codes != nil {
 		if a.terminated == nil || a.terminated.ExitCode == 0 {
 			return false
 		}
-		in := slices.Contains(codes.Values, a.terminated.ExitCode)
-		return in == (codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn)
+		listed := slices.Contains(codes.Values, a.terminated.ExitCode)
+		if codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
+			return listed
+		}
+		return !listed
 	}
-	return slices.ContainsFunc(r.OnPodConditions, func(p batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
-		return slices.ContainsFunc(a.pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == p.Type && c.Status == cmp.Or(p.Status, corev1.ConditionTrue)
-		})
-	})
+	for _, pattern := range r.OnPodConditions {
+		if a.hasPodCondition(pattern.Type, cmp.Or(pattern.Status, corev1.ConditionTrue)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *attempt) hasPodCondition(conditionType corev1.PodConditionType, status corev1.ConditionStatus) bool {
+	for _, condition := range a.pod.Status.Conditions {
+		if condition.Type == conditionType && condition.Status == status {
+			return true
+		}
+	}
+	return false
 }
 
 // explainNotStarted returns what prevents the container from starting, or prevented it until the end.
@@ -181,8 +217,8 @@ func (a *attempt) describeTermination() string {
 		how += " (" + r + ")"
 	}
 	if text := strings.TrimSpace(a.terminated.Message); text != "" {
-		const most = 300
-		how += fmt.Sprintf(", message %q", text[max(0, len(text)-most):])
+		const maxBytes = 300 // of the end, where a crash shows its cause
+		how += fmt.Sprintf(", message %q", text[max(0, len(text)-maxBytes):])
 	}
 	return how
 }

@@ -50,62 +50,78 @@ type Observation struct {
 // Observe derives the state of a Job. pods are the Pods that the Job controls, including those that
 // are being deleted.
 func Observe(j *batchv1.Job, pods []corev1.Pod, now time.Time) Observation {
-	l := jobState{job: j, now: now, dry: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
+	s := jobState{job: j, now: now, dryRun: j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun}
 	for i := range pods {
-		l.attempts = append(l.attempts, newAttempt(j, &pods[i]))
+		s.attempts = append(s.attempts, newAttempt(j, &pods[i]))
 	}
-	slices.SortStableFunc(l.attempts, func(a, b *attempt) int {
-		return cmp.Or(a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), cmp.Compare(a.pod.Name, b.pod.Name))
-	})
-	o := l.observeAttempts()
-	o.Retries, o.Started = l.countRetries(), l.firstStartTime()
-	if o.Result != nil {
-		o.Result.Attempt = max(o.Result.Attempt, o.Retries+1)
+	slices.SortStableFunc(s.attempts, compareByCreation)
+
+	observed := s.observeAttempts()
+	observed.Retries = s.countRetries()
+	observed.Started = s.firstStartTime()
+	if observed.Result != nil {
+		observed.Result.Attempt = max(observed.Result.Attempt, observed.Retries+1)
 	}
-	return o
+	return observed
+}
+
+// compareByCreation orders attempts by the creation of their Pods, which has a precision of a second.
+func compareByCreation(a, b *attempt) int {
+	return cmp.Or(
+		a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time),
+		cmp.Compare(a.pod.Name, b.pod.Name),
+	)
 }
 
 // jobState is a Job with its attempts at one point in time.
 type jobState struct {
 	job      *batchv1.Job
 	attempts []*attempt // oldest first
-	dry      bool
+	dryRun   bool
 	now      time.Time
 }
 
-func (l *jobState) observeAttempts() Observation {
-	if a := l.findLatest(func(a *attempt) bool { return a.over && a.hasSucceeded() }); a != nil {
-		return l.successObservation(a)
+// observeAttempts derives the state from the attempts first, because the conditions of the Job follow
+// later. It leaves the times and the number of the attempts to Observe.
+func (s *jobState) observeAttempts() Observation {
+	if succeeded := s.findLatest((*attempt).hasEndedSuccessfully); succeeded != nil {
+		return s.successObservation(succeeded)
 	}
-	broken := l.findTrueCondition(batchv1.JobFailed)
-	if a := l.findLatest((*attempt).isRunning); a != nil && broken == nil {
-		return Observation{State: Running, Pod: a.pod.Name}
+	failedCondition := s.findTrueCondition(batchv1.JobFailed)
+	if running := s.findLatest((*attempt).isRunning); running != nil && failedCondition == nil {
+		return Observation{State: Running, Pod: running.pod.Name}
 	}
-	last := l.findLatest(func(a *attempt) bool { return a.over })
-	if broken == nil && len(l.attempts) > 0 { // without Pods, the Job has not counted its failures yet
-		broken = l.findTrueCondition(batchv1.JobFailureTarget)
+
+	// Kubernetes announces a failure before the last Pod is gone. Without Pods, the Job has not
+	// counted its failures yet.
+	if failedCondition == nil && len(s.attempts) > 0 {
+		failedCondition = s.findTrueCondition(batchv1.JobFailureTarget)
 	}
+	lastEnded := s.findLatest((*attempt).hasEnded)
 	switch {
-	case broken != nil:
-		return l.failureObservation(last, broken)
-	case last != nil && l.isLastAttempt(last):
-		return l.failureObservation(last, nil)
-	case l.findTrueCondition(batchv1.JobComplete) != nil || l.findTrueCondition(batchv1.JobSuccessCriteriaMet) != nil:
-		return l.successObservation(nil)
+	case failedCondition != nil:
+		return s.failureObservation(lastEnded, failedCondition)
+	case lastEnded != nil && s.isLastAttempt(lastEnded):
+		return s.failureObservation(lastEnded, nil)
+	case s.findTrueCondition(batchv1.JobComplete) != nil || s.findTrueCondition(batchv1.JobSuccessCriteriaMet) != nil:
+		return s.successObservation(nil)
 	}
-	o := Observation{State: Pending}
-	if last != nil || l.job.Status.Failed > 0 {
-		o.State = Retrying
+
+	// No attempt runs, and another one follows.
+	observed := Observation{State: Pending}
+	if lastEnded != nil || s.job.Status.Failed > 0 {
+		observed.State = Retrying
 	}
-	if a := l.findLatest(func(a *attempt) bool { return !a.over }); a != nil {
-		o.Pod, o.Waiting = a.pod.Name, a.explainNotStarted()
+	if next := s.findLatest((*attempt).hasNotEnded); next != nil {
+		observed.Pod = next.pod.Name
+		observed.Waiting = next.explainNotStarted()
 	}
-	return o
+	return observed
 }
 
 // findLatest returns the latest attempt for which matches returns true. Nil means none.
-func (l *jobState) findLatest(matches func(*attempt) bool) *attempt {
-	for _, a := range slices.Backward(l.attempts) {
+func (s *jobState) findLatest(matches func(*attempt) bool) *attempt {
+	for _, a := range slices.Backward(s.attempts) {
 		if matches(a) {
 			return a
 		}
@@ -115,8 +131,8 @@ func (l *jobState) findLatest(matches func(*attempt) bool) *attempt {
 
 // isLastAttempt reports whether no other attempt follows a failed one. The Job controller comes to
 // the same decision later.
-func (l *jobState) isLastAttempt(last *attempt) bool {
-	switch last.failurePolicyAction(l.job) {
+func (s *jobState) isLastAttempt(last *attempt) bool {
+	switch last.failurePolicyAction(s.job) {
 	case batchv1.PodFailurePolicyActionFailJob:
 		return true
 	case batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailIndex:
@@ -124,22 +140,22 @@ func (l *jobState) isLastAttempt(last *attempt) bool {
 	case batchv1.PodFailurePolicyActionCount:
 	}
 	var counted int32
-	for _, a := range l.attempts {
-		if a.over && a.failurePolicyAction(l.job) != batchv1.PodFailurePolicyActionIgnore {
+	for _, a := range s.attempts {
+		if a.over && a.failurePolicyAction(s.job) != batchv1.PodFailurePolicyActionIgnore {
 			counted++
 		}
 	}
-	const usual = 6
-	most := int32(usual)
-	if l.job.Spec.BackoffLimit != nil {
-		most = *l.job.Spec.BackoffLimit
+	const defaultBackoffLimit = 6 // of Kubernetes
+	limit := int32(defaultBackoffLimit)
+	if s.job.Spec.BackoffLimit != nil {
+		limit = *s.job.Spec.BackoffLimit
 	}
-	return max(counted, l.job.Status.Failed) > most
+	return max(counted, s.job.Status.Failed) > limit
 }
 
-func (l *jobState) findTrueCondition(t batchv1.JobConditionType) *batchv1.JobCondition {
-	for i := range l.job.Status.Conditions {
-		if c := &l.job.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
+func (s *jobState) findTrueCondition(t batchv1.JobConditionType) *batchv1.JobCondition {
+	for i := range s.job.Status.Conditions {
+		if c := &s.job.Status.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
 			return c
 		}
 	}
@@ -148,9 +164,9 @@ func (l *jobState) findTrueCondition(t batchv1.JobConditionType) *batchv1.JobCon
 
 // countRetries counts the attempts after the first whose container started. Pods that are gone
 // count as started, because it is unknown.
-func (l *jobState) countRetries() int32 {
+func (s *jobState) countRetries() int32 {
 	var began, over int32
-	for _, a := range l.attempts {
+	for _, a := range s.attempts {
 		if a.began {
 			began++
 		}
@@ -158,13 +174,13 @@ func (l *jobState) countRetries() int32 {
 			over++
 		}
 	}
-	gone := max(0, l.job.Status.Failed+l.job.Status.Succeeded-over)
+	gone := max(0, s.job.Status.Failed+s.job.Status.Succeeded-over)
 	return max(0, began+gone-1)
 }
 
-func (l *jobState) firstStartTime() *time.Time {
+func (s *jobState) firstStartTime() *time.Time {
 	var first *time.Time
-	for _, a := range l.attempts {
+	for _, a := range s.attempts {
 		if t := a.startTime(); t != nil && (first == nil || t.Before(*first)) {
 			first = t
 		}
@@ -173,98 +189,116 @@ func (l *jobState) firstStartTime() *time.Time {
 }
 
 // endTimeOrNow returns when an attempt ended, or else now.
-func (l *jobState) endTimeOrNow(a *attempt) *time.Time {
+func (s *jobState) endTimeOrNow(a *attempt) *time.Time {
 	if a != nil && a.terminated != nil && !a.terminated.FinishedAt.IsZero() {
 		return new(a.terminated.FinishedAt.Time)
 	}
-	return new(l.now)
+	return new(s.now)
 }
 
 // successObservation is the observation of a successful attempt, or of a complete Job without
 // attempts.
-func (l *jobState) successObservation(a *attempt) Observation {
-	o := Observation{State: Succeeded, Ended: l.endTimeOrNow(a)}
+func (s *jobState) successObservation(a *attempt) Observation {
+	observed := Observation{State: Succeeded, Ended: s.endTimeOrNow(a)}
 	if a != nil {
-		o.Pod, o.Result, o.Unreadable = a.pod.Name, a.result, a.unreadable
+		observed.Pod = a.pod.Name
+		observed.Result = a.result
+		observed.Unreadable = a.unreadable
 	} else {
-		o.Result, o.Unreadable = newResultFromCode(action.CodeOK, *o.Ended), true
+		observed.Result = newResultFromCode(action.CodeOK, *observed.Ended)
+		observed.Unreadable = true
 	}
-	if l.dry && o.Result.DryRun == nil { // a dry run without findings has no result
-		o.State, o.Result = Failed, nil
-		o.Failure = l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, "the dry run ended without a readable result")
+	if s.dryRun && observed.Result.DryRun == nil { // the findings are the purpose of a dry run
+		observed.State = Failed
+		observed.Result = nil
+		observed.Failure = s.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown,
+			"the dry run ended without a readable result")
 	}
-	return o
+	return observed
 }
 
-// failureObservation is the observation of a failed last attempt or a failed Job.
-func (l *jobState) failureObservation(last *attempt, failedCondition *batchv1.JobCondition) Observation {
-	o := Observation{State: Failed, Ended: l.endTimeOrNow(last)}
+// failureObservation is the observation of a failed last attempt or a failed Job. Either may be nil.
+func (s *jobState) failureObservation(last *attempt, failedCondition *batchv1.JobCondition) Observation {
+	observed := Observation{State: Failed, Ended: s.endTimeOrNow(last)}
 	if last != nil {
-		o.Pod, o.Result, o.Unreadable = last.pod.Name, last.result, last.unreadable
+		observed.Pod = last.pod.Name
+		observed.Result = last.result
+		observed.Unreadable = last.unreadable
 	}
-	o.Failure = l.explainFailure(last, failedCondition)
-	return o
+	observed.Failure = s.explainFailure(last, failedCondition)
+	return observed
 }
 
 // explainFailure returns why no attempt succeeded.
-func (l *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
-	late := failedCondition != nil && failedCondition.Reason == batchv1.JobReasonDeadlineExceeded || last != nil && last.exceededDeadline()
-	begun := l.findLatest(func(a *attempt) bool { return a.began })
+func (s *jobState) explainFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
+	jobTimedOut := failedCondition != nil && failedCondition.Reason == batchv1.JobReasonDeadlineExceeded
+	timedOut := jobTimedOut || last != nil && last.exceededDeadline()
+	latestBegun := s.findLatest((*attempt).hasBegun)
 	switch {
-	case begun == nil && len(l.attempts) > 0:
-		return l.neverStartedFailure(late)
-	case late && l.failedWithoutPod():
-		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable,
-			fmt.Sprintf("no Pod could be created within %s, for example because of a quota, a LimitRange or an admission webhook. Nothing was changed. See the events of Job %q", l.jobTimeout(), l.job.Name))
-	case late:
-		return l.timeoutFailure(begun)
+	case latestBegun == nil && len(s.attempts) > 0:
+		return s.neverStartedFailure(timedOut)
+	case timedOut && s.failedWithoutPod():
+		message := fmt.Sprintf("no Pod could be created within %s, for example because of a quota, a LimitRange or "+
+			"an admission webhook. Nothing was changed. See the events of Job %q", s.deadline(), s.job.Name)
+		return s.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailExecutorUnavailable, message)
+	case timedOut:
+		return s.timeoutFailure(latestBegun)
 	case last == nil || last.result == nil:
-		return l.unknownResultFailure(last, failedCondition)
-	case last.result.Code == action.CodeCancelled && last.disrupted != nil:
-		f := FailureFromResult(last.result)
-		return l.newFailure(v1alpha1.ReasonExecutionFailed, f.Detail, fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, f.Message))
+		return s.unknownResultFailure(last, failedCondition)
 	}
-	f := FailureFromResult(last.result)
-	return l.newFailure(f.Reason, f.Detail, f.Message)
+
+	failure := FailureFromResult(last.result)
+	if last.result.Code == action.CodeCancelled && last.disrupted != nil { // no user cancelled it
+		message := fmt.Sprintf("the node evicted it (%s): %s", last.disrupted.Message, failure.Message)
+		return s.newFailure(v1alpha1.ReasonExecutionFailed, failure.Detail, message)
+	}
+	return s.newFailure(failure.Reason, failure.Detail, failure.Message)
 }
 
 // failedWithoutPod reports whether a Job failed without ever having a Pod. Before a Job fails, it counts
 // all its Pods, including deleted ones.
-func (l *jobState) failedWithoutPod() bool {
-	s := l.job.Status
-	return l.findTrueCondition(batchv1.JobFailed) != nil && len(l.attempts) == 0 && s.Active+s.Failed+s.Succeeded == 0
+func (s *jobState) failedWithoutPod() bool {
+	status := s.job.Status
+	return s.findTrueCondition(batchv1.JobFailed) != nil && len(s.attempts) == 0 &&
+		status.Active+status.Failed+status.Succeeded == 0
 }
 
-func (l *jobState) neverStartedFailure(late bool) *execution.Failure {
-	a := l.attempts[len(l.attempts)-1]
-	reason, message := v1alpha1.ReasonExecutionFailed, a.explainNotStarted()
-	if late {
+// neverStartedFailure is the failure of a Job of which no container started.
+func (s *jobState) neverStartedFailure(timedOut bool) *execution.Failure {
+	latest := s.attempts[len(s.attempts)-1]
+	reason := v1alpha1.ReasonExecutionFailed
+	why := latest.explainNotStarted()
+	if timedOut {
 		reason = v1alpha1.ReasonExecutionTimeout
-		message = fmt.Sprintf("it did not start within %s: %s", l.jobTimeout(), message)
+		why = fmt.Sprintf("it did not start within %s: %s", s.deadline(), why)
 	}
-	return l.newFailure(reason, v1alpha1.DetailExecutorUnavailable, fmt.Sprintf("Pod %q: %s. Nothing was changed", a.pod.Name, message))
+	message := fmt.Sprintf("Pod %q: %s. Nothing was changed", latest.pod.Name, why)
+	return s.newFailure(reason, v1alpha1.DetailExecutorUnavailable, message)
 }
 
 // timeoutFailure is the failure of a Job that exceeded its deadline. begun is nil if none of its
 // Pods is left.
-func (l *jobState) timeoutFailure(begun *attempt) *execution.Failure {
-	message := fmt.Sprintf("the action did not finish within %s", l.jobTimeout())
+func (s *jobState) timeoutFailure(begun *attempt) *execution.Failure {
+	message := fmt.Sprintf("the action did not finish within %s", s.deadline())
+	var detail v1alpha1.Detail
 	switch {
 	case begun == nil:
-		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and no Pod is left to show whether it had started: check the target before you retry")
+		detail = v1alpha1.DetailResultUnknown
+		message += ", and no Pod is left to show whether it had started: check the target before you retry"
 	case begun.result == nil:
-		return l.newFailure(v1alpha1.ReasonExecutionTimeout, v1alpha1.DetailResultUnknown, message+", and left no result: check the target before you retry")
+		detail = v1alpha1.DetailResultUnknown
+		message += ", and left no result: check the target before you retry"
+	default:
+		if begun.result.Code == action.CodePartial || begun.result.Changed {
+			detail = v1alpha1.DetailPartiallyExecuted
+		}
+		message += ": " + FailureFromResult(begun.result).Message
 	}
-	f := FailureFromResult(begun.result)
-	detail := v1alpha1.Detail("")
-	if begun.result.Code == action.CodePartial || begun.result.Changed {
-		detail = v1alpha1.DetailPartiallyExecuted
-	}
-	return l.newFailure(v1alpha1.ReasonExecutionTimeout, detail, message+": "+f.Message)
+	return s.newFailure(v1alpha1.ReasonExecutionTimeout, detail, message)
 }
 
 // unknownResultFailure is the failure of a last attempt that is gone or left no readable result.
-func (l *jobState) unknownResultFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
+func (s *jobState) unknownResultFailure(last *attempt, failedCondition *batchv1.JobCondition) *execution.Failure {
 	const advice = "The result is unknown: check the target before you retry"
 	message := "no Pod of the Job is left"
 	switch {
@@ -275,20 +309,21 @@ func (l *jobState) unknownResultFailure(last *attempt, failedCondition *batchv1.
 	case failedCondition != nil:
 		message = fmt.Sprintf("%s (%s: %s)", message, failedCondition.Reason, failedCondition.Message)
 	}
-	return l.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
+	return s.newFailure(v1alpha1.ReasonExecutionFailed, v1alpha1.DetailResultUnknown, message+". "+advice)
 }
 
 // newFailure returns a failure with the reason for the purpose of the Job.
-func (l *jobState) newFailure(reason v1alpha1.Reason, detail v1alpha1.Detail, message string) *execution.Failure {
-	if l.dry {
+func (s *jobState) newFailure(reason v1alpha1.Reason, detail v1alpha1.Detail, message string) *execution.Failure {
+	if s.dryRun {
 		reason = v1alpha1.ReasonDryRunFailed
 	}
 	return &execution.Failure{Reason: reason, Detail: detail, Message: truncateMessage(message)}
 }
 
-func (l *jobState) jobTimeout() time.Duration {
-	if s := l.job.Spec.ActiveDeadlineSeconds; s != nil {
-		return time.Duration(*s) * time.Second
+// deadline returns the time in which the Job had to end.
+func (s *jobState) deadline() time.Duration {
+	if seconds := s.job.Spec.ActiveDeadlineSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
 	}
 	return defaultTimeout
 }
@@ -300,45 +335,45 @@ func StopPodPatch() []byte { return []byte(`{"spec":{"activeDeadlineSeconds":1}}
 
 // FailureFromResult converts a result to a failure. Nil means success.
 func FailureFromResult(r *action.Result) *execution.Failure {
-	f := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: truncateMessage(r.Message)}
+	failure := &execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Message: truncateMessage(r.Message)}
 	switch r.Code {
 	case action.CodeOK:
 		return nil
 	case action.CodeGuard:
-		f.Detail = v1alpha1.DetailTargetChanged
+		failure.Detail = v1alpha1.DetailTargetChanged
 		if r.Attempt > 1 { // an earlier attempt may have changed the target, and another client changed it since
-			f.Detail = v1alpha1.DetailResultUnknown
-			f.Message = truncateMessage("an earlier attempt started and its result is unknown: " + f.Message)
+			failure.Detail = v1alpha1.DetailResultUnknown
+			failure.Message = truncateMessage("an earlier attempt started and its result is unknown: " + failure.Message)
 		}
 	case action.CodeForbidden:
-		f.Detail = v1alpha1.DetailRBACDenied
+		failure.Detail = v1alpha1.DetailRBACDenied
 	case action.CodeInvalid:
-		f.Detail = v1alpha1.DetailInvalidParameters
+		failure.Detail = v1alpha1.DetailInvalidParameters
 	case action.CodeDenied:
-		f.Detail = v1alpha1.DetailAdmissionDenied
-	case action.CodeTransient:
+		failure.Detail = v1alpha1.DetailAdmissionDenied
+	case action.CodeTransient: // the message says all that is known
 	case action.CodePartial:
-		f.Detail = v1alpha1.DetailPartiallyExecuted
+		failure.Detail = v1alpha1.DetailPartiallyExecuted
 	case action.CodeDeadline:
-		f.Reason = v1alpha1.ReasonExecutionTimeout
+		failure.Reason = v1alpha1.ReasonExecutionTimeout
 	case action.CodeCancelled:
-		f.Reason = v1alpha1.ReasonCancelled
+		failure.Reason = v1alpha1.ReasonCancelled
 	}
-	if r.Changed && f.Detail == "" {
-		f.Detail = v1alpha1.DetailPartiallyExecuted
+	if r.Changed && failure.Detail == "" {
+		failure.Detail = v1alpha1.DetailPartiallyExecuted
 	}
-	if f.Message == "" {
-		f.Message = fmt.Sprintf("the runner exited with code %d", r.Code)
+	if failure.Message == "" {
+		failure.Message = fmt.Sprintf("the runner exited with code %d", r.Code)
 	}
-	return f
+	return failure
 }
 
 // truncateMessage limits a message to the length that a status allows.
 func truncateMessage(s string) string {
-	const most, mark = 1024, "…"
+	const maxRunes, mark = 1024, "…"
 	runes := []rune(s)
-	if len(runes) <= most {
+	if len(runes) <= maxRunes {
 		return s
 	}
-	return string(runes[:most-1]) + mark
+	return string(runes[:maxRunes-1]) + mark
 }

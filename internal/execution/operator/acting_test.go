@@ -136,7 +136,7 @@ func counted(t *testing.T, r *reconciler) map[string]float64 {
 		"ended":     testutil.ToFloat64(r.metrics.executions.WithLabelValues("succeeded", "scale_deployment")),
 		"rollbacks": testutil.ToFloat64(r.metrics.rollbacks.WithLabelValues("scale_deployment")),
 		"ran":       samples(t, r.metrics.duration.WithLabelValues("scale_deployment")),
-		"lifecycle": samples(t, r.metrics.lifecycle),
+		"lifecycle": samples(t, r.metrics.lifetime),
 	}
 	for _, p := range nonFinalPhases() {
 		if n := samples(t, r.metrics.phases.WithLabelValues(string(p))); n > 0 {

@@ -18,6 +18,9 @@ import (
 // After a gap, approvers need the new plan hash.
 const periodCheckInterval = 30 * time.Second
 
+// guardRetryInterval is how often a waiting approval checks whether a missing guard is back.
+const guardRetryInterval = 10 * time.Second
+
 // approval requests and evaluates the approvals of plans.
 type approval struct {
 	cfg     *Config
@@ -29,80 +32,111 @@ type approval struct {
 }
 
 // requestApprovalIfRequired requests an approval of a plan that needs one.
-func (a *approval) requestApprovalIfRequired(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	if status := t.ke.Status.Approval; t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly || status == nil || !status.Required || status.State == v1alpha1.ApprovalApproved {
+func (a *approval) requestApprovalIfRequired(_ context.Context, state *reconcileState) (proceed bool, err error) {
+	if state.ke.Spec.DryRunMode == v1alpha1.DryRunOnly {
 		return true, nil
 	}
-	a.requestApproval(t)
+	status := state.ke.Status.Approval
+	if status == nil || !status.Required || status.State == v1alpha1.ApprovalApproved {
+		return true, nil
+	}
+	a.requestApproval(state)
 	return false, nil
 }
 
 // requestApproval asks for an approval, for the first time or again after a gap of the guard.
 // Earlier approvals do not count, because they cannot name the new plan hash.
-func (a *approval) requestApproval(t *reconcileState) {
-	s := &t.ke.Status
-	again := s.Phase == v1alpha1.PhaseWaitingApproval
-	period, missing := a.guard.Period()
-	s.Plan.AdmissionPolicyPeriod = period.ID
-	s.Plan.Hash = action.HashPlanEffect(s.Plan)
-	status := s.Approval
-	status.State, status.CountedDecisions, status.DecidedAt, status.ReceivedTooEarly = v1alpha1.ApprovalPending, nil, nil, t.ke.Spec.ApprovalReceived
-	timeout := a.cfg.ApprovalTimeout
-	if own := t.ke.Spec.ApprovalTimeout; own != nil && own.Duration > 0 {
-		timeout = own.Duration
+func (a *approval) requestApproval(state *reconcileState) {
+	status := &state.ke.Status
+	requestedBefore := status.Phase == v1alpha1.PhaseWaitingApproval
+
+	// The hash covers the period of the guard, so that approvers need the hash of this request.
+	period, approversUnverified := a.guard.Period()
+	status.Plan.AdmissionPolicyPeriod = period.ID
+	status.Plan.Hash = action.HashPlanEffect(status.Plan)
+
+	pending := status.Approval
+	pending.State = v1alpha1.ApprovalPending
+	pending.CountedDecisions = nil
+	pending.DecidedAt = nil
+	pending.ReceivedTooEarly = state.ke.Spec.ApprovalReceived
+	pending.Deadline = a.approvalDeadline(state)
+
+	status.ReasonDetail, status.Message = execution.DescribePendingApproval(state.ke, approversUnverified)
+	if requestedBefore {
+		status.Message = "the admission policies changed, so earlier approvals are no longer valid; " + status.Message
 	}
-	status.Deadline = toAPITime(t.now.Add(timeout).Add(time.Second - 1)) // API times have no fractions of a second
-	s.ReasonDetail, s.Message = execution.DescribePendingApproval(t.ke, missing)
-	if again {
-		s.Message = "the admission policies changed, so earlier approvals are no longer valid; " + s.Message
+	removeCondition(status, v1alpha1.ConditionQueued)
+	setCondition(state, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", status.Message)
+	if !requestedBefore {
+		enterPhase(state, v1alpha1.PhaseWaitingApproval)
 	}
-	removeCondition(s, v1alpha1.ConditionQueued)
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", s.Message)
-	if !again {
-		enterPhase(t, v1alpha1.PhaseWaitingApproval)
-	}
-	t.addAfterWrite(func(context.Context) {
-		a.events.emitNormal(t.ke, "ApprovalRequired", fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", s.Message, t.ke.Name, t.ke.Namespace))
+	state.addAfterWrite(func(context.Context) {
+		note := fmt.Sprintf("%s; to approve: fleetloop approve %s -n %s", status.Message, state.ke.Name, state.ke.Namespace)
+		a.events.emitNormal(state.ke, "ApprovalRequired", note)
 	})
 }
 
-// requeueUntilApproved waits until the plan is approved. An approval is written before the action starts,
-// because a Job must not outlive its operator without an approval.
-func (a *approval) requeueUntilApproved(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	period, missing := a.currentOrConfirmedPeriod(ctx, t.ke)
-	if p := t.ke.Status.Plan; missing == nil && p != nil && p.AdmissionPolicyPeriod != period.ID {
-		a.requestApproval(t)
-		t.requeueIn(periodCheckInterval)
-		t.requeueAt(t.ke.Status.Approval.Deadline.Time)
+// approvalDeadline returns when an approval that is requested now expires. It rounds up to a second,
+// because API times have no fractions of a second.
+func (a *approval) approvalDeadline(state *reconcileState) *metav1.Time {
+	timeout := a.cfg.ApprovalTimeout
+	if requested := state.ke.Spec.ApprovalTimeout; requested != nil && requested.Duration > 0 {
+		timeout = requested.Duration
+	}
+	return toAPITime(state.now.Add(timeout).Add(time.Second - 1))
+}
+
+// requeueUntilApproved waits until the plan is approved. It ends an execution that is rejected or whose
+// approval expires.
+func (a *approval) requeueUntilApproved(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	// After a gap of the guard, approvals are requested again.
+	period, approversUnverified := a.currentOrConfirmedPeriod(ctx, state.ke)
+	plan := state.ke.Status.Plan
+	if approversUnverified == nil && plan != nil && plan.AdmissionPolicyPeriod != period.ID {
+		a.requestApproval(state)
+		state.requeueIn(periodCheckInterval)
+		state.requeueAt(state.ke.Status.Approval.Deadline.Time)
 		return false, nil
 	}
-	status, failed, until := execution.DecideApproval(t.ke, missing, t.now)
-	before := t.ke.Status.Approval
-	t.ke.Status.Approval = &status
+
+	before := state.ke.Status.Approval
+	decided, failure, waitUntil := execution.DecideApproval(state.ke, approversUnverified, state.now)
+	state.ke.Status.Approval = &decided
 	switch {
-	case failed != nil:
-		reason := "Expired"
-		if status.State == v1alpha1.ApprovalRejected {
-			reason = "Rejected"
-		}
-		setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, reason, failed.Message)
-		failExecution(t, *failed)
-		if status.State == v1alpha1.ApprovalRejected {
-			a.recordDecision(t, v1alpha1.Reject)
-		}
+	case failure != nil:
+		a.failUnapproved(state, decided.State, *failure)
 		return false, nil
-	case missing != nil || status.State != v1alpha1.ApprovalApproved:
-		setPendingApprovalAndRequeue(t, missing, until)
+	case approversUnverified != nil || decided.State != v1alpha1.ApprovalApproved:
+		setPendingApproval(state, approversUnverified)
+		requeueForApproval(state, approversUnverified, waitUntil)
 		return false, nil
 	}
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedByText(status))
-	if before == nil || before.State != v1alpha1.ApprovalApproved {
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = "", approvedByText(status)
-		a.recordDecision(t, v1alpha1.Approve)
-		t.continueNow = true
-		return false, nil
+
+	setCondition(state, v1alpha1.ConditionApproved, metav1.ConditionTrue, "Approved", approvedByText(decided))
+	if before != nil && before.State == v1alpha1.ApprovalApproved {
+		return true, nil
 	}
-	return true, nil
+	// The approval is written before the action starts, because a Job must not outlive its operator
+	// without an approval.
+	state.ke.Status.ReasonDetail = ""
+	state.ke.Status.Message = approvedByText(decided)
+	a.recordDecision(state, v1alpha1.Approve)
+	state.continueNow = true
+	return false, nil
+}
+
+// failUnapproved ends an execution whose plan was rejected or whose approval expired.
+func (a *approval) failUnapproved(state *reconcileState, decided string, failure execution.Failure) {
+	conditionReason := "Expired"
+	if decided == v1alpha1.ApprovalRejected {
+		conditionReason = "Rejected"
+	}
+	setCondition(state, v1alpha1.ConditionApproved, metav1.ConditionFalse, conditionReason, failure.Message)
+	failExecution(state, failure)
+	if decided == v1alpha1.ApprovalRejected {
+		a.recordDecision(state, v1alpha1.Reject)
+	}
 }
 
 // currentOrConfirmedPeriod returns the period without a gap in which approvals are checked, or the
@@ -115,36 +149,42 @@ func (a *approval) currentOrConfirmedPeriod(ctx context.Context, ke *v1alpha1.Ku
 	return a.guard.Confirm(ctx)
 }
 
-// setPendingApprovalAndRequeue writes which approval is missing, or why an approval does not count, to the
-// status.
-func setPendingApprovalAndRequeue(t *reconcileState, approversUnverified error, until time.Time) {
-	detail, waiting := execution.DescribePendingApproval(t.ke, approversUnverified)
-	t.requeueIn(periodCheckInterval)
+// setPendingApproval writes which approval is missing, or why an approval does not count, to the status.
+func setPendingApproval(state *reconcileState, approversUnverified error) {
+	detail, message := execution.DescribePendingApproval(state.ke, approversUnverified)
+	state.ke.Status.ReasonDetail = detail
+	state.ke.Status.Message = message
+	setCondition(state, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", message)
+}
+
+// requeueForApproval requeues an undecided execution for its deadline and for a change of the guard. A
+// new approval requeues it by itself.
+func requeueForApproval(state *reconcileState, approversUnverified error, deadline time.Time) {
+	state.requeueIn(periodCheckInterval)
 	if approversUnverified != nil {
-		t.requeueIn(10 * time.Second)
+		state.requeueIn(guardRetryInterval)
 	}
-	t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, waiting
-	setCondition(t, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", waiting)
-	if !until.IsZero() {
-		t.requeueAt(until)
+	if !deadline.IsZero() {
+		state.requeueAt(deadline)
 	}
 }
 
 // recordDecision records the change event, the metric and the log line of an approval or rejection.
-func (a *approval) recordDecision(t *reconcileState, d v1alpha1.ApprovalDecision) {
-	what := execution.ChangeApproved
+func (a *approval) recordDecision(state *reconcileState, d v1alpha1.ApprovalDecision) {
+	change := execution.ChangeApproved
 	if d == v1alpha1.Reject {
-		what = execution.ChangeRejected
+		change = execution.ChangeRejected
 	}
-	by, said := latestDecision(&t.ke.Status, d)
-	t.addChangeEvent(what, by, said)
-	t.addAfterWrite(func(ctx context.Context) {
-		a.metrics.countDecision(t.ke, d, a.now())
-		a.log.InfoContext(ctx, "decided", "execution", logKey(t.ke), "decision", string(d), "by", by, "why", said)
+	by, why := latestDecision(&state.ke.Status, d)
+	state.addChangeEvent(change, by, why)
+	state.addAfterWrite(func(ctx context.Context) {
+		a.metrics.countDecision(state.ke, d, a.now())
+		a.log.InfoContext(ctx, "decided", "execution", logKey(state.ke), "decision", string(d), "by", by, "why", why)
 	})
 }
 
-// latestDecision returns who decided, and why.
+// latestDecision returns who decided last, and why. If nobody is recorded, the reason is the message of
+// the status.
 func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
 	reason = s.Message
 	for _, received := range s.Approval.CountedDecisions {

@@ -32,6 +32,9 @@ const (
 	auditRetryDelay = 10 * time.Second
 )
 
+// deletedPollInterval is how often a deleted execution is checked for its end.
+const deletedPollInterval = time.Second
+
 // deletedEndDelay is how long after the deletion grace period the audit waits for the end of a
 // deleted execution.
 const deletedEndDelay = 10 * time.Second
@@ -49,29 +52,33 @@ type auditReconciler struct {
 // Reconcile brings the audit of all executions of a name up to date, the existing one and deleted
 // ones.
 func (a *auditReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	left := a.recordPendingDeletions(ctx, req.NamespacedName)
-	res, err := a.syncAudit(ctx, req)
-	if left && err == nil && (res.RequeueAfter == 0 || res.RequeueAfter > auditRetryDelay) {
-		res.RequeueAfter = auditRetryDelay
+	deletionsLeft := a.recordPendingDeletions(ctx, req.NamespacedName)
+	result, err := a.syncAudit(ctx, req)
+	if deletionsLeft && err == nil {
+		result.RequeueAfter = shorterNonZero(result.RequeueAfter, auditRetryDelay)
 	}
-	return res, err
+	return result, err
 }
 
-// recordPendingDeletions records the deletion of executions of a name. It reports whether some could not be
-// recorded and are left.
+// recordPendingDeletions records the deletion of executions of a name. It reports whether some could not
+// be recorded and are left.
 func (a *auditReconciler) recordPendingDeletions(ctx context.Context, name types.NamespacedName) (incomplete bool) {
-	for g, ok := a.deleted.firstDeleted(name); ok; g, ok = a.deleted.firstDeleted(name) {
-		if err := a.auditor.RecordDeletion(ctx, g.ke, g.at, g.unseen); err != nil {
-			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying", "execution", logKey(g.ke), "err", err)
+	for {
+		deleted, found := a.deleted.firstDeleted(name)
+		if !found {
+			return false
+		}
+		if err := a.auditor.RecordDeletion(ctx, deleted.ke, deleted.at, deleted.unseen); err != nil {
+			a.log.WarnContext(ctx, "audit record of deleted execution not written, retrying",
+				"execution", logKey(deleted.ke), "err", err)
 			return true
 		}
 		a.deleted.removeFirstDeleted(name)
 	}
-	return false
 }
 
-// removeFinalizerOnceDelivered removes the finalizer of an execution whose audit is complete, unless a sink has
-// not yet acknowledged a change event.
+// removeFinalizerOnceDelivered removes the finalizer of an execution whose audit is complete, unless a
+// sink has not yet acknowledged a change event.
 func (a *auditReconciler) removeFinalizerOnceDelivered(ctx context.Context, ke *v1alpha1.KubernetesExecution) (reconcile.Result, error) {
 	if len(ke.Status.PendingChangeEvents) > 0 {
 		return reconcile.Result{}, nil // auditedFieldsChanged selects the update that removes the last one
@@ -94,29 +101,34 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 	}
 	ke = ke.DeepCopy()
 	deleted := !ke.DeletionTimestamp.IsZero()
-	if ke.Status.Phase == v1alpha1.PhaseNew && !deleted { // a deleted one may have the finalizer: an inline action gets it before its first phase is written
-		return reconcile.Result{}, nil
+	if !deleted {
+		switch {
+		case ke.Status.Phase == v1alpha1.PhaseNew: // there is nothing to record yet
+			return reconcile.Result{}, nil
+		case isAuditRecorded(ke): // it may still have the finalizer
+			return a.removeFinalizerOnceDelivered(ctx, ke)
+		}
 	}
-	if isAuditRecorded(ke) && !deleted { // it may still have the finalizer
-		return a.removeFinalizerOnceDelivered(ctx, ke)
-	}
-	done, err := a.auditor.Sync(ctx, ke)
+
+	// A deleted execution is recorded in any phase, because it may have the finalizer: an inline
+	// action gets it before its first phase is written.
+	endedAndRecorded, err := a.auditor.Sync(ctx, ke)
 	if err != nil {
 		if deleted && a.now().Sub(ke.DeletionTimestamp.Time) > auditGiveUpAfter {
-			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit", "execution", logKey(ke), "err", err)
+			a.log.ErrorContext(ctx, "finalizer removed from deleted execution with incomplete audit",
+				"execution", logKey(ke), "err", err)
 			return reconcile.Result{}, wrapFinalizerErrorUnlessGone(a.executions.SetFinalizer(ctx, ke, false))
 		}
 		a.log.WarnContext(ctx, "audit records not written, retrying", "execution", logKey(ke), "err", err)
 		return reconcile.Result{RequeueAfter: auditRetryDelay}, nil
 	}
-	if !done && !deleted {
+	if !endedAndRecorded && !deleted {
 		return reconcile.Result{}, nil
 	}
-	if deleted && mayStillReportResult(ke, a.now().Add(-deletedEndDelay)) {
-		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil // the running action reports its result first
-	}
-	if deleted && hasUndeliveredEvents(ke, a.now()) {
-		return reconcile.Result{RequeueAfter: requeueSoon * 40}, nil
+
+	// Before its finalizer goes, a deleted execution reports its result and delivers its events.
+	if deleted && (mayStillReportResult(ke, a.now().Add(-deletedEndDelay)) || hasUndeliveredEvents(ke, a.now())) {
+		return reconcile.Result{RequeueAfter: deletedPollInterval}, nil
 	}
 	err = a.markRecordedAndRemoveFinalizer(ctx, ke)
 	if apierrors.IsConflict(err) {
@@ -128,10 +140,15 @@ func (a *auditReconciler) syncAudit(ctx context.Context, req reconcile.Request) 
 // markRecordedAndRemoveFinalizer sets the condition AuditRecorded and removes the finalizer.
 func (a *auditReconciler) markRecordedAndRemoveFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
 	if ke.DeletionTimestamp.IsZero() {
+		// The auditor applies only its condition, and the API server keeps the other fields.
 		version, status := ke.ResourceVersion, ke.Status
 		ke.Status = v1alpha1.KubernetesExecutionStatus{Conditions: []metav1.Condition{{
-			Type: v1alpha1.ConditionAuditRecorded, Status: metav1.ConditionTrue, Reason: "Recorded",
-			Message: "all audit records are written", LastTransitionTime: metav1.NewTime(a.now()), ObservedGeneration: ke.Generation,
+			Type:               v1alpha1.ConditionAuditRecorded,
+			Status:             metav1.ConditionTrue,
+			Reason:             "Recorded",
+			Message:            "all audit records are written",
+			LastTransitionTime: metav1.NewTime(a.now()),
+			ObservedGeneration: ke.Generation,
 		}}}
 		if err := a.executions.ApplyStatus(ctx, ke, auditComponent); err != nil {
 			ke.ResourceVersion, ke.Status = version, status
@@ -155,12 +172,16 @@ func wrapFinalizerErrorUnlessGone(err error) error {
 	return nil
 }
 
-// auditedFieldsChanged selects the updates that add to the audit of an existing execution. deletedCache
-// handles deletions.
+// auditedFieldsChanged selects the updates that add to the audit of an existing execution, and the one
+// after which its finalizer can go. deletedCache handles deletions.
 func auditedFieldsChanged() predicate.Predicate {
 	audited := updatePredicate(func(before, now *v1alpha1.KubernetesExecution) bool {
-		return before.UID != now.UID || before.Status.Phase != now.Status.Phase || !equality.Semantic.DeepEqual(before.Status.Approval, now.Status.Approval) ||
-			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || len(before.Status.PendingChangeEvents) > 0 && len(now.Status.PendingChangeEvents) == 0
+		lastEventDelivered := len(before.Status.PendingChangeEvents) > 0 && len(now.Status.PendingChangeEvents) == 0
+		return lastEventDelivered ||
+			before.UID != now.UID ||
+			before.Status.Phase != now.Status.Phase ||
+			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() ||
+			!equality.Semantic.DeepEqual(before.Status.Approval, now.Status.Approval)
 	})
 	audited.DeleteFunc = func(event.DeleteEvent) bool { return false }
 	return audited
@@ -217,7 +238,8 @@ func (d *deletedCache) removeFirstDeleted(name types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count--
-	if d.byName[name] = d.byName[name][1:]; len(d.byName[name]) == 0 {
+	d.byName[name] = d.byName[name][1:]
+	if len(d.byName[name]) == 0 {
 		delete(d.byName, name)
 	}
 }
@@ -238,25 +260,27 @@ func (d *deletedCache) hasExecution(name types.NamespacedName, uid types.UID) bo
 // interrupted, a deletion and a recreation under the same name arrive as one update with another
 // UID.
 func (d *deletedCache) newDeletionHandler(log *slog.Logger, now func() time.Time) handler.EventHandler {
-	went := func(ctx context.Context, o client.Object, unseen bool, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		ke, ok := o.(*v1alpha1.KubernetesExecution)
+	type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	store := func(ctx context.Context, object client.Object, unseen bool, queue requestQueue) {
+		ke, ok := object.(*v1alpha1.KubernetesExecution)
 		if !ok {
 			return
 		}
 		if !d.addExecution(deletedExecution{ke: ke, at: now(), unseen: unseen}) {
-			log.WarnContext(ctx, "too many deleted executions await their audit records, final status of this one is not recorded", "execution", logKey(ke))
+			log.WarnContext(ctx, "too many deleted executions await their audit records, final status of this one is not recorded",
+				"execution", logKey(ke))
 			return
 		}
-		q.Add(reconcile.Request{NamespacedName: nameOf(ke)})
+		queue.Add(reconcile.Request{NamespacedName: nameOf(ke)})
 	}
 	return handler.Funcs{
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue requestQueue) {
 			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
-				went(ctx, e.ObjectOld, true, q)
+				store(ctx, e.ObjectOld, true, queue)
 			}
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			went(ctx, e.Object, e.DeleteStateUnknown, q)
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, queue requestQueue) {
+			store(ctx, e.Object, e.DeleteStateUnknown, queue)
 		},
 	}
 }
@@ -273,9 +297,12 @@ const (
 
 // missedDeletionRecorder closes executions in the audit whose end was missed.
 type missedDeletionRecorder interface {
-	// RecordMissedDeletions records the end of executions in a namespace that are open in the audit and do not
-	// exist. It returns their number.
-	RecordMissedDeletions(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error)
+	// RecordMissedDeletions records the end of executions in a namespace that are open in the audit
+	// and do not exist. It returns their number.
+	RecordMissedDeletions(
+		ctx context.Context, namespace string,
+		exists func(context.Context, types.NamespacedName, types.UID) (bool, error),
+	) (recorded int, err error)
 }
 
 // deletionSweeper searches the audit for executions that were deleted while no controller ran. Only the
@@ -297,22 +324,25 @@ type liveExecutions interface {
 
 // Start searches periodically until ctx ends.
 func (s *deletionSweeper) Start(ctx context.Context) error {
-	failing, again := false, sweepRetryDelay
-	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
-		closed, err := s.closer.RecordMissedDeletions(ctx, s.namespace, s.existsOrDeletionSeen)
-		wait = sweepInterval
-		if closed > 0 {
-			s.log.InfoContext(ctx, "executions deleted while the controller was down, audit records added", "count", closed)
+	var wait time.Duration
+	failures := 0 // in a row
+	for backoff.Sleep(ctx, wait) == nil {
+		recorded, err := s.closer.RecordMissedDeletions(ctx, s.namespace, s.existsOrDeletionSeen)
+		if recorded > 0 {
+			s.log.InfoContext(ctx, "executions deleted while the controller was down, audit records added", "count", recorded)
 		}
 		if err == nil || ctx.Err() != nil {
-			failing, again = false, sweepRetryDelay
+			failures = 0
+			wait = sweepInterval
 			continue
 		}
-		wait, again = again, min(2*again, maxSweepRetryDelay)
-		if !failing {
+		failures++
+		if failures == 1 { // once, because an outage may last long
 			s.log.WarnContext(ctx, "search for deleted executions in the audit failed, retrying", "err", err)
+			wait = sweepRetryDelay
+		} else {
+			wait = min(2*wait, maxSweepRetryDelay)
 		}
-		failing = true
 	}
 	return nil
 }
@@ -323,7 +353,8 @@ func (s *deletionSweeper) Start(ctx context.Context) error {
 func (s *deletionSweeper) existsOrDeletionSeen(ctx context.Context, name types.NamespacedName, uid types.UID) (bool, error) {
 	ke, err := s.executions.Get(ctx, name)
 	if apierrors.IsConflict(err) {
-		return true, nil // it was just written; if that was another execution of the name, the next search finds this one
+		// It was just written. If that was another execution of the name, the next search finds this one.
+		return true, nil
 	}
 	if err != nil {
 		return false, err

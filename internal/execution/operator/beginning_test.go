@@ -238,7 +238,7 @@ func TestRefusedOnce(t *testing.T) {
 		w.must(t, r, "a")
 	}
 	wantPhase(t, w, "a", v1alpha1.PhaseValidated, v1alpha1.DetailTargetBusy)
-	if got := testutil.ToFloat64(r.metrics.refusals.WithLabelValues(string(v1alpha1.DetailTargetBusy))); got != 1 {
+	if got := testutil.ToFloat64(r.metrics.startsBlocked.WithLabelValues(string(v1alpha1.DetailTargetBusy))); got != 1 {
 		t.Errorf("it was counted %v times", got)
 	}
 }

@@ -23,20 +23,20 @@ import (
 // checkRetryDelay is the delay before checks that could not run are retried.
 const checkRetryDelay = 2 * time.Second
 
-// startValidating moves a new execution to phase validating. The checks join its write unless they
-// have to wait.
-func startValidating(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	if request, err := action.Parse(&t.ke.Spec); err == nil {
-		t.ke.Status.Target = formatTarget(request.Target)
+// startValidating moves a new execution to phase validating. The steps of that phase follow in the same
+// write. An invalid request has no target yet; the checks report why.
+func startValidating(_ context.Context, state *reconcileState) (proceed bool, err error) {
+	if request, err := action.Parse(&state.ke.Spec); err == nil {
+		state.ke.Status.Target = formatTarget(request.Target)
 	}
-	enterPhase(t, v1alpha1.PhaseValidating)
+	enterPhase(state, v1alpha1.PhaseValidating)
 	return true, nil
 }
 
 // failIfCancelled ends an execution that is cancelled before its action starts.
-func failIfCancelled(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	if t.ke.Spec.Cancel {
-		failExecution(t, cancelledFailure(t.ke))
+func failIfCancelled(_ context.Context, state *reconcileState) (proceed bool, err error) {
+	if state.ke.Spec.Cancel {
+		failExecution(state, cancelledFailure(state.ke))
 		return false, nil
 	}
 	return true, nil
@@ -44,15 +44,16 @@ func failIfCancelled(_ context.Context, t *reconcileState) (proceed bool, err er
 
 // completeIfDryRun ends an execution that requested only a dry run. The controller may also have
 // switched to dry-run mode.
-func completeIfDryRun(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	if t.ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
+func completeIfDryRun(_ context.Context, state *reconcileState) (proceed bool, err error) {
+	if state.ke.Spec.DryRunMode != v1alpha1.DryRunOnly {
 		return true, nil
 	}
-	s := &t.ke.Status
-	s.Outcome, s.ReasonDetail = v1alpha1.OutcomeSucceeded, ""
-	s.Message = "dry run: " + s.Plan.Impact.Description
-	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ConditionReasonDryRun, s.Message)
-	enterPhase(t, v1alpha1.PhaseCompleted)
+	status := &state.ke.Status
+	status.Outcome = v1alpha1.OutcomeSucceeded
+	status.ReasonDetail = ""
+	status.Message = "dry run: " + status.Plan.Impact.Description
+	setCondition(state, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ConditionReasonDryRun, status.Message)
+	enterPhase(state, v1alpha1.PhaseCompleted)
 	return false, nil
 }
 
@@ -69,148 +70,185 @@ type validation struct {
 }
 
 // requeueUntilDryRunJobEnds waits for the dry run in a Job, if one was started.
-func (v *validation) requeueUntilDryRunJobEnds(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	dry, until, failed, err := v.runs.pollDryRunJob(ctx, t.ke, t.now)
+func (v *validation) requeueUntilDryRunJobEnds(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	result, waitUntil, failure, err := v.runs.pollDryRunJob(ctx, state.ke, state.now)
 	switch {
 	case err != nil:
 		return false, err
-	case failed != nil:
-		ensureValidationResults(&t.ke.Status).ValidationTime = toAPITime(t.now)
-		failExecution(t, *failed)
+	case failure != nil:
+		ensureValidationResults(&state.ke.Status).ValidationTime = toAPITime(state.now)
+		failExecution(state, *failure)
 		return false, nil
-	case !until.IsZero():
-		t.requeueAt(until)
+	case !waitUntil.IsZero():
+		state.requeueAt(waitUntil)
 		return false, nil
 	}
-	t.dryRun = dry
+	state.dryRun = result // nil if no Job was started
 	return true, nil
 }
 
 // runChecks makes the checks and computes the plan. It proceeds if a plan passed.
-func (v *validation) runChecks(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	out, err := v.check.Check(ctx, t.ke, t.dryRun, t.now)
-	t.now = v.now() // the checks take time
-	storeKilledResults(&t.ke.Status, out.Results.PreConditionResults, out.Results.PostConditionResults)
+func (v *validation) runChecks(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	status := &state.ke.Status
+	outcome, err := v.check.Check(ctx, state.ke, state.dryRun, state.now)
+	state.now = v.now() // the checks take time
+	storeKilledResults(status, outcome.Results.PreConditionResults, outcome.Results.PostConditionResults)
 	if err != nil {
-		return false, v.retryOrFailCheck(ctx, t, err)
+		return false, v.retryOrFailCheck(ctx, state, err)
 	}
-	s := &t.ke.Status
-	if out.Target != "" {
-		s.Target = out.Target
+	if outcome.Target != "" {
+		status.Target = outcome.Target
 	}
 	switch {
-	case out.Failed != nil:
-		storePlanAndResults(t, out)
-		failExecution(t, *out.Failed)
+	case outcome.Failed != nil:
+		storePlanAndResults(state, outcome)
+		failExecution(state, *outcome.Failed)
 		return false, nil
-	case out.NeedDryRunJob:
-		return false, v.startDryRunJob(ctx, t, out.Plan)
-	case out.Wait > 0:
-		v.setCheckWaitAndWatchTarget(t, out)
+	case outcome.NeedDryRunJob:
+		return false, v.startDryRunJob(ctx, state, outcome.Plan)
+	case outcome.Wait > 0:
+		setCheckWait(state, outcome)
+		v.watchRequestedTarget(state.ke)
+		state.requeueIn(outcome.Wait)
 		return false, nil
 	}
-	v.acceptPlan(t, out)
+	v.acceptPlan(state, outcome)
 	return true, nil
 }
 
-// setCheckWaitAndWatchTarget waits for preconditions that do not pass yet, or for a target that its controller has not
-// observed.
-func (v *validation) setCheckWaitAndWatchTarget(t *reconcileState, out check.Outcome) {
-	s := &t.ke.Status
-	reason, message := "WaitingForPreconditions", "waiting for preconditions to pass"
-	if out.WaitsForTarget {
-		reason, message = "WaitingForTarget", "waiting until the controller of the target has observed its latest change"
+// setCheckWait writes to the status what the checks wait for: preconditions that do not pass yet, or a
+// target whose controller has not observed its latest change. It writes each reason once, because a
+// write per reconcile would be too many.
+func setCheckWait(state *reconcileState, outcome check.Outcome) {
+	reason := "WaitingForPreconditions"
+	message := "waiting for preconditions to pass"
+	if outcome.WaitsForTarget {
+		reason = "WaitingForTarget"
+		message = "waiting until the controller of the target has observed its latest change"
 	}
-	if c := findCondition(s, v1alpha1.ConditionValidated); c == nil || c.Reason != reason { // only once, to avoid a write per reconcile
-		s.ValidationResults = &out.Results
-		s.Message, s.ReasonDetail = message, ""
-		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, s.Message)
+	status := &state.ke.Status
+	if validated := findCondition(status, v1alpha1.ConditionValidated); validated != nil && validated.Reason == reason {
+		return
 	}
-	if request, err := action.Parse(&t.ke.Spec); err == nil {
-		v.targets.watchTarget(nameOf(t.ke), request.Target)
+	status.ValidationResults = &outcome.Results
+	status.Message = message
+	status.ReasonDetail = ""
+	setCondition(state, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, message)
+}
+
+// watchRequestedTarget wakes an execution when the target that it requests changes.
+func (v *validation) watchRequestedTarget(ke *v1alpha1.KubernetesExecution) {
+	if request, err := action.Parse(&ke.Spec); err == nil {
+		v.targets.watchTarget(nameOf(ke), request.Target)
 	}
-	t.requeueIn(out.Wait)
 }
 
 // acceptPlan stores a plan that passed all checks.
-func (v *validation) acceptPlan(t *reconcileState, out check.Outcome) {
-	s := &t.ke.Status
-	storePlanAndResults(t, out)
-	pending := execution.InitialApprovalStatus(out.Decision, nil)
-	s.Approval = &pending
-	s.Message, s.ReasonDetail = out.Plan.Impact.Description, ""
-	setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
-	enterPhase(t, v1alpha1.PhaseValidated)
-	t.addAfterWrite(func(ctx context.Context) {
-		v.events.warnFailedOptionalConditions(ctx, t.ke, "Precondition", out.Results.PreConditionResults)
-		for _, w := range out.Warnings {
-			v.events.emitWarning(t.ke, "PolicyWarning", w)
+func (v *validation) acceptPlan(state *reconcileState, outcome check.Outcome) {
+	storePlanAndResults(state, outcome)
+	status := &state.ke.Status
+	approval := execution.InitialApprovalStatus(outcome.Decision, nil)
+	status.Approval = &approval
+	status.Message = outcome.Plan.Impact.Description
+	status.ReasonDetail = ""
+	setCondition(state, v1alpha1.ConditionValidated, metav1.ConditionTrue, "ChecksPassed", "all checks passed")
+	enterPhase(state, v1alpha1.PhaseValidated)
+	state.addAfterWrite(func(ctx context.Context) {
+		v.events.warnFailedOptionalConditions(ctx, state.ke, "Precondition", outcome.Results.PreConditionResults)
+		for _, warning := range outcome.Warnings {
+			v.events.emitWarning(state.ke, "PolicyWarning", warning)
 		}
 	})
 }
 
 // storePlanAndResults stores the plan and the results of final checks.
-func storePlanAndResults(t *reconcileState, out check.Outcome) {
-	s := &t.ke.Status
-	s.Plan, s.ValidationResults, s.ValidationTime = out.Plan, &out.Results, toAPITime(t.now)
-	s.ValidationResults.ValidationTime = toAPITime(t.now)
+func storePlanAndResults(state *reconcileState, outcome check.Outcome) {
+	validatedAt := toAPITime(state.now)
+	outcome.Results.ValidationTime = validatedAt
+	status := &state.ke.Status
+	status.Plan = outcome.Plan
+	status.ValidationResults = &outcome.Results
+	status.ValidationTime = validatedAt
 }
 
 // startDryRunJob creates the Job that runs the plan as a dry run.
-func (v *validation) startDryRunJob(ctx context.Context, t *reconcileState, plan *v1alpha1.Plan) error {
-	j, err := job.Build(t.ke, plan, v1alpha1.PurposeDryRun, 1, v.cfg.Job)
+func (v *validation) startDryRunJob(ctx context.Context, state *reconcileState, plan *v1alpha1.Plan) error {
+	j, err := job.Build(state.ke, plan, v1alpha1.PurposeDryRun, 1, v.cfg.Job)
 	if err != nil {
-		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
+		failExecution(state, execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Message: err.Error()})
 		return nil //nolint:nilerr // the execution ends with it
 	}
-	if _, err := v.runs.jobs.CreateOrGet(ctx, t.ke, j); err != nil {
-		return v.retryOrFailCheck(ctx, t, err)
+	if _, err := v.runs.jobs.CreateOrGet(ctx, state.ke, j); err != nil {
+		return v.retryOrFailCheck(ctx, state, err)
 	}
-	t.requeueIn(dryRunTimeout)
+	state.requeueIn(dryRunTimeout)
 	return nil
 }
 
+// checkError is the reason of the condition Validated while the checks cannot run.
+const checkError = "CheckError"
+
 // retryOrFailCheck retries checks that could not run, up to Config.CheckTimeout, and shows the error in
 // the status.
-func (v *validation) retryOrFailCheck(ctx context.Context, t *reconcileState, err error) error {
+func (v *validation) retryOrFailCheck(ctx context.Context, state *reconcileState, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	detail := v1alpha1.DetailExecutorUnavailable
-	switch {
-	case errors.Is(err, execution.ErrNoPolicies):
-		detail = v1alpha1.DetailPolicyUnavailable
-	case guard.IsUnknown(err):
-		detail = v1alpha1.DetailAdmissionPoliciesMissing
-	}
-	const reason = "CheckError"
-	known := findCondition(&t.ke.Status, v1alpha1.ConditionValidated)
-	if known != nil && known.Reason == reason && !t.now.Before(known.LastTransitionTime.Add(v.cfg.CheckTimeout)) {
-		failExecution(t, execution.Failure{
+	status := &state.ke.Status
+	detail := checkErrorDetail(err)
+	validated := findCondition(status, v1alpha1.ConditionValidated)
+	errorShown := validated != nil && validated.Reason == checkError
+
+	// The transition time of the condition is when the errors began.
+	if errorShown && !state.now.Before(validated.LastTransitionTime.Add(v.cfg.CheckTimeout)) {
+		failExecution(state, execution.Failure{
 			Reason: v1alpha1.ReasonValidationError, Detail: detail,
 			Message: fmt.Sprintf("the controller failed for %s to run the checks: %v", v.cfg.CheckTimeout, err),
 		})
 		return nil
 	}
-	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) && (known == nil || known.Reason != reason) &&
-		t.now.Before(execution.PhaseStartOrNow(t.ke, v1alpha1.PhaseValidating, t.now).Add(maxConditionTimeout(t.ke.Spec.PreConditions)+v.cfg.CheckTimeout)) {
-		v.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(t.ke), "err", err)
-		t.requeueIn(retry.After) // not written to the status, because it affects many executions at once
+
+	// A lack of places for conditions affects many executions at once. To write it to the status of
+	// each would overload the API server, so it is shown only if it lasts.
+	retry, lacksPlace := errors.AsType[*execution.RetryError](err)
+	if lacksPlace && !errorShown && state.now.Before(v.deferredChecksEnd(state)) {
+		v.log.DebugContext(ctx, "condition evaluation deferred", "execution", logKey(state.ke), "err", err)
+		state.requeueIn(retry.After)
 		return nil
 	}
-	v.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(t.ke), "err", err)
-	if known == nil || known.Reason != reason { // only once, to avoid a write per reconcile
-		removeCondition(&t.ke.Status, v1alpha1.ConditionValidated) // its transition time is when the errors began
-		t.ke.Status.ReasonDetail, t.ke.Status.Message = detail, action.TruncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
-		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionUnknown, reason, t.ke.Status.Message)
+
+	v.log.WarnContext(ctx, "execution check failed, retrying", "execution", logKey(state.ke), "err", err)
+	if !errorShown { // only once, to avoid a write per reconcile
+		removeCondition(status, v1alpha1.ConditionValidated) // so that its transition time is now
+		status.ReasonDetail = detail
+		status.Message = action.TruncateText("the controller failed to run the checks and retries: "+err.Error(), maxMessage)
+		setCondition(state, v1alpha1.ConditionValidated, metav1.ConditionUnknown, checkError, status.Message)
 	}
-	t.requeueIn(checkRetryDelayFor(err))
+	state.requeueIn(checkRetryDelayFor(err))
 	return nil
+}
+
+// checkErrorDetail returns the detail of an error of checks that could not run.
+func checkErrorDetail(err error) v1alpha1.Detail {
+	switch {
+	case errors.Is(err, execution.ErrNoPolicies):
+		return v1alpha1.DetailPolicyUnavailable
+	case guard.IsUnknown(err):
+		return v1alpha1.DetailAdmissionPoliciesMissing
+	}
+	return v1alpha1.DetailExecutorUnavailable
+}
+
+// deferredChecksEnd returns until when checks that lack a place are deferred without a trace in the
+// status.
+func (v *validation) deferredChecksEnd(state *reconcileState) time.Time {
+	start := execution.PhaseStartOrNow(state.ke, v1alpha1.PhaseValidating, state.now)
+	return start.Add(maxConditionTimeout(state.ke.Spec.PreConditions)).Add(v.cfg.CheckTimeout)
 }
 
 // checkRetryDelayFor returns the delay before checks that could not run are retried.
 func checkRetryDelayFor(err error) time.Duration {
-	if retry := (*execution.RetryError)(nil); errors.As(err, &retry) {
+	if retry, ok := errors.AsType[*execution.RetryError](err); ok {
 		return max(retry.After, checkRetryDelay)
 	}
 	return checkRetryDelay
@@ -218,53 +256,68 @@ func checkRetryDelayFor(err error) time.Duration {
 
 // verifyRequest checks whether the API server verified the requester and whether the request is
 // unchanged. If not, it fails the execution.
-func (v *validation) verifyRequest(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	parameters, err := hashParameters(t.ke)
+func (v *validation) verifyRequest(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	parametersHash, err := hashParameters(state.ke)
 	if err != nil {
-		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error()})
+		failExecution(state, execution.Failure{
+			Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailInvalidParameters, Message: err.Error(),
+		})
 		return false, nil //nolint:nilerr // the execution ends with it
 	}
-	switch known := t.ke.Status.VerifiedRequest; {
-	case known == nil:
-		return v.verifyNewRequest(ctx, t, parameters)
-	case known.ParametersHash != parameters: // the schema cannot detect it, and the guard had a gap
-		failUnverified(t, "spec.parameters were changed while the admission policies were not in force")
+	verified := state.ke.Status.VerifiedRequest
+	if verified == nil {
+		return v.verifyNewRequest(ctx, state, parametersHash)
+	}
+	// The admission policies refuse such a change, but they may have had a gap, and the schema of the
+	// resource cannot detect it.
+	if verified.ParametersHash != parametersHash {
+		failUnverified(state, "spec.parameters were changed while the admission policies were not in force")
 		return false, nil
 	}
 	return true, nil
 }
 
 // verifyNewRequest verifies a request that has not been verified yet.
-func (v *validation) verifyNewRequest(ctx context.Context, t *reconcileState, parametersSum string) (proceed bool, err error) {
+func (v *validation) verifyNewRequest(
+	ctx context.Context, state *reconcileState, parametersHash string,
+) (proceed bool, err error) {
 	period, err := v.guard.Confirm(ctx)
-	switch created := t.ke.CreationTimestamp.Time; {
+	created := state.ke.CreationTimestamp.Time
+	switch {
 	case errors.Is(err, guard.ErrOff):
 		return true, nil
-	case err != nil && guard.IsUnknown(err) && t.ke.Status.Phase == v1alpha1.PhaseValidating:
-		return false, v.retryOrFailCheck(ctx, t, err)
-	case err != nil && guard.IsUnknown(err):
-		t.requeueIn(checkRetryDelay)
+	case guard.IsUnknown(err) && state.ke.Status.Phase == v1alpha1.PhaseValidating:
+		return false, v.retryOrFailCheck(ctx, state, err)
+	case guard.IsUnknown(err): // later phases have their own timeouts
+		state.requeueIn(checkRetryDelay)
 		return false, nil
 	case err != nil:
-		failUnverified(t, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
+		failUnverified(state, fmt.Sprintf("the admission policies did not verify the requester: %v", err))
 		return false, nil
 	case !period.Covers(created):
-		failUnverified(t, fmt.Sprintf("the execution was created at %s, but the admission policies have been continuously in force only since %s", created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339)))
+		failUnverified(state, fmt.Sprintf(
+			"the execution was created at %s, but the admission policies have been continuously in force only since %s",
+			created.UTC().Format(time.RFC3339), period.Since.UTC().Format(time.RFC3339),
+		))
 		return false, nil
 	}
-	t.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{AdmissionPolicyPeriod: period.ID, ParametersHash: parametersSum}
+	state.ke.Status.VerifiedRequest = &v1alpha1.VerifiedRequest{
+		AdmissionPolicyPeriod: period.ID,
+		ParametersHash:        parametersHash,
+	}
 	return true, nil
 }
 
 // failUnverified fails an execution whose requester may not be the named one.
-func failUnverified(t *reconcileState, why string) {
-	failExecution(t, execution.Failure{
+func failUnverified(state *reconcileState, why string) {
+	failExecution(state, execution.Failure{
 		Reason: v1alpha1.ReasonValidationError, Detail: v1alpha1.DetailRequesterUnverified,
-		Message: "the requester is not verified, so nothing was changed: " + why + ". Create it again once the admission policies are in force",
+		Message: "the requester is not verified, so nothing was changed: " + why +
+			". Create it again once the admission policies are in force",
 	})
 }
 
-// hashParameters returns the SHA-256 of the normalized parameters.
+// hashParameters returns the SHA-256 of the normalized parameters. It is empty if there are none.
 func hashParameters(ke *v1alpha1.KubernetesExecution) (string, error) {
 	if ke.Spec.Parameters == nil || len(ke.Spec.Parameters.Raw) == 0 {
 		return "", nil
@@ -273,10 +326,10 @@ func hashParameters(ke *v1alpha1.KubernetesExecution) (string, error) {
 	if err := json.Unmarshal(ke.Spec.Parameters.Raw, &parameters); err != nil {
 		return "", fmt.Errorf("read spec.parameters: %w", err)
 	}
-	text, err := json.Marshal(parameters)
+	normalized, err := json.Marshal(parameters)
 	if err != nil {
 		return "", fmt.Errorf("read spec.parameters: %w", err)
 	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(normalized)
 	return hex.EncodeToString(sum[:]), nil
 }

@@ -50,71 +50,133 @@ func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // addControllers registers the controllers and their watches with the manager.
 func (o *Operator) addControllers(deps Deps) error {
-	m, w := newMetrics(deps.Registerer), &kube.Requeuer{}
-	host := hostExecutions{o.manager.GetClient(), o.cfg.Namespace, &kube.WrittenVersions{}, deps.StatusWritten}
-	pending, err := NewOutbox(o.cfg.Outbox, OutboxDeps{Sinks: deps.Sinks, Event: deps.Event, Wake: w.Requeue, Registerer: deps.Registerer})
+	metrics := newMetrics(deps.Registerer)
+	requeuer := &kube.Requeuer{}
+	host := hostExecutions{
+		client:    o.manager.GetClient(),
+		namespace: o.cfg.Namespace,
+		written:   &kube.WrittenVersions{},
+		observe:   deps.StatusWritten,
+	}
+	if err := deps.Registerer.Register(newPhaseGauges(host, deps.Log)); err != nil {
+		return err
+	}
+	outbox, err := NewOutbox(o.cfg.Outbox, OutboxDeps{
+		Sinks: deps.Sinks, Event: deps.Event, Wake: requeuer.Requeue, Registerer: deps.Registerer,
+	})
 	if err != nil {
 		return err
 	}
-	// Before the manager starts, this sends no request.
-	indexed := o.manager.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllingJobUID)
-	if err := errors.Join(indexed, deps.Registerer.Register(newPhaseGauges(host, deps.Log))); err != nil {
-		return err
+	// Before the manager starts, this sends no request, so no context can end it.
+	indexer := o.manager.GetFieldIndexer()
+	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podsOfJob, controllingJobUID); err != nil {
+		return fmt.Errorf("index Pods by their Job: %w", err)
 	}
-	deps.Gate.OnWake(w.Requeue)
-	meta, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
+	targets, err := o.addTargetWatches(deps, requeuer)
 	if err != nil {
 		return err
 	}
-	follows := &targetWatches{client: meta, wake: func(name types.NamespacedName) { w.RequeueAfter(name, targetChangeDelay) }, log: deps.Log, watched: map[v1alpha1.Target]*targetWatch{}}
-	if err := o.manager.Add(follows); err != nil {
-		return err
+	stop := &emergencyStop{
+		gate:        deps.Gate,
+		log:         deps.Log,
+		wakeRunning: func(ctx context.Context) error { return wakeRunningExecutions(ctx, host, requeuer.Requeue) },
 	}
-	stop := &emergencyStop{gate: deps.Gate, log: deps.Log, wakeRunning: func(ctx context.Context) error { return wakeRunningExecutions(ctx, host, w.Requeue) }}
+	deps.Gate.OnWake(requeuer.Requeue)
+
 	r := newReconciler(&o.cfg, ports{
-		executions: host, jobs: timedJobs{hostJobs{o.manager.GetClient(), o.manager.GetAPIReader(), o.cfg.Namespace}, m},
-		check: deps.Check, identities: deps.Identities, gate: deps.Gate, guard: deps.Guard, recorder: deps.Recorder, outbox: pending,
-		events: o.manager.GetEventRecorder(component), targets: follows, metrics: m, log: deps.Log, now: time.Now, halted: &stop.halted,
+		executions: host,
+		jobs:       timedJobs{jobs: o.newHostJobs(), metrics: metrics},
+		check:      deps.Check,
+		identities: deps.Identities,
+		gate:       deps.Gate,
+		guard:      deps.Guard,
+		recorder:   deps.Recorder,
+		outbox:     outbox,
+		events:     o.manager.GetEventRecorder(component),
+		targets:    targets,
+		metrics:    metrics,
+		log:        deps.Log,
+		now:        time.Now,
+		halted:     &stop.halted,
 		readStop: func(ctx context.Context) error {
-			return stop.syncFromConfigMap(ctx, o.manager.GetClient(), types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop})
+			name := types.NamespacedName{Namespace: o.cfg.Namespace, Name: v1alpha1.EmergencyStop}
+			return stop.syncFromConfigMap(ctx, o.manager.GetClient(), name)
 		},
 	})
-	err = ctrl.NewControllerManagedBy(o.manager).
+	return errors.Join(
+		o.addExecutionController(r, requeuer),
+		o.addEmergencyStopController(stop),
+		o.addAuditControllerAndSweeper(host, deps),
+		o.manager.Add(manager.RunnableFunc(r.writer.drainOutboxOnStop)),
+		o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)),
+	)
+}
+
+// addTargetWatches registers the watches of targets, which requeue the executions that wait for them.
+func (o *Operator) addTargetWatches(deps Deps, requeuer *kube.Requeuer) (*targetWatches, error) {
+	metadataClient, err := metadata.NewForConfigAndClient(deps.Host, o.manager.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	targets := &targetWatches{
+		client:  metadataClient,
+		wake:    func(name types.NamespacedName) { requeuer.RequeueAfter(name, targetChangeDelay) },
+		log:     deps.Log,
+		watched: map[v1alpha1.Target]*targetWatch{},
+	}
+	return targets, o.manager.Add(targets)
+}
+
+func (o *Operator) newHostJobs() hostJobs {
+	return hostJobs{client: o.manager.GetClient(), live: o.manager.GetAPIReader(), namespace: o.cfg.Namespace}
+}
+
+// addExecutionController registers the controller that moves executions from phase to phase.
+func (o *Operator) addExecutionController(r *reconciler, requeuer *kube.Requeuer) error {
+	podRequests := handler.EnqueueRequestsFromMapFunc(executionRequestOfPod)
+	return ctrl.NewControllerManagedBy(o.manager).
 		Named("execution").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(executionChanged())).
 		Owns(&batchv1.Job{}, builder.WithPredicates(jobStatusChanged())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(executionRequestOfPod), builder.WithPredicates(podStatusChanged())).
-		WatchesRawSource(w.QueueCapturingSource()).
+		Watches(&corev1.Pod{}, podRequests, builder.WithPredicates(podStatusChanged())).
+		WatchesRawSource(requeuer.QueueCapturingSource()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: newRateLimiter()}).
 		Complete(r)
-	if err != nil {
-		return err
-	}
-	err = ctrl.NewControllerManagedBy(o.manager).
+}
+
+// addEmergencyStopController registers the controller that applies the emergency stop.
+func (o *Operator) addEmergencyStopController(stop *emergencyStop) error {
+	return ctrl.NewControllerManagedBy(o.manager).
 		Named("emergency-stop").
 		For(&corev1.ConfigMap{}). // the cache contains only this one
 		Complete(stop.newReconciler(o.manager.GetClient()))
-	if err != nil {
-		return err
-	}
-	return errors.Join(o.addAuditControllerAndSweeper(host, deps), o.manager.Add(manager.RunnableFunc(r.writer.drainOutboxOnStop)), o.manager.Add(unelectedRunnable(o.markSyncedOnceListed)))
 }
 
-// addAuditControllerAndSweeper registers the controller that writes the audit, if auditing is enabled.
+// addAuditControllerAndSweeper registers the controller that writes the audit and the search for
+// executions that it missed, if auditing is enabled.
 func (o *Operator) addAuditControllerAndSweeper(host executions, deps Deps) error {
 	if !o.cfg.Audited {
 		return nil
 	}
-	a := &auditReconciler{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now}
+	audit := &auditReconciler{executions: host, auditor: deps.Auditor, log: deps.Log, now: time.Now}
+	deletions := audit.deleted.newDeletionHandler(deps.Log, time.Now)
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("audit").
 		For(&v1alpha1.KubernetesExecution{}, builder.WithPredicates(auditedFieldsChanged())).
-		Watches(&v1alpha1.KubernetesExecution{}, a.deleted.newDeletionHandler(deps.Log, time.Now)).
+		Watches(&v1alpha1.KubernetesExecution{}, deletions).
 		WithOptions(controller.Options{MaxConcurrentReconciles: auditWorkers, RateLimiter: newRateLimiter()}).
-		Complete(a)
-	return errors.Join(err, o.manager.Add(&deletionSweeper{
-		namespace: o.cfg.Namespace, closer: deps.Auditor, executions: host, live: uncachedUIDReader{o.manager.GetAPIReader()}, deleted: &a.deleted, log: deps.Log,
-	}))
+		Complete(audit)
+	if err != nil {
+		return err
+	}
+	return o.manager.Add(&deletionSweeper{
+		namespace:  o.cfg.Namespace,
+		closer:     deps.Auditor,
+		executions: host,
+		live:       uncachedUIDReader{o.manager.GetAPIReader()},
+		deleted:    &audit.deleted,
+		log:        deps.Log,
+	})
 }
 
 // markSyncedOnceListed marks the operator as synced once the executions have been listed.
@@ -141,9 +203,9 @@ var _ manager.LeaderElectionRunnable = unelectedRunnable(nil)
 // updatePredicate selects the updates of objects of one type that changed accordingly.
 func updatePredicate[T client.Object](changed func(before, now T) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(T)
-		now, isOne := e.ObjectNew.(T)
-		return ok && isOne && changed(before, now)
+		before, oldIsT := e.ObjectOld.(T)
+		now, newIsT := e.ObjectNew.(T)
+		return oldIsT && newIsT && changed(before, now)
 	}}
 }
 
@@ -151,19 +213,25 @@ func updatePredicate[T client.Object](changed func(before, now T) bool) predicat
 // completion of the audit. It ignores the status writes of the operator.
 func executionChanged() predicate.Predicate {
 	return updatePredicate(func(before, now *v1alpha1.KubernetesExecution) bool {
-		return before.Generation != now.Generation || before.UID != now.UID ||
-			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() || isAuditRecorded(before) != isAuditRecorded(now)
+		return before.Generation != now.Generation ||
+			before.UID != now.UID ||
+			before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() ||
+			isAuditRecorded(before) != isAuditRecorded(now)
 	})
 }
 
 // jobStatusChanged selects changes of a Job's status, and its deletion.
 func jobStatusChanged() predicate.Predicate {
-	return updatePredicate(func(before, now *batchv1.Job) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
+	return updatePredicate(func(before, now *batchv1.Job) bool {
+		return !equality.Semantic.DeepEqual(before.Status, now.Status)
+	})
 }
 
 // podStatusChanged selects changes of a Pod's status.
 func podStatusChanged() predicate.Predicate {
-	return updatePredicate(func(before, now *corev1.Pod) bool { return !equality.Semantic.DeepEqual(before.Status, now.Status) })
+	return updatePredicate(func(before, now *corev1.Pod) bool {
+		return !equality.Semantic.DeepEqual(before.Status, now.Status)
+	})
 }
 
 // executionRequestOfPod maps a Pod to the execution that its annotation names. Whether the Pod counts for
@@ -213,7 +281,9 @@ func (e *emergencyStop) syncFromConfigMap(ctx context.Context, c client.Reader, 
 	}
 	e.log.WarnContext(ctx, "emergency stop active, no execution starts", "reason", reason)
 	e.gate.Stop(reason)
-	if halt := stop.Data[v1alpha1.StopRunning] == "true"; halt != e.halted.Swap(halt) && halt {
+	halt := stop.Data[v1alpha1.StopRunning] == "true"
+	haltedBefore := e.halted.Swap(halt)
+	if halt && !haltedBefore { // each running execution cancels itself in its next reconcile
 		return e.wakeRunning(ctx)
 	}
 	return nil

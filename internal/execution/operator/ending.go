@@ -26,64 +26,66 @@ type ending struct {
 
 // leaveGateAndExpireJobs releases the gate slot and the Jobs of an execution whose action is over. The
 // transition released the slot, but its response may have been lost.
-func (e *ending) leaveGateAndExpireJobs(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	e.slots.releaseSlot(t.ke, t.now)
-	return true, e.runs.expireJobs(ctx, t.ke, t.now)
+func (e *ending) leaveGateAndExpireJobs(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	e.slots.releaseSlot(state.ke, state.now)
+	return true, e.runs.expireJobs(ctx, state.ke, state.now)
 }
 
-// requeueOrEnterFinalPhase keeps an execution in phase rollback_ready until it is finalized or the rollback window ends.
-func (e *ending) requeueOrEnterFinalPhase(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	end := execution.PhaseStartOrNow(t.ke, v1alpha1.PhaseRollbackReady, t.now).Add(e.cfg.RollbackWindow)
-	if !t.ke.Spec.Finalize && t.now.Before(end) {
-		t.requeueAt(end)
+// requeueOrEnterFinalPhase keeps an execution in phase rollback_ready until it is finalized or the
+// rollback window ends.
+func (e *ending) requeueOrEnterFinalPhase(_ context.Context, state *reconcileState) (proceed bool, err error) {
+	end := execution.PhaseStartOrNow(state.ke, v1alpha1.PhaseRollbackReady, state.now).Add(e.cfg.RollbackWindow)
+	if !state.ke.Spec.Finalize && state.now.Before(end) {
+		state.requeueAt(end)
 		return false, nil
 	}
-	enterFinalPhase(t)
+	enterFinalPhase(state)
 	return false, nil
 }
 
 // enterFinalPhase ends an execution in phase rollback_ready, as failed or completed by its outcome.
-func enterFinalPhase(t *reconcileState) {
-	if t.ke.Status.Outcome == v1alpha1.OutcomeFailed {
-		enterPhase(t, v1alpha1.PhaseFailed)
+func enterFinalPhase(state *reconcileState) {
+	if state.ke.Status.Outcome == v1alpha1.OutcomeFailed {
+		enterPhase(state, v1alpha1.PhaseFailed)
 		return
 	}
-	enterPhase(t, v1alpha1.PhaseCompleted)
+	enterPhase(state, v1alpha1.PhaseCompleted)
 }
 
-// checkAuditOrRemoveFinalizer waits until an execution is recorded. It removes the finalizer if no auditor does.
-func (e *ending) checkAuditOrRemoveFinalizer(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// checkAuditOrRemoveFinalizer proceeds once an ended execution is recorded. Without an auditor, it removes
+// the finalizer instead and proceeds at once.
+func (e *ending) checkAuditOrRemoveFinalizer(ctx context.Context, state *reconcileState) (proceed bool, err error) {
 	if e.cfg.Audited {
-		return isAuditRecorded(t.ke), nil // the write of the auditor wakes it
+		return isAuditRecorded(state.ke), nil // the write of the auditor wakes it
 	}
-	if len(t.ke.Status.PendingChangeEvents) == 0 {
-		err = e.writer.executions.SetFinalizer(ctx, t.ke, false)
+	if len(state.ke.Status.PendingChangeEvents) == 0 {
+		err = e.writer.executions.SetFinalizer(ctx, state.ke, false)
 	}
 	return true, asStaleError(err)
 }
 
 // requeueUntilRetentionEnds keeps an ended execution until its retention period is over and its change events
 // are delivered or expired.
-func (e *ending) requeueUntilRetentionEnds(_ context.Context, t *reconcileState) (proceed bool, err error) {
+func (e *ending) requeueUntilRetentionEnds(_ context.Context, state *reconcileState) (proceed bool, err error) {
 	ttl := e.cfg.TTL
-	if own := t.ke.Spec.TTLSecondsAfterFinished; own != nil {
-		ttl = time.Duration(*own) * time.Second
+	if seconds := state.ke.Spec.TTLSecondsAfterFinished; seconds != nil {
+		ttl = time.Duration(*seconds) * time.Second
 	}
-	end := execution.PhaseStartOrNow(t.ke, t.ke.Status.Phase, t.now).Add(ttl)
+	end := execution.PhaseStartOrNow(state.ke, state.ke.Status.Phase, state.now).Add(ttl)
 	switch {
-	case t.now.Before(end):
-		t.requeueAt(end)
+	case state.now.Before(end):
+		state.requeueAt(end)
 		return false, nil
-	case len(t.ke.Status.PendingChangeEvents) > 0:
-		t.requeueIn(undeliveredPollInterval)
+	case len(state.ke.Status.PendingChangeEvents) > 0:
+		state.requeueIn(undeliveredPollInterval)
 		return false, nil
 	}
 	return true, nil
 }
 
 // deleteExecution deletes an ended execution.
-func (e *ending) deleteExecution(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if err := e.writer.executions.Delete(ctx, t.ke); err != nil {
+func (e *ending) deleteExecution(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	if err := e.writer.executions.Delete(ctx, state.ke); err != nil {
 		return false, err
 	}
 	e.metrics.deleted.Inc()
@@ -101,58 +103,69 @@ func isAuditRecorded(ke *v1alpha1.KubernetesExecution) bool {
 const deletionGracePeriod = time.Minute
 
 // requeueUntilResultAfterDeletion gives the running action of a deleted execution time to report a result.
-func (e *ending) requeueUntilResultAfterDeletion(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if !mayStillReportResult(t.ke, t.now) {
+func (e *ending) requeueUntilResultAfterDeletion(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	if !mayStillReportResult(state.ke, state.now) {
 		return true, nil
 	}
-	t.requeueAt(t.ke.DeletionTimestamp.Add(deletionGracePeriod))
-	if t.ke.Status.Phase == v1alpha1.PhaseExecuting {
-		t.ke.Spec.Cancel = true
-		return false, runSteps(ctx, t, executingSteps(e.running))
+	state.requeueAt(state.ke.DeletionTimestamp.Add(deletionGracePeriod))
+	if state.ke.Status.Phase == v1alpha1.PhaseExecuting {
+		state.ke.Spec.Cancel = true
+		return false, runSteps(ctx, state, executingSteps(e.running))
 	}
-	none, err := e.launch.adoptExistingJob(ctx, t)
-	if err == nil && none {
-		failExecution(t, execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was deleted before anything was changed"})
+	noJob, err := e.launch.adoptExistingJob(ctx, state)
+	if err == nil && noJob {
+		failExecution(state, execution.Failure{
+			Reason:  v1alpha1.ReasonCancelled,
+			Message: "the execution was deleted before anything was changed",
+		})
 	}
 	return false, err
 }
 
 // endAfterDeletionGrace ends a deleted execution whose action did not stop in time, so that the audit and
 // the sinks receive an end.
-func (e *ending) endAfterDeletionGrace(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if t.ke.Status.Phase != v1alpha1.PhaseExecuting || !slices.Contains(t.ke.Finalizers, v1alpha1.Finalizer) {
+func (e *ending) endAfterDeletionGrace(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	if state.ke.Status.Phase != v1alpha1.PhaseExecuting || !slices.Contains(state.ke.Finalizers, v1alpha1.Finalizer) {
 		return true, nil
 	}
-	t.ke.Spec.Cancel = true
-	if err := runSteps(ctx, t, executingSteps(e.running)); err != nil || t.ke.Status.Phase != v1alpha1.PhaseExecuting {
+
+	// The action may have ended just now.
+	state.ke.Spec.Cancel = true
+	err = runSteps(ctx, state, executingSteps(e.running))
+	if err != nil || state.ke.Status.Phase != v1alpha1.PhaseExecuting {
 		return false, err
 	}
-	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil { // before the gate lets others act on the target
+
+	// The Job goes first: once the result is stored, the gate lets others act on the target.
+	if err := e.runs.deleteActionJobs(ctx, state.ke); err != nil {
 		return false, err
 	}
-	e.running.storeRunResult(t, job.Observation{State: job.Failed, Failure: &execution.Failure{
+	failure := execution.Failure{
 		Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s", deletionGracePeriod, t.ke.Status.Target),
-	}})
+		Message: fmt.Sprintf("the execution was deleted, and its action did not stop within %s: check %s",
+			deletionGracePeriod, state.ke.Status.Target),
+	}
+	e.running.storeRunResult(state, job.Observation{State: job.Failed, Failure: &failure})
 	return false, nil
 }
 
 // deleteJobsAndLeaveGate deletes the Jobs of a deleted execution and releases its gate slot.
-func (e *ending) deleteJobsAndLeaveGate(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	if err := e.runs.deleteActionJobs(ctx, t.ke); err != nil {
+func (e *ending) deleteJobsAndLeaveGate(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	if err := e.runs.deleteActionJobs(ctx, state.ke); err != nil {
 		return false, err
 	}
-	e.slots.gate.Forget(t.ke.UID)
+	e.slots.gate.Forget(state.ke.UID)
 	return true, nil
 }
 
-// removeFinalizerOnceDelivered removes the finalizer once the change events are delivered, unless the auditor does.
-func (e *ending) removeFinalizerOnceDelivered(ctx context.Context, t *reconcileState) (proceed bool, err error) {
+// removeFinalizerOnceDelivered removes the finalizer once the change events are delivered, unless the
+// auditor does.
+func (e *ending) removeFinalizerOnceDelivered(ctx context.Context, state *reconcileState) (proceed bool, err error) {
 	switch {
-	case hasUndeliveredEvents(t.ke, t.now):
-		t.requeueIn(undeliveredPollInterval)
+	case hasUndeliveredEvents(state.ke, state.now):
+		state.requeueIn(undeliveredPollInterval)
 	case !e.cfg.Audited:
-		err = wrapFinalizerErrorUnlessGone(e.writer.executions.SetFinalizer(ctx, t.ke, false))
+		err = wrapFinalizerErrorUnlessGone(e.writer.executions.SetFinalizer(ctx, state.ke, false))
 	}
 	return false, err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,20 +43,22 @@ func (e *eventEmitter) emitEvent(ke *v1alpha1.KubernetesExecution, eventType, re
 // emitJobCreated emits the event of a started Job, including the approvers. An approval has no
 // separate event, because each event is a write.
 func (e *eventEmitter) emitJobCreated(ke *v1alpha1.KubernetesExecution) {
-	s := &ke.Status
-	if s.ExecutionResults == nil || s.ExecutionResults.Mode != v1alpha1.ExecuteInJob {
+	status := &ke.Status
+	if status.ExecutionResults == nil || status.ExecutionResults.Mode != v1alpha1.ExecuteInJob {
 		return
 	}
-	e.emitNormal(ke, "JobCreated", fmt.Sprintf("checks passed%s; Job %q runs the action: %s", approvalNote(s), s.JobName, s.Plan.Impact.Description))
+	e.emitNormal(ke, "JobCreated", fmt.Sprintf("checks passed%s; Job %q runs the action: %s",
+		approvalNote(status), status.JobName, status.Plan.Impact.Description))
 }
 
 // emitSucceeded emits the event of a succeeded action, including the rollback command.
 func (e *eventEmitter) emitSucceeded(ke *v1alpha1.KubernetesExecution, reason string) {
-	s, note := &ke.Status, ke.Status.Message
-	if s.ExecutionResults != nil && s.ExecutionResults.Mode == v1alpha1.ExecuteInline {
-		note += approvalNote(s) // no JobCreated event names the approvers
+	status := &ke.Status
+	note := status.Message
+	if status.ExecutionResults != nil && status.ExecutionResults.Mode == v1alpha1.ExecuteInline {
+		note += approvalNote(status) // no JobCreated event names the approvers
 	}
-	if s.RollbackInformation != nil && s.RollbackInformation.Available {
+	if status.RollbackInformation != nil && status.RollbackInformation.Available {
 		note = fmt.Sprintf("%s; to roll back: fleetloop rollback %s -n %s", note, ke.Name, ke.Namespace)
 	}
 	e.emitNormal(ke, reason, note)
@@ -79,7 +80,8 @@ func (e *eventEmitter) emitFailed(ke *v1alpha1.KubernetesExecution) {
 	if reason := refusalEventReason(&ke.Status); reason != "" {
 		e.emitWarning(ke, reason, ke.Status.Message)
 	}
-	e.emitWarning(ke, "ExecutionFailed", cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))+": "+ke.Status.Message)
+	word := cmp.Or(string(ke.Status.ReasonDetail), string(ke.Status.Reason))
+	e.emitWarning(ke, "ExecutionFailed", word+": "+ke.Status.Message)
 }
 
 // refusalEventReason returns the event reason of a refusal. Empty means that the failure has no reason
@@ -98,31 +100,34 @@ func refusalEventReason(s *v1alpha1.KubernetesExecutionStatus) string {
 
 // warnFailedOptionalConditions logs and emits a warning for each optional condition that failed. kind is
 // Precondition or Postcondition.
-func (e *eventEmitter) warnFailedOptionalConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, kind string, results []v1alpha1.ConditionResult) {
-	for _, c := range results {
-		if c.Passed || c.Required {
+func (e *eventEmitter) warnFailedOptionalConditions(
+	ctx context.Context, ke *v1alpha1.KubernetesExecution, kind string, results []v1alpha1.ConditionResult,
+) {
+	lowerKind := strings.ToLower(kind)
+	for _, result := range results {
+		if result.Passed || result.Required {
 			continue
 		}
-		name := strings.ToLower(kind)
-		e.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke), "kind", name, "condition", c.ConditionType, "message", c.ErrorMessage)
-		e.emitWarning(ke, kind+"Warning", fmt.Sprintf("%s %q failed: %s", name, c.ConditionType, c.ErrorMessage))
+		e.log.WarnContext(ctx, "optional condition failed", "execution", logKey(ke),
+			"kind", lowerKind, "condition", result.ConditionType, "message", result.ErrorMessage)
+		e.emitWarning(ke, kind+"Warning", fmt.Sprintf("%s %q failed: %s", lowerKind, result.ConditionType, result.ErrorMessage))
 	}
 }
 
 // emitPhaseChange emits the Kubernetes events of a transition.
 func (e *eventEmitter) emitPhaseChange(p phaseChange, ke *v1alpha1.KubernetesExecution) {
-	s := &ke.Status
+	status := &ke.Status
 	switch p.to {
 	case v1alpha1.PhaseRollbackReady:
 		switch {
-		case s.Outcome == v1alpha1.OutcomeFailed:
-			e.emitWarning(ke, "ExecutionFailed", s.Message)
+		case status.Outcome == v1alpha1.OutcomeFailed:
+			e.emitWarning(ke, "ExecutionFailed", status.Message)
 		case p.last: // otherwise the event of the next phase reports it
 			e.emitSucceeded(ke, "ExecutionCompleted")
 		}
 	case v1alpha1.PhaseCompleted:
 		if p.from == v1alpha1.PhaseRollbackReady && p.first { // the result was already reported
-			e.emitNormal(ke, "ExecutionCompletedPermanent", s.Message)
+			e.emitNormal(ke, "ExecutionCompletedPermanent", status.Message)
 			return
 		}
 		e.emitSucceeded(ke, "ExecutionCompletedPermanent")
@@ -133,56 +138,79 @@ func (e *eventEmitter) emitPhaseChange(p phaseChange, ke *v1alpha1.KubernetesExe
 	case v1alpha1.PhaseExecuting:
 		e.emitJobCreated(ke)
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval:
+		// Each event is a write, so these phases have none. A requested approval emits its own.
 	}
 }
 
 // phaseChange is one of the transitions in one write.
 type phaseChange struct {
 	from, to    v1alpha1.Phase
-	first, last bool
+	first, last bool // in the write
 }
 
 // listNewPhaseChanges returns the transitions in one write.
-func listNewPhaseChanges(before, ke *v1alpha1.KubernetesExecution) (list []phaseChange) {
-	from, passed := before.Status.Phase, ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
-	for i, t := range passed {
-		list = append(list, phaseChange{from: from, to: t.Phase, first: i == 0, last: i == len(passed)-1})
-		from = t.Phase
+func listNewPhaseChanges(before, ke *v1alpha1.KubernetesExecution) (changes []phaseChange) {
+	phase := before.Status.Phase
+	transitions := ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):]
+	for i, transition := range transitions {
+		changes = append(changes, phaseChange{
+			from:  phase,
+			to:    transition.Phase,
+			first: i == 0,
+			last:  i == len(transitions)-1,
+		})
+		phase = transition.Phase
 	}
-	return list
+	return changes
 }
 
-// addChangeEventOfPhase adds the change event of a transition to the status before the write.
-func (t *reconcileState) addChangeEventOfPhase(p phaseChange) {
-	s := &t.ke.Status
-	succeeded := execution.ChangeSucceeded
-	if t.ke.Spec.RollbackOf != nil {
-		succeeded = execution.ChangeRolledBack
-	}
+// addChangeEventOfPhase adds the change event of a transition to the write. Other transitions have none.
+func (s *reconcileState) addChangeEventOfPhase(p phaseChange) {
+	status := &s.ke.Status
+	requester := s.ke.Spec.RequestedBy
+	started := p.to == v1alpha1.PhaseExecuting
+	// A failed postcondition leads to rollback_ready first. The later end is then no further failure.
+	failed := p.to == v1alpha1.PhaseRollbackReady && status.Outcome == v1alpha1.OutcomeFailed ||
+		p.to == v1alpha1.PhaseFailed && p.from != v1alpha1.PhaseRollbackReady
+	succeeded := p.to == v1alpha1.PhaseRollbackReady && status.Outcome != v1alpha1.OutcomeFailed ||
+		p.to == v1alpha1.PhaseCompleted && p.from == v1alpha1.PhaseExecuting
 	switch {
-	case p.to == v1alpha1.PhaseExecuting:
-		t.addChangeEvent(execution.ChangeStarted, t.ke.Spec.RequestedBy, s.Plan.Impact.Description)
-	case p.to == v1alpha1.PhaseRollbackReady && s.Outcome == v1alpha1.OutcomeFailed,
-		p.to == v1alpha1.PhaseFailed && p.from != v1alpha1.PhaseRollbackReady:
-		t.addChangeEvent(execution.ChangeFailed, "", s.Message)
-	case p.to == v1alpha1.PhaseRollbackReady, p.to == v1alpha1.PhaseCompleted && p.from == v1alpha1.PhaseExecuting:
-		t.addChangeEvent(succeeded, t.ke.Spec.RequestedBy, s.Message)
+	case started:
+		s.addChangeEvent(execution.ChangeStarted, requester, status.Plan.Impact.Description)
+	case failed:
+		s.addChangeEvent(execution.ChangeFailed, "", status.Message)
+	case succeeded && s.ke.Spec.RollbackOf != nil:
+		s.addChangeEvent(execution.ChangeRolledBack, requester, status.Message)
+	case succeeded:
+		s.addChangeEvent(execution.ChangeSucceeded, requester, status.Message)
 	}
 }
 
-// addChangeEvent adds a change event to the status, written together with the change. An event about
-// an execution whose action has begun is not marked as a dry run, even if the controller has since
+// addChangeEvent adds a change event, which is written together with the status. An event about an
+// execution whose action has begun is not marked as a dry run, even if the controller has since
 // switched to dry-run mode.
-func (t *reconcileState) addChangeEvent(what execution.ChangeAction, by, message string) {
-	s := &t.ke.Status
-	t.events = append(t.events, v1alpha1.PendingChangeEvent{
-		Action: string(what), At: microTime(t.now), By: by, Reason: string(s.ReasonDetail), Message: action.TruncateText(message, maxMessage),
-		DryRun: t.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasActionBegun(s),
+func (s *reconcileState) addChangeEvent(what execution.ChangeAction, by, message string) {
+	status := &s.ke.Status
+	s.events = append(s.events, v1alpha1.PendingChangeEvent{
+		Action:  string(what),
+		At:      microTime(s.now),
+		By:      by,
+		Reason:  string(status.ReasonDetail),
+		Message: action.TruncateText(message, maxMessage),
+		DryRun:  s.ke.Spec.DryRunMode == v1alpha1.DryRunOnly && !hasActionBegun(status),
 	})
 }
 
 // hasActionBegun reports whether an action has begun. Its results alone do not tell, because another
 // client may have removed them.
 func hasActionBegun(s *v1alpha1.KubernetesExecutionStatus) bool {
-	return s.ExecutionResults != nil || slices.ContainsFunc(s.PhaseTransitions, func(t v1alpha1.PhaseTransition) bool { return t.Phase == v1alpha1.PhaseExecuting })
+	if s.ExecutionResults != nil {
+		return true
+	}
+	for _, transition := range s.PhaseTransitions {
+		if transition.Phase == v1alpha1.PhaseExecuting {
+			return true
+		}
+	}
+	return false
 }

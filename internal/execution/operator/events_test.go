@@ -315,7 +315,7 @@ func TestToldWhyItWaits(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, d := range []v1alpha1.Detail{v1alpha1.DetailTargetBusy, v1alpha1.DetailCooldown, v1alpha1.DetailBudgetExceeded, v1alpha1.DetailEmergencyStop} {
-		if got := testutil.ToFloat64(r.metrics.refusals.WithLabelValues(string(d))); got != 1 {
+		if got := testutil.ToFloat64(r.metrics.startsBlocked.WithLabelValues(string(d))); got != 1 {
 			t.Errorf("%s was counted %v times", d, got)
 		}
 	}

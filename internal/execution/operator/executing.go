@@ -12,7 +12,6 @@ import (
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
 	"github.com/fleetloop/fleetloop/internal/execution/action"
-	"github.com/fleetloop/fleetloop/internal/execution/check"
 	"github.com/fleetloop/fleetloop/internal/execution/job"
 )
 
@@ -38,11 +37,11 @@ type running struct {
 }
 
 // failIfResultsMissing ends an execution of which another client wrote the status.
-func failIfResultsMissing(_ context.Context, t *reconcileState) (proceed bool, err error) {
-	if t.ke.Status.ExecutionResults != nil {
+func failIfResultsMissing(_ context.Context, state *reconcileState) (proceed bool, err error) {
+	if state.ke.Status.ExecutionResults != nil {
 		return true, nil
 	}
-	failExecution(t, execution.Failure{
+	failExecution(state, execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
 		Message: "another client changed the status, so the controller does not know the running action. Check the target before you retry",
 	})
@@ -50,72 +49,87 @@ func failIfResultsMissing(_ context.Context, t *reconcileState) (proceed bool, e
 }
 
 // followActionRun follows the run of an action and stores its result. It proceeds once the action has succeeded.
-func (r *running) followActionRun(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	results, follow := t.ke.Status.ExecutionResults, r.followJob
-	switch {
-	case results.EndTime != nil: // stored before
+func (r *running) followActionRun(ctx context.Context, state *reconcileState) (proceed bool, err error) {
+	results := state.ke.Status.ExecutionResults
+	if results.EndTime != nil { // the result is already stored, and the postconditions follow
 		return true, nil
-	case results.Mode == v1alpha1.ExecuteInline:
-		follow = r.runInline
 	}
-	o, err := follow(ctx, t)
-	if err != nil || !hasEnded(o) {
+	var observed job.Observation
+	if results.Mode == v1alpha1.ExecuteInline {
+		observed, err = r.runInline(ctx, state)
+	} else {
+		observed, err = r.followJob(ctx, state)
+	}
+	if err != nil || !hasEnded(observed) {
 		return false, err
 	}
-	r.storeRunResult(t, o)
-	return o.State == job.Succeeded, nil
+	r.storeRunResult(state, observed)
+	return observed.State == job.Succeeded, nil
 }
 
 // hasEnded reports whether a run has a final result.
 func hasEnded(o job.Observation) bool { return o.State == job.Succeeded || o.State == job.Failed }
 
 // followJob observes the Job that runs an action, and stops it if it is overdue or cancelled.
-func (r *running) followJob(ctx context.Context, t *reconcileState) (job.Observation, error) {
-	results := t.ke.Status.ExecutionResults
-	j, err := r.runs.jobs.Job(ctx, t.ke, results.JobName, false)
-	if err == nil && j == nil {
-		j, err = r.runs.jobs.Job(ctx, t.ke, results.JobName, true)
+func (r *running) followJob(ctx context.Context, state *reconcileState) (job.Observation, error) {
+	results := state.ke.Status.ExecutionResults
+	j, err := r.runs.jobs.Job(ctx, state.ke, results.JobName, false)
+	if err == nil && j == nil { // the cache may not have it yet
+		j, err = r.runs.jobs.Job(ctx, state.ke, results.JobName, true)
 	}
 	if err != nil {
 		return job.Observation{}, err
 	}
 	if j == nil || j.UID != results.JobUID {
-		return job.Observation{State: job.Failed, Failure: &execution.Failure{ // not repeated, because its result is unknown
-			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("Job %q was deleted before the controller read its result. The result is unknown, and the controller does not retry the action: check %s", results.JobName, t.ke.Status.Target),
-		}}, nil
+		return job.Observation{State: job.Failed, Failure: deletedJobFailure(state.ke)}, nil
 	}
-	o, err := r.runs.observeJob(ctx, j, t.now)
-	if err != nil || hasEnded(o) {
-		return o, err
+
+	observed, err := r.runs.observeJob(ctx, j, state.now)
+	if err != nil || hasEnded(observed) {
+		return observed, err
 	}
-	end := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
+	overdue := j.CreationTimestamp.Add(jobTimeout(j)).Add(jobOverdueAfter)
 	switch {
-	case !t.now.Before(end):
-		return r.stopOverdueJob(ctx, t, j, o)
-	case t.ke.Spec.Cancel:
-		return r.cancelJob(ctx, t, j, o)
+	case !state.now.Before(overdue):
+		return r.stopOverdueJob(ctx, state, j, observed)
+	case state.ke.Spec.Cancel:
+		return r.cancelJob(ctx, state, j, observed)
 	}
-	t.requeueAt(end)
-	setSlowStartMessage(t, j, o)
-	return o, nil
+	state.requeueAt(overdue)
+	setSlowStartMessage(state, j, observed)
+	return observed, nil
 }
 
-// stopOverdueJob suspends a Job that Kubernetes did not stop at its deadline.
-func (r *running) stopOverdueJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) (job.Observation, error) {
-	pods, err := r.runs.jobs.Pods(ctx, j, true) // the cache may be stale, in particular after an outage of the host cluster
+// deletedJobFailure is the failure of an action whose Job was deleted. The action is not repeated,
+// because its result is unknown.
+func deletedJobFailure(ke *v1alpha1.KubernetesExecution) *execution.Failure {
+	return &execution.Failure{
+		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
+		Message: fmt.Sprintf("Job %q was deleted before the controller read its result. "+
+			"The result is unknown, and the controller does not retry the action: check %s",
+			ke.Status.ExecutionResults.JobName, ke.Status.Target),
+	}
+}
+
+// stopOverdueJob suspends a Job that Kubernetes did not stop at its deadline, and returns it as failed.
+func (r *running) stopOverdueJob(
+	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
+) (job.Observation, error) {
+	// The cache may be stale, in particular after an outage of the host cluster.
+	pods, err := r.runs.jobs.Pods(ctx, j, true)
 	if err != nil {
-		return o, err
+		return observed, err
 	}
-	if last := job.Observe(j, pods, t.now); hasEnded(last) {
-		return last, nil
+	if latest := job.Observe(j, pods, state.now); hasEnded(latest) {
+		return latest, nil
 	}
-	o.State = job.Failed
-	o.Failure = &execution.Failure{
+	observed.State = job.Failed
+	observed.Failure = &execution.Failure{
 		Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. It was suspended: check the target before you retry", j.Name, jobTimeout(j)),
+		Message: fmt.Sprintf("Job %q did not finish within %s and Kubernetes did not stop it. "+
+			"It was suspended: check the target before you retry", j.Name, jobTimeout(j)),
 	}
-	return o, r.runs.suspendJob(ctx, j)
+	return observed, r.runs.suspendJob(ctx, j)
 }
 
 // slowStartAfter is how long a Pod may take to start before the status shows the reason.
@@ -125,253 +139,125 @@ const slowStartAfter = 30 * time.Second
 // later.
 const routineWaitReason = "ContainerCreating"
 
-// setSlowStartMessage writes once to the status why the Pod of a Job does not start.
-func setSlowStartMessage(t *reconcileState, j *batchv1.Job, o job.Observation) {
-	s := &t.ke.Status
-	switch late := j.CreationTimestamp.Add(slowStartAfter); {
-	case o.State == job.Running:
-		s.Message = ""
-	case o.Waiting == "" || s.Message != "" && !strings.HasSuffix(s.Message, routineWaitReason):
-	case t.now.Before(late):
-		t.requeueAt(late)
-	default:
-		s.Message = action.TruncateText("the Pod of the action does not start: "+o.Waiting, maxMessage)
+// setSlowStartMessage writes to the status why the Pod of a Job does not start. It writes a reason once,
+// because a Pod that cannot start alternates between several.
+func setSlowStartMessage(state *reconcileState, j *batchv1.Job, observed job.Observation) {
+	status := &state.ke.Status
+	if observed.State == job.Running {
+		status.Message = ""
+		return
 	}
+	reasonShown := status.Message != "" && !strings.HasSuffix(status.Message, routineWaitReason)
+	if observed.Waiting == "" || reasonShown {
+		return
+	}
+	slow := j.CreationTimestamp.Add(slowStartAfter)
+	if state.now.Before(slow) {
+		state.requeueAt(slow)
+		return
+	}
+	status.Message = action.TruncateText("the Pod of the action does not start: "+observed.Waiting, maxMessage)
 }
 
 // cancelJob stops the Pod of a Job and waits for its result. A Job without a Pod is suspended, so
 // that it creates none.
-func (r *running) cancelJob(ctx context.Context, t *reconcileState, j *batchv1.Job, o job.Observation) (job.Observation, error) {
-	if o.State == job.Running {
-		return o, r.stopPod(ctx, t, j, o.Pod)
+func (r *running) cancelJob(
+	ctx context.Context, state *reconcileState, j *batchv1.Job, observed job.Observation,
+) (job.Observation, error) {
+	if observed.State == job.Running {
+		return observed, r.stopPod(ctx, state, j, observed.Pod)
 	}
 	if err := r.runs.suspendJob(ctx, j); err != nil {
-		return o, err
+		return observed, err
 	}
-	if j.Spec.Suspend == nil || !*j.Spec.Suspend || j.Status.Active > 0 || j.Status.Terminating != nil && *j.Status.Terminating > 0 {
-		t.requeueIn(time.Second) // changes wake it; this covers a missed one
+	if !isSuspendedWithoutPods(j) {
+		state.requeueIn(time.Second) // changes wake it; this covers a missed one
 		return job.Observation{}, nil
 	}
-	failure := cancelledFailure(t.ke)
-	if o.Started != nil || j.Status.Failed > 0 { // includes attempts whose Pod is gone
+	failure := cancelledFailure(state.ke)
+	if observed.Started != nil || j.Status.Failed > 0 { // includes attempts whose Pod is gone
 		failure = execution.Failure{
 			Reason: v1alpha1.ReasonCancelled, Detail: v1alpha1.DetailResultUnknown,
-			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s", cancelledByText(t.ke), t.ke.Status.Target),
+			Message: fmt.Sprintf("the action was cancelled%s and left no result: check %s",
+				cancelledByText(state.ke), state.ke.Status.Target),
 		}
 	}
-	return job.Observation{State: job.Failed, Failure: &failure, Started: o.Started}, nil
+	return job.Observation{State: job.Failed, Failure: &failure, Started: observed.Started}, nil
+}
+
+// isSuspendedWithoutPods reports whether a Job is suspended and its Pods have ended.
+func isSuspendedWithoutPods(j *batchv1.Job) bool {
+	suspended := j.Spec.Suspend != nil && *j.Spec.Suspend
+	terminating := j.Status.Terminating != nil && *j.Status.Terminating > 0
+	return suspended && j.Status.Active == 0 && !terminating
 }
 
 // stopPod stops a running Pod once.
-func (r *running) stopPod(ctx context.Context, t *reconcileState, j *batchv1.Job, podName string) error {
+func (r *running) stopPod(ctx context.Context, state *reconcileState, j *batchv1.Job, podName string) error {
 	pods, err := r.runs.jobs.Pods(ctx, j, false)
 	if err != nil {
 		return err
 	}
-	t.requeueIn(time.Second) // changes wake it; this covers a missed one
+	state.requeueIn(time.Second) // changes wake it; this covers a missed one
 	for i := range pods {
-		p := &pods[i]
-		if p.Name == podName && p.DeletionTimestamp.IsZero() && (p.Spec.ActiveDeadlineSeconds == nil || *p.Spec.ActiveDeadlineSeconds > 1) {
-			return r.runs.jobs.StopPod(ctx, p)
+		pod := &pods[i]
+		deadline := pod.Spec.ActiveDeadlineSeconds
+		stopped := !pod.DeletionTimestamp.IsZero() || deadline != nil && *deadline <= 1 // as StopPod sets it
+		if pod.Name == podName && !stopped {
+			return r.runs.jobs.StopPod(ctx, pod)
 		}
 	}
 	return nil
 }
 
 // storeRunResult stores the result of a run. If the action failed, the execution ends.
-func (r *running) storeRunResult(t *reconcileState, o job.Observation) {
-	results := t.ke.Status.ExecutionResults
-	fillResults(results, o, t.now)
-	t.addAfterWrite(func(context.Context) { r.metrics.observeAction(t.ke, o) })
-	if o.State == job.Succeeded {
+func (r *running) storeRunResult(state *reconcileState, observed job.Observation) {
+	status := &state.ke.Status
+	results := status.ExecutionResults
+	fillResults(results, observed, state.now)
+	state.addAfterWrite(func(context.Context) { r.metrics.observeAction(state.ke, observed) })
+	if observed.State == job.Succeeded {
 		results.Success = true
-		t.ke.Status.ReasonDetail = "" // clear the detail of earlier retries
-		removeCondition(&t.ke.Status, v1alpha1.ConditionQueued)
-		setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
+		status.ReasonDetail = "" // clear the detail of earlier retries
+		removeCondition(status, v1alpha1.ConditionQueued)
+		setCondition(state, v1alpha1.ConditionExecuted, metav1.ConditionTrue, "ActionSucceeded", "the action succeeded")
 		return
 	}
-	failure := *o.Failure
+
+	failure := *observed.Failure
 	results.ErrorMessage = action.TruncateText(failure.Message, maxMessage)
-	if t.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
+	if state.ke.Spec.Cancel && failure.Reason != v1alpha1.ReasonExecutionTimeout {
 		failure.Reason = v1alpha1.ReasonCancelled
 	}
-	setCondition(t, v1alpha1.ConditionExecuted, metav1.ConditionFalse, toConditionReason(detailOrReason(failure)), failure.Message)
+	conditionReason := toConditionReason(detailOrReason(failure))
+	setCondition(state, v1alpha1.ConditionExecuted, metav1.ConditionFalse, conditionReason, failure.Message)
 	if results.ResourcesAffectedCount > 0 || failure.Detail == v1alpha1.DetailResultUnknown {
-		t.ke.Status.RollbackInformation = t.ke.Status.Plan.Rollback // for users who find that the target was changed
+		status.RollbackInformation = status.Plan.Rollback // for users who find that the target was changed
 	}
-	failExecution(t, failure)
+	failExecution(state, failure)
 }
 
 // fillResults copies the observation of a run to the results in the status.
-func fillResults(results *v1alpha1.ExecutionResults, o job.Observation, now time.Time) {
-	if o.Started != nil {
-		results.StartTime = toAPITime(*o.Started)
+func fillResults(results *v1alpha1.ExecutionResults, observed job.Observation, now time.Time) {
+	if observed.Started != nil {
+		results.StartTime = toAPITime(*observed.Started)
 	}
 	results.EndTime = toAPITime(now)
-	if o.Ended != nil {
-		results.EndTime = toAPITime(*o.Ended)
+	if observed.Ended != nil {
+		results.EndTime = toAPITime(*observed.Ended)
 	}
 	if results.StartTime != nil {
 		results.Duration = max(0, results.EndTime.Sub(results.StartTime.Time)).String()
 	}
-	results.RetriesAttempted = o.Retries
-	if o.Result == nil {
+	results.RetriesAttempted = observed.Retries
+	if observed.Result == nil {
 		return
 	}
-	affected := o.Result.Resources
-	results.ResourcesAffectedCount = max(o.Result.Count, int32(len(affected))) //nolint:gosec // a few
+	affected := observed.Result.Resources
+	results.ResourcesAffectedCount = max(observed.Result.Count, int32(len(affected))) //nolint:gosec // a few
 	results.ResourcesAffected = affected[:min(len(affected), maxAffected)]
-	results.PodLogs, results.PodLogsTruncated = o.Result.Log, o.Result.Truncated
-}
-
-// verifyPostConditions evaluates the postconditions until they pass or time out.
-func (r *running) verifyPostConditions(ctx context.Context, t *reconcileState) (proceed bool, err error) {
-	s := &t.ke.Status
-	if len(t.ke.Spec.PostConditions) == 0 {
-		r.finishSucceededExecution(t, nil, nil)
-		return false, nil
-	}
-	since := t.now // not the end time that the node reports
-	if waiting := findCondition(s, v1alpha1.ConditionPostConditionsMet); waiting != nil {
-		since = waiting.LastTransitionTime.Time
-	}
-	results, wait, err := r.check.EvaluatePostConditions(ctx, t.ke, since, t.now)
-	storeKilledResults(s, nil, results)
-	if err != nil {
-		if ctx.Err() != nil {
-			return false, err
-		}
-		// The longest timeout has passed, so the evaluation ends.
-		if results, wait = unevaluatedResults(t.ke, err, t.now), checkRetryDelayFor(err); !t.now.Before(since.Add(maxConditionTimeout(t.ke.Spec.PostConditions) + r.cfg.CheckTimeout)) {
-			wait = 0
-		}
-	}
-	if wait > 0 && !t.ke.Spec.Cancel {
-		if findCondition(s, v1alpha1.ConditionPostConditionsMet) == nil { // once: each look would be a write
-			ensureValidationResults(s).PostConditionResults = results
-			s.Message = "the action succeeded; waiting for postconditions to pass"
-			setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, "Waiting", s.Message)
-		}
-		p := s.Plan.Target
-		r.targets.watchTarget(nameOf(t.ke), v1alpha1.Target{APIVersion: p.APIVersion, Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
-		t.requeueIn(wait)
-		return false, nil
-	}
-	ensureValidationResults(s).PostConditionResults = results
-	var open []bool
-	if wait > 0 { // because of a cancel
-		open = postConditionsInTime(t.ke, since, t.now)
-	}
-	r.finishSucceededExecution(t, results, open)
-	t.addAfterWrite(func(ctx context.Context) {
-		r.events.warnFailedOptionalConditions(ctx, t.ke, "Postcondition", results)
-	})
-	return false, nil
-}
-
-// postConditionsInTime returns for each postcondition whether its timeout has not passed yet.
-func postConditionsInTime(ke *v1alpha1.KubernetesExecution, since, now time.Time) (inTime []bool) {
-	open := make([]bool, len(ke.Spec.PostConditions))
-	for i, c := range ke.Spec.PostConditions {
-		open[i] = now.Before(check.PostConditionDeadline(c, since))
-	}
-	return open
-}
-
-// maxConditionTimeout returns the longest timeout of the conditions.
-func maxConditionTimeout(conditions []v1alpha1.Condition) (most time.Duration) {
-	for _, c := range conditions {
-		if c.Timeout != nil {
-			most = max(most, min(c.Timeout.Duration, check.MaxConditionTimeout))
-		}
-	}
-	return most
-}
-
-// unevaluatedResults returns the results of postconditions that could not be evaluated. A
-// postcondition whose evaluation was killed keeps its result.
-func unevaluatedResults(ke *v1alpha1.KubernetesExecution, why error, now time.Time) []v1alpha1.ConditionResult {
-	var known, results []v1alpha1.ConditionResult
-	if v := ke.Status.ValidationResults; v != nil {
-		known = v.PostConditionResults
-	}
-	for i, c := range ke.Spec.PostConditions {
-		if i < len(known) && known[i].Killed {
-			results = append(results, known[i])
-			continue
-		}
-		results = append(results, v1alpha1.ConditionResult{
-			ConditionType: c.Type, Required: c.Required, EvaluationTime: toAPITime(now), ErrorMessage: action.TruncateText("evaluation failed: "+why.Error(), maxNote),
-		})
-	}
-	return results
-}
-
-// setOutcome sets the outcome of a successful action by its postconditions. A required
-// postcondition that a cancel cut short is no failure of the action, because it might still have
-// passed.
-func setOutcome(s *v1alpha1.KubernetesExecutionStatus, results []v1alpha1.ConditionResult, undecided []bool) (reason string) {
-	s.Outcome, reason = v1alpha1.OutcomeSucceeded, "ActionSucceeded"
-	s.Message = s.Plan.Impact.Description
-	var cut *v1alpha1.ConditionResult
-	for i, c := range results {
-		switch {
-		case c.Passed:
-		case c.Required && i < len(undecided) && undecided[i]:
-			cut = &results[i]
-		case c.Required:
-			s.Outcome, reason = v1alpha1.OutcomeFailed, "PostConditionFailed"
-			s.Reason, s.ReasonDetail = v1alpha1.ReasonPostConditionFailed, v1alpha1.Detail(v1alpha1.ReasonPostConditionFailed)
-			if c.Killed {
-				s.ReasonDetail = v1alpha1.DetailConditionKilled
-			}
-			s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, but required postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
-		case s.Outcome == v1alpha1.OutcomeSucceeded:
-			s.Outcome, reason = v1alpha1.OutcomePartial, "PostConditionWarning"
-			s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, but optional postcondition %q failed: %s", c.ConditionType, c.ErrorMessage), maxMessage)
-		}
-	}
-	if cut != nil && s.Outcome != v1alpha1.OutcomeFailed {
-		s.Outcome, reason = v1alpha1.OutcomeFailed, "Cancelled"
-		s.Reason, s.ReasonDetail = v1alpha1.ReasonCancelled, v1alpha1.Detail(v1alpha1.ReasonCancelled)
-		s.Message = action.TruncateText(fmt.Sprintf("the action succeeded, and the execution was cancelled before postcondition %q passed: %s", cut.ConditionType, cut.ErrorMessage), maxMessage)
-	}
-	return reason
-}
-
-// finishSucceededExecution ends an execution whose action succeeded. undecided marks the postconditions that
-// might still have passed.
-func (r *running) finishSucceededExecution(t *reconcileState, results []v1alpha1.ConditionResult, undecided []bool) {
-	s := &t.ke.Status
-	reason := setOutcome(s, results, undecided)
-	switch {
-	case s.Reason == v1alpha1.ReasonCancelled:
-		setCondition(t, v1alpha1.ConditionPostConditionsMet, metav1.ConditionUnknown, reason, s.Message)
-	case len(results) > 0:
-		setCondition(t, v1alpha1.ConditionPostConditionsMet, conditionStatus(reason == "ActionSucceeded"), reason, s.Message)
-	}
-	way := s.Plan.Rollback
-	if way == nil {
-		way = &v1alpha1.RollbackInformation{Reason: "this action cannot be rolled back"}
-	}
-	s.RollbackInformation = way
-	setCondition(t, v1alpha1.ConditionRollbackAvailable, conditionStatus(way.Available), rollbackConditionReason(way), way.Reason)
-	setCondition(t, v1alpha1.ConditionSucceeded, conditionStatus(s.Outcome != v1alpha1.OutcomeFailed), reason, s.Message)
-	if s.Outcome == v1alpha1.OutcomeFailed || way.Available {
-		enterPhase(t, v1alpha1.PhaseRollbackReady)
-		if t.ke.Spec.Finalize || r.cfg.RollbackWindow == 0 {
-			enterFinalPhase(t)
-		}
-		return
-	}
-	enterPhase(t, v1alpha1.PhaseCompleted)
-}
-
-func rollbackConditionReason(way *v1alpha1.RollbackInformation) string {
-	if way.Available {
-		return "Available"
-	}
-	return "NotAvailable"
+	results.PodLogs = observed.Result.Log
+	results.PodLogsTruncated = observed.Result.Truncated
 }
 
 // jobTimeout returns the deadline of a Job.

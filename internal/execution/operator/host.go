@@ -25,7 +25,10 @@ import (
 // requestTimeout limits each request to the host cluster.
 const requestTimeout = 30 * time.Second
 
-var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
+var (
+	errNoAnswer   = errors.New("the Kubernetes API did not respond in time")
+	errCacheStale = errors.New("the cache does not have the last write yet")
+)
 
 // executions reads and writes the KubernetesExecutions of the host cluster.
 type executions interface {
@@ -73,18 +76,24 @@ type jobWriter interface {
 // cacheOptions limits the cache to the objects that the operator needs. This limits both its
 // permissions and its memory.
 func cacheOptions(namespace string) (cache.Options, error) {
-	labelled, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOwner: v1alpha1.OwnerValue}})
-	ours := cache.ByObject{Label: labelled, Transform: cache.TransformStripManagedFields()}
+	ours, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{
+		MatchLabels: map[string]string{v1alpha1.LabelOwner: v1alpha1.OwnerValue},
+	})
+	if err != nil {
+		return cache.Options{}, err
+	}
+	stripped := cache.TransformStripManagedFields()
+	emergencyStop := fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.EmergencyStop)
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.KubernetesExecution{}: {Transform: cache.TransformStripManagedFields()},
-			&batchv1.Job{}:                  ours,
-			&corev1.Pod{}:                   ours,
-			&corev1.ConfigMap{}:             {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.EmergencyStop)},
+			&v1alpha1.KubernetesExecution{}: {Transform: stripped},
+			&batchv1.Job{}:                  {Label: ours, Transform: stripped},
+			&corev1.Pod{}:                   {Label: ours, Transform: stripped},
+			&corev1.ConfigMap{}:             {Field: emergencyStop},
 		},
 		ReaderFailOnMissingInformer: true,
-	}, err
+	}, nil
 }
 
 // podsOfJob is the index of Pods by the UID of their controlling Job.
@@ -114,7 +123,8 @@ func (h hostExecutions) Get(ctx context.Context, name types.NamespacedName) (*v1
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
 	if err == nil && h.written.WroteNewerElseForget(&ke) {
-		return nil, apierrors.NewConflict(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), name.Name, errors.New("the cache does not have the last write yet"))
+		resource := v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource()
+		return nil, apierrors.NewConflict(resource, name.Name, errCacheStale)
 	}
 	return &ke, err
 }
@@ -135,9 +145,13 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.Kind,
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       v1alpha1.Kind,
 		"metadata": map[string]any{
-			"namespace": ke.Namespace, "name": ke.Name, "uid": ke.UID, "resourceVersion": ke.ResourceVersion,
+			"namespace":       ke.Namespace,
+			"name":            ke.Name,
+			"uid":             ke.UID,
+			"resourceVersion": ke.ResourceVersion, // so that a change since the read is a conflict
 		},
 		"status": &ke.Status,
 	})
@@ -145,7 +159,8 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 		return fmt.Errorf("write status of %s: %w", logKey(ke), err)
 	}
 	stored := v1alpha1.KubernetesExecution{ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: ke.Name}}
-	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body), client.ForceOwnership, client.FieldOwner(fieldOwner), ignoreUnknownFields)
+	err = h.client.SubResource("status").Patch(ctx, &stored, client.RawPatch(types.ApplyPatchType, body),
+		client.ForceOwnership, client.FieldOwner(fieldOwner), ignoreUnknownFields)
 	h.observe(ctx, &ke.Status, err)
 	if err != nil {
 		return fmt.Errorf("write status of %s: %w", logKey(ke), err)
@@ -158,23 +173,27 @@ func (h hostExecutions) ApplyStatus(ctx context.Context, ke *v1alpha1.Kubernetes
 
 // SetFinalizer patches the finalizers at the version of ke.
 func (h hostExecutions) SetFinalizer(ctx context.Context, ke *v1alpha1.KubernetesExecution, present bool) error {
-	others := slices.DeleteFunc(slices.Clone(ke.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
-	if present {
-		others = append(others, v1alpha1.Finalizer)
-	}
-	if len(others) == len(ke.Finalizers) {
+	if slices.Contains(ke.Finalizers, v1alpha1.Finalizer) == present {
 		return nil
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(ke.Finalizers), func(f string) bool { return f == v1alpha1.Finalizer })
+	if present {
+		finalizers = append(finalizers, v1alpha1.Finalizer)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"finalizers": others, "uid": ke.UID, "resourceVersion": ke.ResourceVersion,
+		"finalizers":      finalizers,
+		"uid":             ke.UID,
+		"resourceVersion": ke.ResourceVersion,
 	}})
 	if err != nil {
 		return fmt.Errorf("write finalizers of %s: %w", logKey(ke), err)
 	}
 	stored := ke.DeepCopy()
-	if err := h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(component), ignoreUnknownFields); err != nil {
+	err = h.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, patch),
+		client.FieldOwner(component), ignoreUnknownFields)
+	if err != nil {
 		return fmt.Errorf("write finalizers of %s: %w", logKey(ke), err)
 	}
 	stored.ManagedFields = nil
@@ -203,14 +222,14 @@ type hostJobs struct {
 
 // Job reads from the cache, or from the host cluster if live.
 func (h hostJobs) Job(ctx context.Context, ke *v1alpha1.KubernetesExecution, name string, live bool) (*batchv1.Job, error) {
-	from := client.Reader(h.client)
+	reader := client.Reader(h.client)
 	if live {
-		from = h.live
+		reader = h.live
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	var j batchv1.Job
-	err := from.Get(ctx, types.NamespacedName{Namespace: ke.Namespace, Name: name}, &j)
+	err := reader.Get(ctx, types.NamespacedName{Namespace: ke.Namespace, Name: name}, &j)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
@@ -229,15 +248,17 @@ func (h hostJobs) Pods(ctx context.Context, j *batchv1.Job, live bool) ([]corev1
 	defer cancel()
 	var list corev1.PodList
 	var err error
+	namespace := client.InNamespace(j.Namespace)
 	if live {
-		err = h.live.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name})
+		err = h.live.List(ctx, &list, namespace, client.MatchingLabels{batchv1.JobNameLabel: j.Name})
 	} else {
-		err = h.client.List(ctx, &list, client.InNamespace(j.Namespace), client.MatchingFields{podsOfJob: string(j.UID)})
+		err = h.client.List(ctx, &list, namespace, client.MatchingFields{podsOfJob: string(j.UID)})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list Pods of Job %q: %w", j.Name, err)
 	}
-	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, j) }), nil
+	// Anybody can label a Pod with the name of a Job.
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, j) }), nil
 }
 
 // ActionJobNames lists the Jobs in the host cluster.
@@ -262,17 +283,17 @@ func (h hostJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecut
 	call, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	err := h.client.Create(call, j, client.FieldOwner(component))
-	if apierrors.IsAlreadyExists(err) {
-		there, err := h.Job(ctx, ke, j.Name, true)
-		if err == nil && there == nil {
-			err = fmt.Errorf("create Job %q: an existing Job of this name was deleted meanwhile", j.Name)
-		}
-		return there, err
+	if err == nil {
+		return j, nil
 	}
-	if err != nil {
+	if !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("create Job %q: %w", j.Name, err)
 	}
-	return j, nil
+	existing, err := h.Job(ctx, ke, j.Name, true)
+	if err == nil && existing == nil {
+		err = fmt.Errorf("create Job %q: an existing Job of this name was deleted meanwhile", j.Name)
+	}
+	return existing, err
 }
 
 // PatchSpec sends a merge patch for the UID of j.
@@ -294,7 +315,8 @@ func (h hostJobs) PatchSpec(ctx context.Context, j *batchv1.Job, spec map[string
 func (h hostJobs) StopPod(ctx context.Context, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
-	err := h.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, job.StopPodPatch()), client.FieldOwner(component))
+	patch := client.RawPatch(types.MergePatchType, job.StopPodPatch())
+	err := h.client.Patch(ctx, pod.DeepCopy(), patch, client.FieldOwner(component))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("stop Pod %q: %w", pod.Name, err)
 	}

@@ -19,87 +19,124 @@ const stopPollInterval = 2 * time.Second
 
 // runInline runs the action in this process, as the service account of the action. A second run
 // finds the changes of the first. The zero observation means that another attempt follows.
-func (r *running) runInline(ctx context.Context, t *reconcileState) (job.Observation, error) {
-	known, ours := r.runs.getInlineRun(t.ke.UID)
-	if known.result != nil { // the result is known, but its write failed
-		return *known.result, nil
+func (r *running) runInline(ctx context.Context, state *reconcileState) (job.Observation, error) {
+	run, known := r.runs.getInlineRun(state.ke.UID)
+	if run.result != nil { // the action has ended, but the write of its result failed
+		return *run.result, nil
 	}
-	a, _ := action.Find(t.ke.Spec.Action)
-	if failure := r.inlineRunFailure(t, a, ours && known.tries == 0); failure != nil {
-		return job.Observation{State: job.Failed, Failure: failure, Retries: max(0, known.tries-1)}, nil
+	neverAttempted := known && run.tries == 0
+	a, _ := action.Find(state.ke.Spec.Action)
+	if failure := r.inlineRunFailure(state, a, neverAttempted); failure != nil {
+		return job.Observation{State: job.Failed, Failure: failure, Retries: max(0, run.tries-1)}, nil
 	}
 	if r.slots.gate.Stats().Stopped { // the gate admitted it, but no attempt or retry has started
-		s := &t.ke.Status
-		s.ReasonDetail, s.Message = v1alpha1.DetailEmergencyStop, "waiting for the emergency stop to end"
-		t.requeueIn(stopPollInterval)
+		state.ke.Status.ReasonDetail = v1alpha1.DetailEmergencyStop
+		state.ke.Status.Message = "waiting for the emergency stop to end"
+		state.requeueIn(stopPollInterval)
 		return job.Observation{}, nil
 	}
-	attempt := known.tries + 1
-	if !ours {
+
+	client, err := r.identities.Client(ctx, a)
+	if err != nil {
+		err = fmt.Errorf("use service account of the action: %w", err)
+		return r.retryOrFailInline(ctx, state, err, neverAttempted)
+	}
+	attempt := run.tries + 1
+	if !known {
 		attempt++ // an attempt of an earlier operator may exist
 	}
-	c, err := r.identities.Client(ctx, a)
-	if err != nil {
-		failure, err := r.retries.requeueOrFail(ctx, t, fmt.Errorf("use service account of the action: %w", err))
-		if failure == nil {
-			return job.Observation{}, err
-		}
-		if !ours || known.tries > 0 {
-			failure.Detail = v1alpha1.DetailResultUnknown
-			failure.Message = action.TruncateText("an earlier attempt started and its result is unknown: "+failure.Message, maxMessage)
-		}
-		return job.Observation{State: job.Failed, Failure: failure}, nil
-	}
-	r.runs.inline.Store(t.ke.UID, inlineRun{tries: attempt})
-	result := action.Execute(ctx, c, t.ke.Status.Plan, action.Run{
-		Subject: planSubject(t.ke), Attempt: attempt, Deadline: t.now.Add(inlineTimeout),
+	// The attempt is remembered before it starts, so that a repeat is never taken for the first.
+	r.runs.inline.Store(state.ke.UID, inlineRun{tries: attempt})
+	result := action.Execute(ctx, client, state.ke.Status.Plan, action.Run{
+		Subject:  planSubject(state.ke),
+		Attempt:  attempt,
+		Deadline: state.now.Add(inlineTimeout),
 	})
 	if ctx.Err() != nil {
 		return job.Observation{}, context.Cause(ctx)
 	}
-	if result.Code.Retry() && attempt <= maxActionRetries(t.ke, a) {
-		t.requeueIn(time.Second << min(attempt-1, 5))
+	if result.Code.Retry() && attempt <= maxActionRetries(state.ke, a) {
+		state.requeueIn(inlineRetryDelay(attempt))
 		return job.Observation{}, nil
 	}
-	o := job.Observation{State: job.Succeeded, Result: &result, Started: &result.Started, Ended: &result.Ended, Retries: attempt - 1}
-	if result.Code != action.CodeOK {
-		o.State, o.Failure = job.Failed, job.FailureFromResult(&result)
+
+	observed := job.Observation{
+		State:   job.Succeeded,
+		Result:  &result,
+		Started: &result.Started,
+		Ended:   &result.Ended,
+		Retries: attempt - 1,
 	}
-	r.runs.inline.Store(t.ke.UID, inlineRun{tries: attempt, result: &o})
-	return o, nil
+	if result.Code != action.CodeOK {
+		observed.State = job.Failed
+		observed.Failure = job.FailureFromResult(&result)
+	}
+	r.runs.inline.Store(state.ke.UID, inlineRun{tries: attempt, result: &observed})
+	return observed, nil
+}
+
+// inlineRetryDelay returns the pause after an attempt. It doubles from one second to 32 seconds.
+func inlineRetryDelay(attempt int32) time.Duration {
+	const maxDoublings = 5
+	return time.Second << min(attempt-1, maxDoublings)
+}
+
+// retryOrFailInline retries an attempt that cannot start at present. After a timeout it returns a failed
+// observation.
+func (r *running) retryOrFailInline(
+	ctx context.Context, state *reconcileState, cause error, neverAttempted bool,
+) (job.Observation, error) {
+	failure, err := r.retries.requeueOrFail(ctx, state, cause)
+	if failure == nil {
+		return job.Observation{}, err
+	}
+	if !neverAttempted {
+		failure.Detail = v1alpha1.DetailResultUnknown
+		failure.Message = action.TruncateText("an earlier attempt started and its result is unknown: "+failure.Message, maxMessage)
+	}
+	return job.Observation{State: job.Failed, Failure: failure}, nil
 }
 
 // inlineRunFailure returns why an inline action may not run, or not again. Nil means that it may run.
 // neverAttempted means that no attempt has started.
-func (r *running) inlineRunFailure(t *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
-	unknown := execution.Failure{
+func (r *running) inlineRunFailure(state *reconcileState, a *action.Action, neverAttempted bool) *execution.Failure {
+	status := &state.ke.Status
+	unknownResult := execution.Failure{
 		Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailResultUnknown,
-		Message: fmt.Sprintf("the action started, but its result is unknown. The controller does not retry the action: check %s", t.ke.Status.Target),
+		Message: fmt.Sprintf("the action started, but its result is unknown. "+
+			"The controller does not retry the action: check %s", status.Target),
 	}
-	started := t.ke.Status.ExecutionResults.StartTime
+	started := status.ExecutionResults.StartTime
+	if a == nil || started == nil { // another version or another client wrote the status
+		return &unknownResult
+	}
+	timedOut := !state.now.Before(started.Add(actionTimeout(state.ke, a)))
 	switch {
-	case a == nil || started == nil:
-		return &unknown
-	case t.ke.Spec.Cancel && neverAttempted:
-		failure := cancelledFailure(t.ke)
+	case state.ke.Spec.Cancel && neverAttempted:
+		failure := cancelledFailure(state.ke)
 		return &failure
-	case t.ke.Spec.Cancel || r.cfg.DryRun:
-		unknown.Reason = v1alpha1.ReasonCancelled
-		return &unknown
-	case !t.now.Before(started.Add(actionTimeout(t.ke, a))) && neverAttempted:
-		detail := v1alpha1.DetailExecutorUnavailable
-		if t.ke.Status.ReasonDetail == v1alpha1.DetailEmergencyStop {
-			detail = v1alpha1.DetailEmergencyStop
-		}
-		return &execution.Failure{
-			Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail,
-			Message: action.TruncateText("the action timed out before it could start, and nothing was changed. "+t.ke.Status.Message, maxMessage),
-		}
-	case !t.now.Before(started.Add(actionTimeout(t.ke, a))):
-		unknown.Reason = v1alpha1.ReasonExecutionTimeout
-		return &unknown
+	case state.ke.Spec.Cancel || r.cfg.DryRun:
+		unknownResult.Reason = v1alpha1.ReasonCancelled
+		return &unknownResult
+	case timedOut && neverAttempted:
+		return inlineNotStartedFailure(status)
+	case timedOut:
+		unknownResult.Reason = v1alpha1.ReasonExecutionTimeout
+		return &unknownResult
 	}
 	return nil
+}
+
+// inlineNotStartedFailure is the failure of an inline action that timed out before its first attempt.
+func inlineNotStartedFailure(status *v1alpha1.KubernetesExecutionStatus) *execution.Failure {
+	detail := v1alpha1.DetailExecutorUnavailable
+	if status.ReasonDetail == v1alpha1.DetailEmergencyStop {
+		detail = v1alpha1.DetailEmergencyStop
+	}
+	message := "the action timed out before it could start, and nothing was changed. " + status.Message
+	return &execution.Failure{
+		Reason: v1alpha1.ReasonExecutionTimeout, Detail: detail, Message: action.TruncateText(message, maxMessage),
+	}
 }
 
 // maxActionRetries returns how often an action may be retried.

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
@@ -22,24 +19,25 @@ import (
 // metrics are the metrics of the operator. Label values are phases, outcomes, reasons and actions
 // of the catalogue; a request cannot choose any.
 type metrics struct {
-	created, deleted prometheus.Counter
-	executions       *prometheus.CounterVec
-	duration         *prometheus.HistogramVec
-	phases           *prometheus.HistogramVec
-	lifecycle        prometheus.Histogram
-	dryRuns          *prometheus.CounterVec
-	jobs             *prometheus.CounterVec
-	failures         *prometheus.CounterVec
-	decisions        *prometheus.CounterVec
-	approvalWait     prometheus.Histogram
-	rollbacks        *prometheus.CounterVec
-	refusals         *prometheus.CounterVec
-	lockWait         prometheus.Histogram
-	conditions       *prometheus.CounterVec
-	blocked, unmet   *prometheus.CounterVec
-	dryRunTook       *prometheus.HistogramVec
-	jobTook          prometheus.Histogram
-	unreadable       prometheus.Counter
+	created, deleted     prometheus.Counter
+	executions           *prometheus.CounterVec
+	duration             *prometheus.HistogramVec
+	phases               *prometheus.HistogramVec
+	lifetime             prometheus.Histogram
+	dryRuns              *prometheus.CounterVec
+	jobs                 *prometheus.CounterVec
+	failures             *prometheus.CounterVec
+	decisions            *prometheus.CounterVec
+	approvalWait         prometheus.Histogram
+	rollbacks            *prometheus.CounterVec
+	startsBlocked        *prometheus.CounterVec
+	queueWait            prometheus.Histogram
+	conditions           *prometheus.CounterVec
+	failedPreconditions  *prometheus.CounterVec
+	failedPostconditions *prometheus.CounterVec
+	dryRunTime           *prometheus.HistogramVec
+	jobCreationTime      prometheus.Histogram
+	unreadableResults    prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -56,28 +54,28 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	waits := prometheus.ExponentialBuckets(1, 4, 8) // up to 4.5 hours
 	runs := prometheus.ExponentialBuckets(0.5, 2, 12)
 	m := &metrics{
-		executions:   counter("kubernetesexecution_action_execution_total", "Total number of KubernetesExecutions that ended, by action and status: succeeded, partially_succeeded (the action succeeded, but an optional postcondition failed), failed or unknown (no outcome was recorded).", "status", "action"),
-		duration:     histogram("kubernetesexecution_action_execution_duration_seconds", "Time from the start to the end of the action of a KubernetesExecution, in seconds, by action, such as scale_deployment. Failed actions are included.", runs, "action"),
-		phases:       histogram("kubernetesexecution_phase_duration_seconds", "Time that a KubernetesExecution spent in a phase, in seconds, by phase. The time is observed when the KubernetesExecution leaves the phase.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
-		dryRuns:      counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs of KubernetesExecutions, by status (success or failed) and action.", "status", "action"),
-		jobs:         counter("kubernetesexecution_job_creation_total", "Total number of requests that create the Jobs of KubernetesExecutions, by status: created or failed.", "status"),
-		failures:     counter("kubernetesexecution_failures_total", "Total number of KubernetesExecutions that failed, by reason (status.reason) and detail (status.reasonDetail).", "reason", "detail"),
-		decisions:    counter("kubernetesexecution_approval_decisions_total", "Total number of KubernetesExecutions whose wait for approval ended, by decision: approved, rejected or expired (no decision before the deadline).", "decision"),
-		rollbacks:    counter("kubernetesexecution_rollback_prepared_total", "Total number of KubernetesExecutions whose change a user can roll back, by action. The controller has recorded the action and the parameters that revert the change; the rollback itself is not counted.", "action"),
-		refusals:     counter("kubernetesexecution_start_blocked_total", "Total number of times that a KubernetesExecution could not start its action, by reason: target_busy (another KubernetesExecution changes the same object), cooldown (the action ran on the object too recently), budget_exceeded (too many actions run), emergency_stop (all actions are stopped) or circuit_open (too many failures in a row). With circuit_open, the KubernetesExecution fails immediately. With any other reason, it waits in a queue; it is counted again if the reason changes, or if it fails because it waited too long.", "reason"),
-		approvalWait: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time that KubernetesExecutions waited until a person approved or rejected them, in seconds.", Buckets: waits}),
-		lockWait:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that KubernetesExecutions waited in the queue until their action started, in seconds. KubernetesExecutions that start without a wait are not observed.", Buckets: waits}),
-		lifecycle:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation of a KubernetesExecution until it ends, in seconds.", Buckets: waits}),
-		conditions:   counter("kubernetesexecution_condition_evaluations_total", "Total number of evaluations of the preconditions and postconditions of KubernetesExecutions, by kind (precondition or postcondition) and result: passed, failed or error (treated as failed).", "kind", "result"),
-		blocked:      counter("kubernetesexecution_blocked_by_precondition_total", "Total number of KubernetesExecutions that failed because a required precondition did not pass, by action.", "action"),
-		unmet:        counter("kubernetesexecution_failed_by_postcondition_total", "Total number of KubernetesExecutions that failed because a required postcondition did not pass, by action.", "action"),
-		dryRunTook:   histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs of KubernetesExecutions in seconds, by action. If the dry run is a Job, the time until its container starts is not included.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
-		jobTook:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create the Jobs of KubernetesExecutions in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
-		unreadable:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs of KubernetesExecutions that ended, but whose result the controller could not read."}),
-		created:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of new KubernetesExecutions that the controller started to process."}),
-		deleted:      prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_retention_deletions_total", Help: "Total number of finished KubernetesExecutions that the controller deleted because their retention period was over."}),
+		executions:           counter("kubernetesexecution_action_execution_total", "Total number of KubernetesExecutions that ended, by action and status: succeeded, partially_succeeded (the action succeeded, but an optional postcondition failed), failed or unknown (no outcome was recorded).", "status", "action"),
+		duration:             histogram("kubernetesexecution_action_execution_duration_seconds", "Time from the start to the end of the action of a KubernetesExecution, in seconds, by action, such as scale_deployment. Failed actions are included.", runs, "action"),
+		phases:               histogram("kubernetesexecution_phase_duration_seconds", "Time that a KubernetesExecution spent in a phase, in seconds, by phase. The time is observed when the KubernetesExecution leaves the phase.", prometheus.ExponentialBuckets(0.01, 4, 12), "phase"),
+		dryRuns:              counter("kubernetesexecution_dryrun_validation_total", "Total number of dry runs of KubernetesExecutions, by status (success or failed) and action.", "status", "action"),
+		jobs:                 counter("kubernetesexecution_job_creation_total", "Total number of requests that create the Jobs of KubernetesExecutions, by status: created or failed.", "status"),
+		failures:             counter("kubernetesexecution_failures_total", "Total number of KubernetesExecutions that failed, by reason (status.reason) and detail (status.reasonDetail).", "reason", "detail"),
+		decisions:            counter("kubernetesexecution_approval_decisions_total", "Total number of KubernetesExecutions whose wait for approval ended, by decision: approved, rejected or expired (no decision before the deadline).", "decision"),
+		rollbacks:            counter("kubernetesexecution_rollback_prepared_total", "Total number of KubernetesExecutions whose change a user can roll back, by action. The controller has recorded the action and the parameters that revert the change; the rollback itself is not counted.", "action"),
+		startsBlocked:        counter("kubernetesexecution_start_blocked_total", "Total number of times that a KubernetesExecution could not start its action, by reason: target_busy (another KubernetesExecution changes the same object), cooldown (the action ran on the object too recently), budget_exceeded (too many actions run), emergency_stop (all actions are stopped) or circuit_open (too many failures in a row). With circuit_open, the KubernetesExecution fails immediately. With any other reason, it waits in a queue; it is counted again if the reason changes, or if it fails because it waited too long.", "reason"),
+		approvalWait:         prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_approval_wait_seconds", Help: "Time that KubernetesExecutions waited until a person approved or rejected them, in seconds.", Buckets: waits}),
+		queueWait:            prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_queue_duration_seconds", Help: "Time that KubernetesExecutions waited in the queue until their action started, in seconds. KubernetesExecutions that start without a wait are not observed.", Buckets: waits}),
+		lifetime:             prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_lifecycle_duration_seconds", Help: "Time from the creation of a KubernetesExecution until it ends, in seconds.", Buckets: waits}),
+		conditions:           counter("kubernetesexecution_condition_evaluations_total", "Total number of evaluations of the preconditions and postconditions of KubernetesExecutions, by kind (precondition or postcondition) and result: passed, failed or error (treated as failed).", "kind", "result"),
+		failedPreconditions:  counter("kubernetesexecution_blocked_by_precondition_total", "Total number of KubernetesExecutions that failed because a required precondition did not pass, by action.", "action"),
+		failedPostconditions: counter("kubernetesexecution_failed_by_postcondition_total", "Total number of KubernetesExecutions that failed because a required postcondition did not pass, by action.", "action"),
+		dryRunTime:           histogram("kubernetesexecution_dryrun_validation_duration_seconds", "Duration of dry runs of KubernetesExecutions in seconds, by action. If the dry run is a Job, the time until its container starts is not included.", prometheus.ExponentialBuckets(0.001, 2, 15), "action"),
+		jobCreationTime:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubernetesexecution_job_creation_duration_seconds", Help: "Duration of requests that create the Jobs of KubernetesExecutions in seconds, including failed requests.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		unreadableResults:    prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_result_parse_failures_total", Help: "Total number of Jobs of KubernetesExecutions that ended, but whose result the controller could not read."}),
+		created:              prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_created_total", Help: "Total number of new KubernetesExecutions that the controller started to process."}),
+		deleted:              prometheus.NewCounter(prometheus.CounterOpts{Name: "kubernetesexecution_retention_deletions_total", Help: "Total number of finished KubernetesExecutions that the controller deleted because their retention period was over."}),
 	}
-	reg.MustRegister(m.approvalWait, m.lockWait, m.lifecycle, m.jobTook, m.unreadable, m.created, m.deleted)
+	reg.MustRegister(m.approvalWait, m.queueWait, m.lifetime, m.jobCreationTime, m.unreadableResults, m.created, m.deleted)
 	return m
 }
 
@@ -91,58 +89,70 @@ func actionLabel(ke *v1alpha1.KubernetesExecution) string {
 
 // countTransitions counts the transitions of one write.
 func (m *metrics) countTransitions(before, ke *v1alpha1.KubernetesExecution) {
-	from, since := before.Status.Phase, ke.CreationTimestamp.Time
-	if all := before.Status.PhaseTransitions; len(all) > 0 {
-		since = all[len(all)-1].At.Time
+	earlier := before.Status.PhaseTransitions
+	phase := before.Status.Phase
+	entered := ke.CreationTimestamp.Time
+	if len(earlier) > 0 {
+		entered = earlier[len(earlier)-1].At.Time
 	}
-	for _, t := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
-		if from == v1alpha1.PhaseNew {
+	for _, next := range ke.Status.PhaseTransitions[len(earlier):] {
+		if phase == v1alpha1.PhaseNew {
 			m.created.Inc()
 		} else {
-			m.phases.WithLabelValues(string(from)).Observe(max(0, t.At.Sub(since).Seconds()))
+			m.phases.WithLabelValues(string(phase)).Observe(max(0, next.At.Sub(entered).Seconds()))
 		}
-		m.countPhaseExit(from, before, ke, t.At.Time)
-		m.countPhaseEntry(t.Phase, ke, t.At.Time)
-		from, since = t.Phase, t.At.Time
+		m.countPhaseExit(phase, before, ke, next.At.Time)
+		m.countPhaseEntry(next.Phase, ke, next.At.Time)
+		phase, entered = next.Phase, next.At.Time
 	}
 }
 
 // countPhaseExit counts the results of a phase that an execution leaves.
 func (m *metrics) countPhaseExit(p v1alpha1.Phase, before, ke *v1alpha1.KubernetesExecution, now time.Time) {
-	v := ke.Status.ValidationResults
-	if p == v1alpha1.PhaseValidating && v != nil && v.DryRunResults != nil && v.DryRunResults.Performed {
-		result := "failed"
-		if v.DryRunResults.Success {
-			result = "success"
-		}
-		m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
+	if p == v1alpha1.PhaseValidating {
+		m.countDryRun(ke)
 	}
-	if findCondition(&before.Status, v1alpha1.ConditionQueued) != nil && ke.Status.Phase == v1alpha1.PhaseExecuting {
-		m.lockWait.Observe(max(0, now.Sub(readyTime(before)).Seconds())) // independent of the last reason
+	// The whole wait counts, independent of the last reason for it.
+	wasQueued := findCondition(&before.Status, v1alpha1.ConditionQueued) != nil
+	if wasQueued && ke.Status.Phase == v1alpha1.PhaseExecuting {
+		m.queueWait.Observe(max(0, now.Sub(readyTime(before)).Seconds()))
 	}
+}
+
+// countDryRun counts the dry run of an execution, if it was performed.
+func (m *metrics) countDryRun(ke *v1alpha1.KubernetesExecution) {
+	validation := ke.Status.ValidationResults
+	if validation == nil || validation.DryRunResults == nil || !validation.DryRunResults.Performed {
+		return
+	}
+	result := "failed"
+	if validation.DryRunResults.Success {
+		result = "success"
+	}
+	m.dryRuns.WithLabelValues(result, actionLabel(ke)).Inc()
 }
 
 // countPhaseEntry counts the phase that an execution enters.
 func (m *metrics) countPhaseEntry(p v1alpha1.Phase, ke *v1alpha1.KubernetesExecution, now time.Time) {
-	s := &ke.Status
-	if p == v1alpha1.PhaseRollbackReady && s.RollbackInformation != nil && s.RollbackInformation.Available {
+	status := &ke.Status
+	if p == v1alpha1.PhaseRollbackReady && status.RollbackInformation != nil && status.RollbackInformation.Available {
 		m.rollbacks.WithLabelValues(actionLabel(ke)).Inc()
 	}
-	if p == v1alpha1.PhaseRollbackReady && s.Reason == v1alpha1.ReasonPostConditionFailed { // it ends as failed for this reason
-		m.unmet.WithLabelValues(actionLabel(ke)).Inc()
+	if p == v1alpha1.PhaseRollbackReady && status.Reason == v1alpha1.ReasonPostConditionFailed { // it ends as failed for this reason
+		m.failedPostconditions.WithLabelValues(actionLabel(ke)).Inc()
 	}
 	if p == v1alpha1.PhaseFailed {
-		m.failures.WithLabelValues(string(s.Reason), string(s.ReasonDetail)).Inc()
-		if s.ReasonDetail == v1alpha1.DetailPreConditionFailed {
-			m.blocked.WithLabelValues(actionLabel(ke)).Inc()
+		m.failures.WithLabelValues(string(status.Reason), string(status.ReasonDetail)).Inc()
+		if status.ReasonDetail == v1alpha1.DetailPreConditionFailed {
+			m.failedPreconditions.WithLabelValues(actionLabel(ke)).Inc()
 		}
-		if s.Approval != nil && s.Approval.State == v1alpha1.ApprovalExpired {
+		if status.Approval != nil && status.Approval.State == v1alpha1.ApprovalExpired {
 			m.decisions.WithLabelValues("expired").Inc()
 		}
 	}
 	if execution.IsFinal(p) {
-		m.executions.WithLabelValues(outcomeLabelOrUnknown(s.Outcome), actionLabel(ke)).Inc()
-		m.lifecycle.Observe(max(0, now.Sub(ke.CreationTimestamp.Time).Seconds()))
+		m.executions.WithLabelValues(outcomeLabelOrUnknown(status.Outcome), actionLabel(ke)).Inc()
+		m.lifetime.Observe(max(0, now.Sub(ke.CreationTimestamp.Time).Seconds()))
 	}
 }
 
@@ -161,7 +171,7 @@ func outcomeLabelOrUnknown(o v1alpha1.Outcome) string {
 // observeAction observes the duration of an action and counts unreadable results.
 func (m *metrics) observeAction(ke *v1alpha1.KubernetesExecution, o job.Observation) {
 	if o.Unreadable {
-		m.unreadable.Inc()
+		m.unreadableResults.Inc()
 	}
 	if r := ke.Status.ExecutionResults; r != nil && r.StartTime != nil && r.EndTime != nil {
 		m.duration.WithLabelValues(actionLabel(ke)).Observe(max(0, r.EndTime.Sub(r.StartTime.Time).Seconds()))
@@ -179,7 +189,9 @@ func (m *metrics) countDecision(ke *v1alpha1.KubernetesExecution, d v1alpha1.App
 }
 
 // countStartBlocked counts an execution that cannot start or has waited too long.
-func (m *metrics) countStartBlocked(d v1alpha1.Detail) { m.refusals.WithLabelValues(string(d)).Inc() }
+func (m *metrics) countStartBlocked(d v1alpha1.Detail) {
+	m.startsBlocked.WithLabelValues(string(d)).Inc()
+}
 
 // phaseGauges counts at each scrape the executions in each phase and the age of the oldest.
 type phaseGauges struct {
@@ -224,11 +236,13 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 		return // the executions have not been listed yet
 	}
 	now := time.Now()
-	count, oldest := map[v1alpha1.Phase]int{}, map[v1alpha1.Phase]float64{}
+	count := map[v1alpha1.Phase]int{}
+	oldest := map[v1alpha1.Phase]float64{} // age in seconds
 	for i := range all {
-		p := all[i].Status.Phase
-		count[p]++
-		oldest[p] = max(oldest[p], now.Sub(execution.PhaseStartOrNow(&all[i], p, now)).Seconds())
+		phase := all[i].Status.Phase
+		age := now.Sub(execution.PhaseStartOrNow(&all[i], phase, now)).Seconds()
+		count[phase]++
+		oldest[phase] = max(oldest[phase], age)
 	}
 	for _, p := range nonFinalPhases() {
 		g.active.WithLabelValues(string(p)).Set(float64(count[p]))
@@ -243,9 +257,10 @@ func (g *phaseGauges) Collect(ch chan<- prometheus.Metric) {
 // RegisterMetrics registers the metrics of an operator and runs nothing. The reference of metrics uses it.
 func RegisterMetrics(reg prometheus.Registerer) error {
 	newMetrics(reg)
-	_, err := newWriteCounter(reg)
-	_, failed := NewOutbox(OutboxConfig{}, OutboxDeps{Registerer: reg})
-	return errors.Join(err, failed, reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler))))
+	_, writesErr := newWriteCounter(reg)
+	_, outboxErr := NewOutbox(OutboxConfig{}, OutboxDeps{Registerer: reg})
+	gaugesErr := reg.Register(newPhaseGauges(noExecutions{}, slog.New(slog.DiscardHandler)))
+	return errors.Join(writesErr, outboxErr, gaugesErr)
 }
 
 // noExecutions is an empty list of executions.
@@ -275,7 +290,9 @@ func (c measuredChecker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExec
 }
 
 // EvaluatePostConditions evaluates the postconditions and counts them.
-func (c measuredChecker) EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
+func (c measuredChecker) EvaluatePostConditions(
+	ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time,
+) (results []v1alpha1.ConditionResult, wait time.Duration, err error) {
 	results, wait, err = c.checker.EvaluatePostConditions(ctx, ke, actionEnded, now)
 	c.metrics.countEvaluations("postcondition", results)
 	return results, wait, err
@@ -285,7 +302,7 @@ func (c measuredChecker) EvaluatePostConditions(ctx context.Context, ke *v1alpha
 func (m *metrics) countCheck(ke *v1alpha1.KubernetesExecution, out check.Outcome) {
 	m.countEvaluations("precondition", out.Results.PreConditionResults)
 	if out.TrialTook > 0 {
-		m.dryRunTook.WithLabelValues(actionLabel(ke)).Observe(out.TrialTook.Seconds())
+		m.dryRunTime.WithLabelValues(actionLabel(ke)).Observe(out.TrialTook.Seconds())
 	}
 }
 
@@ -310,76 +327,9 @@ type timedJobs struct {
 }
 
 // CreateOrGet creates a Job and measures the duration.
-func (j timedJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, made *batchv1.Job) (*batchv1.Job, error) {
+func (j timedJobs) CreateOrGet(ctx context.Context, ke *v1alpha1.KubernetesExecution, built *batchv1.Job) (*batchv1.Job, error) {
 	begin := time.Now()
-	stored, err := j.jobs.CreateOrGet(ctx, ke, made)
-	j.metrics.jobTook.Observe(time.Since(begin).Seconds())
+	stored, err := j.jobs.CreateOrGet(ctx, ke, built)
+	j.metrics.jobCreationTime.Observe(time.Since(begin).Seconds())
 	return stored, err
-}
-
-// writeCounter counts the write requests of an operator to its host cluster. It counts at the
-// transport, so it includes every request and every retry.
-type writeCounter struct{ total *prometheus.CounterVec }
-
-func newWriteCounter(reg prometheus.Registerer) (*writeCounter, error) {
-	w := &writeCounter{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubernetesexecution_api_writes_total",
-		Help: "Total number of write requests of the controller to the Kubernetes API, including failed requests, by resource and verb. Requests that use the ServiceAccount of an action are not counted.",
-	}, []string{"resource", "verb"})}
-	return w, reg.Register(w.total)
-}
-
-// newCountingConfig returns a configuration whose requests are counted.
-func (w *writeCounter) newCountingConfig(host *rest.Config) *rest.Config {
-	counted := rest.CopyConfig(host)
-	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, w} })
-	return counted
-}
-
-// counting is a round tripper that counts writes.
-type counting struct {
-	next http.RoundTripper
-	*writeCounter
-}
-
-// RoundTrip counts the request and sends it.
-func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
-	if verb := writeVerb(r.Method); verb != "" {
-		c.total.WithLabelValues(writtenResourceLabel(r.URL.Path), verb).Inc()
-	}
-	return c.next.RoundTrip(r)
-}
-
-// writeVerb returns the verb of a write. It is empty for other requests.
-func writeVerb(method string) string {
-	switch method {
-	case http.MethodPost:
-		return "create"
-	case http.MethodPut:
-		return "update"
-	case http.MethodPatch:
-		return "patch"
-	case http.MethodDelete:
-		return "delete"
-	}
-	return ""
-}
-
-// writtenResourceLabel returns the resource and subresource of a path if the operator writes it, else
-// "other".
-func writtenResourceLabel(path string) string {
-	_, path, _ = strings.Cut(path, "/namespaces/")
-	parts := strings.Split(path, "/") // namespace, resource, name, subresource
-	if len(parts) < 2 {
-		return "other"
-	}
-	resource := parts[1]
-	if len(parts) > 3 {
-		resource += "/" + parts[3]
-	}
-	switch resource {
-	case "kubernetesexecutions", "kubernetesexecutions/status", "jobs", "pods", "events", "leases":
-		return resource
-	}
-	return "other"
 }

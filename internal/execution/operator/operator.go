@@ -9,6 +9,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,22 +73,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	for _, d := range []struct {
-		value *time.Duration
-		zero  time.Duration
-	}{
-		{&c.ApprovalTimeout, time.Hour},
-		{&c.CheckTimeout, 5 * time.Minute},
-		{&c.TTL, 24 * time.Hour},
-		{&c.JobTTL, 5 * time.Minute},
-	} {
-		if *d.value == 0 {
-			*d.value = d.zero
-		}
-	}
-	if c.DefaultMode == "" {
-		c.DefaultMode = v1alpha1.ExecuteInJob
-	}
+	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, time.Hour)
+	c.CheckTimeout = cmp.Or(c.CheckTimeout, 5*time.Minute)
+	c.TTL = cmp.Or(c.TTL, 24*time.Hour)
+	c.JobTTL = cmp.Or(c.JobTTL, 5*time.Minute)
+	c.DefaultMode = cmp.Or(c.DefaultMode, v1alpha1.ExecuteInJob)
 	return c
 }
 
@@ -95,7 +85,8 @@ func (c Config) withDefaults() Config {
 type checker interface {
 	Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (check.Outcome, error)
 	Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (check.Outcome, error)
-	EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (results []v1alpha1.ConditionResult, wait time.Duration, err error)
+	EvaluatePostConditions(ctx context.Context, ke *v1alpha1.KubernetesExecution, actionEnded, now time.Time) (
+		results []v1alpha1.ConditionResult, wait time.Duration, err error)
 }
 
 // identities returns clients that act as the accounts of actions. *roles.Identities implements
@@ -148,31 +139,36 @@ type Deps struct {
 	Registerer prometheus.Registerer
 }
 
+func (d Deps) withDefaults() Deps {
+	if d.Recorder == nil {
+		d.Recorder = nopRecorder{}
+	}
+	if d.StatusWritten == nil {
+		d.StatusWritten = func(context.Context, *v1alpha1.KubernetesExecutionStatus, error) {}
+	}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Registerer == nil {
+		d.Registerer = prometheus.NewRegistry()
+	}
+	return d
+}
+
 // Operator runs executions. Create it with New and run its Part once.
 type Operator struct {
 	cfg     Config
 	log     *slog.Logger
 	manager *kube.Manager
 
-	synced  atomic.Bool
+	synced  atomic.Bool           // whether the executions have been listed
 	trouble atomic.Pointer[error] // error of the last list or watch
 }
 
 // New creates an operator. It does not contact the host cluster yet.
 func New(cfg Config, deps Deps) (*Operator, error) {
-	if deps.Log == nil {
-		deps.Log = slog.New(slog.DiscardHandler)
-	}
-	if deps.Recorder == nil {
-		deps.Recorder = nopRecorder{}
-	}
-	if deps.StatusWritten == nil {
-		deps.StatusWritten = func(context.Context, *v1alpha1.KubernetesExecutionStatus, error) {}
-	}
-	if deps.Registerer == nil {
-		deps.Registerer = prometheus.NewRegistry()
-	}
 	cfg = cfg.withDefaults()
+	deps = deps.withDefaults()
 	switch {
 	case cfg.Namespace == "":
 		return nil, errors.New("create operator: namespace is required")
@@ -181,38 +177,48 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	case cfg.Audited && deps.Auditor == nil:
 		return nil, errors.New("create operator: auditor is required")
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("create operator: %w", err)
-	}
-	written, err := newWriteCounter(deps.Registerer)
+
+	writes, err := newWriteCounter(deps.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
-	deps.Host = written.newCountingConfig(deps.Host)
+	deps.Host = writes.newCountingConfig(deps.Host)
+
 	o := &Operator{cfg: cfg, log: deps.Log}
-	seen, err := cacheOptions(cfg.Namespace)
+	o.manager, err = o.newManager(deps.Host)
 	if err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
-	}
-	o.manager, err = kube.NewManager(deps.Host, kube.Options{
-		Scheme: scheme,
-		Namespaced: []schema.GroupVersionKind{
-			v1alpha1.GroupVersion.WithKind(v1alpha1.Kind), batchv1.SchemeGroupVersion.WithKind("Job"),
-			corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		},
-		Leader:    kube.Leader{Namespace: cfg.Namespace, Name: cfg.Leader},
-		Cache:     seen,
-		Log:       deps.Log,
-		OnTrouble: func(err error) { o.trouble.Store(&err) },
-	})
-	if err != nil {
-		return nil, err
 	}
 	if err := o.addControllers(deps); err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
 	return o, nil
+}
+
+// newManager creates the manager of the controllers, which caches only the objects that they need.
+func (o *Operator) newManager(host *rest.Config) (*kube.Manager, error) {
+	scheme := runtime.NewScheme()
+	err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), batchv1.AddToScheme(scheme))
+	if err != nil {
+		return nil, err
+	}
+	cached, err := cacheOptions(o.cfg.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return kube.NewManager(host, kube.Options{
+		Scheme: scheme,
+		Namespaced: []schema.GroupVersionKind{
+			v1alpha1.GroupVersion.WithKind(v1alpha1.Kind),
+			batchv1.SchemeGroupVersion.WithKind("Job"),
+			corev1.SchemeGroupVersion.WithKind("Pod"),
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		},
+		Leader:    kube.Leader{Namespace: o.cfg.Namespace, Name: o.cfg.Leader},
+		Cache:     cached,
+		Log:       o.log,
+		OnTrouble: func(err error) { o.trouble.Store(&err) },
+	})
 }
 
 type nopRecorder struct{}

@@ -13,10 +13,10 @@ import (
 
 // eventQueue holds the undelivered events of one execution.
 type eventQueue struct {
-	events  []*outboxEvent // oldest first
-	sinks   map[string]*sinkProgress
-	acked   time.Time // time of the oldest unwritten acknowledgement; zero means none
-	deleted bool
+	events  []*outboxEvent           // oldest first
+	sinks   map[string]*sinkProgress // by name
+	acked   time.Time                // time of the oldest unwritten acknowledgement; zero means none
+	deleted bool                     // whether the execution is deleted
 }
 
 // outboxEvent is a stored change event.
@@ -38,44 +38,69 @@ func outboxKeyOf(p *v1alpha1.PendingChangeEvent) outboxKey {
 
 // sinkProgress is the delivery state of a sink.
 type sinkProgress struct {
-	inFlight *outboxEvent
-	failures int // consecutive failures of the next event
-	next     time.Time
+	inFlight *outboxEvent // sent and not answered yet; nil means none
+	failures int          // consecutive failures of the next event
+	next     time.Time    // when the next event may be sent
 }
 
-// hasPending reports whether a sink has not yet acknowledged an event.
-func (l *eventQueue) hasPending() bool {
-	return slices.ContainsFunc(l.events, func(e *outboxEvent) bool { return len(e.waiting) > 0 })
+// resetFailures lets the next event be sent at once.
+func (p *sinkProgress) resetFailures() {
+	p.failures = 0
+	p.next = time.Time{}
+}
+
+// countPending returns the number of events that some sink has not acknowledged.
+func (q *eventQueue) countPending() int {
+	count := 0
+	for _, event := range q.events {
+		if len(event.waiting) > 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// findEvent returns the event with a key. Nil means none.
+func (q *eventQueue) findEvent(key outboxKey) *outboxEvent {
+	for _, event := range q.events {
+		if event.key == key {
+			return event
+		}
+	}
+	return nil
 }
 
 // isAcknowledgedByAnySink reports whether a sink of a stored event has acknowledged it.
-func (l *eventQueue) isAcknowledgedByAnySink(p *v1alpha1.PendingChangeEvent) bool {
-	for _, e := range l.events {
-		if e.key == outboxKeyOf(p) {
-			return len(e.waiting) < len(p.Sinks)
-		}
-	}
-	return false
+func (q *eventQueue) isAcknowledgedByAnySink(stored *v1alpha1.PendingChangeEvent) bool {
+	event := q.findEvent(outboxKeyOf(stored))
+	return event != nil && len(event.waiting) < len(stored.Sinks)
 }
 
-// isAcknowledgedBy reports whether a sink has acknowledged a stored event.
-func (l *eventQueue) isAcknowledgedBy(k outboxKey, sink string) bool {
-	if l == nil {
+// isAcknowledgedBy reports whether a sink has acknowledged an event. A nil queue knows no event.
+func (q *eventQueue) isAcknowledgedBy(key outboxKey, sink string) bool {
+	if q == nil {
 		return false
 	}
-	for _, e := range l.events {
-		if e.key == k {
-			return !slices.Contains(e.waiting, sink)
+	event := q.findEvent(key)
+	return event != nil && !slices.Contains(event.waiting, sink)
+}
+
+// hasUnwrittenAcknowledgement reports whether a sink has acknowledged one of the stored events, so that
+// the status must still be written.
+func (q *eventQueue) hasUnwrittenAcknowledgement(stored []v1alpha1.PendingChangeEvent) bool {
+	for i := range stored {
+		if q.isAcknowledgedByAnySink(&stored[i]) {
+			return true
 		}
 	}
 	return false
 }
 
 // acknowledge removes a sink from the sinks that an event waits for.
-func (l *eventQueue) acknowledge(e *outboxEvent, sink string, now time.Time) {
-	e.waiting = slices.DeleteFunc(e.waiting, func(name string) bool { return name == sink })
-	if l.acked.IsZero() {
-		l.acked = now
+func (q *eventQueue) acknowledge(event *outboxEvent, sink string, now time.Time) {
+	event.waiting = slices.DeleteFunc(event.waiting, func(name string) bool { return name == sink })
+	if q.acked.IsZero() {
+		q.acked = now
 	}
 }
 

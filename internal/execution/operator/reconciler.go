@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -38,6 +37,7 @@ type reconciler struct {
 	log     *slog.Logger
 	now     func() time.Time
 
+	// The steps of the phases, in the order in which an execution passes them.
 	validation *validation
 	approval   *approval
 	launch     *launch
@@ -51,7 +51,7 @@ type reconciler struct {
 	halted *atomic.Bool
 
 	mu       sync.Mutex
-	restored bool
+	restored bool // whether restoreGate has succeeded
 }
 
 // ports connect a reconciler to its surroundings.
@@ -75,21 +75,42 @@ type ports struct {
 
 func newReconciler(cfg *Config, p ports) *reconciler {
 	r := &reconciler{
-		cfg:     cfg,
-		writer:  &statusWriter{cfg: cfg, executions: p.executions, outbox: p.outbox, recorder: p.recorder, log: p.log, now: p.now},
-		slots:   &gateSlots{gate: p.gate, claimed: map[types.NamespacedName]types.UID{}},
-		runs:    &runs{cfg: cfg, jobs: p.jobs},
-		events:  &eventEmitter{p.events, p.log},
-		targets: p.targets, metrics: p.metrics, log: p.log, now: p.now, readStop: p.readStop, halted: p.halted,
+		cfg: cfg,
+		writer: &statusWriter{
+			cfg: cfg, executions: p.executions, outbox: p.outbox, recorder: p.recorder, log: p.log, now: p.now,
+		},
+		slots:    &gateSlots{gate: p.gate, claimed: map[types.NamespacedName]types.UID{}},
+		runs:     &runs{cfg: cfg, jobs: p.jobs},
+		events:   &eventEmitter{recorder: p.events, log: p.log},
+		targets:  p.targets,
+		metrics:  p.metrics,
+		log:      p.log,
+		now:      p.now,
+		readStop: p.readStop,
+		halted:   p.halted,
 	}
-	check, retries := &measuredChecker{p.check, p.metrics}, &startRetries{cfg: cfg, runs: r.runs, slots: r.slots, events: r.events, log: p.log}
-	r.approval = &approval{cfg: cfg, guard: p.guard, events: r.events, metrics: p.metrics, log: p.log, now: p.now}
-	r.validation = &validation{cfg: cfg, check: check, guard: p.guard, runs: r.runs, targets: p.targets, events: r.events, log: p.log, now: p.now}
-	r.launch = &launch{cfg: cfg, check: check, slots: r.slots, runs: r.runs, writer: r.writer, approval: r.approval, retries: retries, events: r.events, metrics: p.metrics}
+	check := &measuredChecker{checker: p.check, metrics: p.metrics}
+	retries := &startRetries{cfg: cfg, runs: r.runs, slots: r.slots, events: r.events, log: p.log}
+
+	r.validation = &validation{
+		cfg: cfg, check: check, guard: p.guard, runs: r.runs,
+		targets: p.targets, events: r.events, log: p.log, now: p.now,
+	}
+	r.approval = &approval{
+		cfg: cfg, guard: p.guard, events: r.events, metrics: p.metrics, log: p.log, now: p.now,
+	}
+	r.launch = &launch{
+		cfg: cfg, check: check, slots: r.slots, runs: r.runs, writer: r.writer,
+		approval: r.approval, retries: retries, events: r.events, metrics: p.metrics,
+	}
 	r.running = &running{
-		cfg: cfg, check: check, identities: p.identities, runs: r.runs, slots: r.slots, retries: retries, targets: p.targets, events: r.events, metrics: p.metrics,
+		cfg: cfg, check: check, identities: p.identities, runs: r.runs, slots: r.slots,
+		retries: retries, targets: p.targets, events: r.events, metrics: p.metrics,
 	}
-	r.ending = &ending{cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer, launch: r.launch, running: r.running, metrics: p.metrics}
+	r.ending = &ending{
+		cfg: cfg, slots: r.slots, runs: r.runs, writer: r.writer,
+		launch: r.launch, running: r.running, metrics: p.metrics,
+	}
 	r.phases = r.newPhaseTable()
 	return r
 }
@@ -100,14 +121,15 @@ type targetWatcher interface {
 	stopWaiting(name types.NamespacedName)
 }
 
-// reconcileState is the state of one reconcile step of an execution.
+// reconcileState is what the steps of a phase share until the status is written.
 type reconcileState struct {
-	ke           *v1alpha1.KubernetesExecution // with the status to write
-	now          time.Time
-	requeueAfter time.Duration           // zero means that only a change requeues
-	afterWrite   []func(context.Context) // runs after the status is written
+	ke  *v1alpha1.KubernetesExecution // with the status to write
+	now time.Time
 
-	events []v1alpha1.PendingChangeEvent // change events of this write
+	requeueAfter time.Duration                 // zero means that only a change requeues
+	events       []v1alpha1.PendingChangeEvent // change events of this write
+	// afterWrite holds metrics, logs and events that must not report a status whose write fails.
+	afterWrite []func(context.Context)
 
 	dryRun      *action.Result // result of the dry run in a Job
 	continueNow bool           // the next step needs this write first
@@ -115,22 +137,22 @@ type reconcileState struct {
 	atGate      bool           // it has a slot at the gate or queues for one
 }
 
-// requeueIn requeues the execution after d, unless it is requeued earlier.
-func (t *reconcileState) requeueIn(d time.Duration) {
-	if d <= 0 {
-		d = requeueSoon
+// requeueIn requeues the execution after a delay, unless it is requeued earlier.
+func (s *reconcileState) requeueIn(delay time.Duration) {
+	if delay <= 0 {
+		delay = requeueSoon
 	}
-	if t.requeueAfter == 0 || d < t.requeueAfter {
-		t.requeueAfter = d
+	if s.requeueAfter == 0 || delay < s.requeueAfter {
+		s.requeueAfter = delay
 	}
 }
 
-// requeueAt requeues the execution at a time.
-func (t *reconcileState) requeueAt(when time.Time) { t.requeueIn(when.Sub(t.now)) }
+// requeueAt requeues the execution at a time, unless it is requeued earlier.
+func (s *reconcileState) requeueAt(when time.Time) { s.requeueIn(when.Sub(s.now)) }
 
 // addAfterWrite adds a function that runs after the status is written.
-func (t *reconcileState) addAfterWrite(do func(context.Context)) {
-	t.afterWrite = append(t.afterWrite, do)
+func (s *reconcileState) addAfterWrite(do func(context.Context)) {
+	s.afterWrite = append(s.afterWrite, do)
 }
 
 // Reconcile runs the steps of an execution until it waits.
@@ -145,84 +167,108 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read execution %s: %w", req.NamespacedName, err)
 	}
-	if ke == nil {
-		r.forgetPreviousExecution(req.NamespacedName, "")
-		return reconcile.Result{RequeueAfter: r.writer.outbox.DeliverEventsOfDeleted(ctx, req.NamespacedName, "", r.now())}, nil
+
+	// An execution of the same name may have been deleted before. Its events are still delivered.
+	var currentUID types.UID
+	if ke != nil {
+		currentUID = ke.UID
 	}
-	r.forgetPreviousExecution(req.NamespacedName, ke.UID)
-	gone := r.writer.outbox.DeliverEventsOfDeleted(ctx, req.NamespacedName, ke.UID, r.now())
+	r.forgetPreviousExecution(req.NamespacedName, currentUID)
+	requeueForDeleted := r.writer.outbox.DeliverEventsOfDeleted(ctx, req.NamespacedName, currentUID, r.now())
+	if ke == nil {
+		return reconcile.Result{RequeueAfter: requeueForDeleted}, nil
+	}
+
 	r.writer.outbox.SyncQueueFromStatus(ke)
 	for range maxSteps {
-		moved, again, err := r.reconcileOnce(ctx, ke.DeepCopy())
-		if stale := (staleError{}); errors.As(err, &stale) { // the object has changed since it was read
+		written, requeueAfter, err := r.reconcileOnce(ctx, ke.DeepCopy())
+		if isStale(err) {
 			return reconcile.Result{RequeueAfter: requeueSoon}, nil
 		}
-		if err != nil || moved == nil {
-			if gone > 0 && (again == 0 || gone < again) {
-				again = gone
-			}
-			return reconcile.Result{RequeueAfter: again}, err
+		if err != nil || written == nil {
+			return reconcile.Result{RequeueAfter: shorterNonZero(requeueAfter, requeueForDeleted)}, err
 		}
-		ke = moved
+		ke = written
 	}
 	return reconcile.Result{RequeueAfter: requeueSoon}, nil
 }
 
 // reconcileOnce runs the steps of a phase and writes the status. It returns the stored execution if
 // the next phase can run now, and nil if the execution waits.
-func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (continueWith *v1alpha1.KubernetesExecution, requeueAfter time.Duration, err error) {
-	t := &reconcileState{ke: ke, now: r.now()}
+func (r *reconciler) reconcileOnce(ctx context.Context, ke *v1alpha1.KubernetesExecution) (
+	continueWith *v1alpha1.KubernetesExecution, requeueAfter time.Duration, err error,
+) {
+	state := &reconcileState{ke: ke, now: r.now()}
 	before := ke.DeepCopy()
+	r.overrideRequest(ke)
+	if err := r.runPhase(ctx, state); err != nil {
+		return nil, 0, err
+	}
+	if !r.writer.dropAcknowledgedAndCheckWrite(state, before) {
+		return nil, state.requeueAfter, r.writer.ensureFinalizerAndDeliverEvents(ctx, state)
+	}
+	if err := r.writer.writeTransition(ctx, state, before); err != nil {
+		return nil, 0, err
+	}
+
+	// The status is written. The rest follows from it.
+	r.releaseUnusedGateSlot(state)
+	r.writer.publishChangeEvents(ctx, state)
+	for _, report := range state.afterWrite {
+		report(ctx)
+	}
+	phaseChanged := before.Status.Phase != state.ke.Status.Phase
+	if phaseChanged {
+		r.reportTransition(ctx, before, state.ke)
+		r.releaseAfterTransition(before, state.ke)
+	}
+	if err := r.writer.ensureFinalizerAndDeliverEvents(ctx, state); err != nil {
+		return nil, 0, err
+	}
+
+	// The steps of phase new include those of phase validating. They ran, and wait for something.
+	checksWait := before.Status.Phase == v1alpha1.PhaseNew && state.ke.Status.Phase == v1alpha1.PhaseValidating
+	if (phaseChanged || state.continueNow) && !checksWait {
+		return state.ke, 0, nil
+	}
+	return nil, state.requeueAfter, nil
+}
+
+// overrideRequest applies the dry-run mode of the controller and the emergency stop to a request. Only
+// the status is written, so the override stays in memory.
+func (r *reconciler) overrideRequest(ke *v1alpha1.KubernetesExecution) {
 	if r.cfg.DryRun {
 		ke.Spec.DryRunMode = v1alpha1.DryRunOnly
 	}
 	if r.halted.Load() && ke.Status.Phase == v1alpha1.PhaseExecuting {
 		ke.Spec.Cancel = true
 	}
-	if err := r.runPhase(ctx, t); err != nil {
-		return nil, 0, err
-	}
-	if !r.writer.dropAcknowledgedAndCheckWrite(t, before) {
-		return nil, t.requeueAfter, r.writer.ensureFinalizerAndDeliverEvents(ctx, t)
-	}
-	if err := r.writer.writeTransition(ctx, t, before); err != nil {
-		return nil, 0, err
-	}
-	r.releaseUnusedGateSlot(t)
-	r.writer.publishChangeEvents(ctx, t)
-	for _, do := range t.afterWrite {
-		do(ctx)
-	}
-	if before.Status.Phase != t.ke.Status.Phase {
-		r.reportTransitionAndLeaveGate(ctx, before, t.ke)
-	}
-	if err := r.writer.ensureFinalizerAndDeliverEvents(ctx, t); err != nil {
-		return nil, 0, err
-	}
-	switch {
-	case before.Status.Phase == v1alpha1.PhaseNew && t.ke.Status.Phase == v1alpha1.PhaseValidating: // checked and waiting
-	case before.Status.Phase != t.ke.Status.Phase, t.continueNow:
-		return t.ke, 0, nil
-	}
-	return nil, t.requeueAfter, nil
 }
 
-// reportTransitionAndLeaveGate updates metrics, logs, events and the gate after a transition is written.
-func (r *reconciler) reportTransitionAndLeaveGate(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
-	s, now := &ke.Status, r.now()
+// reportTransition updates metrics, logs and Kubernetes events after a transition is written.
+func (r *reconciler) reportTransition(ctx context.Context, before, ke *v1alpha1.KubernetesExecution) {
+	status := &ke.Status
 	r.metrics.countTransitions(before, ke)
-	r.log.InfoContext(ctx, "phase", "execution", logKey(ke), "action", canonicalAction(ke.Spec.Action), "target", s.Target,
-		"from", string(before.Status.Phase), "to", string(s.Phase), "reason", string(s.Reason), "detail", string(s.ReasonDetail), "message", s.Message)
-	done := execution.IsFinal(s.Phase) || s.Phase == v1alpha1.PhaseRollbackReady
-	if done || isBeforeValidated(before.Status.Phase) && !isBeforeValidated(s.Phase) {
+	r.log.InfoContext(ctx, "phase",
+		"execution", logKey(ke), "action", canonicalAction(ke.Spec.Action), "target", status.Target,
+		"from", string(before.Status.Phase), "to", string(status.Phase),
+		"reason", string(status.Reason), "detail", string(status.ReasonDetail), "message", status.Message)
+	for _, change := range listNewPhaseChanges(before, ke) {
+		r.events.emitPhaseChange(change, ke)
+	}
+}
+
+// releaseAfterTransition releases what an execution no longer needs after a written transition: the
+// watch of its target, its gate slot and the memory of its runs.
+func (r *reconciler) releaseAfterTransition(before, ke *v1alpha1.KubernetesExecution) {
+	actionOver := execution.IsFinal(ke.Status.Phase) || ke.Status.Phase == v1alpha1.PhaseRollbackReady
+	checksOver := isBeforeValidated(before.Status.Phase) && !isBeforeValidated(ke.Status.Phase)
+	if actionOver || checksOver {
 		r.targets.stopWaiting(nameOf(ke))
 	}
-	if done {
-		r.slots.releaseSlot(ke, now)
+	if actionOver {
+		r.slots.releaseSlot(ke, r.now())
 		r.runs.forgetRuns(ke.UID)
-	}
-	for _, p := range listNewPhaseChanges(before, ke) {
-		r.events.emitPhaseChange(p, ke)
 	}
 }
 
@@ -231,16 +277,17 @@ func isBeforeValidated(p v1alpha1.Phase) bool {
 	return p == v1alpha1.PhaseNew || p == v1alpha1.PhaseValidating
 }
 
-// releaseUnusedGateSlot releases the gate slot of an execution that neither runs nor queues, after that
-// is written. Before the write it may still run, by an earlier write whose response was lost: the
+// releaseUnusedGateSlot releases the gate slot of an execution that neither runs nor queues. Call it
+// after the write: before, the execution may run by an earlier write whose response was lost, and the
 // object that was read may be older.
-func (r *reconciler) releaseUnusedGateSlot(t *reconcileState) {
-	p := t.ke.Status.Phase
-	if t.atGate || p == v1alpha1.PhaseExecuting || p == v1alpha1.PhaseRollbackReady || execution.IsFinal(p) {
+func (r *reconciler) releaseUnusedGateSlot(state *reconcileState) {
+	phase := state.ke.Status.Phase
+	actionStarted := phase == v1alpha1.PhaseExecuting || phase == v1alpha1.PhaseRollbackReady || execution.IsFinal(phase)
+	if state.atGate || actionStarted {
 		return
 	}
-	r.runs.inline.Delete(t.ke.UID)
-	r.slots.gate.Forget(t.ke.UID)
+	r.runs.inline.Delete(state.ke.UID)
+	r.slots.gate.Forget(state.ke.UID)
 }
 
 // forgetPreviousExecution drops the state of a name, unless it belongs to the execution that has the name
@@ -263,7 +310,7 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 	if r.restored {
 		return nil
 	}
-	if err := r.readStop(ctx); err != nil {
+	if err := r.readStop(ctx); err != nil { // first, so that an active stop admits no execution
 		return err
 	}
 	all, err := r.writer.executions.List(ctx)
@@ -280,12 +327,13 @@ func (r *reconciler) restoreGate(ctx context.Context) error {
 		ke := &all[i]
 		switch {
 		case execution.IsFinal(ke.Status.Phase), ke.Status.Phase == v1alpha1.PhaseRollbackReady:
-			if p, ok := newGatePast(ke); ok {
-				past = append(past, p)
+			if ended, ok := newGatePast(ke); ok {
+				past = append(past, ended)
 			}
 		case ke.Status.Phase == v1alpha1.PhaseExecuting:
 			inside = append(inside, newGateClaim(ke))
-		case ke.Status.Plan != nil && withJob[actionJobName(ke)]: // another operator created its Job just before it ended
+		case ke.Status.Plan != nil && withJob[actionJobName(ke)]:
+			// Another operator created its Job and ended before it wrote the status.
 			r.runs.launched.Store(ke.UID, true)
 			inside = append(inside, newGateClaim(ke))
 		}

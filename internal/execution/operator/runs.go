@@ -26,13 +26,13 @@ type runs struct {
 	cfg  *Config
 	jobs jobs
 
-	launched sync.Map // by UID: executions whose Job this process created
-	inline   sync.Map // by UID: the inlineRun of inline actions that this process has started or was about to start
+	launched sync.Map // UIDs of executions whose Job this process created
+	inline   sync.Map // inlineRun by UID: inline actions that this process has started or was about to start
 }
 
 // inlineRun is the state of an inline action, which only this process knows.
 type inlineRun struct {
-	tries  int32
+	tries  int32            // attempts that were started
 	result *job.Observation // the result until it is written
 }
 
@@ -41,13 +41,18 @@ func actionJobName(ke *v1alpha1.KubernetesExecution) string {
 	return job.Name(ke.UID, v1alpha1.PurposeExecute, 1)
 }
 
+// dryRunJobName returns the name of the Job that makes the dry run of an execution.
+func dryRunJobName(ke *v1alpha1.KubernetesExecution) string {
+	return job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)
+}
+
 // decodeJobPlan returns the plan that a Job runs.
 func decodeJobPlan(j *batchv1.Job) (*v1alpha1.Plan, error) {
-	for _, c := range j.Spec.Template.Spec.Containers {
-		for _, e := range c.Env {
-			if e.Name == "ACTION_PLAN" {
-				var p v1alpha1.Plan
-				return &p, json.Unmarshal([]byte(e.Value), &p)
+	for _, container := range j.Spec.Template.Spec.Containers {
+		for _, variable := range container.Env {
+			if variable.Name == "ACTION_PLAN" {
+				var plan v1alpha1.Plan
+				return &plan, json.Unmarshal([]byte(variable.Value), &plan)
 			}
 		}
 	}
@@ -56,14 +61,15 @@ func decodeJobPlan(j *batchv1.Job) (*v1alpha1.Plan, error) {
 
 // findActionJob returns the Job that runs the action of an execution; nil means none.
 func (r *runs) findActionJob(ctx context.Context, ke *v1alpha1.KubernetesExecution) (*batchv1.Job, error) {
-	_, live := r.launched.Load(ke.UID) // the cache may not have the Job yet
+	_, launched := r.launched.Load(ke.UID)
+	live := launched // the cache may not have the Job yet
 	return r.jobs.Job(ctx, ke, actionJobName(ke), live)
 }
 
 // getInlineRun returns the inline run of an execution. known is false if this process has none.
 func (r *runs) getInlineRun(uid types.UID) (run inlineRun, known bool) {
-	v, known := r.inline.Load(uid)
-	run, _ = v.(inlineRun)
+	stored, known := r.inline.Load(uid)
+	run, _ = stored.(inlineRun)
 	return run, known
 }
 
@@ -79,12 +85,13 @@ func (r *runs) observeJob(ctx context.Context, j *batchv1.Job, now time.Time) (j
 	if err != nil {
 		return job.Observation{}, err
 	}
-	o := job.Observe(j, pods, now)
-	if o.State != job.Failed || o.Result != nil {
-		return o, nil
+	observed := job.Observe(j, pods, now)
+	if observed.State != job.Failed || observed.Result != nil {
+		return observed, nil
 	}
 	// The cache may not have the result yet, so read the Pods from the host cluster.
-	if pods, err = r.jobs.Pods(ctx, j, true); err != nil {
+	pods, err = r.jobs.Pods(ctx, j, true)
+	if err != nil {
 		return job.Observation{}, err
 	}
 	return job.Observe(j, pods, now), nil
@@ -92,35 +99,53 @@ func (r *runs) observeJob(ctx context.Context, j *batchv1.Job, now time.Time) (j
 
 // pollDryRunJob returns the result of the dry run in a Job, or the time until which to wait for it. All
 // results are empty if no such Job exists.
-func (r *runs) pollDryRunJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (dry *action.Result, until time.Time, failed *execution.Failure, err error) {
-	j, err := r.jobs.Job(ctx, ke, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1), false)
+func (r *runs) pollDryRunJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (
+	result *action.Result, waitUntil time.Time, failure *execution.Failure, err error,
+) {
+	j, err := r.jobs.Job(ctx, ke, dryRunJobName(ke), false)
 	if err != nil || j == nil {
-		return nil, until, nil, err
+		return nil, time.Time{}, nil, err
 	}
-	o, err := r.observeJob(ctx, j, now)
+	observed, err := r.observeJob(ctx, j, now)
 	if err != nil {
-		return nil, until, nil, err
+		return nil, time.Time{}, nil, err
 	}
-	if o.Result != nil && hasEnded(o) {
-		return o.Result, until, nil, r.setJobTTL(ctx, j)
+	if observed.Result != nil && hasEnded(observed) {
+		return observed.Result, time.Time{}, nil, r.setJobTTL(ctx, j)
 	}
-	began := j.CreationTimestamp.Time
-	detail, what := v1alpha1.DetailExecutorUnavailable, "did not start"
-	if o.Started != nil {
-		began, detail, what = *o.Started, v1alpha1.Detail(v1alpha1.ReasonDryRunFailed), "did not finish"
+
+	start := j.CreationTimestamp.Time
+	if observed.Started != nil {
+		start = *observed.Started
 	}
-	switch end := began.Add(dryRunTimeout); {
-	case o.State == job.Failed:
-		failed = &execution.Failure{Reason: v1alpha1.ReasonDryRunFailed, Detail: o.Failure.Detail, Message: o.Failure.Message}
-	case !now.Before(end):
-		failed = &execution.Failure{
-			Reason: v1alpha1.ReasonDryRunFailed, Detail: detail,
-			Message: fmt.Sprintf("dry run %s within %s: see Job %q", what, dryRunTimeout, j.Name),
+	end := start.Add(dryRunTimeout)
+	switch {
+	case observed.State == job.Failed:
+		failure = &execution.Failure{
+			Reason:  v1alpha1.ReasonDryRunFailed,
+			Detail:  observed.Failure.Detail,
+			Message: observed.Failure.Message,
 		}
+	case !now.Before(end):
+		failure = dryRunTimeoutFailure(j.Name, observed.Started != nil)
 	default:
 		return nil, end, nil, nil
 	}
-	return nil, until, failed, errors.Join(r.suspendJob(ctx, j), r.setJobTTL(ctx, j))
+	return nil, time.Time{}, failure, errors.Join(r.suspendJob(ctx, j), r.setJobTTL(ctx, j))
+}
+
+// dryRunTimeoutFailure is the failure of a dry run whose Job did not end in time.
+func dryRunTimeoutFailure(jobName string, started bool) *execution.Failure {
+	detail := v1alpha1.DetailExecutorUnavailable
+	what := "did not start"
+	if started {
+		detail = v1alpha1.Detail(v1alpha1.ReasonDryRunFailed)
+		what = "did not finish"
+	}
+	return &execution.Failure{
+		Reason: v1alpha1.ReasonDryRunFailed, Detail: detail,
+		Message: fmt.Sprintf("dry run %s within %s: see Job %q", what, dryRunTimeout, jobName),
+	}
 }
 
 func (r *runs) suspendJob(ctx context.Context, j *batchv1.Job) error {
@@ -130,15 +155,23 @@ func (r *runs) suspendJob(ctx context.Context, j *batchv1.Job) error {
 	return r.jobs.PatchSpec(ctx, j, map[string]any{"suspend": true})
 }
 
-// forEachJob calls do for the existing Jobs of an execution with the given names.
-func (r *runs) forEachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution, names []string, do func(context.Context, *batchv1.Job) error) error {
-	for _, name := range names {
-		if name == "" {
+// expireJobs sets a TTL on the Jobs of an execution, because their results are stored.
+func (r *runs) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
+	for _, name := range []string{ke.Status.JobName, dryRunJobName(ke)} {
+		if name == "" { // no Job ran the action
 			continue
 		}
 		j, err := r.jobs.Job(ctx, ke, name, false)
-		if err == nil && j != nil {
-			err = do(ctx, j)
+		if err != nil {
+			return err
+		}
+		if j == nil {
+			continue
+		}
+		if isUnreadCancelledDryRun(ke, j) {
+			err = r.deleteRunningOrExpireEndedDryRun(ctx, j, now)
+		} else {
+			err = r.setJobTTL(ctx, j)
 		}
 		if err != nil {
 			return err
@@ -147,25 +180,16 @@ func (r *runs) forEachJob(ctx context.Context, ke *v1alpha1.KubernetesExecution,
 	return nil
 }
 
-// expireJobs sets a TTL on the Jobs of an execution, because their results are stored.
-func (r *runs) expireJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) error {
-	return r.forEachJob(ctx, ke, []string{ke.Status.JobName, job.Name(ke.UID, v1alpha1.PurposeDryRun, 1)}, func(ctx context.Context, j *batchv1.Job) error {
-		if isUnreadCancelledDryRun(ke, j) {
-			return r.deleteRunningOrExpireEndedDryRun(ctx, j, now)
-		}
-		return r.setJobTTL(ctx, j)
-	})
-}
-
-// isUnreadCancelledDryRun reports whether a Job is the dry run of a cancelled execution whose result was never
-// read.
+// isUnreadCancelledDryRun reports whether a Job is the dry run of a cancelled execution whose result was
+// never read. A dry run gets its TTL when its result is read.
 func isUnreadCancelledDryRun(ke *v1alpha1.KubernetesExecution, j *batchv1.Job) bool {
-	return ke.Status.Reason == v1alpha1.ReasonCancelled && j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun &&
+	return ke.Status.Reason == v1alpha1.ReasonCancelled &&
+		j.Labels[v1alpha1.LabelPurpose] == v1alpha1.PurposeDryRun &&
 		j.Spec.TTLSecondsAfterFinished == nil
 }
 
-// deleteRunningOrExpireEndedDryRun deletes an abandoned dry run, which would otherwise run up to its deadline. Its
-// result is not needed.
+// deleteRunningOrExpireEndedDryRun deletes an abandoned dry run, which would otherwise run up to its
+// deadline. Its result is not needed.
 func (r *runs) deleteRunningOrExpireEndedDryRun(ctx context.Context, j *batchv1.Job, now time.Time) error {
 	pods, err := r.jobs.Pods(ctx, j, false)
 	if err != nil {
@@ -181,12 +205,28 @@ func (r *runs) setJobTTL(ctx context.Context, j *batchv1.Job) error {
 	if j.Spec.TTLSecondsAfterFinished != nil {
 		return nil
 	}
-	return r.jobs.PatchSpec(ctx, j, map[string]any{"ttlSecondsAfterFinished": int64(r.cfg.JobTTL.Seconds())})
+	seconds := int64(r.cfg.JobTTL.Seconds())
+	return r.jobs.PatchSpec(ctx, j, map[string]any{"ttlSecondsAfterFinished": seconds})
 }
 
 // deleteActionJobs deletes the Jobs that run the action of an execution.
 func (r *runs) deleteActionJobs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	return r.forEachJob(ctx, ke, []string{actionJobName(ke), ke.Status.JobName}, r.deleteJob)
+	for _, name := range []string{actionJobName(ke), ke.Status.JobName} {
+		if name == "" { // the status names no Job
+			continue
+		}
+		j, err := r.jobs.Job(ctx, ke, name, false)
+		if err != nil {
+			return err
+		}
+		if j == nil {
+			continue
+		}
+		if err := r.deleteJob(ctx, j); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *runs) deleteJob(ctx context.Context, j *batchv1.Job) error {

@@ -17,7 +17,10 @@ const maxMessage = 2048
 
 // cancelledFailure is the failure of an execution that was cancelled before it changed anything.
 func cancelledFailure(ke *v1alpha1.KubernetesExecution) execution.Failure {
-	return execution.Failure{Reason: v1alpha1.ReasonCancelled, Message: "the execution was cancelled" + cancelledByText(ke) + " before anything was changed"}
+	return execution.Failure{
+		Reason:  v1alpha1.ReasonCancelled,
+		Message: "the execution was cancelled" + cancelledByText(ke) + " before anything was changed",
+	}
 }
 
 // cancelledByText names the user who cancelled. It is empty if no user is named, as by an emergency stop.
@@ -29,22 +32,27 @@ func cancelledByText(ke *v1alpha1.KubernetesExecution) string {
 }
 
 // enterPhase sets the phase and records the transition.
-func enterPhase(t *reconcileState, p v1alpha1.Phase) {
-	t.ke.Status.Phase = p
-	t.ke.Status.PhaseTransitions = append(t.ke.Status.PhaseTransitions, v1alpha1.PhaseTransition{Phase: p, At: metav1.NewMicroTime(t.now)})
+func enterPhase(state *reconcileState, p v1alpha1.Phase) {
+	status := &state.ke.Status
+	status.Phase = p
+	transition := v1alpha1.PhaseTransition{Phase: p, At: metav1.NewMicroTime(state.now)}
+	status.PhaseTransitions = append(status.PhaseTransitions, transition)
 }
 
 // failExecution ends an execution as failed.
-func failExecution(t *reconcileState, f execution.Failure) {
-	s := &t.ke.Status
-	s.Reason, s.ReasonDetail, s.Message = f.Reason, detailOrReason(f), action.TruncateText(f.Message, maxMessage)
-	s.Outcome = v1alpha1.OutcomeFailed
-	removeCondition(s, v1alpha1.ConditionQueued)
-	if s.Phase == v1alpha1.PhaseValidating {
-		setCondition(t, v1alpha1.ConditionValidated, metav1.ConditionFalse, toConditionReason(s.ReasonDetail), s.Message)
+func failExecution(state *reconcileState, f execution.Failure) {
+	status := &state.ke.Status
+	status.Outcome = v1alpha1.OutcomeFailed
+	status.Reason = f.Reason
+	status.ReasonDetail = detailOrReason(f)
+	status.Message = action.TruncateText(f.Message, maxMessage)
+	removeCondition(status, v1alpha1.ConditionQueued)
+	conditionReason := toConditionReason(status.ReasonDetail)
+	if status.Phase == v1alpha1.PhaseValidating {
+		setCondition(state, v1alpha1.ConditionValidated, metav1.ConditionFalse, conditionReason, status.Message)
 	}
-	setCondition(t, v1alpha1.ConditionSucceeded, metav1.ConditionFalse, toConditionReason(s.ReasonDetail), s.Message)
-	enterPhase(t, v1alpha1.PhaseFailed)
+	setCondition(state, v1alpha1.ConditionSucceeded, metav1.ConditionFalse, conditionReason, status.Message)
+	enterPhase(state, v1alpha1.PhaseFailed)
 }
 
 // detailOrReason returns the detail of a failure, or its reason if it has no detail.
@@ -73,10 +81,14 @@ func findCondition(s *v1alpha1.KubernetesExecutionStatus, kind string) *metav1.C
 	return meta.FindStatusCondition(s.Conditions, kind)
 }
 
-func setCondition(t *reconcileState, kind string, status metav1.ConditionStatus, reason, message string) {
-	meta.SetStatusCondition(&t.ke.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: action.TruncateText(message, maxMessage),
-		ObservedGeneration: t.ke.Generation, LastTransitionTime: metav1.NewTime(t.now),
+func setCondition(state *reconcileState, kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&state.ke.Status.Conditions, metav1.Condition{
+		Type:               kind,
+		Status:             status,
+		Reason:             reason,
+		Message:            action.TruncateText(message, maxMessage),
+		ObservedGeneration: state.ke.Generation,
+		LastTransitionTime: metav1.NewTime(state.now),
 	})
 }
 
@@ -124,7 +136,8 @@ func mergeReplanResults(first *v1alpha1.ValidationResults, later v1alpha1.Valida
 		return &later
 	}
 	later.DryRunResults = first.DryRunResults
-	later.PreConditionResults, later.PostConditionResults = first.PreConditionResults, first.PostConditionResults
+	later.PreConditionResults = first.PreConditionResults
+	later.PostConditionResults = first.PostConditionResults
 	later.ValidationTime = first.ValidationTime
 	return &later
 }
@@ -132,25 +145,28 @@ func mergeReplanResults(first *v1alpha1.ValidationResults, later v1alpha1.Valida
 // storeKilledResults stores results that contain a newly killed evaluation, so that the condition is not
 // evaluated again.
 func storeKilledResults(s *v1alpha1.KubernetesExecutionStatus, pre, post []v1alpha1.ConditionResult) {
-	var v v1alpha1.ValidationResults
+	var stored v1alpha1.ValidationResults
 	if s.ValidationResults != nil {
-		v = *s.ValidationResults
+		stored = *s.ValidationResults
 	}
-	before, after := hasNewlyKilled(v.PreConditionResults, pre), hasNewlyKilled(v.PostConditionResults, post)
-	if before {
-		v.PreConditionResults = pre
+	preKilled := hasNewlyKilled(stored.PreConditionResults, pre)
+	postKilled := hasNewlyKilled(stored.PostConditionResults, post)
+	if preKilled {
+		stored.PreConditionResults = pre
 	}
-	if after {
-		v.PostConditionResults = post
+	if postKilled {
+		stored.PostConditionResults = post
 	}
-	if before || after {
-		s.ValidationResults = &v
+	if preKilled || postKilled {
+		s.ValidationResults = &stored
 	}
 }
 
-func hasNewlyKilled(stored, now []v1alpha1.ConditionResult) bool {
-	for i, c := range now {
-		if c.Killed && (i >= len(stored) || !stored[i].Killed) {
+// hasNewlyKilled reports whether an evaluation was killed whose stored result was not.
+func hasNewlyKilled(stored, current []v1alpha1.ConditionResult) bool {
+	for i, result := range current {
+		knownKilled := i < len(stored) && stored[i].Killed
+		if result.Killed && !knownKilled {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
@@ -32,7 +33,7 @@ type targetWatches struct {
 }
 
 type targetWatch struct {
-	waiting map[types.NamespacedName]bool
+	waiting map[types.NamespacedName]bool // executions to wake
 	stop    context.CancelFunc
 }
 
@@ -46,14 +47,14 @@ func (f *targetWatches) Start(ctx context.Context) error {
 	return nil
 }
 
-// watchTarget wakes an execution whenever the target changes.
+// watchTarget wakes an execution whenever the target changes, until stopWaiting. If the target cannot be
+// watched, the conditions of the execution are only polled.
 func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target) {
-	t.UID, t.ResourceVersion = "", ""
+	t.UID, t.ResourceVersion = "", "" // executions that name different versions share the watch
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.watched[t]
-	if one != nil {
-		one.waiting[name] = true
+	if watch := f.watched[t]; watch != nil {
+		watch.waiting[name] = true
 		return
 	}
 	if f.ctx == nil || f.ctx.Err() != nil || len(f.watched) >= maxWatched {
@@ -68,36 +69,41 @@ func (f *targetWatches) watchTarget(name types.NamespacedName, t v1alpha1.Target
 	f.running.Go(func() {
 		defer f.removeWatch(t)
 		defer stop()
-		w, err := f.client.Resource(resource).Namespace(t.Namespace).Watch(ctx, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String(),
-		})
-		if err != nil {
-			f.log.DebugContext(ctx, "target watch failed, conditions are polled instead", "target", formatTarget(t), "err", err)
-			return
-		}
-		defer w.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case _, open := <-w.ResultChan():
-				if !open {
-					return // executions that still wait watch the target again
-				}
-				f.wakeWaiting(t)
-			}
-		}
+		f.runWatch(ctx, resource, t)
 	})
+}
+
+// runWatch wakes the waiting executions at each change of a target, until ctx or the watch ends.
+func (f *targetWatches) runWatch(ctx context.Context, resource schema.GroupVersionResource, t v1alpha1.Target) {
+	watch, err := f.client.Resource(resource).Namespace(t.Namespace).Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String(),
+	})
+	if err != nil {
+		f.log.DebugContext(ctx, "target watch failed, conditions are polled instead", "target", formatTarget(t), "err", err)
+		return
+	}
+	defer watch.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-watch.ResultChan():
+			if !open {
+				return // executions that still wait watch the target again
+			}
+			f.wakeWaiting(t)
+		}
+	}
 }
 
 // stopWaiting removes an execution from all watches.
 func (f *targetWatches) stopWaiting(name types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, one := range f.watched {
-		delete(one.waiting, name)
-		if len(one.waiting) == 0 {
-			one.stop()
+	for _, watch := range f.watched {
+		delete(watch.waiting, name)
+		if len(watch.waiting) == 0 {
+			watch.stop()
 		}
 	}
 }
@@ -111,11 +117,11 @@ func (f *targetWatches) removeWatch(t v1alpha1.Target) {
 func (f *targetWatches) wakeWaiting(t v1alpha1.Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.watched[t]
-	if one == nil {
+	watch := f.watched[t]
+	if watch == nil {
 		return
 	}
-	for name := range one.waiting {
+	for name := range watch.waiting {
 		f.wake(name)
 	}
 }

@@ -19,6 +19,9 @@ import (
 // executorUnavailable is the reason of the condition Queued while no executor can run the action.
 const executorUnavailable = "ExecutorUnavailable"
 
+// startRetryDelay is the delay before a start that cannot succeed at present is retried.
+const startRetryDelay = 5 * time.Second
+
 // startRetries retries the start of actions that cannot start at present.
 type startRetries struct {
 	cfg    *Config
@@ -30,53 +33,62 @@ type startRetries struct {
 
 // requeueOrFail retries a start that cannot succeed at present, such as a Job that a quota forbids. It
 // shows the cause in the status. After a timeout it returns the failure that ends the execution.
-func (r *startRetries) requeueOrFail(ctx context.Context, t *reconcileState, cause error) (failure *execution.Failure, err error) {
+func (r *startRetries) requeueOrFail(ctx context.Context, state *reconcileState, cause error) (failure *execution.Failure, err error) {
 	if ctx.Err() != nil {
 		return nil, cause
 	}
-	s := &t.ke.Status
+	status := &state.ke.Status
 	message := action.TruncateText(cause.Error(), maxMessage)
-	queued := findCondition(s, v1alpha1.ConditionQueued)
-	if failure := r.failureIfRetriedTooLong(t, queued, message); failure != nil {
-		// The last attempt may have created the Job although its response was an error.
-		if j, err := r.runs.jobs.Job(ctx, t.ke, actionJobName(t.ke), true); err != nil || j != nil {
+	queued := findCondition(status, v1alpha1.ConditionQueued)
+	if failure := r.failureIfRetriedTooLong(state, queued, message); failure != nil {
+		// The last attempt may have created the Job although its response was an error. The next
+		// reconcile adopts that Job.
+		j, err := r.runs.jobs.Job(ctx, state.ke, actionJobName(state.ke), true)
+		if err != nil || j != nil {
 			return nil, err
 		}
 		return failure, nil
 	}
-	s.ReasonDetail = v1alpha1.DetailExecutorUnavailable
+
+	status.ReasonDetail = v1alpha1.DetailExecutorUnavailable
 	if queued == nil || queued.Reason != executorUnavailable {
-		removeCondition(s, v1alpha1.ConditionQueued)
-		s.Message = message
-		setCondition(t, v1alpha1.ConditionQueued, metav1.ConditionTrue, executorUnavailable, message)
-		t.addAfterWrite(func(ctx context.Context) {
-			r.events.emitWarning(t.ke, executorUnavailable, message)
-			r.log.WarnContext(ctx, "action not started, retrying", "execution", logKey(t.ke), "err", cause)
+		removeCondition(status, v1alpha1.ConditionQueued)
+		status.Message = message
+		setCondition(state, v1alpha1.ConditionQueued, metav1.ConditionTrue, executorUnavailable, message)
+		state.addAfterWrite(func(ctx context.Context) {
+			r.events.emitWarning(state.ke, executorUnavailable, message)
+			r.log.WarnContext(ctx, "action not started, retrying", "execution", logKey(state.ke), "err", cause)
 		})
 	}
-	wait := 5 * time.Second
-	if retry := (*execution.RetryError)(nil); errors.As(cause, &retry) {
-		wait = retry.After // a late retry loses its place
+	delay := startRetryDelay
+	if retry, ok := errors.AsType[*execution.RetryError](cause); ok {
+		delay = retry.After // a late retry loses its place
 	}
-	t.requeueIn(wait)
+	state.requeueIn(delay)
 	return nil, nil
 }
 
-// failureIfRetriedTooLong returns the failure of a start that has been retried for too long. Nil means that it
-// is retried. An execution that is blocked alternately by this and by the gate also fails, because
-// its queue time continues.
-func (r *startRetries) failureIfRetriedTooLong(t *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
-	failure := execution.Failure{Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why}
-	end := r.slots.gate.QueueDeadline(readyTime(t.ke))
-	switch {
-	case queued == nil:
+// failureIfRetriedTooLong returns the failure of a start that has been retried for too long. Nil means
+// that it is retried. An execution that is blocked alternately by this and by the gate also fails,
+// because its queue time continues.
+func (r *startRetries) failureIfRetriedTooLong(state *reconcileState, queued *metav1.Condition, why string) *execution.Failure {
+	if queued == nil {
 		return nil // retry at least once
-	case queued.Reason == executorUnavailable && !t.now.Before(queued.LastTransitionTime.Add(r.cfg.CheckTimeout)):
-		return &failure
-	case t.ke.Status.Phase != v1alpha1.PhaseExecuting && !t.now.Before(end): // a running action has its own timeout
-		failure.Reason = v1alpha1.ReasonExecutionTimeout
-		failure.Message = action.TruncateText(fmt.Sprintf("the action could not start by %s: %s", end.UTC().Format(time.RFC3339), why), maxMessage)
-		return &failure
+	}
+	retriesEnd := queued.LastTransitionTime.Add(r.cfg.CheckTimeout)
+	if queued.Reason == executorUnavailable && !state.now.Before(retriesEnd) {
+		return &execution.Failure{
+			Reason: v1alpha1.ReasonExecutionFailed, Detail: v1alpha1.DetailExecutorUnavailable, Message: why,
+		}
+	}
+	queueEnd := r.slots.gate.QueueDeadline(readyTime(state.ke))
+	isRunning := state.ke.Status.Phase == v1alpha1.PhaseExecuting // a running action has its own timeout
+	if !isRunning && !state.now.Before(queueEnd) {
+		message := fmt.Sprintf("the action could not start by %s: %s", queueEnd.UTC().Format(time.RFC3339), why)
+		return &execution.Failure{
+			Reason: v1alpha1.ReasonExecutionTimeout, Detail: v1alpha1.DetailExecutorUnavailable,
+			Message: action.TruncateText(message, maxMessage),
+		}
 	}
 	return nil
 }
@@ -86,7 +98,7 @@ type gateSlots struct {
 	gate *execution.Gate
 
 	mu      sync.Mutex
-	claimed map[types.NamespacedName]types.UID // executions that the gate knows
+	claimed map[types.NamespacedName]types.UID // executions that the gate knows, by name
 }
 
 // enter asks the gate for a slot.
@@ -112,8 +124,9 @@ func (g *gateSlots) forceEnter(ke *v1alpha1.KubernetesExecution, now time.Time) 
 func (g *gateSlots) restore(inside []execution.Claim, past []execution.PastExecution) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, c := range inside {
-		g.claimed[c.Key] = c.UID // otherwise an execution that is deleted before its first reconcile would keep its slot
+	for _, claim := range inside {
+		// Otherwise an execution that is deleted before its first reconcile would keep its slot.
+		g.claimed[claim.Key] = claim.UID
 	}
 	g.gate.Restore(inside, past)
 }
@@ -132,33 +145,39 @@ func (g *gateSlots) takePreviousClaim(name types.NamespacedName, currentUID type
 
 // releaseSlot releases the slot of an execution that is over, if it still has one.
 func (g *gateSlots) releaseSlot(ke *v1alpha1.KubernetesExecution, now time.Time) {
-	s := &ke.Status
+	status := &ke.Status
 	switch {
-	case s.ExecutionResults == nil: // nothing was executed
+	case status.ExecutionResults == nil: // nothing was executed
 		g.gate.Forget(ke.UID)
-	case s.Reason == v1alpha1.ReasonCancelled: // a cancel is no result of the action
+	case status.Reason == v1alpha1.ReasonCancelled: // a cancel is no result of the action
 		g.gate.Leave(ke.UID, "", now)
 	default:
-		g.gate.Leave(ke.UID, s.Outcome, now)
+		g.gate.Leave(ke.UID, status.Outcome, now)
 	}
 }
 
 // newGateClaim returns the claim of an execution for the gate.
 func newGateClaim(ke *v1alpha1.KubernetesExecution) execution.Claim {
-	p := ke.Status.Plan
-	c := execution.Claim{
-		UID: ke.UID, Key: nameOf(ke), Action: ke.Spec.Action, Created: ke.CreationTimestamp.Time, Rollback: ke.Spec.RollbackOf != nil,
+	claim := execution.Claim{
+		UID:       ke.UID,
+		Key:       nameOf(ke),
+		Action:    ke.Spec.Action,
 		Requester: ke.Spec.RequestedBy,
+		Rollback:  ke.Spec.RollbackOf != nil,
+		Created:   ke.CreationTimestamp.Time,
+		Since:     readyTime(ke), // possibly at an earlier operator
 	}
-	if p != nil {
-		c.Action = p.Action // the request may name an alias
-		c.Target, c.TargetNamespace, c.Node = execution.TargetKey(p.Target), p.Target.Namespace, p.Target.Kind == "Node"
+	if plan := ke.Status.Plan; plan != nil {
+		claim.Action = plan.Action // the request may name an alias
+		claim.Target = execution.TargetKey(plan.Target)
+		claim.TargetNamespace = plan.Target.Namespace
+		claim.Node = plan.Target.Kind == "Node"
 	}
-	if a, known := action.Find(c.Action); known && a.ReadOnly {
-		c.ReadOnly, c.Node = true, false
+	if a, known := action.Find(claim.Action); known && a.ReadOnly {
+		claim.ReadOnly = true
+		claim.Node = false
 	}
-	c.Since = readyTime(ke) // possibly at an earlier operator
-	return c
+	return claim
 }
 
 // readyTime returns when an execution was first ready to run. From then on it waits for the gate or
@@ -172,16 +191,18 @@ func readyTime(ke *v1alpha1.KubernetesExecution) time.Time {
 
 // newGatePast returns a finished execution for the gate.
 func newGatePast(ke *v1alpha1.KubernetesExecution) (past execution.PastExecution, finished bool) {
-	s := &ke.Status
-	if s.ExecutionResults == nil || s.ExecutionResults.EndTime == nil || s.Plan == nil {
+	status := &ke.Status
+	if status.ExecutionResults == nil || status.ExecutionResults.EndTime == nil || status.Plan == nil {
 		return execution.PastExecution{}, false
 	}
-	p := execution.PastExecution{
-		Action: s.Plan.Action, Target: execution.TargetKey(s.Plan.Target),
-		Outcome: s.Outcome, Ended: s.ExecutionResults.EndTime.Time,
+	past = execution.PastExecution{
+		Action:  status.Plan.Action,
+		Target:  execution.TargetKey(status.Plan.Target),
+		Outcome: status.Outcome,
+		Ended:   status.ExecutionResults.EndTime.Time,
 	}
-	if s.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
-		p.Outcome = ""
+	if status.Reason == v1alpha1.ReasonCancelled { // a cancel is no result of the action
+		past.Outcome = ""
 	}
-	return p, true
+	return past, true
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -26,60 +27,72 @@ type statusWriter struct {
 }
 
 // dropAcknowledgedAndCheckWrite removes acknowledged events, and reports whether the status must be
-// written. Acknowledgements wait for another write, unless the execution is over.
-func (w *statusWriter) dropAcknowledgedAndCheckWrite(t *reconcileState, before *v1alpha1.KubernetesExecution) (needsWrite bool) {
-	other := !equality.Semantic.DeepEqual(&before.Status, &t.ke.Status)
-	settled, wait := w.outbox.RemoveAcknowledged(t.ke, t.now)
-	over := !t.ke.DeletionTimestamp.IsZero() || execution.IsFinal(t.ke.Status.Phase) && (!w.cfg.Audited || isAuditRecorded(t.ke))
-	switch {
-	case other || !settled:
-		return other
-	case wait > 0 && (!over || len(t.ke.Status.PendingChangeEvents) > 0):
-		t.requeueIn(wait)
-		t.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
+// written.
+func (w *statusWriter) dropAcknowledgedAndCheckWrite(state *reconcileState, before *v1alpha1.KubernetesExecution) (needsWrite bool) {
+	stepsChangedStatus := !equality.Semantic.DeepEqual(&before.Status, &state.ke.Status)
+	removed, mayWait := w.outbox.RemoveAcknowledged(state.ke, state.now)
+	if stepsChangedStatus || !removed {
+		return stepsChangedStatus
+	}
+
+	// Only acknowledged events changed the status. Their removal waits for another write,
+	// unless the execution is over and no event is left.
+	if mayWait > 0 && (!w.isExecutionOver(state.ke) || len(state.ke.Status.PendingChangeEvents) > 0) {
+		state.requeueIn(mayWait)
+		state.ke.Status.PendingChangeEvents = before.Status.PendingChangeEvents
 		return false
 	}
-	t.continueNow = true // the next step needed this write
+	state.continueNow = true // the next step needed this write
 	return true
 }
 
+// isExecutionOver reports whether no further write of an execution is expected.
+func (w *statusWriter) isExecutionOver(ke *v1alpha1.KubernetesExecution) bool {
+	if !ke.DeletionTimestamp.IsZero() {
+		return true
+	}
+	return execution.IsFinal(ke.Status.Phase) && (!w.cfg.Audited || isAuditRecorded(ke))
+}
+
 // writeTransition writes a changed status with its change events.
-func (w *statusWriter) writeTransition(ctx context.Context, t *reconcileState, before *v1alpha1.KubernetesExecution) error {
-	if err := validateTransitions(before, t.ke); err != nil {
+func (w *statusWriter) writeTransition(ctx context.Context, state *reconcileState, before *v1alpha1.KubernetesExecution) error {
+	if err := validateTransitions(before, state.ke); err != nil {
 		return reconcile.TerminalError(err)
 	}
-	for _, p := range listNewPhaseChanges(before, t.ke) {
-		t.addChangeEventOfPhase(p)
+	for _, change := range listNewPhaseChanges(before, state.ke) {
+		state.addChangeEventOfPhase(change)
 	}
-	for _, e := range t.events {
-		w.outbox.AppendToStatus(&t.ke.Status, e)
+	for _, event := range state.events {
+		w.outbox.AppendToStatus(&state.ke.Status, event)
 	}
-	t.ke.Status.ObservedGeneration = t.ke.Generation
-	return w.writeStatus(ctx, t.ke)
+	state.ke.Status.ObservedGeneration = state.ke.Generation
+	return w.writeStatus(ctx, state.ke)
 }
 
 // validateTransitions returns an error if the new status contains a phase transition that is not
 // allowed.
 func validateTransitions(before, ke *v1alpha1.KubernetesExecution) error {
-	from := before.Status.Phase
-	for _, passed := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
-		if !execution.CanTransition(from, passed.Phase) {
-			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", logKey(ke), from, passed.Phase)
+	phase := before.Status.Phase
+	for _, transition := range ke.Status.PhaseTransitions[len(before.Status.PhaseTransitions):] {
+		if !execution.CanTransition(phase, transition.Phase) {
+			return fmt.Errorf("invalid phase transition of execution %s from %q to %q", logKey(ke), phase, transition.Phase)
 		}
-		from = passed.Phase
+		phase = transition.Phase
 	}
-	if from != ke.Status.Phase {
-		return fmt.Errorf("execution %s is in phase %q, but its phase transitions from %q are missing", logKey(ke), ke.Status.Phase, from)
+	if phase != ke.Status.Phase {
+		return fmt.Errorf("execution %s is in phase %q, but its phase transitions from %q are missing",
+			logKey(ke), ke.Status.Phase, phase)
 	}
 	return nil
 }
 
-// writeStatus writes the status without the condition of the auditor.
+// writeStatus writes the status without the condition of the auditor, which the auditor applies as
+// another field manager.
 func (w *statusWriter) writeStatus(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	auditors := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
+	auditRecorded := takeCondition(&ke.Status, v1alpha1.ConditionAuditRecorded)
 	err := w.executions.ApplyStatus(ctx, ke, component)
-	if err != nil && auditors != nil {
-		ke.Status.Conditions = append(ke.Status.Conditions, *auditors)
+	if err != nil && auditRecorded != nil { // a successful write returns it with the stored object
+		ke.Status.Conditions = append(ke.Status.Conditions, *auditRecorded)
 	}
 	return asStaleError(err)
 }
@@ -90,6 +103,12 @@ type staleError struct{ error }
 // Unwrap returns the cause.
 func (e staleError) Unwrap() error { return e.error }
 
+// isStale reports whether a write failed because the execution changed since it was read.
+func isStale(err error) bool {
+	var stale staleError
+	return errors.As(err, &stale)
+}
+
 // asStaleError wraps a conflict or a missing object in a staleError.
 func asStaleError(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -99,42 +118,42 @@ func asStaleError(err error) error {
 }
 
 // publishChangeEvents passes the change events of a write to the recorder and the outbox.
-func (w *statusWriter) publishChangeEvents(ctx context.Context, t *reconcileState) {
-	for i := range t.events {
-		w.recorder.Record(ctx, changeOf(t.ke, &t.events[i]))
+func (w *statusWriter) publishChangeEvents(ctx context.Context, state *reconcileState) {
+	for i := range state.events {
+		w.recorder.Record(ctx, changeOf(state.ke, &state.events[i]))
 	}
-	w.outbox.SyncQueueFromStatus(t.ke)
+	w.outbox.SyncQueueFromStatus(state.ke)
 }
 
-// ensureFinalizerAndDeliverEvents sends pending change events. An execution whose events are not delivered soon gets
-// the finalizer, so that its deletion does not lose them.
-func (w *statusWriter) ensureFinalizerAndDeliverEvents(ctx context.Context, t *reconcileState) error {
-	hold, again := w.outbox.NeedsFinalizer(t.ke, t.now)
-	if again > 0 {
-		t.requeueIn(again)
+// ensureFinalizerAndDeliverEvents sends pending change events. An execution whose events are not
+// delivered soon gets the finalizer, so that its deletion does not lose them.
+func (w *statusWriter) ensureFinalizerAndDeliverEvents(ctx context.Context, state *reconcileState) error {
+	needsFinalizer, checkAgainIn := w.outbox.NeedsFinalizer(state.ke, state.now)
+	if checkAgainIn > 0 {
+		state.requeueIn(checkAgainIn)
 	}
-	if hold && t.ke.DeletionTimestamp.IsZero() {
-		if err := w.executions.SetFinalizer(ctx, t.ke, true); err != nil {
+	if needsFinalizer && state.ke.DeletionTimestamp.IsZero() {
+		if err := w.executions.SetFinalizer(ctx, state.ke, true); err != nil {
 			return asStaleError(err)
 		}
 	}
-	if again := w.outbox.Deliver(ctx, t.ke, t.now); again > 0 {
-		t.requeueIn(again)
+	if deliverAgainIn := w.outbox.Deliver(ctx, state.ke, state.now); deliverAgainIn > 0 {
+		state.requeueIn(deliverAgainIn)
 	}
 	return nil
 }
 
-// addFinalizerBeforeEffects sets the finalizer before an action may have an effect. Otherwise a deletion could
-// lose its audit and change events.
-func (w *statusWriter) addFinalizerBeforeEffects(ctx context.Context, t *reconcileState) error {
+// addFinalizerBeforeEffects sets the finalizer before an action may have an effect. Otherwise a
+// deletion could lose its audit and change events.
+func (w *statusWriter) addFinalizerBeforeEffects(ctx context.Context, state *reconcileState) error {
 	if !w.cfg.Audited && !w.outbox.Enabled() {
 		return nil
 	}
-	status := *t.ke.Status.DeepCopy()
-	if err := w.executions.SetFinalizer(ctx, t.ke, true); err != nil {
+	status := *state.ke.Status.DeepCopy() // SetFinalizer replaces the unwritten status with the stored one
+	if err := w.executions.SetFinalizer(ctx, state.ke, true); err != nil {
 		return asStaleError(err)
 	}
-	t.ke.Status = status
+	state.ke.Status = status
 	return nil
 }
 
@@ -143,24 +162,30 @@ const drainWriteTimeout = 10 * time.Second
 
 var errDrainWrites = errors.New("the acknowledgements of sinks could not be written in time")
 
-// drainOutboxOnStop waits for the answers of sinks when the manager stops. It removes acknowledged events
-// from the status, because another replica would send them again.
+// drainOutboxOnStop waits for the answers of sinks when the manager stops. It removes acknowledged
+// events from the status, because another replica would send them again.
 func (w *statusWriter) drainOutboxOnStop(ctx context.Context) error {
 	<-ctx.Done()
 	names, err := w.outbox.Drain(ctx)
-	write, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), drainWriteTimeout, errDrainWrites)
+	writeCtx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), drainWriteTimeout, errDrainWrites)
 	defer cancel()
 	for _, name := range names {
-		ke, failed := w.executions.Get(write, name)
-		if failed == nil && ke != nil {
-			if settled, _ := w.outbox.RemoveAcknowledged(ke, w.now()); settled {
-				failed = w.writeStatus(write, ke)
-			}
-		}
-		err = errors.Join(err, failed)
+		err = errors.Join(err, w.writeAcknowledgements(writeCtx, name))
 	}
 	if err != nil {
 		w.log.WarnContext(ctx, "acknowledgements of sinks not stored, the events are sent again after a restart", "err", err)
 	}
 	return nil
+}
+
+// writeAcknowledgements removes the acknowledged events of an execution from its status.
+func (w *statusWriter) writeAcknowledgements(ctx context.Context, name types.NamespacedName) error {
+	ke, err := w.executions.Get(ctx, name)
+	if err != nil || ke == nil {
+		return err
+	}
+	if removed, _ := w.outbox.RemoveAcknowledged(ke, w.now()); !removed {
+		return nil
+	}
+	return w.writeStatus(ctx, ke)
 }

@@ -57,15 +57,17 @@ type Variable struct{ Name, Value string }
 
 // Environment encodes in as variables in a fixed order.
 func (in Input) Environment() ([]Variable, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // escaping would cost six bytes per character
-	if err := e.Encode(in.Plan); err != nil {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false) // escaping would cost six bytes per character
+	if err := encoder.Encode(in.Plan); err != nil {
 		return nil, fmt.Errorf("encode plan: %w", err)
 	}
-	plan := strings.ReplaceAll(strings.TrimSpace(b.String()), "$", `\u0024`) // in JSON, $ occurs only in strings
+	// In JSON, $ occurs only in strings, which can escape it.
+	plan := strings.ReplaceAll(strings.TrimSpace(encoded.String()), "$", `\u0024`)
 	if len(plan) > MaxPlanBytes {
-		return nil, fmt.Errorf("plan is too large for a Job: %d bytes, at most %d are allowed: split the change into several executions", len(plan), MaxPlanBytes)
+		return nil, fmt.Errorf("plan is too large for a Job: %d bytes, at most %d are allowed: "+
+			"split the change into several executions", len(plan), MaxPlanBytes)
 	}
 	variables := []Variable{
 		{EnvTargetNamespace, in.Plan.Target.Namespace},
@@ -84,67 +86,96 @@ func (in Input) Environment() ([]Variable, error) {
 	return variables, nil
 }
 
-// ReadInput decodes an environment. If it returns an error, the input must not be used.
+// ReadInput decodes an environment. Its error names all variables that are missing or wrong; the input
+// must not be used then.
 func ReadInput(lookupEnv func(string) (string, bool)) (Input, error) {
-	in := Input{Plan: &v1alpha1.Plan{}}
-	var errs []error
-	need := func(name string) string {
-		value, _ := lookupEnv(name)
-		if value == "" {
-			errs = append(errs, fmt.Errorf("%s is not set", name))
-		}
-		return value
+	plan, planErr := readPlan(lookupEnv)
+	uid, uidErr := readRequired(lookupEnv, EnvUID)
+	created, createdErr := readCreated(lookupEnv)
+	within, withinErr := readDeadline(lookupEnv)
+	failures, failuresErr := readAttemptCount(lookupEnv, EnvFailures)
+	disruptions, disruptionsErr := readAttemptCount(lookupEnv, EnvDisruptions)
+	input := Input{
+		Plan:    plan,
+		Subject: action.Subject{UID: types.UID(uid), Created: created},
+		Within:  within,
+		Attempt: 1 + failures + disruptions,
 	}
-	if text := need(EnvPlan); text != "" {
-		if err := json.Unmarshal([]byte(text), in.Plan); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", EnvPlan, err))
-		} else if err := verifyPlanHash(in.Plan, need(EnvPlanHash)); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	in.Subject.UID = types.UID(need(EnvUID))
-	var err error
-	if text := need(EnvCreated); text != "" {
-		if in.Subject.Created, err = time.Parse(time.RFC3339, text); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", EnvCreated, err))
-		}
-	}
-	if text := need(EnvDeadline); text != "" {
-		if in.Within, err = time.ParseDuration(text); err != nil || in.Within <= 0 {
-			errs = append(errs, fmt.Errorf("%s: invalid duration %q", EnvDeadline, text))
-		}
-	}
-	in.Attempt = 1
-	for _, name := range []string{EnvFailures, EnvDisruptions} {
-		n, err := readAttemptCount(lookupEnv, name)
-		if in.Attempt += n; err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return in, errors.Join(errs...)
+	return input, errors.Join(planErr, uidErr, createdErr, withinErr, failuresErr, disruptionsErr)
 }
 
+// readRequired returns the value of a variable, which must not be empty.
+func readRequired(lookupEnv func(string) (string, bool), name string) (string, error) {
+	value, _ := lookupEnv(name)
+	if value == "" {
+		return "", fmt.Errorf("%s is not set", name)
+	}
+	return value, nil
+}
+
+// readPlan decodes the plan and compares it with its hash. The plan is never nil.
+func readPlan(lookupEnv func(string) (string, bool)) (*v1alpha1.Plan, error) {
+	plan := &v1alpha1.Plan{}
+	text, err := readRequired(lookupEnv, EnvPlan)
+	if err != nil {
+		return plan, err
+	}
+	if err := json.Unmarshal([]byte(text), plan); err != nil {
+		return plan, fmt.Errorf("%s: %w", EnvPlan, err)
+	}
+	hash, err := readRequired(lookupEnv, EnvPlanHash)
+	if err != nil {
+		return plan, err
+	}
+	return plan, verifyPlanHash(plan, hash)
+}
+
+func readCreated(lookupEnv func(string) (string, bool)) (time.Time, error) {
+	text, err := readRequired(lookupEnv, EnvCreated)
+	if err != nil {
+		return time.Time{}, err
+	}
+	created, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", EnvCreated, err)
+	}
+	return created, nil
+}
+
+func readDeadline(lookupEnv func(string) (string, bool)) (time.Duration, error) {
+	text, err := readRequired(lookupEnv, EnvDeadline)
+	if err != nil {
+		return 0, err
+	}
+	within, err := time.ParseDuration(text)
+	if err != nil || within <= 0 {
+		return 0, fmt.Errorf("%s: invalid duration %q", EnvDeadline, text)
+	}
+	return within, nil
+}
+
+// readAttemptCount reads a number of earlier attempts, which is zero if the variable is unset.
 func readAttemptCount(lookupEnv func(string) (string, bool), name string) (int32, error) {
 	text, _ := lookupEnv(name)
 	if text == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(text, 10, 16)
+	count, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
 		return 0, fmt.Errorf("%s: invalid number of attempts %q", name, text)
 	}
-	return int32(n), nil
+	return int32(count), nil
 }
 
 // verifyPlanHash returns an error if the plan does not match its hash.
 func verifyPlanHash(p *v1alpha1.Plan, hash string) error {
-	switch is := action.HashPlanEffect(p); {
-	case hash == "": // already reported
-		return nil
-	case hash != p.Hash:
+	if hash != p.Hash {
 		return fmt.Errorf("%s is %q, but the plan has %q", EnvPlanHash, hash, p.Hash)
-	case hash != is:
-		return fmt.Errorf("%s is %q, but the hash of the plan is %q: the plan was changed, or a controller of another version wrote it", EnvPlanHash, hash, is)
+	}
+	computed := action.HashPlanEffect(p)
+	if hash != computed {
+		return fmt.Errorf("%s is %q, but the hash of the plan is %q: the plan was changed, "+
+			"or a controller of another version wrote it", EnvPlanHash, hash, computed)
 	}
 	return nil
 }

@@ -65,20 +65,15 @@ func runPlan(ctx context.Context, lookupEnv func(string) (string, bool), args []
 	if err != nil {
 		return w.printAndReturnFailure(action.CodeInvalid, err.Error())
 	}
-	if w.in, err = ReadInput(lookupEnv); err != nil {
+	w.input, err = ReadInput(lookupEnv)
+	if err != nil {
 		return w.printAndReturnFailure(action.CodeInvalid, fmt.Sprintf("read the plan: %v", err))
 	}
 	client, err := newClient(lookupEnv)
 	if err != nil { // the mounted files may be late
 		return w.printAndReturnFailure(action.CodeTransient, err.Error())
 	}
-	do := action.Execute
-	if w.dry {
-		do = action.DryRun
-	}
-	return w.runUntilDeadline(ctx, func(ctx context.Context, r action.Run) action.Result {
-		return do(ctx, client, w.in.Plan, r)
-	})
+	return w.executeUntilDeadline(ctx, client)
 }
 
 // newClient creates a client for the account of the Pod.
@@ -101,9 +96,9 @@ func newClient(lookupEnv func(string) (string, bool)) (action.Client, error) {
 // invocation is one run of the runner.
 type invocation struct {
 	started time.Time
-	dry     bool
-	in      Input
-	out     io.Writer
+	dryRun  bool
+	input   Input
+	out     io.Writer // for progress
 }
 
 // parseArguments parses the arguments. It accepts only the spelling of kubectl.
@@ -112,7 +107,8 @@ func (w *invocation) parseArguments(args []string) error {
 	flags := flag.NewFlagSet("action-runner", flag.ContinueOnError)
 	flags.SetOutput(w.out)
 	flags.Usage = func() {
-		_, _ = fmt.Fprint(w.out, "Run the plan in the environment. Pods of executions run this program.\n\nUsage:\n  action-runner [flags]\n\nFlags:\n")
+		_, _ = fmt.Fprint(w.out, "Run the plan in the environment. Pods of executions run this program.\n\n"+
+			"Usage:\n  action-runner [flags]\n\nFlags:\n")
 		flags.PrintDefaults()
 	}
 	flags.Bool("version", false, "print the version and exit")
@@ -120,7 +116,7 @@ func (w *invocation) parseArguments(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	w.dry = *mode == server
+	w.dryRun = *mode == server
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unknown argument %q: the plan is read from the environment", flags.Arg(0))
@@ -133,48 +129,71 @@ func (w *invocation) parseArguments(args []string) error {
 // printAndReturnFailure returns a result with only a code and a message, and prints the message.
 func (w *invocation) printAndReturnFailure(code action.Code, message string) action.Result {
 	_, _ = fmt.Fprintf(w.out, "error: %s\n", message)
-	r := action.Result{Version: resultVersion, Code: code, Message: message, Attempt: w.in.Attempt, Started: w.started, Ended: time.Now().UTC()}
-	if w.in.Plan != nil {
-		r.PlanHash = w.in.Plan.Hash
+	result := action.Result{
+		Version: resultVersion,
+		Code:    code,
+		Message: message,
+		Attempt: w.input.Attempt,
+		Started: w.started,
+		Ended:   time.Now().UTC(),
 	}
-	if w.dry {
-		r.DryRun = &v1alpha1.DryRunResults{Warnings: []string{}, Errors: []string{message}}
+	if w.input.Plan != nil {
+		result.PlanHash = w.input.Plan.Hash
 	}
-	return r
+	if w.dryRun {
+		result.DryRun = &v1alpha1.DryRunResults{Warnings: []string{}, Errors: []string{message}}
+	}
+	return result
 }
 
 var errStopRequested = errors.New("the runner was asked to stop")
 
-// runUntilDeadline runs do up to its deadline, plus a short time to report its result.
-func (w *invocation) runUntilDeadline(ctx context.Context, do func(context.Context, action.Run) action.Result) action.Result {
-	deadline := w.started.Add(w.in.Within)
-	done := make(chan action.Result, 1)
-	go func() {
-		done <- do(ctx, action.Run{
-			Subject: w.in.Subject, Attempt: w.in.Attempt, Deadline: deadline, Output: w.out,
-		})
-	}()
-	code, why := action.CodeDeadline, fmt.Errorf("the deadline of %s has passed", w.in.Within)
-	give := time.NewTimer(time.Until(deadline) + reportTimeout)
-	defer give.Stop()
-	told := ctx.Done()
+// executeUntilDeadline executes the plan up to its deadline, plus a short time to report its result. An
+// action that has not ended by then is abandoned.
+func (w *invocation) executeUntilDeadline(ctx context.Context, client action.Client) action.Result {
+	deadline := w.started.Add(w.input.Within)
+	results := make(chan action.Result, 1) // buffered, because nobody reads the result of an abandoned action
+	go func() { results <- w.execute(ctx, client, deadline) }()
+
+	code := action.CodeDeadline
+	why := fmt.Errorf("the deadline of %s has passed", w.input.Within)
+	abandon := time.NewTimer(time.Until(deadline) + reportTimeout)
+	defer abandon.Stop()
+	stopRequested := ctx.Done()
 	for {
 		select {
-		case r := <-done:
-			if r.Code == action.CodePartial && !r.Ended.Before(deadline) { // the deadline prevented the remaining steps
-				r.Code = action.CodeDeadline
+		case result := <-results:
+			// The deadline prevented the remaining steps.
+			if result.Code == action.CodePartial && !result.Ended.Before(deadline) {
+				result.Code = action.CodeDeadline
 			}
-			return r
-		case <-told:
-			told = nil
+			return result
+		case <-stopRequested:
+			stopRequested = nil // a nil channel blocks, so that this case runs once
 			if time.Now().Before(deadline) {
-				code, why = action.CodeCancelled, errStopRequested
-				give.Reset(reportTimeout)
+				code = action.CodeCancelled
+				why = errStopRequested
+				abandon.Reset(reportTimeout)
 			}
-		case <-give.C:
-			r := w.printAndReturnFailure(code, fmt.Sprintf("%v, and the action did not stop: the result is unknown", why))
-			r.Changed = !w.dry // the target may have changed
-			return r
+		case <-abandon.C:
+			message := fmt.Sprintf("%v, and the action did not stop: the result is unknown", why)
+			result := w.printAndReturnFailure(code, message)
+			result.Changed = !w.dryRun // the target may have changed
+			return result
 		}
 	}
+}
+
+// execute runs the plan, or its dry run.
+func (w *invocation) execute(ctx context.Context, client action.Client, deadline time.Time) action.Result {
+	run := action.Run{
+		Subject:  w.input.Subject,
+		Attempt:  w.input.Attempt,
+		Deadline: deadline,
+		Output:   w.out,
+	}
+	if w.dryRun {
+		return action.DryRun(ctx, client, w.input.Plan, run)
+	}
+	return action.Execute(ctx, client, w.input.Plan, run)
 }
