@@ -71,30 +71,42 @@ func New(cfg Config, source string, p *process.Process, options ...Option) (*Sin
 	if err := cfg.validateSinkNames(); err != nil {
 		return nil, err
 	}
-	s := &Sinks{log: p.Log, closeTimeout: closeTimeoutWithinStopTimeout(cfg.ShutdownTimeout, p.StopTimeout())}
+
+	// What all sinks share.
+	s := &Sinks{
+		log:          p.Log,
+		closeTimeout: closeTimeoutWithinStopTimeout(cfg.ShutdownTimeout, p.StopTimeout()),
+	}
 	common := changeevent.Config{
-		Enabled: true, ClusterName: cfg.ClusterName, Source: source, AllowHosts: slices.Clone(cfg.AllowHosts),
+		Enabled:         true,
+		ClusterName:     cfg.ClusterName,
+		Source:          source,
+		AllowHosts:      slices.Clone(cfg.AllowHosts),
 		Product:         cmp.Or(cfg.Product, changeevent.ProductFleetloop),
 		ShutdownTimeout: s.closeTimeout,
-		Registerer:      p.Metrics, Logger: p.Log,
+		Registerer:      p.Metrics,
+		Logger:          p.Log,
 	}
 	for _, option := range options {
 		option(&common)
 	}
+
+	// A sink that cannot be built is recorded as invalid, and the others are kept.
 	all := cfg.defaultAndAdditionalSinks()
 	if cfg.Enabled && len(all) == 0 {
 		p.Log.Error("no sink configured for change events", "err", errNoSink)
 		s.recordInvalidSink(SinkConfig{Name: DefaultSink, Target: Target(cfg.Default)}, errNoSink)
 	}
-	for _, c := range all {
-		client, err := changeevent.NewClient(c.toClientConfig(common))
+	for _, sink := range all {
+		client, err := changeevent.NewClient(sink.toClientConfig(common))
 		if err != nil {
-			p.Log.Error("change event sink disabled, invalid configuration", "sink", c.Name, "err", err)
-			s.recordInvalidSink(c, err)
+			p.Log.Error("change event sink disabled, invalid configuration", "sink", sink.Name, "err", err)
+			s.recordInvalidSink(sink, err)
 			continue
 		}
-		s.list = append(s.list, Sink{c.Name, c.Format, client, c.acceptsAction})
+		s.list = append(s.list, Sink{Name: sink.Name, Format: sink.Format, Client: client, Wants: sink.acceptsAction})
 	}
+
 	if err := p.Metrics.Register(sinkConfigValid{s}); err != nil {
 		return nil, errors.Join(fmt.Errorf("register metrics of change event sinks: %w", err), s.closeAll())
 	}
@@ -118,7 +130,8 @@ func closeTimeoutWithinStopTimeout(wanted, stopTimeout time.Duration) time.Durat
 	if stopTimeout <= 0 {
 		stopTimeout = lifecycle.DefaultStopTimeout
 	}
-	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), time.Duration(float64(stopTimeout)*stopShare))
+	longest := time.Duration(float64(stopTimeout) * stopShare)
+	return min(cmp.Or(wanted, changeevent.DefaultShutdownTimeout), longest)
 }
 
 // ValidateSinks validates the settings of the sinks and reads their files. It sends nothing.
@@ -130,27 +143,48 @@ func (c Config) ValidateSinks() error {
 	if c.Enabled && len(all) == 0 {
 		return errNoSink
 	}
+	common := changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts}
 	var errs []error
-	for _, s := range all {
-		errs = append(errs, changeevent.Check(s.toClientConfig(changeevent.Config{Enabled: true, ClusterName: c.ClusterName, AllowHosts: c.AllowHosts})))
+	for _, sink := range all {
+		errs = append(errs, changeevent.Check(sink.toClientConfig(common)))
 	}
 	return errors.Join(errs...)
 }
 
-// toClientConfig returns the configuration of the client of a sink.
+// toClientConfig returns the configuration of the client of a sink: common with the settings of the sink.
 func (s SinkConfig) toClientConfig(common changeevent.Config) changeevent.Config {
 	c := common
 	c.Name = s.Name
-	c.Endpoint, c.EndpointFile, c.Format, c.Timeout = s.Endpoint, s.EndpointFile, s.Format, s.Timeout
-	c.AuthHeader, c.AuthScheme, c.AuthToken, c.AuthTokenFile = s.AuthHeader, s.AuthScheme, s.AuthToken.Reveal(), s.AuthTokenFile
-	c.RoutingKeyFile, c.SigningKeyFile = s.RoutingKeyFile, s.SigningKeyFile
-	c.Actions, c.IncludeOptionalActions = slices.Clone(s.Actions), s.IncludeOptionalActions
-	c.AllowHTTP, c.AllowAddresses, c.CAFile, c.ProxyURL = s.AllowHTTP, slices.Clone(s.AllowAddresses), s.CAFile, s.ProxyURL
+	c.Endpoint = s.Endpoint
+	c.EndpointFile = s.EndpointFile
+	c.Format = s.Format
+	c.Timeout = s.Timeout
+
+	c.AuthHeader = s.AuthHeader
+	c.AuthScheme = s.AuthScheme
+	c.AuthToken = s.AuthToken.Reveal()
+	c.AuthTokenFile = s.AuthTokenFile
+	c.RoutingKeyFile = s.RoutingKeyFile
+	c.SigningKeyFile = s.SigningKeyFile
+
+	c.AllowHTTP = s.AllowHTTP
+	c.AllowAddresses = slices.Clone(s.AllowAddresses)
+	c.CAFile = s.CAFile
+	c.ProxyURL = s.ProxyURL
+
+	c.Actions = slices.Clone(s.Actions)
+	c.IncludeOptionalActions = s.IncludeOptionalActions
 	c.BaseFieldsOnly = s.BaseFieldsOnly
-	c.AppendCluster, c.QueueSize, c.MaxAge, c.BatchWait = s.AppendCluster, s.QueueSize, s.MaxAge, s.BatchWait
+	c.AppendCluster = s.AppendCluster
+
+	c.QueueSize = s.QueueSize
+	c.MaxAge = s.MaxAge
+	c.BatchWait = s.BatchWait
 	c.Retry = changeevent.Retry{
-		MaxAttempts: s.Retry.MaxAttempts, InitialInterval: s.Retry.InitialInterval,
-		MaxInterval: s.Retry.MaxInterval, MaxElapsedTime: s.Retry.MaxElapsedTime,
+		MaxAttempts:     s.Retry.MaxAttempts,
+		InitialInterval: s.Retry.InitialInterval,
+		MaxInterval:     s.Retry.MaxInterval,
+		MaxElapsedTime:  s.Retry.MaxElapsedTime,
 	}
 	for _, l := range s.Links {
 		c.Links = append(c.Links, changeevent.LinkTemplate{Href: l.Href, Text: l.Text, Actions: l.Actions})
@@ -163,8 +197,8 @@ func (s SinkConfig) acceptsAction(action string) bool {
 	if len(s.Actions) > 0 {
 		return slices.Contains(s.Actions, action)
 	}
-	extension := action == changeevent.ActionOverrideDetected || action == changeevent.ActionBudgetExhausted
-	return s.IncludeOptionalActions || !extension
+	isOptional := action == changeevent.ActionOverrideDetected || action == changeevent.ActionBudgetExhausted
+	return s.IncludeOptionalActions || !isOptional
 }
 
 // List returns the sinks one by one, for callers that track deliveries per sink. It includes sinks
@@ -240,13 +274,17 @@ func (s *Sinks) Part() lifecycle.Part {
 // RegisterMetrics registers the metrics of a sink for the metrics reference. It sends nothing.
 func RegisterMetrics(reg prometheus.Registerer) error {
 	client, err := changeevent.NewClient(changeevent.Config{
-		Enabled: true, ClusterName: "reference", Endpoint: "https://localhost/changes", Registerer: reg, Logger: slog.New(slog.DiscardHandler),
+		Enabled:     true,
+		ClusterName: "reference",
+		Endpoint:    "https://localhost/changes",
+		Registerer:  reg,
+		Logger:      slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
 	}
 	err = reg.Register(sinkConfigValid{&Sinks{}})
-	if _, there := errors.AsType[prometheus.AlreadyRegisteredError](err); there {
+	if _, registered := errors.AsType[prometheus.AlreadyRegisteredError](err); registered {
 		err = nil
 	}
 	return errors.Join(err, client.Close())

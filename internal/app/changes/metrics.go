@@ -19,9 +19,9 @@ func (sinkConfigValid) Describe(ch chan<- *prometheus.Desc) { ch <- sinkConfigVa
 // Collect implements prometheus.Collector.
 func (u sinkConfigValid) Collect(ch chan<- prometheus.Metric) {
 	for _, sink := range u.sinks.list {
-		stats, is := changeevent.StatsOf(sink.Client)
+		stats, isValid := changeevent.StatsOf(sink.Client) // an invalid sink has none
 		value := 0.0
-		if is && !stats.WaitingForFiles {
+		if isValid && !stats.WaitingForFiles {
 			value = 1
 		}
 		ch <- prometheus.MustNewConstMetric(sinkConfigValidDesc, prometheus.GaugeValue, value, sink.Name)

@@ -85,11 +85,11 @@ func printAuditEvents(s *session, cmd *cobra.Command, o auditListOptions) error 
 	if o.filter.Since, err = parseSince(o.since, s.env.Now()); err != nil {
 		return usageError(cmd, err)
 	}
-	store, done, err := s.openAudit(cmd)
+	store, closeStore, err := s.openAudit(cmd)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer closeStore()
 	out := newEventPrinter(s.env.Stdout, o.format, o.noHeaders)
 	if err := store.List(cmd.Context(), o.filter, out.writeEvent); err != nil {
 		return explainAuditError(err)
@@ -102,10 +102,13 @@ func printAuditEvents(s *session, cmd *cobra.Command, o auditListOptions) error 
 	if err := out.finishOutput(); err != nil {
 		return err
 	}
-	switch {
-	case out.count == 0 && terminal.IsTableFormat(o.format):
+	if !terminal.IsTableFormat(o.format) {
+		return nil
+	}
+	switch out.count {
+	case 0:
 		s.printNote("No events found.")
-	case out.count == o.filter.Most && terminal.IsTableFormat(o.format):
+	case o.filter.Most:
 		s.printNote("Only the newest %d are shown; --limit 0 shows all.", out.count)
 	}
 	return nil
@@ -126,7 +129,8 @@ func checkExecutionInAudit(ctx context.Context, store *audit.PostgresStore, name
 	}
 	if !found {
 		return &failure{
-			err: fmt.Errorf("there is no execution %q in the audit", name), code: CodePrecondition,
+			err:  fmt.Errorf("there is no execution %q in the audit", name),
+			code: CodePrecondition,
 			next: "run 'fleetloop audit get' to see the newest events of all executions",
 		}
 	}
@@ -138,8 +142,10 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
+	// Sscanf ignores what follows, so the text must also be what the days are written as.
 	var days int
-	if n, err := fmt.Sscanf(text, "%dd", &days); n == 1 && err == nil && fmt.Sprintf("%dd", days) == text && days >= 0 {
+	_, err := fmt.Sscanf(text, "%dd", &days)
+	if err == nil && days >= 0 && fmt.Sprintf("%dd", days) == text {
 		return now.AddDate(0, 0, -days), nil
 	}
 	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
@@ -185,11 +191,11 @@ func verifyAuditAndPrint(s *session, cmd *cobra.Command, checkpoints []string, f
 		}
 		positions = append(positions, p)
 	}
-	store, done, err := s.openAudit(cmd)
+	store, closeStore, err := s.openAudit(cmd)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer closeStore()
 	report, err := store.Verify(cmd.Context(), positions...)
 	if err != nil {
 		return explainAuditError(err)
@@ -202,18 +208,19 @@ func verifyAuditAndPrint(s *session, cmd *cobra.Command, checkpoints []string, f
 			s.printNote("Checkpoint %d was not compared: it was pruned; the audit starts after position %d.", p.Position, report.Begin.Position)
 		}
 	}
-	b := report.Broken
-	if b == nil {
+	broken := report.Broken
+	if broken == nil {
 		return nil
 	}
 	next := "do not change the database; compare it with a backup"
-	if b.ExecutionUID != "" {
-		next = "run 'fleetloop audit get --execution " + b.ExecutionUID + " -o json' to see the stored event"
+	if broken.ExecutionUID != "" {
+		next = "run 'fleetloop audit get --execution " + broken.ExecutionUID + " -o json' to see the stored event"
 	}
-	return &failure{err: fmt.Errorf("the audit is invalid: %s", breakText(b)), code: CodeFailed, next: next}
+	return &failure{err: fmt.Errorf("the audit is invalid: %s", describeBreak(broken)), code: CodeFailed, next: next}
 }
 
-func breakText(b *audit.Break) string {
+// describeBreak returns which event is invalid and why.
+func describeBreak(b *audit.Break) string {
 	what := fmt.Sprintf("event %d", b.Position)
 	if b.ExecutionUID != "" {
 		what += fmt.Sprintf(" (number %d of execution %s)", b.Seq, b.ExecutionUID)
@@ -226,8 +233,8 @@ func breakText(b *audit.Break) string {
 }
 
 // openAudit returns the audit of the database that the environment names. The caller must call
-// done.
-func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, done func(), err error) {
+// closeStore.
+func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, closeStore func(), err error) {
 	if err := RejectImpersonation(cmd, "the audit is read with the login of the database"); err != nil {
 		return nil, nil, err
 	}
@@ -236,9 +243,15 @@ func (s *session) openAudit(cmd *cobra.Command) (store *audit.PostgresStore, don
 		return nil, nil, usageError(cmd, err)
 	}
 	if cfg.URL == "" {
-		return nil, nil, NewUsageError(errors.New("no audit database is configured"), "set DATABASE_URL to the database of the execution-controller, postgres://user:password@host:5432/database")
+		return nil, nil, NewUsageError(errors.New("no audit database is configured"),
+			"set DATABASE_URL to the database of the execution-controller, postgres://user:password@host:5432/database")
 	}
-	pool, err := postgres.New(postgres.Config{URL: cfg.URL, Role: cfg.Role, MaxConns: 2, ApplicationName: "fleetloop audit"}, slog.New(slog.DiscardHandler))
+	pool, err := postgres.New(postgres.Config{
+		URL:             cfg.URL,
+		Role:            cfg.Role,
+		MaxConns:        2,
+		ApplicationName: "fleetloop audit",
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, nil, NewUsageError(err, "check DATABASE_URL")
 	}

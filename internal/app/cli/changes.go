@@ -23,9 +23,9 @@ import (
 
 const (
 	// defaultChanges is the default number of listed change events.
-	// defaultPast is the default number of past events at the start of a stream.
 	defaultChanges = 50
-	defaultPast    = 10
+	// defaultPast is the default number of past events at the start of a stream.
+	defaultPast = 10
 )
 
 func changesFormats() []string {
@@ -140,9 +140,14 @@ func runChanges(s *session, cmd *cobra.Command, o changesOptions) error {
 		return err
 	}
 	defer client.CloseIdle()
-	look := s.showOptions()
-	look.NoHeaders = o.noHeaders
-	c := changesSession{session: s, client: client, o: o, out: resource.NewChangePrinter(s.env.Stdout, o.format, o.follow, look)}
+	options := s.showOptions()
+	options.NoHeaders = o.noHeaders
+	c := changesSession{
+		session: s,
+		client:  client,
+		o:       o,
+		out:     resource.NewChangePrinter(s.env.Stdout, o.format, o.follow, options),
+	}
 	if o.follow {
 		return c.followChanges(cmd.Context())
 	}
@@ -160,22 +165,25 @@ type changesSession struct {
 	// past holds the events of the list that the stream may repeat, because they arrived during the
 	// list request. It holds more than are shown, because such an event need not be the newest.
 	past map[string]bool
-	at   string // position at which the stream continues
+	// cursor is the position at which the stream continues.
+	cursor string
 }
 
-// readPages passes the requested pages of the list to handlePage. It returns the position at which a
-// stream continues.
-func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.ChangeEvent) error) (streamCursor string, more bool, err error) {
-	q := c.o.query
+// readPages passes the requested pages of the list to handlePage, at most as many events as the limit allows. It
+// returns the position at which a stream continues, and whether there are more events than the limit.
+func (c *changesSession) readPages(
+	ctx context.Context, handlePage func([]v1.ChangeEvent) error,
+) (streamCursor string, more bool, err error) {
+	query := c.o.query
 	left := c.o.limit
-	if c.o.limit > 0 && !c.o.follow {
-		q.PageSize = min(c.o.limit, fleetclient.DefaultPageSize)
+	if c.o.limit > 0 && !c.o.follow { // a stream remembers a whole page
+		query.PageSize = min(c.o.limit, fleetclient.DefaultPageSize)
 	}
-	for page, err := range c.client.ChangeEvents().Pages(ctx, q) {
+	for page, err := range c.client.ChangeEvents().Pages(ctx, query) {
 		if err != nil {
 			return "", false, explainChangesError(err)
 		}
-		if streamCursor == "" {
+		if streamCursor == "" { // the first page is the newest
 			streamCursor = page.Cursor
 		}
 		items := page.Items
@@ -196,11 +204,11 @@ func (c *changesSession) readPages(ctx context.Context, handlePage func([]v1.Cha
 
 func (c *changesSession) printList(ctx context.Context) error {
 	count := 0
-	var kept []v1.ChangeEvent // those to print from the last
+	var newestFirst []v1.ChangeEvent // kept until all are read, to print the newest last
 	_, more, err := c.readPages(ctx, func(items []v1.ChangeEvent) error {
 		count += len(items)
 		if c.o.newestLast {
-			kept = append(kept, items...)
+			newestFirst = append(newestFirst, items...)
 			return nil
 		}
 		return c.out.Write(items)
@@ -208,8 +216,8 @@ func (c *changesSession) printList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.Reverse(kept)
-	if err := c.out.Write(kept); err != nil {
+	slices.Reverse(newestFirst)
+	if err := c.out.Write(newestFirst); err != nil {
 		return err
 	}
 	if err := c.out.Close(); err != nil {
@@ -220,8 +228,10 @@ func (c *changesSession) printList(ctx context.Context) error {
 			return err
 		}
 	}
+	if !terminal.IsTableFormat(c.o.format) {
+		return nil
+	}
 	switch {
-	case !terminal.IsTableFormat(c.o.format):
 	case count == 0:
 		c.printNote("No changes found.")
 	case more:
@@ -245,14 +255,16 @@ func (c *changesSession) checkClusterKnown(ctx context.Context) error {
 	switch {
 	case errors.Is(err, resource.ErrNotFound):
 		return &failure{
-			err: fmt.Errorf("there is no cluster %q and no change of a cluster with that name", name), code: CodePrecondition,
+			err:  fmt.Errorf("there is no cluster %q and no change of a cluster with that name", name),
+			code: CodePrecondition,
 			next: "run 'fleetloop get clusters' to list the clusters",
 		}
 	case errors.Is(err, resource.ErrAmbiguous):
 		return nil
 	case err == nil && cluster.Resource.Name != name:
 		return &failure{
-			err: fmt.Errorf("%q is the id of cluster %q; changes are stored by cluster name", name, cluster.Resource.Name), code: CodePrecondition,
+			err:  fmt.Errorf("%q is the id of cluster %q; changes are stored by cluster name", name, cluster.Resource.Name),
+			code: CodePrecondition,
 			next: "fleetloop changes --cluster " + cluster.Resource.Name,
 		}
 	}
@@ -264,11 +276,12 @@ func (c *changesSession) followChanges(ctx context.Context) error {
 	if err := c.printPastEvents(ctx); err != nil {
 		return err
 	}
-	again := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
-	for failures := 0; ctx.Err() == nil; {
-		before := c.at
-		err := c.client.Raw().WatchChangeEvents(ctx, c.o.query, c.at, c.printNewAndAdvanceCursor)
-		if c.at != before {
+	retry := backoff.Policy{Initial: 200 * time.Millisecond, Max: 10 * time.Second}
+	failures := 0 // since the last event
+	for ctx.Err() == nil {
+		before := c.cursor
+		err := c.client.Raw().WatchChangeEvents(ctx, c.o.query, c.cursor, c.printNewAndAdvanceCursor)
+		if c.cursor != before {
 			failures = 0
 		}
 		switch {
@@ -278,7 +291,7 @@ func (c *changesSession) followChanges(ctx context.Context) error {
 		case failures == 0:
 			c.printNote("warning: %v; retrying", err)
 		}
-		_ = backoff.Sleep(ctx, max(again.Delay(failures), retryAfter(err))) // the loop checks ctx
+		_ = backoff.Sleep(ctx, max(retry.Delay(failures), retryAfter(err))) // the loop checks ctx
 		failures++
 	}
 	return nil
@@ -287,7 +300,7 @@ func (c *changesSession) followChanges(ctx context.Context) error {
 // printPastEvents prints the last events, the oldest first.
 func (c *changesSession) printPastEvents(ctx context.Context) (err error) {
 	var items []v1.ChangeEvent
-	c.at, _, err = c.readPages(ctx, func(page []v1.ChangeEvent) error {
+	c.cursor, _, err = c.readPages(ctx, func(page []v1.ChangeEvent) error {
 		items = append(items, page...)
 		return nil
 	})
@@ -316,7 +329,7 @@ func (c *changesSession) rememberIfFollowing(items []v1.ChangeEvent) {
 	}
 }
 
-// printNewAndAdvanceCursor prints an event of the stream.
+// printNewAndAdvanceCursor prints an event of the stream, unless the list had it.
 func (c *changesSession) printNewAndAdvanceCursor(e v1.WatchEvent) error {
 	if e.Type == v1.WatchChanged {
 		var event v1.ChangeEvent
@@ -330,7 +343,7 @@ func (c *changesSession) printNewAndAdvanceCursor(e v1.WatchEvent) error {
 		}
 	}
 	if e.Cursor != "" {
-		c.at = e.Cursor
+		c.cursor = e.Cursor
 	}
 	return nil
 }
@@ -343,11 +356,14 @@ func keyOf(e *v1.ChangeEvent) string {
 // explainChangesError explains how to solve an error of the API.
 func explainChangesError(err error) error {
 	e, ok := errors.AsType[*fleetclient.Error](err)
-	switch {
-	case !ok:
-	case e.Status == http.StatusNotFound:
-		return &failure{err: err, code: CodeFailed, next: "the server has no change events: it is older than this command or is not a fleet-api"}
-	case e.Status == http.StatusGone:
+	if !ok {
+		return err
+	}
+	switch e.Status {
+	case http.StatusNotFound:
+		next := "the server has no change events: it is older than this command or is not a fleet-api"
+		return &failure{err: err, code: CodeFailed, next: next}
+	case http.StatusGone:
 		return &failure{err: err, code: CodePrecondition, next: "run 'fleetloop changes -f' again"}
 	}
 	return err

@@ -96,9 +96,10 @@ func showSyncs(s *session, cmd *cobra.Command, args []string, o syncOptions) err
 		return err
 	}
 	defer client.CloseIdle()
-	look := s.showOptions()
-	look.Single, look.NoHeaders = len(refs) == 1, o.noHeaders
-	out := resource.NewSyncPrinter(s.env.Stdout, o.format, look)
+	options := s.showOptions()
+	options.Single = len(refs) == 1
+	options.NoHeaders = o.noHeaders
+	out := resource.NewSyncPrinter(s.env.Stdout, o.format, options)
 	if len(refs) > 0 {
 		return showNamedSyncs(cmd.Context(), client, refs, out)
 	}
@@ -125,16 +126,13 @@ func parseClusterRefs(args []string) ([]resource.Ref, error) {
 func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []resource.Ref, out resource.SyncPrinter) error {
 	var found []v1.ClusterSync
 	var errs []error
-	for _, r := range refs {
-		i, err := resource.Resolve(ctx, client, r)
-		if err == nil {
-			var sync v1.ClusterSync
-			if sync, err = client.Syncs().Get(ctx, i.Resource.ID); err == nil {
-				found = append(found, sync)
-				continue
-			}
+	for _, ref := range refs {
+		sync, err := resolveSync(ctx, client, ref)
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		found = append(found, sync)
 	}
 	if len(found) > 0 {
 		if err := errors.Join(out.Write(found), out.Close()); err != nil {
@@ -144,11 +142,23 @@ func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []reso
 	return joinErrorsWithExitCode(errs, len(found))
 }
 
-// showSelectedSyncs prints a list as it arrives, and the total from which it was selected.
-func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions) error {
+// resolveSync returns the sync of the cluster that a reference names.
+func resolveSync(ctx context.Context, client *fleetclient.Client, ref resource.Ref) (v1.ClusterSync, error) {
+	cluster, err := resource.Resolve(ctx, client, ref)
+	if err != nil {
+		return v1.ClusterSync{}, err
+	}
+	return client.Syncs().Get(ctx, cluster.Resource.ID)
+}
+
+// showSelectedSyncs prints a list as it arrives, a page at once, and the total from which it was selected.
+func showSelectedSyncs(
+	ctx context.Context, s *session, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions,
+) error {
 	seen := tally{states: map[v1.SyncState]int{}}
+	states := defaultOrNamedSyncStates(o.states)
 	var chunk []v1.ClusterSync
-	for sync, err := range client.Syncs().List(ctx, fleetclient.SyncOptions{States: defaultOrNamedSyncStates(o.states)}) {
+	for sync, err := range client.Syncs().List(ctx, fleetclient.SyncOptions{States: states}) {
 		if err != nil {
 			return err
 		}
@@ -157,7 +167,8 @@ func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Clie
 			break
 		}
 		seen.addSync(sync)
-		if chunk = append(chunk, sync); len(chunk) == fleetclient.DefaultPageSize {
+		chunk = append(chunk, sync)
+		if len(chunk) == fleetclient.DefaultPageSize {
 			if err := out.Write(chunk); err != nil {
 				return err
 			}
@@ -178,7 +189,8 @@ func showSelectedSyncs(ctx context.Context, s *session, client *fleetclient.Clie
 	return nil
 }
 
-// defaultOrNamedSyncStates returns the states to request. Without names these are all states except synced.
+// defaultOrNamedSyncStates returns the states to request; nil requests all. Without names these are all states except
+// synced.
 func defaultOrNamedSyncStates(names []string) []v1.SyncState {
 	all := v1.SyncStates()
 	switch {

@@ -20,7 +20,11 @@ import (
 
 func addContextCommands(s *session, parent *cobra.Command) {
 	current := &cobra.Command{
-		Use: "current-context", Short: "Print the name of the current context", Example: "  fleetloop config current-context", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use:               "current-context",
+		Short:             "Print the name of the current context",
+		Example:           "  fleetloop config current-context",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := s.loadConfig(cmd)
 			if err != nil {
@@ -34,7 +38,11 @@ func addContextCommands(s *session, parent *cobra.Command) {
 		},
 	}
 	use := &cobra.Command{
-		Use: "use-context NAME", Short: "Set the current context", Example: "  fleetloop config use-context prod", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
+		Use:               "use-context NAME",
+		Short:             "Set the current context",
+		Example:           "  fleetloop config use-context prod",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeContexts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.editConfig(cmd, "Switched to context "+args[0]+".", func(root *yaml.Node, cfg Config) error {
 				if _, ok := cfg.Contexts[args[0]]; !ok {
@@ -46,8 +54,12 @@ func addContextCommands(s *session, parent *cobra.Command) {
 		},
 	}
 	deletion := &cobra.Command{
-		Use: "delete-context NAME", Short: "Delete a context, and its login", Example: "  fleetloop config delete-context staging", Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
-		RunE: func(cmd *cobra.Command, args []string) error { return s.deleteContextAndLogin(cmd, args[0]) },
+		Use:               "delete-context NAME",
+		Short:             "Delete a context, and its login",
+		Example:           "  fleetloop config delete-context staging",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeContexts,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.deleteContextAndLogin(cmd, args[0]) },
 	}
 	parent.AddCommand(newGetContextsCommand(s), current, use, newSetContextCommand(s), deletion)
 }
@@ -56,8 +68,11 @@ func newGetContextsCommand(s *session) *cobra.Command {
 	formats := []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
 	var format string
 	cmd := &cobra.Command{
-		Use: "get-contexts", Short: "List the contexts", Example: "  fleetloop config get-contexts\n  fleetloop config get-contexts -o name",
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use:               "get-contexts",
+		Short:             "List the contexts",
+		Example:           "  fleetloop config get-contexts\n  fleetloop config get-contexts -o name",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := CheckFormat(cmd, format, formats); err != nil {
 				return err
@@ -78,8 +93,9 @@ func newSetContextCommand(s *session) *cobra.Command {
 			"are no flags: use 'fleetloop login', or --token-file.",
 		Example: "  fleetloop config set-context prod --server=https://fleet.example.com --oidc-issuer=https://login.example.com --oidc-client-id=fleetloop --current\n" +
 			"  fleetloop config set-context prod --kube-context=prod-eu --namespace=kubernaut-executor",
-		Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeContexts,
-		RunE: func(cmd *cobra.Command, args []string) error { return s.saveContextSettings(cmd, args[0], use) },
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeContexts,
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.saveContextSettings(cmd, args[0], use) },
 	}
 	settings.AddFlags(cmd.Flags(), &Host{})
 	settings.AddFlags(cmd.Flags(), &SignIn{})
@@ -139,11 +155,21 @@ func (s *session) deleteContextAndLogin(cmd *cobra.Command, name string) error {
 
 // absolutePathIfFileKey returns the value of a setting without a dependence on the current folder.
 func absolutePathIfFileKey(key, value string) string {
-	isFile := slices.Contains([]string{"token_file", "ca_file", "client_certificate", "client_key"}, key) || key == "kubeconfig" && !strings.ContainsRune(value, filepath.ListSeparator)
-	if path, err := filepath.Abs(value); isFile && value != "" && err == nil {
-		return path
+	var isFile bool
+	switch key {
+	case "token_file", "ca_file", "client_certificate", "client_key":
+		isFile = true
+	case "kubeconfig": // may also be a list of files
+		isFile = !strings.ContainsRune(value, filepath.ListSeparator)
 	}
-	return value
+	if !isFile || value == "" {
+		return value
+	}
+	path, err := filepath.Abs(value)
+	if err != nil {
+		return value
+	}
+	return path
 }
 
 // A contextItem is what programs read of a context. It has no secrets.
@@ -164,7 +190,13 @@ func (s *session) printContexts(cmd *cobra.Command, format string) error {
 	items := []contextItem{}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
 		c := cfg.Contexts[name]
-		items = append(items, contextItem{name, name == cfg.CurrentContext, c.Server, c.KubeContext, c.Namespace})
+		items = append(items, contextItem{
+			Name:        name,
+			Current:     name == cfg.CurrentContext,
+			Server:      c.Server,
+			KubeContext: c.KubeContext,
+			Namespace:   c.Namespace,
+		})
 	}
 	switch format {
 	case terminal.FormatJSON, terminal.FormatYAML:

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +64,9 @@ func newDoctorCommand(s *session) *cobra.Command {
 			"says what is wrong, why it matters, and how to fix it. The exit code is 0 if there is no error.\n\n" +
 			"The host cluster is checked if the context, the environment or a flag names a kubeconfig or a context of one.",
 		Example: "  fleetloop doctor\n  fleetloop --context=prod doctor -o json",
-		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    cobra.NoArgs,
+
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := CheckFormat(cmd, format, versionFormats()); err != nil {
 				return err
@@ -97,17 +101,29 @@ func (d *doctor) add(f finding) { d.findings = append(d.findings, f) }
 
 // checkFiles checks who may read the files with tokens.
 func (d *doctor) checkFiles(configPath string) {
-	secret := map[string]bool{configPath: d.access.report != nil && d.configFileHasToken(), d.access.store.path: true, d.access.cfg.TokenFile: true}
-	for _, path := range []string{configPath, d.access.store.path, d.access.cfg.TokenFile} {
+	loginsPath, tokenPath := d.access.store.path, d.access.cfg.TokenFile
+	hasToken := map[string]bool{
+		configPath: d.access.report != nil && d.configFileHasToken(),
+		loginsPath: true,
+		tokenPath:  true,
+	}
+	for _, path := range []string{configPath, loginsPath, tokenPath} {
 		info, err := os.Stat(path)
 		if path == "" || err != nil {
 			continue
 		}
-		if secret[path] && !isPrivateFile(info) {
-			d.add(finding{levelWarning, path, fmt.Sprintf("other users may read it (mode %04o)", info.Mode().Perm()), "it contains a token", "chmod 600 " + path})
+		mode := info.Mode().Perm()
+		if hasToken[path] && !isPrivateFile(info) {
+			d.add(finding{
+				Level:  levelWarning,
+				Object: path,
+				What:   fmt.Sprintf("other users may read it (mode %04o)", mode),
+				Why:    "it contains a token",
+				Fix:    "chmod 600 " + path,
+			})
 			continue
 		}
-		d.add(finding{Level: levelOK, Object: path, What: fmt.Sprintf("mode %04o", info.Mode().Perm())})
+		d.add(finding{Level: levelOK, Object: path, What: fmt.Sprintf("mode %04o", mode)})
 	}
 }
 
@@ -126,16 +142,22 @@ func (d *doctor) checkTransportSecurity() {
 	u, err := url.Parse(d.access.client.Endpoint())
 	if d.access.cfg.InsecureTLS {
 		d.add(finding{
-			levelWarning, d.access.cfg.Server, "its certificate is not verified", "others on the network can read the token and change requests",
-			"name the CA with --ca-file, and remove --insecure-skip-tls-verify",
+			Level:  levelWarning,
+			Object: d.access.cfg.Server,
+			What:   "its certificate is not verified",
+			Why:    "others on the network can read the token and change requests",
+			Fix:    "name the CA with --ca-file, and remove --insecure-skip-tls-verify",
 		})
 	}
 	if err != nil || u.Scheme == "https" || isLoopback(u.Hostname()) {
 		return
 	}
 	d.add(finding{
-		levelWarning, d.access.cfg.Server, "the connection is not encrypted", "others on the network can read the token and change requests",
-		"use an https URL: set the TLS certificate of the fleet API, then --server=https://" + u.Host,
+		Level:  levelWarning,
+		Object: d.access.cfg.Server,
+		What:   "the connection is not encrypted",
+		Why:    "others on the network can read the token and change requests",
+		Fix:    "use an https URL: set the TLS certificate of the fleet API, then --server=https://" + u.Host,
 	})
 }
 
@@ -162,8 +184,11 @@ func (d *doctor) checkServer(ctx context.Context) (answers bool) {
 	}
 	if _, ahead := d.access.answers.get(); ahead.Abs() > maxClockSkew {
 		d.add(finding{
-			levelWarning, server, fmt.Sprintf("its clock and that of this machine differ by %s", terminal.Age(ahead.Abs())),
-			"tokens may be refused as expired or not yet valid, and ages are wrong", "synchronize the clocks: run 'timedatectl set-ntp true' on the machine that is wrong",
+			Level:  levelWarning,
+			Object: server,
+			What:   fmt.Sprintf("its clock and that of this machine differ by %s", terminal.Age(ahead.Abs())),
+			Why:    "tokens may be refused as expired or not yet valid, and ages are wrong",
+			Fix:    "synchronize the clocks: run 'timedatectl set-ntp true' on the machine that is wrong",
 		})
 	}
 	return true
@@ -177,8 +202,11 @@ func (d *doctor) checkAnonymousAccess(ctx context.Context) {
 	}
 	if _, err := anonymous.WhoAmI(ctx); err == nil {
 		d.add(finding{
-			levelWarning, d.access.cfg.Server, "the server does not authenticate requests", "everyone who reaches it can change the fleet",
-			"start fleet-api with --auth-mode=bearer; see docs/how-to/set-up-authentication.md",
+			Level:  levelWarning,
+			Object: d.access.cfg.Server,
+			What:   "the server does not authenticate requests",
+			Why:    "everyone who reaches it can change the fleet",
+			Fix:    "start fleet-api with --auth-mode=bearer; see docs/how-to/set-up-authentication.md",
 		})
 	}
 }
@@ -186,9 +214,8 @@ func (d *doctor) checkAnonymousAccess(ctx context.Context) {
 // checkPermissions asks what the caller may do with clusters and node pools.
 func (d *doctor) checkPermissions(ctx context.Context) {
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
-		var refused []string
-		var reason string
-		f := finding{Level: levelOK, Object: collection, What: "you may get, list, create, patch and delete them"}
+		var refused []string // verbs
+		var reason string    // of the last one
 		for _, verb := range []v1.Verb{v1.VerbGet, v1.VerbList, v1.VerbCreate, v1.VerbPatch, v1.VerbDelete} {
 			answer, err := d.access.client.CanI(ctx, verb, collection, "")
 			if err != nil {
@@ -196,17 +223,32 @@ func (d *doctor) checkPermissions(ctx context.Context) {
 				return
 			}
 			if !answer.Allowed {
-				refused, reason = append(refused, string(verb)), answer.Reason
+				refused = append(refused, string(verb))
+				reason = answer.Reason
 			}
 		}
-		if len(refused) > 0 {
-			f = finding{levelNote, collection, "you may not " + strings.Join(refused, ", ") + " them", terminal.ReplaceUnprintable(reason), "if you need it, ask an administrator for a tenant or the role operator"}
-			if refused[0] == string(v1.VerbGet) || refused[0] == string(v1.VerbList) {
-				f.Level, f.Fix = levelError, "ask an administrator for a tenant or the role viewer"
-			}
+		if len(refused) == 0 {
+			d.add(finding{Level: levelOK, Object: collection, What: "you may get, list, create, patch and delete them"})
+			continue
 		}
-		d.add(f)
+		d.add(newRefusedVerbsFinding(collection, refused, reason))
 	}
+}
+
+// newRefusedVerbsFinding reports verbs that the caller may not use. It is an error if the caller may not even read.
+func newRefusedVerbsFinding(collection string, refused []string, reason string) finding {
+	f := finding{
+		Level:  levelNote,
+		Object: collection,
+		What:   "you may not " + strings.Join(refused, ", ") + " them",
+		Why:    terminal.ReplaceUnprintable(reason),
+		Fix:    "if you need it, ask an administrator for a tenant or the role operator",
+	}
+	if refused[0] == string(v1.VerbGet) || refused[0] == string(v1.VerbList) {
+		f.Level = levelError
+		f.Fix = "ask an administrator for a tenant or the role viewer"
+	}
+	return f
 }
 
 // checkTokenExpiry checks how long the token is valid.
@@ -234,37 +276,42 @@ func (d *doctor) checkTokenExpiry(ctx context.Context) {
 	}
 }
 
-// print prints the findings. An error among them is the exit code.
+// printFindings prints the findings. An error among them is the exit code.
 func (d *doctor) printFindings(format string) error {
-	failed := false
 	for i := range d.findings {
 		f := &d.findings[i]
-		failed = failed || f.Level == levelError
-		f.What, f.Fix = terminal.ReplaceUnprintable(f.What), terminal.ReplaceUnprintable(d.session.env.nameProgram(f.Fix))
+		f.What = terminal.ReplaceUnprintable(f.What)
+		f.Fix = terminal.ReplaceUnprintable(d.session.env.nameProgram(f.Fix))
 	}
+	stdout := d.session.env.Stdout
+	var err error
 	if format == terminal.FormatJSON {
-		enc := json.NewEncoder(d.session.env.Stdout)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(map[string][]finding{"findings": d.findings}); err != nil {
-			return err
-		}
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(map[string][]finding{"findings": d.findings})
 	} else {
-		var b strings.Builder
-		for _, f := range d.findings {
-			fmt.Fprintf(&b, "%-8s %s: %s\n", f.Level, f.Object, f.What)
-			if f.Why != "" {
-				fmt.Fprintf(&b, "         why: %s\n", f.Why)
-			}
-			if f.Fix != "" {
-				fmt.Fprintf(&b, "         fix: %s\n", f.Fix)
-			}
-		}
-		if _, err := d.session.env.Stdout.Write([]byte(b.String())); err != nil {
-			return err
-		}
+		_, err = io.WriteString(stdout, formatFindings(d.findings))
 	}
-	if failed {
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(d.findings, func(f finding) bool { return f.Level == levelError }) {
 		return errRefused // the findings are printed
 	}
 	return nil
+}
+
+// formatFindings returns the findings for people.
+func formatFindings(findings []finding) string {
+	var b strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&b, "%-8s %s: %s\n", f.Level, f.Object, f.What)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "         why: %s\n", f.Why)
+		}
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "         fix: %s\n", f.Fix)
+		}
+	}
+	return b.String()
 }

@@ -37,11 +37,9 @@ func (d *doctor) checkHostClusterAccess(ctx context.Context, host HostFlags, nam
 		d.add(finding{levelError, object, err.Error(), "the commands exec, approve and rollback do not work", nextStepFor(err)})
 		return
 	}
-	var refused []string
+	var refused []string // verbs
 	for _, verb := range []string{"create", "patch", "watch"} {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: verb, Group: executionv1.GroupVersion.Group, Resource: "kubernetesexecutions",
-		}}}
+		review := newExecutionAccessReview(verb, namespace)
 		if err := c.Create(ctx, review); err != nil {
 			d.add(finding{levelError, object, err.Error(), "your permissions are not known", nextStepFor(err)})
 			return
@@ -52,12 +50,29 @@ func (d *doctor) checkHostClusterAccess(ctx context.Context, host HostFlags, nam
 	}
 	if len(refused) > 0 {
 		d.add(finding{
-			levelNote, object, fmt.Sprintf("you may not %s executions in namespace %s", strings.Join(refused, ", "), namespace),
-			"you can see executions, but not request or decide them", "ask an administrator for the role " + executionv1.RequesterRole + " in namespace " + namespace + ", if you need it",
+			Level:  levelNote,
+			Object: object,
+			What:   fmt.Sprintf("you may not %s executions in namespace %s", strings.Join(refused, ", "), namespace),
+			Why:    "you can see executions, but not request or decide them",
+			Fix:    "ask an administrator for the role " + executionv1.RequesterRole + " in namespace " + namespace + ", if you need it",
 		})
 		return
 	}
 	d.add(finding{Level: levelOK, Object: object, What: "you may list, watch, create and patch executions in namespace " + namespace})
+}
+
+// newExecutionAccessReview asks whether the user may use a verb on executions.
+func newExecutionAccessReview(verb, namespace string) *authorizationv1.SelfSubjectAccessReview {
+	return &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace,
+				Verb:      verb,
+				Group:     executionv1.GroupVersion.Group,
+				Resource:  "kubernetesexecutions",
+			},
+		},
+	}
 }
 
 func (d *doctor) connectHost(host HostFlags) (client.WithWatch, error) {

@@ -62,10 +62,15 @@ func runEdit(s *session, cmd *cobra.Command, args []string, o editOptions) error
 	if err != nil {
 		return err
 	}
-	e := &editing{session: s, item: items[0], writes: o.dryRun.collection(client, items[0].Kind.Collection)}
-	if e.item.Resource, e.etag, err = client.Collection(e.item.Kind.Collection).GetWithETag(cmd.Context(), e.item.Resource.ID); err != nil {
+	item := items[0]
+	collection := item.Kind.Collection
+	var etag string
+	item.Resource, etag, err = client.Collection(collection).GetWithETag(cmd.Context(), item.Resource.ID)
+	if err != nil {
 		return err
 	}
+
+	e := &editing{session: s, item: item, etag: etag, writes: o.dryRun.collection(client, collection)}
 	after, err := e.editUntilAccepted(cmd.Context())
 	if err != nil || after == nil {
 		return err
@@ -81,10 +86,10 @@ func runEdit(s *session, cmd *cobra.Command, args []string, o editOptions) error
 type editing struct {
 	*session
 
-	item   resource.Item
+	item   resource.Item // as it was read with the ETag
 	etag   string
 	writes *fleetclient.Collection
-	file   string
+	file   string // a temporary file with the content that is edited
 }
 
 // editUntilAccepted returns the changed resource, or nil if the user cancelled.
@@ -101,7 +106,8 @@ func (e *editing) editUntilAccepted(ctx context.Context) (*resource.Item, error)
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	for refused := error(nil); ; {
+	var refused error // why the last edit was not accepted
+	for {
 		edited, err := e.editTextInEditor(ctx, editHeader(refused)+content)
 		if err != nil {
 			return nil, e.keepFile(err)
@@ -158,7 +164,9 @@ func (e *editing) editTextInEditor(ctx context.Context, text string) (string, er
 	editor, _ := e.env.LookupEnv("EDITOR")
 	editor = cmp.Or(visual, editor, "vi")
 	cmd := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "sh", e.file) //nolint:gosec // the user's own editor
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.env.Stdin, e.env.Stdout, e.env.Stderr
+	cmd.Stdin = e.env.Stdin
+	cmd.Stdout = e.env.Stdout
+	cmd.Stderr = e.env.Stderr
 	if out, ok := e.env.Stdout.(*Output); ok {
 		cmd.Stdout = out.w // an editor needs the terminal itself
 	}
@@ -175,27 +183,36 @@ func (e *editing) editTextInEditor(ctx context.Context, text string) (string, er
 	return string(bytes.TrimLeft(edited, "\n")), nil
 }
 
-// patchFromFile sends the edited file.
+// patchFromFile sends the edited file, and returns the changed resource.
 func (e *editing) patchFromFile(ctx context.Context) (*resource.Item, error) {
 	docs, err := resource.ReadDocuments(e.file, nil)
 	if err != nil {
 		return nil, NewUsageError(err, "")
 	}
 	d := docs[0]
-	if len(docs) != 1 || d.Ref.Kind != e.item.Kind || d.Name != e.item.Resource.Name || e.item.Kind.IsChild() && d.Ref.Parent != e.item.Owner {
+	if len(docs) != 1 || !e.describesItem(d) {
 		return nil, NewUsageError(fmt.Errorf("the file must describe %s alone; kind and name cannot be changed", e.item.KindAndName()), "")
 	}
 	want := resource.Desired{Labels: d.Labels, Annotations: d.Annotations, Spec: d.Spec}
+	// The file does not have the annotation of apply, which stays.
 	if applied := e.item.Resource.Annotations[resource.AppliedFieldsAnnotation]; applied != "" {
 		want.Annotations = map[string]string{resource.AppliedFieldsAnnotation: applied}
 		maps.Copy(want.Annotations, d.Annotations)
 	}
-	r, err := e.writes.PatchIf(ctx, e.item.Resource.ID, e.etag, want.PatchRequest())
+	patched, err := e.writes.PatchIf(ctx, e.item.Resource.ID, e.etag, want.PatchRequest())
 	if err != nil {
 		return nil, err
 	}
-	i, err := itemOf(e.item.Kind, r, e.item.Owner)
-	return &i, err
+	after, err := itemOf(e.item.Kind, patched, e.item.Owner)
+	return &after, err
+}
+
+// describesItem reports whether a document is about the resource that is edited.
+func (e *editing) describesItem(d resource.Document) bool {
+	if d.Ref.Kind != e.item.Kind || d.Name != e.item.Resource.Name {
+		return false
+	}
+	return !e.item.Kind.IsChild() || d.Ref.Parent == e.item.Owner
 }
 
 // mayEditAgain reports whether another edit may solve an error: an invalid file, or one that the server rejects.
@@ -209,5 +226,9 @@ func mayEditAgain(err error) bool {
 
 // keepFile adds the place of the edited file to an error.
 func (e *editing) keepFile(err error) error {
-	return &failure{err: fmt.Errorf("edit %s: %w", e.item.KindAndName(), err), code: ExitCode(err), next: "your edit is in " + e.file}
+	return &failure{
+		err:  fmt.Errorf("edit %s: %w", e.item.KindAndName(), err),
+		code: ExitCode(err),
+		next: "your edit is in " + e.file,
+	}
 }

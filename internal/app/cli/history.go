@@ -84,7 +84,8 @@ func readRevisions(ctx context.Context, client *fleetclient.Client, i resource.I
 	for r, err := range client.Collection(i.Kind.Collection).Revisions(ctx, i.Resource.ID) {
 		if fleetclient.IsNotFound(err) {
 			return nil, &failure{
-				err: fmt.Errorf("%s has no history: %w", i.KindAndName(), err), code: CodeFailed,
+				err:  fmt.Errorf("%s has no history: %w", i.KindAndName(), err),
+				code: CodeFailed,
 				next: "use a fleet API of the same release; only clusters and node pools have a history",
 			}
 		}
@@ -103,11 +104,12 @@ func printHistory(s *session, revisions []v1.Revision, noHeaders bool) error {
 	}
 	for n := range revisions {
 		r := &revisions[n]
-		var before *v1.Revision
+		var before *v1.Revision // the newest is the first
 		if n+1 < len(revisions) {
 			before = &revisions[n+1]
 		}
-		generation, age := strconv.FormatInt(r.Generation, 10), terminal.Since(s.env.Now(), r.CreatedTime)
+		generation := strconv.FormatInt(r.Generation, 10)
+		age := terminal.Since(s.env.Now(), r.CreatedTime)
 		rows = append(rows, terminal.PlainRow(generation, age, r.Actor, summarizeRevision(before, r)))
 	}
 	table := terminal.Table{Colour: s.useColour()}
@@ -140,14 +142,19 @@ func summarizeRevision(before, r *v1.Revision) string {
 
 // diffRevisions returns the fields in which two generations differ.
 func diffRevisions(from, to *v1.Revision) []changeevent.FieldChange {
-	labels := func(r *v1.Revision) json.RawMessage {
-		text, err := json.Marshal(r.Labels)
-		if err != nil || len(r.Labels) == 0 { // strings cause no error
-			return nil
-		}
-		return text
+	return append(
+		timeline.DiffJSONFields("spec", from.Spec, to.Spec),
+		timeline.DiffJSONFields("labels", labelsAsJSON(from), labelsAsJSON(to))...,
+	)
+}
+
+// labelsAsJSON returns the labels of a generation, or nil without any.
+func labelsAsJSON(r *v1.Revision) json.RawMessage {
+	text, err := json.Marshal(r.Labels)
+	if err != nil || len(r.Labels) == 0 { // strings cause no error
+		return nil
 	}
-	return append(timeline.DiffJSONFields("spec", from.Spec, to.Spec), timeline.DiffJSONFields("labels", labels(from), labels(to))...)
+	return text
 }
 
 func newDiffCommand(s *session) *cobra.Command {
@@ -205,27 +212,33 @@ func compareRevisions(i resource.Item, revisions []v1.Revision, from, to int64) 
 	if len(revisions) == 0 {
 		return nil, errors.New("the server has no generation of " + i.KindAndName())
 	}
-	find := func(generation int64) (*v1.Revision, error) {
-		for n := range revisions {
-			if r := &revisions[n]; r.Generation == generation || generation == 0 {
-				return r, nil
-			}
-		}
-		oldest, newest := revisions[len(revisions)-1].Generation, revisions[0].Generation
-		return nil, &failure{
-			err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generation, i.KindAndName(), oldest, newest),
-			code: CodePrecondition, next: "run 'fleetloop history' to list the generations",
-		}
-	}
-	a, err := find(from)
+	fromRevision, err := findRevision(i, revisions, from)
 	if err != nil {
 		return nil, err
 	}
-	b, err := find(to)
+	toRevision, err := findRevision(i, revisions, to)
 	if err != nil {
 		return nil, err
 	}
-	return append([]changeevent.FieldChange{}, diffRevisions(a, b)...), nil
+	return append([]changeevent.FieldChange{}, diffRevisions(fromRevision, toRevision)...), nil // a list in JSON, never null
+}
+
+// findRevision returns a generation; 0 is the newest. The newest revision is the first.
+func findRevision(i resource.Item, revisions []v1.Revision, generation int64) (*v1.Revision, error) {
+	if generation == 0 {
+		return &revisions[0], nil
+	}
+	for n := range revisions {
+		if revisions[n].Generation == generation {
+			return &revisions[n], nil
+		}
+	}
+	oldest, newest := revisions[len(revisions)-1].Generation, revisions[0].Generation
+	return nil, &failure{
+		err:  fmt.Errorf("generation %d of %s is not kept; the kept ones are %d to %d", generation, i.KindAndName(), oldest, newest),
+		code: CodePrecondition,
+		next: "run 'fleetloop history' to list the generations",
+	}
 }
 
 func printDiff(s *session, changes []changeevent.FieldChange) error {

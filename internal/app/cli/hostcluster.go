@@ -52,8 +52,8 @@ func (w *HostFlags) AddFlags(flags *pflag.FlagSet) {
 	addVerboseFlag(flags, &w.Verbose)
 }
 
-// SetHostFlagsFromContext sets the flags of the host cluster that are not given to the values of the environment and of the
-// current context. Run calls it before a command, and completions call it themselves.
+// SetHostFlagsFromContext sets the flags of the host cluster that are not given to the values of the environment and of
+// the current context. Run calls it before a command, and completions call it themselves.
 func SetHostFlagsFromContext(env Env, cmd *cobra.Command) error {
 	if cmd.Flags().Lookup(kubeContextFlag) == nil {
 		return nil
@@ -65,7 +65,12 @@ func SetHostFlagsFromContext(env Env, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]string{"kubeconfig": cfg.Kubeconfig, kubeContextFlag: cfg.KubeContext, "namespace": cfg.Namespace} {
+	configured := map[string]string{
+		"kubeconfig":    cfg.Kubeconfig,
+		kubeContextFlag: cfg.KubeContext,
+		"namespace":     cfg.Namespace,
+	}
+	for name, value := range configured {
 		if flag := cmd.Flags().Lookup(name); flag != nil && !flag.Changed && value != "" {
 			if err := flag.Value.Set(value); err != nil {
 				return fmt.Errorf("set --%s: %w", name, err)
@@ -100,7 +105,8 @@ func (w *HostFlags) NewCoreRESTClient(env Env) (rest.Interface, error) {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	cfg.APIPath, cfg.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	cfg.APIPath = "/api"
+	cfg.GroupVersion = &corev1.SchemeGroupVersion
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c, err := rest.RESTClientFor(cfg)
 	if err != nil {
@@ -144,7 +150,8 @@ func ExplainHostError(err error, doing, kind string) error {
 	if why, next, ok := parsePolicyDenial(err); ok {
 		return NewError(fmt.Errorf("%s: %s", doing, why), CodePrecondition, next)
 	}
-	switch _, offline := errors.AsType[*url.Error](err); {
+	_, offline := errors.AsType[*url.Error](err)
+	switch {
 	case IsUnservedKind(err):
 		return NewError(wrapped, CodeFailed, "kubectl apply -f deploy/crds   installs the resource definition of "+kind)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -192,8 +199,9 @@ func WriteValue(w io.Writer, format string, value any) error {
 	var text []byte
 	var err error
 	if format == terminal.FormatYAML {
-		text, err = yaml.Marshal(value)
-	} else if text, err = json.MarshalIndent(value, "", "  "); err == nil {
+		text, err = yaml.Marshal(value) // ends with a newline
+	} else {
+		text, err = json.MarshalIndent(value, "", "  ")
 		text = append(text, '\n')
 	}
 	if err != nil {

@@ -51,8 +51,9 @@ func newLoginCommand(s *session) *cobra.Command {
 		Example: "  fleetloop login --oidc-issuer=https://login.example.com --oidc-client-id=fleetloop\n" +
 			"  fleetloop --context=prod login --device\n" +
 			"  fleetloop login --token-stdin < token",
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.logIn(cmd, o) },
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return s.logIn(cmd, o) },
 	}
 	settings.AddFlags(cmd.Flags(), &SignIn{})
 	cmd.Flags().BoolVar(&o.device, "device", false, "sign in with a code, in a browser on any machine")
@@ -80,15 +81,16 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 	if err != nil {
 		return err
 	}
-	login.Context, login.Server = a.cfg.CurrentContext, a.client.Endpoint()
-	who, err := s.checkLogin(ctx, a.client, login)
+	login.Context = a.cfg.CurrentContext
+	login.Server = a.client.Endpoint()
+	asUser, err := s.checkLogin(ctx, a.client, login)
 	if err != nil {
 		return err
 	}
 	if err := a.store.put(ctx, login); err != nil {
 		return fmt.Errorf("store the login: %w", err)
 	}
-	s.printNote("Logged in to %s%s.", a.cfg.Server, who)
+	s.printNote("Logged in to %s%s.", a.cfg.Server, asUser)
 	if isGiven(sourceOf(a.report, "token")) || isGiven(sourceOf(a.report, "token_file")) {
 		s.printNote("warning: the token of the environment or a flag overrides this login")
 	}
@@ -98,19 +100,12 @@ func (s *session) logIn(cmd *cobra.Command, o loginOptions) error {
 // obtainLogin gets a token in the way that the flags select.
 func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (login storedLogin, err error) {
 	if o.stdin {
-		text, err := io.ReadAll(io.LimitReader(s.env.Stdin, maxToken))
-		token := strings.TrimSpace(string(text))
-		if err == nil && token == "" {
-			err = errors.New("it is empty")
-		}
-		if err != nil {
-			return login, &failure{err: fmt.Errorf("read the token from standard input: %w", err), code: CodeUsage, next: "fleetloop login --token-stdin < FILE"}
-		}
-		return storedLogin{Method: methodStdin, Tokens: consolesession.Tokens{Bearer: token, Expires: parseJWTExpiry(token)}}, nil
+		return s.readLoginFromStdin()
 	}
 	if cfg.Issuer == "" || cfg.ClientID == "" {
 		return login, &failure{
-			err: errors.New("the issuer and the client ID for the login are not set"), code: CodeUsage,
+			err:  errors.New("the issuer and the client ID for the login are not set"),
+			code: CodeUsage,
 			next: "give --oidc-issuer and --oidc-client-id, or store them with 'fleetloop config set-context'; or use --token-stdin",
 		}
 	}
@@ -132,8 +127,27 @@ func (s *session) obtainLogin(ctx context.Context, cfg Config, o loginOptions) (
 	return login, nil
 }
 
-// checkLogin verifies that the server accepts a token. If the server is away, it cannot tell.
-func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l storedLogin) (who string, err error) {
+// readLoginFromStdin reads a token from standard input.
+func (s *session) readLoginFromStdin() (storedLogin, error) {
+	text, err := io.ReadAll(io.LimitReader(s.env.Stdin, maxToken))
+	token := strings.TrimSpace(string(text))
+	if err == nil && token == "" {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return storedLogin{}, &failure{
+			err:  fmt.Errorf("read the token from standard input: %w", err),
+			code: CodeUsage,
+			next: "fleetloop login --token-stdin < FILE",
+		}
+	}
+	tokens := consolesession.Tokens{Bearer: token, Expires: parseJWTExpiry(token)}
+	return storedLogin{Method: methodStdin, Tokens: tokens}, nil
+}
+
+// checkLogin verifies that the server accepts a token, and returns its user as the end of a sentence. If the server is
+// away, it cannot tell.
+func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l storedLogin) (asUser string, err error) {
 	client, err = client.WithToken(fleetclient.StaticToken(l.Tokens.Bearer))
 	if err != nil {
 		return "", &failure{err: err, code: CodeUsage}
@@ -146,9 +160,14 @@ func (s *session) checkLogin(ctx context.Context, client *fleetclient.Client, l 
 		s.printNote("warning: the server did not check the token: %v", err)
 		return "", nil
 	}
-	return "", &failure{err: fmt.Errorf("the server does not accept the token: %w", err), code: CodeFailed, next: "compare the issuer and the audience in the settings of the fleet API with --oidc-issuer and --oidc-client-id"}
+	return "", &failure{
+		err:  fmt.Errorf("the server does not accept the token: %w", err),
+		code: CodeFailed,
+		next: "compare the issuer and the audience in the settings of the fleet API with --oidc-issuer and --oidc-client-id",
+	}
 }
 
+// signInWithDevice shows a code, and waits until a person has entered it in a browser.
 func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer) (consolesession.Tokens, error) {
 	d, err := i.RequestDeviceCode(ctx)
 	if err != nil {
@@ -161,6 +180,7 @@ func (s *session) signInWithDevice(ctx context.Context, i *consolesession.Issuer
 // signInWithBrowser runs the authorization code flow with PKCE. The browser returns to a server on loopback, as
 // RFC 8252 says.
 func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issuer, port uint16) (consolesession.Tokens, error) {
+	// The server for the redirect of the browser.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return consolesession.Tokens{}, err
@@ -182,6 +202,8 @@ func (s *session) signInWithBrowser(ctx context.Context, i *consolesession.Issue
 		}
 		<-served
 	}()
+
+	// The sign-in.
 	url, err := i.BuildAuthURL(ctx, redirect, state, nonce, verifier)
 	if err != nil {
 		return consolesession.Tokens{}, err
@@ -221,9 +243,11 @@ func newCallbackHandler(state string, codes chan<- callback) http.Handler {
 			http.Error(w, "This is not the answer to the sign-in of this command.", http.StatusBadRequest)
 			return
 		}
-		c, text := callback{code: q.Get("code")}, "You are signed in. Close this page and return to the command line."
+		c := callback{code: q.Get("code")}
+		text := "You are signed in. Close this page and return to the command line."
 		if problem := q.Get("error"); problem != "" || c.code == "" {
-			c.err, text = fmt.Errorf("the issuer refused: %q", problem), "The sign-in failed. Return to the command line."
+			c.err = fmt.Errorf("the issuer refused: %q", problem)
+			text = "The sign-in failed. Return to the command line."
 		}
 		select {
 		case codes <- c:

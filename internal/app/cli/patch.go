@@ -58,15 +58,15 @@ func newLabelCommand(s *session) *cobra.Command {
 			"  fleetloop label clusters -l tier=silver tier=gold",
 		ValidArgsFunction: s.completeKindOrName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n := 2
+			targetArgs := 2 // a kind and a name
 			if len(args) > 0 && strings.Contains(args[0], "/") || o.isSelective() {
-				n = 1
+				targetArgs = 1 // kind/name, or a kind
 			}
-			if len(args) <= n {
+			if len(args) <= targetArgs {
 				return usageErrorf(cmd, "give the resource, and the labels to set (key=value) or remove (key-)")
 			}
-			o.labelChanges = args[n:]
-			return runPatch(s, cmd, args[:n], o)
+			o.labelChanges = args[targetArgs:]
+			return runPatch(s, cmd, args[:targetArgs], o)
 		},
 	}
 	o.addFlags(s, cmd, true)
@@ -102,10 +102,11 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 	out := s.newChangedResourcePrinter(o.format, len(items) == 1, o.dryRun.describe("patched"))
 	var errs []error
 	done := 0
-	for n, i := range items {
-		after, err := edits[min(n, len(edits)-1)].patchWithRetry(cmd.Context(), client, i, o.dryRun)
+	for n, item := range items {
+		change := edits[min(n, len(edits)-1)] // the last one is for all further resources
+		after, err := change.patchWithRetry(cmd.Context(), client, item, o.dryRun)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("patch %s: %w", i.KindAndName(), err))
+			errs = append(errs, fmt.Errorf("patch %s: %w", item.KindAndName(), err))
 			continue
 		}
 		done++
@@ -124,30 +125,42 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 // maxTries limits the attempts to apply an edit after conflicts.
 const maxTries = 5
 
-// apply changes a resource. An edit that merges does not undo concurrent changes.
-func (e edit) patchWithRetry(ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun) (resource.Item, error) {
-	for try := 1; ; try++ {
-		now, tag := i.Resource, ""
-		var err error
-		if e.merges {
-			// Read again, because the resource was found by a list, which has no tag
-			// per item.
-			if now, tag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, now.ID); err != nil {
-				return resource.Item{}, err
-			}
+// patchWithRetry changes a resource. It tries again if somebody else has changed the resource meanwhile, so that an edit
+// that merges does not undo concurrent changes.
+func (e edit) patchWithRetry(
+	ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun,
+) (after resource.Item, err error) {
+	for range maxTries {
+		after, err = e.patchOnce(ctx, client, i, dry)
+		if err == nil || !fleetclient.IsChanged(err) {
+			return after, err
 		}
-		request, err := e.patch(now)
+	}
+	return after, err
+}
+
+func (e edit) patchOnce(
+	ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun,
+) (resource.Item, error) {
+	now := i.Resource
+	var etag string // empty: any version
+	if e.merges {
+		// Read again, because the resource was found by a list, which has no tag per item.
+		var err error
+		now, etag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, now.ID)
 		if err != nil {
 			return resource.Item{}, err
 		}
-		r, err := dry.collection(client, i.Kind.Collection).PatchIf(ctx, now.ID, tag, request)
-		switch {
-		case err == nil:
-			return itemOf(i.Kind, r, i.Owner)
-		case !fleetclient.IsChanged(err) || try == maxTries:
-			return resource.Item{}, err
-		}
 	}
+	request, err := e.patch(now)
+	if err != nil {
+		return resource.Item{}, err
+	}
+	patched, err := dry.collection(client, i.Kind.Collection).PatchIf(ctx, now.ID, etag, request)
+	if err != nil {
+		return resource.Item{}, err
+	}
+	return itemOf(i.Kind, patched, i.Owner)
 }
 
 // parseTargetAndEdits reads the resources and their edits from the arguments or from files. The last edit is for all

@@ -78,7 +78,9 @@ func ExecPlugin(file string, args []string) (code int, err error) {
 // runPluginAsChild runs a plugin where a process cannot be replaced. The system sends an interrupt to both.
 func runPluginAsChild(file string, args []string) (code int, err error) {
 	cmd := exec.Command(file, args...) //nolint:gosec,noctx // the user selects the program, and ends it
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = os.Stdin
+	cmd.Stdout = os.Stdout
+	cmd.Stderr = os.Stderr
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
 		return exit.ExitCode(), nil
@@ -106,41 +108,57 @@ func (e Env) addPluginCompletions(ctx context.Context, root *cobra.Command, args
 	}
 }
 
-// addPluginCommand adds a command for each word of the name of a plugin.
+// addPluginCommand adds a command for each word of the name of a plugin. The last one completes the arguments of the
+// plugin.
 func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath string, p plugin) {
-	parent := root
+	cmd := root
 	for word := range strings.FieldsSeq(p.Name) {
-		i := slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
-		if i < 0 {
-			parent.AddCommand(&cobra.Command{Use: word, Short: "Plugin", DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}})
-			i = slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == word })
-		}
-		parent = parent.Commands()[i]
+		cmd = findOrAddCommand(cmd, word)
 	}
-	parent.Short = "Plugin " + p.Path
-	parent.ValidArgsFunction = func(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.Short = "Plugin " + p.Path
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		completer, ok := findPluginCompleter(searchPath, p.Name)
 		if !ok {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, completer, append(args, toComplete)...) //nolint:gosec // a program of the user
-		cmd.WaitDelay = 100 * time.Millisecond                                  // its own processes may keep its output open
-		out, err := cmd.Output()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		return parseCompletions(out)
+		return runPluginCompleter(ctx, completer, append(args, toComplete))
 	}
+}
+
+// findOrAddCommand returns the command with a name below parent. It adds one that does nothing if there is none.
+func findOrAddCommand(parent *cobra.Command, name string) *cobra.Command {
+	for _, cmd := range parent.Commands() {
+		if cmd.Name() == name {
+			return cmd
+		}
+	}
+	added := &cobra.Command{Use: name, Short: "Plugin", DisableFlagParsing: true, Run: func(*cobra.Command, []string) {}}
+	parent.AddCommand(added)
+	return added
+}
+
+// runPluginCompleter returns the completions that the completer of a plugin prints.
+func runPluginCompleter(ctx context.Context, completer string, args []string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, completer, args...) //nolint:gosec // a program of the user
+	cmd.WaitDelay = 100 * time.Millisecond              // its own processes may keep its output open
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return parseCompletions(out)
 }
 
 func newPluginCommand(s *session) *cobra.Command {
 	formats := []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML, terminal.FormatName}
 	var format string
 	list := &cobra.Command{
-		Use: "list", Short: "List the plugins on the PATH, and why some never run", Example: "  fleetloop plugin list\n  fleetloop plugin list -o name",
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use:               "list",
+		Short:             "List the plugins on the PATH, and why some never run",
+		Example:           "  fleetloop plugin list\n  fleetloop plugin list -o name",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := CheckFormat(cmd, format, formats); err != nil {
 				return err
@@ -188,7 +206,8 @@ func (s *session) printPlugins(root *cobra.Command, format string) error {
 	err := w.Flush()
 	for _, p := range all {
 		if p.Warning != "" {
-			s.printNote("warning: %s never runs: %s", terminal.ReplaceUnprintable(p.Path), terminal.ReplaceUnprintable(p.Warning))
+			path, reason := terminal.ReplaceUnprintable(p.Path), terminal.ReplaceUnprintable(p.Warning)
+			s.printNote("warning: %s never runs: %s", path, reason)
 		}
 	}
 	return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,11 +90,13 @@ func printSummaryTables(s *session, summary v1.Summary) error {
 	if _, err := fmt.Fprintf(s.env.Stdout, "Counted %s ago\n", terminal.Since(now, summary.AsOf)); err != nil {
 		return err
 	}
+	// Each table is a list of rows, of which the first has the column headers.
 	tables := [][][]terminal.Cell{kindRows(summary, now), syncRows(summary, now), deliveryRows(summary, now)}
 	for _, key := range slices.Sorted(maps.Keys(summary.Labels)) {
 		tables = append(tables, labelRows(key, summary.Labels[key], summary.MoreLabelValues[key]))
 	}
-	for _, rows := range append(tables, reasonRows(summary, now)) {
+	tables = append(tables, reasonRows(summary, now))
+	for _, rows := range tables {
 		if len(rows) == 1 {
 			continue // the column headers alone
 		}
@@ -144,20 +147,22 @@ func kindRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 	rows := [][]terminal.Cell{terminal.PlainRow(append(phaseHeaders("KIND"), "OLDEST NOT READY")...)}
 	for _, collection := range slices.Sorted(maps.Keys(summary.Kinds)) {
 		of := summary.Kinds[collection]
-		rows = append(rows, append(phaseCountRow(collection, of.LabelSummary), terminal.Cell{Text: formatOldest(of.OldestNotReady, now)}))
+		row := phaseCountRow(collection, of.LabelSummary)
+		rows = append(rows, append(row, terminal.Cell{Text: formatOldest(of.OldestNotReady, now)}))
 	}
 	return rows
 }
 
 func syncRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
-	heads, counts := []string{}, []string{}
+	heads := []string{"SYNC"}
+	counts := []string{v1.CollectionClusters}
 	for _, state := range v1.SyncStates() {
-		heads, counts = append(heads, strings.ToUpper(string(state))), append(counts, strconv.FormatInt(summary.Sync.States[state], 10))
+		heads = append(heads, strings.ToUpper(string(state)))
+		counts = append(counts, strconv.FormatInt(summary.Sync.States[state], 10))
 	}
-	return [][]terminal.Cell{
-		terminal.PlainRow(append(append([]string{"SYNC"}, heads...), "OLDEST UNSYNCED")...),
-		terminal.PlainRow(append(append([]string{v1.CollectionClusters}, counts...), formatOldest(summary.Sync.OldestUnsynced, now))...),
-	}
+	heads = append(heads, "OLDEST UNSYNCED")
+	counts = append(counts, formatOldest(summary.Sync.OldestUnsynced, now))
+	return [][]terminal.Cell{terminal.PlainRow(heads...), terminal.PlainRow(counts...)}
 }
 
 // deliveryRows counts the change events that sinks do not accept. It has no row if there are none.
@@ -167,34 +172,38 @@ func deliveryRows(summary v1.Summary, now time.Time) [][]terminal.Cell {
 	if d.Failing+d.GivenUp == 0 {
 		return rows
 	}
-	count := func(n int64, style terminal.Style) terminal.Cell {
-		switch n {
-		case 0:
-			style = terminal.Plain
-		case v1.MaxDeliveries:
-			return terminal.Cell{Text: strconv.FormatInt(n, 10) + "+", Style: style}
-		}
-		return terminal.Cell{Text: strconv.FormatInt(n, 10), Style: style}
-	}
 	failingFor := "-"
 	if d.FailingSince != nil {
 		failingFor = terminal.Since(now, *d.FailingSince)
 	}
-	return append(rows, []terminal.Cell{{Text: v1.CollectionClusters}, count(d.Failing, terminal.Busy), count(d.GivenUp, terminal.Bad), {Text: failingFor}})
+	return append(rows, []terminal.Cell{
+		{Text: v1.CollectionClusters},
+		deliveryCountCell(d.Failing, terminal.Busy),
+		deliveryCountCell(d.GivenUp, terminal.Bad),
+		{Text: failingFor},
+	})
+}
+
+// deliveryCountCell returns a count of deliveries, in a style unless it is zero. The server counts up to
+// v1.MaxDeliveries.
+func deliveryCountCell(count int64, style terminal.Style) terminal.Cell {
+	text := strconv.FormatInt(count, 10)
+	switch count {
+	case 0:
+		return terminal.Cell{Text: text}
+	case v1.MaxDeliveries:
+		return terminal.Cell{Text: text + "+", Style: style}
+	}
+	return terminal.Cell{Text: text, Style: style}
 }
 
 // labelRows returns the values of a label, the most frequent first.
 func labelRows(key string, values map[string]v1.LabelSummary, more int) [][]terminal.Cell {
 	rows := [][]terminal.Cell{terminal.PlainRow(phaseHeaders(strings.ToUpper(key))...)}
-	for _, value := range slices.SortedFunc(maps.Keys(values), func(a, b string) int {
-		switch d := values[b].Total - values[a].Total; {
-		case d < 0:
-			return -1
-		case d > 0:
-			return 1
-		}
-		return strings.Compare(a, b)
-	}) {
+	byFrequency := slices.SortedFunc(maps.Keys(values), func(a, b string) int {
+		return cmp.Or(cmp.Compare(values[b].Total, values[a].Total), strings.Compare(a, b))
+	})
+	for _, value := range byFrequency {
 		rows = append(rows, phaseCountRow(value, values[value]))
 	}
 	if more > 0 {
@@ -297,33 +306,41 @@ func showStuck(s *session, cmd *cobra.Command, args []string, o stuckOptions) er
 		return err
 	}
 	defer client.CloseIdle()
-	look := s.showOptions()
-	look.NoHeaders = o.noHeaders
-	n, more, err := writeStuck(cmd.Context(), client, q, resource.NewStuckPrinter(s.env.Stdout, o.format, look), o.limit)
-	switch {
-	case err != nil:
+	options := s.showOptions()
+	options.NoHeaders = o.noHeaders
+	out := resource.NewStuckPrinter(s.env.Stdout, o.format, options)
+	written, more, err := writeStuck(cmd.Context(), client, q, out, o.limit)
+	if err != nil {
 		return explainOldServer(err, "stuck")
-	case !terminal.IsTableFormat(o.format):
+	}
+	if !terminal.IsTableFormat(o.format) {
+		return nil
+	}
+	switch {
 	case more:
 		s.printNote("More resources are stuck; the list is limited by --limit %d.", o.limit)
-	case n == 0:
+	case written == 0:
 		s.printNote("Nothing is stuck.")
 	}
 	return nil
 }
 
-// writeStuck prints resources as they arrive. It returns their number, and whether more exist.
-func writeStuck(ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.StuckPrinter, limit int) (written int, more bool, err error) {
+// writeStuck prints resources as they arrive, a page at once. It returns their number, and whether more exist.
+func writeStuck(
+	ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.StuckPrinter, limit int,
+) (written int, more bool, err error) {
 	var chunk []v1.StuckResource
 	for item, err := range client.Stuck(ctx, q) {
 		if err != nil {
 			return written, false, err
 		}
-		if more = limit > 0 && written == limit; more {
+		if limit > 0 && written == limit {
+			more = true
 			break
 		}
 		written++
-		if chunk = append(chunk, item); len(chunk) == fleetclient.DefaultPageSize {
+		chunk = append(chunk, item)
+		if len(chunk) == fleetclient.DefaultPageSize {
 			if err := out.Write(chunk); err != nil {
 				return written, false, err
 			}

@@ -100,15 +100,17 @@ func (t *topView) fetchAndWriteFrame(ctx context.Context, w io.Writer, limit int
 		}
 		b.WriteByte('\n')
 	}
-	q := t.query
+	query := t.query
 	if limit > 0 {
-		q.PageSize = min(limit+1, fleetclient.DefaultPageSize) // one more, to know whether more exist
+		query.PageSize = min(limit+1, fleetclient.DefaultPageSize) // one more, to know whether more exist
 	}
-	n, more, err := writeStuck(ctx, t.client, q, resource.NewStuckPrinter(&b, terminal.FormatTable, t.showOptions()), limit)
-	switch {
-	case err != nil:
+	stuckTable := resource.NewStuckPrinter(&b, terminal.FormatTable, t.showOptions())
+	written, more, err := writeStuck(ctx, t.client, query, stuckTable, limit)
+	if err != nil {
 		return explainOldServer(err, "top")
-	case n == 0:
+	}
+	switch {
+	case written == 0:
 		b.WriteString("Nothing is stuck.\n")
 	case more:
 		b.WriteString("More resources are stuck; 'fleetloop stuck' lists all.\n")
@@ -124,32 +126,33 @@ func (t *topView) refreshUntilDone(ctx context.Context, interval time.Duration) 
 		return err
 	}
 	defer func() { // the error of the command is printed on the main screen
-		if _, leave := io.WriteString(t.env.Stdout, leaveScreen); err == nil {
-			err = leave
+		_, leaveErr := io.WriteString(t.env.Stdout, leaveScreen)
+		if err == nil {
+			err = leaveErr
 		}
 	}()
-	shown := ""
+	shown := "" // the last frame that was read
 	for {
 		var b strings.Builder
 		height := t.terminalHeightOrDefault()
-		failed := t.fetchAndWriteFrame(ctx, &b, t.rowsThatFit(height))
+		err := t.fetchAndWriteFrame(ctx, &b, t.rowsThatFit(height))
 		status := fmt.Sprintf("fleetloop top, every %s, %s", interval, t.env.Now().Format(time.TimeOnly))
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case failed == nil:
+		case err == nil:
 			shown = b.String()
-		case shown == "" && errors.Is(failed, fleetclient.ErrUnreachable): // more likely a wrong address than an outage
-			return failed
-		case fleetclient.IsTransient(failed):
-			status += ", not refreshed: " + terminal.ReplaceUnprintable(failed.Error())
+		case shown == "" && errors.Is(err, fleetclient.ErrUnreachable): // more likely a wrong address than an outage
+			return err
+		case fleetclient.IsTransient(err):
+			status += ", not refreshed: " + terminal.ReplaceUnprintable(err.Error())
 		default:
-			return failed
+			return err
 		}
 		if err := t.drawFrame(status+"\n\n"+shown, height); err != nil {
 			return err
 		}
-		_ = backoff.Sleep(ctx, max(interval, retryAfter(failed))) // the loop checks ctx
+		_ = backoff.Sleep(ctx, max(interval, retryAfter(err))) // the loop checks ctx
 	}
 }
 

@@ -13,15 +13,23 @@ import (
 
 // changeLogger logs the changes of Shoots and wakes the outbox.
 type changeLogger struct {
-	log   *slog.Logger
-	nudge func()
+	log        *slog.Logger
+	wakeOutbox func()
 }
 
-// Record writes one line.
+// Record writes one line and wakes the outbox, which sends the change.
 func (l changeLogger) Record(ctx context.Context, c clusterworker.Change) {
-	l.log.InfoContext(ctx, "change", "by", changeevent.SourceClusterWorker, "action", string(c.Action), "cluster", c.Cluster, "cluster_id", c.ClusterID,
-		"tenant", c.Tenant, "shoot", c.Shoot, "generation", c.Generation, "message", c.Message)
-	l.nudge()
+	l.log.InfoContext(ctx, "change",
+		"by", changeevent.SourceClusterWorker,
+		"action", string(c.Action),
+		"cluster", c.Cluster,
+		"cluster_id", c.ClusterID,
+		"tenant", c.Tenant,
+		"shoot", c.Shoot,
+		"generation", c.Generation,
+		"message", c.Message,
+	)
+	l.wakeOutbox()
 }
 
 // newChangeOutbox builds the outbox that sends changes to the sinks.
@@ -29,7 +37,11 @@ func newChangeOutbox(
 	store clusterworker.OutboxStore, sinks *changes.Sinks, log *slog.Logger, reg prometheus.Registerer,
 ) (*clusterworker.Outbox, error) {
 	return clusterworker.NewOutbox(clusterworker.OutboxDeps{
-		Store: store, Sinks: toEventSinks(sinks), Closing: sinks.CloseTimeout(), Log: log, Registerer: reg,
+		Store:      store,
+		Sinks:      toEventSinks(sinks),
+		Closing:    sinks.CloseTimeout(),
+		Log:        log,
+		Registerer: reg,
 	})
 }
 

@@ -49,7 +49,8 @@ func BuildParts(
 	e := &engine{cfg: cfg, stop: stopTimeout, log: p.Log, metrics: p.Metrics}
 	sinks := overrides.Sinks
 	if sinks == nil {
-		if sinks, err = changes.New(cfg.sinksConfigWithDefaults(), changeevent.SourceClusterWorker, p, changes.LeaveRetriesToSender); err != nil { //nolint:contextcheck // the sinks outlive the call
+		sinks, err = changes.New(cfg.sinksConfigWithDefaults(), changeevent.SourceClusterWorker, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
+		if err != nil {
 			return nil, nil, err
 		}
 		parts = append(parts, sinks.Part())
@@ -68,16 +69,19 @@ func BuildParts(
 		return parts, nil, err
 	}
 	parts = append(parts, database...)
-	tells, err := newChangeOutbox(&e.store.Outbox, sinks, p.Log, p.Metrics)
+	outbox, err := newChangeOutbox(&e.store.Outbox, sinks, p.Log, p.Metrics)
 	if err != nil {
 		return parts, nil, err
 	}
-	e.recorder = changeLogger{p.Log, tells.WakeRun}
-	parts = append(parts, lifecycle.Part{Name: "cluster-worker change events", Run: tells.Run})
-	return append(parts, lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.DescribeOutageOrEmpty}), e.CheckLive, nil
+	e.recorder = changeLogger{p.Log, outbox.WakeRun}
+	parts = append(parts,
+		lifecycle.Part{Name: "cluster-worker change events", Run: outbox.Run},
+		lifecycle.Part{Name: "cluster-worker", Run: e.Run, Ready: e.Ready, Warning: e.DescribeOutageOrEmpty},
+	)
+	return parts, e.CheckLive, nil
 }
 
-// buildDatabaseParts returns the parts that access the database.
+// buildDatabaseParts sets the store and the listener, and returns the parts that access the database.
 func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes.Sinks) ([]lifecycle.Part, error) {
 	cfg.Database.ProbeEvery = probeEvery
 	pool, err := postgres.New(cfg.Database, p.Log)
@@ -85,10 +89,10 @@ func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes
 		return nil, err
 	}
 	e.store = pgstore.New(pool, toEventSinks(sinks)...)
-	tables := postgres.NewSchemaWaiter(pool, p.Log)
+	schema := postgres.NewSchemaWaiter(pool, p.Log)
 	parts := []lifecycle.Part{
 		{Name: "cluster-worker database", Run: pool.Run, Ready: pool.Ready, Close: func() error { pool.Close(); return nil }},
-		{Name: "cluster-worker schema", Run: tables.Run, Ready: tables.Ready},
+		{Name: "cluster-worker schema", Run: schema.Run, Ready: schema.Ready},
 	}
 	if cfg.Listen == clusterworker.ListenOff {
 		return parts, nil
@@ -100,23 +104,29 @@ func (e *engine) buildDatabaseParts(cfg Part, p *process.Process, sinks *changes
 	return append(parts, lifecycle.Part{Name: "cluster-worker listener", Run: e.listener.Run, Ready: e.listener.Ready}), nil
 }
 
-func (l Overrides) gardenOpenerOrConfigured(cfg Part) (gardenOpenFunc, error) {
-	if l.Garden != nil {
-		return func(string) (Garden, error) { return l.Garden, nil }, nil
+// gardenOpenerOrConfigured returns the function that opens the garden, which needs the ID of the installation.
+func (o Overrides) gardenOpenerOrConfigured(cfg Part) (gardenOpenFunc, error) {
+	if o.Garden != nil {
+		return func(string) (Garden, error) { return o.Garden, nil }, nil
 	}
 	return cfg.newGardenOpener()
 }
 
 // fleetClientOrNil returns the client for reports, or nil without a fleet API.
-func (l Overrides) fleetClientOrNil(cfg APIConfig) (fleetAPI, error) {
-	if l.Fleet != nil {
-		return l.Fleet.Reporter(), nil
+func (o Overrides) fleetClientOrNil(cfg APIConfig) (fleetAPI, error) {
+	if o.Fleet != nil {
+		return o.Fleet.Reporter(), nil
 	}
 	if cfg.Endpoint == "" {
 		return nil, nil //nolint:nilnil // nobody to report to is no error
 	}
 	api, err := process.NewFleetClient(process.FleetClientConfig{
-		Endpoint: cfg.Endpoint, Token: cfg.Token, TokenFile: cfg.TokenFile, CAFile: cfg.CAFile, Timeout: cfg.Timeout, UserAgent: userAgent,
+		Endpoint:  cfg.Endpoint,
+		Token:     cfg.Token,
+		TokenFile: cfg.TokenFile,
+		CAFile:    cfg.CAFile,
+		Timeout:   cfg.Timeout,
+		UserAgent: userAgent,
 	})
 	if err != nil {
 		return nil, err

@@ -41,8 +41,9 @@ type engine struct {
 	log      *slog.Logger
 	metrics  prometheus.Registerer
 
-	running atomic.Pointer[clusterworker.Worker]
-	waits   atomic.Pointer[error]
+	// The health checks run at the same time as Run, so they read its state from these.
+	running atomic.Pointer[clusterworker.Worker] // nil until it has started
+	waits   atomic.Pointer[error]                // why Run has not started the worker yet; nil if Gardener is the reason
 }
 
 // errWaits means that a running engine has not read its installation ID yet.
@@ -92,25 +93,27 @@ func (e *engine) Run(ctx context.Context) error {
 }
 
 // retryUntilSuccess retries attempt until it succeeds. It logs each distinct failure once.
-func retryUntilSuccess[T any](ctx context.Context, e *engine, step string, attempt func(context.Context) (T, error)) (answer T, err error) {
-	var said string
-	err = backoff.Retry(ctx, backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}, func(ctx context.Context) error {
-		a, err := attempt(ctx)
-		if err != nil {
-			if err.Error() != said && ctx.Err() == nil {
-				said = err.Error()
-				e.log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", step, "err", err)
-			}
-			return err
+func retryUntilSuccess[T any](
+	ctx context.Context, e *engine, step string, attempt func(context.Context) (T, error),
+) (result T, err error) {
+	var logged string // the last failure
+	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
+	err = backoff.Retry(ctx, policy, func(ctx context.Context) error {
+		var err error
+		result, err = attempt(ctx)
+		if err != nil && err.Error() != logged && ctx.Err() == nil {
+			logged = err.Error()
+			e.log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", step, "err", err)
 		}
-		answer = a
-		return nil
+		return err
 	})
-	return answer, err
+	return result, err
 }
 
-// registerAndBuildParts builds the parts that the engine runs.
+// registerAndBuildParts registers the worker in the database and builds the parts that the engine runs. It retries while
+// the database or Gardener is unavailable.
 func (e *engine) registerAndBuildParts(ctx context.Context) ([]lifecycle.Part, error) {
+	// What the database knows.
 	e.waits.Store(&errWaits)
 	installation, err := retryUntilSuccess(ctx, e, "read installation id", e.store.GetInstallationID)
 	if err != nil {
@@ -120,11 +123,14 @@ func (e *engine) registerAndBuildParts(ctx context.Context) ([]lifecycle.Part, e
 	if _, err := retryUntilSuccess(ctx, e, "register cluster-worker", e.registerClusterWorker); err != nil {
 		return nil, err
 	}
+
+	// What Gardener knows.
 	garden, err := e.open(installation)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := retryUntilSuccess(ctx, e, "check garden", func(ctx context.Context) (string, error) { return e.recordOrVerifyGarden(ctx, garden) }); err != nil {
+	verify := func(ctx context.Context) (string, error) { return e.recordOrVerifyGarden(ctx, garden) }
+	if _, err := retryUntilSuccess(ctx, e, "check garden", verify); err != nil {
 		return nil, err
 	}
 	e.waits.Store(nil)
@@ -132,25 +138,36 @@ func (e *engine) registerAndBuildParts(ctx context.Context) ([]lifecycle.Part, e
 	if err != nil {
 		return nil, err
 	}
+
+	// The parts.
 	maker, err := e.cfg.newManifestMaker(installation, project)
 	if err != nil {
 		return nil, err
 	}
 	owner := newUniqueOwnerName()
-	observer, reports, err := e.buildPollerAndReporter(garden, owner)
+	statusPoller, reporter, err := e.buildPollerAndReporter(garden, owner)
 	if err != nil {
 		return nil, err
 	}
-	worker, err := e.buildWorker(garden, maker, owner, reports)
+	worker, err := e.buildWorker(garden, maker, owner, reporter)
 	if err != nil {
 		return nil, err
 	}
 	e.running.Store(worker)
-	e.log.InfoContext(ctx, "syncing clusters to Gardener", "mode", e.cfg.Mode, "project", project, "namespace", e.cfg.Gardener.Namespace,
-		"installation", installation, "owner", owner, "provider", e.cfg.Shoots.ProviderType)
-	parts := []lifecycle.Part{{Name: "sync", Run: worker.Run}, {Name: "status poller", Run: observer.Run}}
-	if reports != nil {
-		parts = append(parts, lifecycle.Part{Name: "reports", Run: reports.Run})
+	e.log.InfoContext(ctx, "syncing clusters to Gardener",
+		"mode", e.cfg.Mode,
+		"project", project,
+		"namespace", e.cfg.Gardener.Namespace,
+		"installation", installation,
+		"owner", owner,
+		"provider", e.cfg.Shoots.ProviderType,
+	)
+	parts := []lifecycle.Part{
+		{Name: "sync", Run: worker.Run},
+		{Name: "status poller", Run: statusPoller.Run},
+	}
+	if reporter != nil {
+		parts = append(parts, lifecycle.Part{Name: "reports", Run: reporter.Run})
 	}
 	return parts, nil
 }
@@ -164,23 +181,25 @@ func (e *engine) registerClusterWorker(ctx context.Context) (struct{}, error) {
 // database. In another garden all Shoots would be missing: the worker would create them again and
 // count deletions as complete.
 func (e *engine) recordOrVerifyGarden(ctx context.Context, garden Garden) (recorded string, err error) {
-	ours, err := identifyGarden(ctx, garden)
+	configured, err := identifyGarden(ctx, garden)
 	if err != nil {
 		e.waits.Store(nil) // Gardener is unavailable
 		return "", err
 	}
-	holds, err := e.store.RecordGardenIfNone(ctx, ours, e.cfg.MoveToGarden)
-	if err == nil && holds != ours {
-		err = newGardenMismatchError(holds, ours)
+	recorded, err = e.store.RecordGardenIfNone(ctx, configured, e.cfg.MoveToGarden)
+	if err == nil && recorded != configured {
+		err = newGardenMismatchError(recorded, configured)
 	}
 	if err != nil {
 		e.waits.Store(&err)
 	}
-	return holds, err
+	return recorded, err
 }
 
 func newGardenMismatchError(recorded, configured string) error {
-	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", recorded, configured)
+	return fmt.Errorf("garden mismatch: the Shoots of this database are in %q, but this worker is configured for %q: "+
+		"correct GARDENER_MODE, GARDENER_KUBECONFIG or GARDENER_NAMESPACE, "+
+		"or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", recorded, configured)
 }
 
 // newManifestMaker returns the builder of Shoot manifests.
@@ -197,8 +216,16 @@ func (e *engine) buildWorker(
 	cfg := e.cfg.Worker
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for the parts that stop before and after
 	deps := clusterworker.Deps{
-		Store: e.store, Garden: garden, Maker: maker, Installation: e.store.GetInstallationID, Owner: owner,
-		Recorder: e.recorder, Tallier: e.store, Outages: e.store, Log: e.log, Registerer: e.metrics,
+		Store:        e.store,
+		Garden:       garden,
+		Maker:        maker,
+		Installation: e.store.GetInstallationID,
+		Owner:        owner,
+		Recorder:     e.recorder,
+		Tallier:      e.store,
+		Outages:      e.store,
+		Log:          e.log,
+		Registerer:   e.metrics,
 	}
 	if e.listener != nil {
 		deps.Waker = e.listener
@@ -212,13 +239,13 @@ func (e *engine) buildWorker(
 // reportingStore is a store that wakes the reporter after results are written.
 type reportingStore struct {
 	*pgstore.Store
-	reports *clusterworker.Reporter
+	reporter *clusterworker.Reporter
 }
 
-// WriteResults writes results.
+// WriteResults writes results and wakes the reporter.
 func (t reportingStore) WriteResults(ctx context.Context, results []clusterworker.Result) ([]string, error) {
 	lost, err := t.Store.WriteResults(ctx, results)
-	t.reports.WakeRun()
+	t.reporter.WakeRun()
 	return lost, err
 }
 
@@ -228,20 +255,31 @@ func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Po
 	cfg := e.cfg.Status
 	cfg.Owner = owner
 	deps := poller.Deps{
-		Store: &e.store.Observations, Viewer: garden, Remover: garden, Recorder: e.recorder, Log: e.log, Registerer: e.metrics,
+		Store:      &e.store.Observations,
+		Viewer:     garden,
+		Remover:    garden,
+		Recorder:   e.recorder,
+		Log:        e.log,
+		Registerer: e.metrics,
 	}
-	var reports *clusterworker.Reporter
+	// The poller and the reporter need each other. The reporter exists before the poller runs.
+	var reporter *clusterworker.Reporter
 	if e.fleet != nil {
-		deps.Wrote = func() { reports.WakeRun() }
+		deps.Wrote = func() { reporter.WakeRun() }
 	}
-	observer, err := poller.New(cfg, deps)
+	statusPoller, err := poller.New(cfg, deps)
 	if err != nil || e.fleet == nil {
-		return observer, nil, err
+		return statusPoller, nil, err
 	}
-	reports, err = clusterworker.NewReporter(e.cfg.Reports, clusterworker.ReporterDeps{
-		Store: e.store, Fleet: e.fleet, Observer: observer, Pools: e.store, Log: e.log, Registerer: e.metrics,
+	reporter, err = clusterworker.NewReporter(e.cfg.Reports, clusterworker.ReporterDeps{
+		Store:      e.store,
+		Fleet:      e.fleet,
+		Observer:   statusPoller,
+		Pools:      e.store,
+		Log:        e.log,
+		Registerer: e.metrics,
 	})
-	return observer, reports, err
+	return statusPoller, reporter, err
 }
 
 // newUniqueOwnerName returns a name that is unique among all processes that use the database.

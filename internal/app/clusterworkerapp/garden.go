@@ -36,8 +36,12 @@ type gardenOpenFunc func(installation string) (Garden, error)
 func (c Part) newGardenOpener() (gardenOpenFunc, error) {
 	if c.Mode == Mock {
 		m := memory.New(memory.Options{
-			CreateTime: c.Mock.CreateTime, UpdateTime: c.Mock.UpdateTime, DeleteTime: c.Mock.DeleteTime,
-			Latency: c.Mock.Latency, FailRate: c.Mock.FailRate, Versions: c.Mock.Versions,
+			CreateTime: c.Mock.CreateTime,
+			UpdateTime: c.Mock.UpdateTime,
+			DeleteTime: c.Mock.DeleteTime,
+			Latency:    c.Mock.Latency,
+			FailRate:   c.Mock.FailRate,
+			Versions:   c.Mock.Versions,
 		})
 		return func(string) (Garden, error) { return m, nil }, nil
 	}
@@ -45,11 +49,10 @@ func (c Part) newGardenOpener() (gardenOpenFunc, error) {
 	if limit := c.Worker.CallTimeout; limit > 0 && (cfg.Timeout <= 0 || limit < cfg.Timeout) {
 		cfg.Timeout = limit
 	}
-	open := func(installation string) (Garden, error) { return gardener.New(cfg, installation) }
-	trial, err := gardener.New(cfg, "trial")
+	trial, err := gardener.New(cfg, "trial") // reads the kubeconfig
 	if err != nil {
 		return nil, err
 	}
 	trial.Close()
-	return open, nil
+	return func(installation string) (Garden, error) { return gardener.New(cfg, installation) }, nil
 }

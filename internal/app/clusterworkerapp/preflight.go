@@ -55,6 +55,8 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 	if err := errors.Join(cfg.validateWithTrialWorker(), cfg.sinksConfigWithDefaults().ValidateSinks()); err != nil {
 		return err
 	}
+
+	// The database.
 	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections
 	if err != nil {
 		return err
@@ -68,6 +70,8 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 	if err != nil {
 		return err
 	}
+
+	// The garden, and what the worker may do there.
 	open, err := cfg.newGardenOpener()
 	if err != nil {
 		return err
@@ -85,6 +89,8 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 	if err := cfg.checkRecordedGardenMatches(ctx, store, garden); err != nil {
 		return err
 	}
+
+	// The clusters.
 	project, err := garden.FindProjectName(ctx)
 	if err != nil {
 		return err
@@ -102,27 +108,32 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 
 // checkRecordedGardenMatches rejects a garden other than the one with the Shoots.
 func (c Part) checkRecordedGardenMatches(ctx context.Context, store *pgstore.Store, garden Garden) error {
-	holds, err := store.GetRecordedGarden(ctx)
+	recorded, err := store.GetRecordedGarden(ctx)
 	if err != nil {
 		return err
 	}
-	ours, err := identifyGarden(ctx, garden)
-	if err == nil && holds != "" && holds != ours && !c.MoveToGarden {
-		err = newGardenMismatchError(holds, ours)
+	configured, err := identifyGarden(ctx, garden)
+	if err != nil {
+		return err
 	}
-	return err
+	if recorded != "" && recorded != configured && !c.MoveToGarden {
+		return newGardenMismatchError(recorded, configured)
+	}
+	return nil
 }
 
 // printAccessFindings prints the findings and reports whether a worker could run.
 func printAccessFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fine := true
+	noneBroken = true
 	for _, f := range findings {
-		fine = fine && f.Level != gardener.Broken
+		if f.Level == gardener.Broken {
+			noneBroken = false
+		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, terminal.ReplaceUnprintable(f.Subject), terminal.ReplaceUnprintable(f.Message))
 	}
 	_ = w.Flush()
-	return fine
+	return noneBroken
 }
 
 // preflightChecker validates clusters against Gardener.
@@ -133,38 +144,47 @@ type preflightChecker struct {
 	names  []string // empty means all
 
 	checked, refused int
-	found            []string
+	found            []string // the names and ids of the checked clusters
 }
 
 // dryRunSelectedClusters checks the clusters of the database, page by page.
 func (c *preflightChecker) dryRunSelectedClusters(ctx context.Context, store *pgstore.Store) error {
-	for after := ""; ; {
-		page, err := store.ListClusters(ctx, after, preflightPage)
+	lastID := ""
+	for {
+		page, err := store.ListClusters(ctx, lastID, preflightPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		after = page[len(page)-1].ClusterID
-		page = slices.DeleteFunc(page, func(cl clusterworker.Claim) bool {
-			return cl.Deleting || len(c.names) > 0 && !slices.Contains(c.names, cl.Name) && !slices.Contains(c.names, cl.ClusterID)
-		})
-		if err := c.dryRunAndPrintPage(ctx, page); err != nil {
+		lastID = page[len(page)-1].ClusterID
+		selected := slices.DeleteFunc(page, func(cluster clusterworker.Claim) bool { return !c.isSelected(cluster) })
+		if err := c.dryRunAndPrintPage(ctx, selected); err != nil {
 			return err
 		}
 	}
 }
 
+// isSelected reports whether a cluster is named, or all are, and is not being deleted.
+func (c *preflightChecker) isSelected(cluster clusterworker.Claim) bool {
+	if cluster.Deleting {
+		return false
+	}
+	return len(c.names) == 0 || slices.Contains(c.names, cluster.Name) || slices.Contains(c.names, cluster.ClusterID)
+}
+
 // dryRunAndPrintPage checks the clusters of a page in parallel and prints the results in order.
 func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []clusterworker.Claim) error {
-	answers, missing := make([]error, len(page)), make([]bool, len(page))
+	// Both are in the order of the page.
+	errs := make([]error, len(page))
+	missing := make([]bool, len(page))
 	slots := make(chan struct{}, preflightCalls)
 	var calls sync.WaitGroup
-	for i, cl := range page {
-		slots <- struct{}{}
+	for i, cluster := range page {
+		slots <- struct{}{} // wait for a free one
 		calls.Go(func() {
 			defer func() { <-slots }()
-			answers[i] = c.dryRunCluster(ctx, cl)
-			if answers[i] == nil {
-				missing[i], answers[i] = c.isSyncedShootMissing(ctx, cl)
+			errs[i] = c.dryRunCluster(ctx, cluster)
+			if errs[i] == nil {
+				missing[i], errs[i] = c.isSyncedShootMissing(ctx, cluster)
 			}
 		})
 	}
@@ -172,16 +192,17 @@ func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []cluste
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for i, cl := range page {
+	for i, cluster := range page {
 		c.checked++
-		c.found = append(c.found, cl.Name, cl.ClusterID)
-		if err := answers[i]; err != nil {
+		c.found = append(c.found, cluster.Name, cluster.ClusterID)
+		name := terminal.ReplaceUnprintable(cluster.Name)
+		switch {
+		case errs[i] != nil:
 			c.refused++
-			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", terminal.ReplaceUnprintable(cl.Name), cl.ClusterID, terminal.ReplaceUnprintable(err.Error()))
-		}
-		if missing[i] {
+			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", name, cluster.ClusterID, terminal.ReplaceUnprintable(errs[i].Error()))
+		case missing[i]:
 			_, _ = fmt.Fprintf(c.out, "missing cluster %s (%s): Shoot %q was synced and does not exist; the worker creates it again\n",
-				terminal.ReplaceUnprintable(cl.Name), cl.ClusterID, cl.ShootName)
+				name, cluster.ClusterID, cluster.ShootName)
 		}
 	}
 	return nil
@@ -211,7 +232,8 @@ func (c *preflightChecker) isSyncedShootMissing(ctx context.Context, cluster clu
 	return false, err
 }
 
-// printMissingAndTotals prints the named clusters that were not found and the totals; it returns errPreflight if any was rejected.
+// printMissingAndTotals prints the named clusters that were not found, and the totals. It returns errPreflight if any
+// was rejected.
 func (c *preflightChecker) printMissingAndTotals() error {
 	for _, name := range c.names {
 		if !slices.Contains(c.found, name) {

@@ -24,9 +24,18 @@ func WriteActions(w io.Writer, list []*action.Action, wide bool, o OutputOptions
 		rows = append(rows, append(heads, terminal.Cell{Text: "SUMMARY"}))
 	}
 	for _, a := range list {
-		cells := append(terminal.PlainRow(a.Name), terminal.Cell{Text: string(a.Risk), Style: riskStyle(a.Risk)}, terminal.Cell{Text: formatRollback(a)})
+		cells := []terminal.Cell{
+			{Text: a.Name},
+			{Text: string(a.Risk), Style: riskStyle(a.Risk)},
+			{Text: formatRollback(a)},
+		}
 		if wide {
-			cells = append(cells, terminal.PlainRow(strings.Join(a.Kinds, ","), formatDurationWithoutZeroUnits(a.Timeout), fmt.Sprint(a.Retries), accountNameOrEmpty(a))...)
+			cells = append(cells, terminal.PlainRow(
+				strings.Join(a.Kinds, ","),
+				formatDurationWithoutZeroUnits(a.Timeout),
+				fmt.Sprint(a.Retries),
+				accountNameOrEmpty(a),
+			)...)
 		}
 		rows = append(rows, append(cells, terminal.Cell{Text: a.Summary}))
 	}
@@ -79,9 +88,12 @@ func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
 	p := &page{w: w, o: o}
 	p.writeField("Name", a.Name)
 	p.writeField("Description", a.Summary)
-	for _, f := range []struct{ name, value string }{
-		{"kubectl", a.Kubectl}, {"Aliases", strings.Join(a.Aliases, ", ")}, {"Targets", strings.Join(a.Kinds, ", ")},
-	} {
+	optional := []struct{ name, value string }{
+		{"kubectl", a.Kubectl},
+		{"Aliases", strings.Join(a.Aliases, ", ")},
+		{"Targets", strings.Join(a.Kinds, ", ")},
+	}
+	for _, f := range optional {
 		if f.value != "" {
 			p.writeField(f.name, f.value)
 		}
@@ -101,22 +113,23 @@ func WriteAction(w io.Writer, a *action.Action, o OutputOptions) error {
 	p.writeLine("")
 	p.writeLine("Permissions of the service account:")
 	rows := [][]terminal.Cell{terminal.PlainRow("RESOURCE", "VERBS", "SCOPE", "PURPOSE")}
-	for _, r := range a.Permissions {
-		resource := r.Resource
-		if r.Group != "" {
-			resource = r.Resource + "." + r.Group
+	for _, permission := range a.Permissions {
+		resource := permission.Resource
+		if permission.Group != "" {
+			resource += "." + permission.Group
 		}
-		if r.Subresource != "" {
-			resource += "/" + r.Subresource
+		if permission.Subresource != "" {
+			resource += "/" + permission.Subresource
 		}
-		where := "namespace of the target"
-		if r.ClusterScoped {
-			where = "cluster"
+		scope := "namespace of the target"
+		switch {
+		case permission.Executor:
+			scope = "namespace of the executions"
+		case permission.ClusterScoped:
+			scope = "cluster"
 		}
-		if r.Executor {
-			where = "namespace of the executions"
-		}
-		rows = append(rows, terminal.PlainRow(resource, strings.Join(r.Verbs, ","), where, r.Why))
+		verbs := strings.Join(permission.Verbs, ",")
+		rows = append(rows, terminal.PlainRow(resource, verbs, scope, permission.Why))
 	}
 	p.writeTable("  ", rows)
 	return p.err
@@ -190,14 +203,34 @@ func CatalogueValue(list []*action.Action, single bool) any {
 	entries := []actionEntry{}
 	for _, a := range list {
 		e := actionEntry{
-			Name: a.Name, Summary: a.Summary, Kubectl: a.Kubectl, Aliases: a.Aliases, Kinds: a.Kinds, Scope: string(a.Scope),
-			Risk: string(a.Risk), Idempotent: a.Idempotent, Reversible: a.Reversible, ReadOnly: a.ReadOnly, Rollback: a.Rollback,
-			Timeout: a.Timeout.String(), MaxTimeout: a.MaxTimeout.String(), Retries: a.Retries, ServiceAccount: accountNameOrEmpty(a),
-			Parameters: []parameterEntry{},
+			Name:           a.Name,
+			Summary:        a.Summary,
+			Kubectl:        a.Kubectl,
+			Aliases:        a.Aliases,
+			Kinds:          a.Kinds,
+			Scope:          string(a.Scope),
+			Risk:           string(a.Risk),
+			Idempotent:     a.Idempotent,
+			Reversible:     a.Reversible,
+			ReadOnly:       a.ReadOnly,
+			Rollback:       a.Rollback,
+			Timeout:        a.Timeout.String(),
+			MaxTimeout:     a.MaxTimeout.String(),
+			Retries:        a.Retries,
+			ServiceAccount: accountNameOrEmpty(a),
+			Parameters:     []parameterEntry{},
 		}
-		for _, m := range a.Parameters() {
+		for _, parameter := range a.Parameters() {
 			e.Parameters = append(e.Parameters, parameterEntry{
-				m.Name, m.Type, m.Required, json.RawMessage(m.Default), m.Doc, m.Enum, m.Minimum, m.Maximum, m.Format,
+				Name:     parameter.Name,
+				Type:     parameter.Type,
+				Required: parameter.Required,
+				Default:  json.RawMessage(parameter.Default),
+				Doc:      parameter.Doc,
+				Enum:     parameter.Enum,
+				Minimum:  parameter.Minimum,
+				Maximum:  parameter.Maximum,
+				Format:   parameter.Format,
 			})
 		}
 		entries = append(entries, e)

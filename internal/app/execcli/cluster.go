@@ -71,7 +71,8 @@ func (c *cluster) getExecution(ctx context.Context, name string) (*v1alpha1.Kube
 	var ke v1alpha1.KubernetesExecution
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &ke)
 	if apierrors.IsNotFound(err) && !cli.IsUnservedKind(err) {
-		return nil, cli.NewError(fmt.Errorf("execution %q not found in namespace %q", name, c.namespace), cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
+		notFound := fmt.Errorf("execution %q not found in namespace %q", name, c.namespace)
+		return nil, cli.NewError(notFound, cli.CodePrecondition, "fleetloop exec get --namespace="+c.namespace+"   lists executions")
 	}
 	if err != nil {
 		return nil, c.explainErrorWithRole(err, fmt.Sprintf("get execution %q", name), v1alpha1.ViewerRole)
@@ -87,16 +88,22 @@ type selection struct {
 
 func (s selection) listOptions(namespace string) *client.ListOptions {
 	var fields []string
-	for _, f := range []struct{ path, value string }{
-		{"spec.action", s.action}, {"status.phase", s.phase}, {"metadata.name", s.name},
-	} {
-		if f.value != "" {
-			fields = append(fields, f.path+"="+f.value)
-		}
+	if s.action != "" {
+		fields = append(fields, "spec.action="+s.action)
 	}
-	return &client.ListOptions{Namespace: namespace, Raw: &metav1.ListOptions{
-		LabelSelector: s.labels, FieldSelector: strings.Join(fields, ","),
-	}}
+	if s.phase != "" {
+		fields = append(fields, "status.phase="+s.phase)
+	}
+	if s.name != "" {
+		fields = append(fields, "metadata.name="+s.name)
+	}
+	return &client.ListOptions{
+		Namespace: namespace,
+		Raw: &metav1.ListOptions{
+			LabelSelector: s.labels,
+			FieldSelector: strings.Join(fields, ","),
+		},
+	}
 }
 
 func (c *cluster) listExecutions(ctx context.Context, s selection) (*v1alpha1.KubernetesExecutionList, error) {
@@ -114,7 +121,8 @@ func (c *cluster) explainErrorWithRole(err error, doing, role string) error {
 		return explainStateError(err)
 	}
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-		return cli.NewError(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, "ask an administrator for the role "+role+" in namespace "+c.namespace+", or ask a user who has it")
+		next := "ask an administrator for the role " + role + " in namespace " + c.namespace + ", or ask a user who has it"
+		return cli.NewError(fmt.Errorf("%s: %w", doing, err), cli.CodeFailed, next)
 	}
 	return explainError(err, doing)
 }

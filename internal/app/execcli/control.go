@@ -16,15 +16,24 @@ import (
 
 // controlAction is a request to an existing execution.
 type controlAction struct {
-	verb, done string
-	named      bool // whether the execution records who
+	verb string // as in "cancel execution"
+	done string // as in "execution/x is being cancelled"
+	// recordsUser is true if the execution records who requested the action.
+	recordsUser bool
 	// check returns why an execution does not support the action.
 	check func(ke *v1alpha1.KubernetesExecution) error
-	send  func(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, by string) error
+	// send sends the request of user, which is empty unless recordsUser is true.
+	send func(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, user string) error
 }
 
 func newCancelCommand(s *session) *cobra.Command {
-	cmd := newCancelOrFinalizeCommand(s, controlAction{verb: "cancel", done: "is being cancelled", named: true, check: executions.CheckCancellable, send: executions.Cancel})
+	cmd := newCancelOrFinalizeCommand(s, controlAction{
+		verb:        "cancel",
+		done:        "is being cancelled",
+		recordsUser: true,
+		check:       executions.CheckCancellable,
+		send:        executions.Cancel,
+	})
 	cmd.Short = "Cancel executions"
 	cmd.Example = "  fleetloop exec cancel scale-deployment-x7kq2"
 	cmd.Long = "Cancel executions. An execution that has not started fails with reason cancelled. A running action is asked to\n" +
@@ -33,7 +42,12 @@ func newCancelCommand(s *session) *cobra.Command {
 }
 
 func newFinalizeCommand(s *session) *cobra.Command {
-	cmd := newCancelOrFinalizeCommand(s, controlAction{verb: "finalize", done: "is being finalized", check: checkFinalizable, send: sendFinalize})
+	cmd := newCancelOrFinalizeCommand(s, controlAction{
+		verb:  "finalize",
+		done:  "is being finalized",
+		check: checkFinalizable,
+		send:  sendFinalize,
+	})
 	cmd.Short = "End the rollback window of executions"
 	cmd.Example = "  fleetloop exec finalize scale-deployment-x7kq2"
 	cmd.Long = "End the phase rollback_ready of executions: successful executions become completed, those with a failed\n" +
@@ -41,7 +55,7 @@ func newFinalizeCommand(s *session) *cobra.Command {
 	return cmd
 }
 
-// checkFinalizable returns an error unless an execution can only be rolled back or finalized.
+// checkFinalizable returns an error unless an execution is in phase rollback_ready.
 func checkFinalizable(ke *v1alpha1.KubernetesExecution) error {
 	if ke.Status.Phase != v1alpha1.PhaseRollbackReady {
 		return &executions.StateError{
@@ -56,19 +70,21 @@ func sendFinalize(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesE
 	return c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"finalize":true}}`)))
 }
 
-func newCancelOrFinalizeCommand(s *session, st controlAction) *cobra.Command {
+func newCancelOrFinalizeCommand(s *session, action controlAction) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:               st.verb + " NAME ...",
+		Use:               action.verb + " NAME ...",
 		Args:              requireNames,
 		ValidArgsFunction: s.completeExecutionNames,
-		RunE:              func(cmd *cobra.Command, args []string) error { return runCancelOrFinalize(s, cmd, args, st, format) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runCancelOrFinalize(s, cmd, args, action, format)
+		},
 	}
 	addOutputFlag(cmd, &format, changeOutputFormats())
 	return cmd
 }
 
-func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, st controlAction, format string) error {
+func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, action controlAction, format string) error {
 	if err := cli.CheckFormat(cmd, format, changeOutputFormats()); err != nil {
 		return err
 	}
@@ -80,26 +96,26 @@ func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, st contr
 	if err != nil {
 		return err
 	}
-	var me string
-	if st.named {
-		if me, err = c.currentUser(cmd.Context()); err != nil {
-			me = "" // a missing name must not delay a stop
-		}
+	var user string
+	if action.recordsUser {
+		user, _ = c.currentUser(cmd.Context()) // a missing name must not delay a stop
 	}
+
+	// Errors about some executions are returned at the end, after the requests for all others.
 	var changed []v1alpha1.KubernetesExecution
 	for i := range found {
 		ke := &found[i]
-		if err := st.check(ke); err != nil {
+		if err := action.check(ke); err != nil {
 			errs = append(errs, explainStateError(err))
 			continue
 		}
-		if err := st.send(cmd.Context(), c, ke, me); err != nil {
-			errs = append(errs, explainError(err, fmt.Sprintf("%s execution %q", st.verb, ke.Name)))
+		if err := action.send(cmd.Context(), c, ke, user); err != nil {
+			errs = append(errs, explainError(err, fmt.Sprintf("%s execution %q", action.verb, ke.Name)))
 			continue
 		}
 		changed = append(changed, *ke)
 		if format == formatText {
-			if err := s.printToStdout("execution/%s %s", ke.Name, st.done); err != nil {
+			if err := s.printToStdout("execution/%s %s", ke.Name, action.done); err != nil {
 				return err
 			}
 		}
@@ -114,7 +130,7 @@ func runCancelOrFinalize(s *session, cmd *cobra.Command, args []string, st contr
 
 func newEmergencyStopCommand(s *session) *cobra.Command {
 	var reason string
-	var running bool
+	var cancelRunning bool
 	cmd := &cobra.Command{
 		Use:     "stop --reason=TEXT",
 		Short:   "Activate the emergency stop: no action starts until it ends",
@@ -126,11 +142,11 @@ func newEmergencyStopCommand(s *session) *cobra.Command {
 			if reason == "" {
 				return usageErrorf(cmd, "--reason is required: others need it to decide when to end the stop")
 			}
-			return runEmergencyStop(s, cmd, reason, running)
+			return runEmergencyStop(s, cmd, reason, cancelRunning)
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`text` that says why, for those who decide when to end the stop")
-	cmd.Flags().BoolVar(&running, "cancel-running", false, "also cancel running executions")
+	cmd.Flags().BoolVar(&cancelRunning, "cancel-running", false, "also cancel running executions")
 	return cmd
 }
 
@@ -143,31 +159,33 @@ func runEmergencyStop(s *session, cmd *cobra.Command, reason string, cancelRunni
 	if cancelRunning {
 		text += ", running executions are being cancelled"
 	}
-	before, wasActive, err := executions.ActivateEmergencyStop(cmd.Context(), c, c.namespace, reason, cancelRunning)
-	if wasActive {
-		text += fmt.Sprintf("; the previous reason was %q", terminal.ReplaceUnprintable(before))
-	}
+	previousReason, wasActive, err := executions.ActivateEmergencyStop(cmd.Context(), c, c.namespace, reason, cancelRunning)
 	if err != nil {
 		return c.explainErrorWithRole(err, "stop", v1alpha1.AdministratorRole)
+	}
+	if wasActive {
+		text += fmt.Sprintf("; the previous reason was %q", terminal.ReplaceUnprintable(previousReason))
 	}
 	return s.printToStdout("%s", text)
 }
 
 func newEndEmergencyStopCommand(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use:     "end-stop",
-		Short:   "End the emergency stop",
-		Example: "  fleetloop exec end-stop",
-		Args:    cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Use:               "end-stop",
+		Short:             "End the emergency stop",
+		Example:           "  fleetloop exec end-stop",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := s.newClusterClient()
 			if err != nil {
 				return err
 			}
-			switch wasActive, err := executions.EndEmergencyStop(cmd.Context(), c, c.namespace); {
-			case err != nil:
+			wasActive, err := executions.EndEmergencyStop(cmd.Context(), c, c.namespace)
+			if err != nil {
 				return c.explainErrorWithRole(err, "resume", v1alpha1.AdministratorRole)
-			case !wasActive:
+			}
+			if !wasActive {
 				return s.printToStdout("the emergency stop was not active")
 			}
 			return s.printToStdout("emergency stop ended")

@@ -67,18 +67,19 @@ func newRejectCommand(s *session) *cobra.Command {
 }
 
 func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOptions) error {
-	const shortest = 12
+	const minHashLength = 12
 	if err := cli.RejectImpersonation(cmd, "the record would show two people although one decides"); err != nil {
 		return err
 	}
-	switch err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); {
-	case err != nil:
+	if err := cli.CheckFormat(cmd, o.format, changeOutputFormats()); err != nil {
 		return err
-	case o.plan != "" && len(o.plan) < shortest:
-		return usageErrorf(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, shortest)
+	}
+	if o.plan != "" && len(o.plan) < minHashLength {
+		return usageErrorf(cmd, "--plan %s is too short: give at least %d digits of the hash of the plan", o.plan, minHashLength)
 	}
 	if !o.yes {
-		if err := s.env.RequireTerminal("fleetloop exec describe " + name + "   shows the plan; --yes --plan=HASH approves it without a prompt"); err != nil {
+		next := "fleetloop exec describe " + name + "   shows the plan; --yes --plan=HASH approves it without a prompt"
+		if err := s.env.RequireTerminal(next); err != nil {
 			return err
 		}
 	}
@@ -104,9 +105,9 @@ func runApproveOrReject(s *session, cmd *cobra.Command, name string, o decideOpt
 	return printDecisionThenFollowIfAsked(s, cmd, c, ke, o)
 }
 
-var errNo = errors.New("not approved")
+var errNotApproved = errors.New("not approved")
 
-// showAndConfirmPlan prints the plan and asks for confirmation.
+// showAndConfirmPlan prints the plan and asks for confirmation. It returns an error if the answer is no.
 func showAndConfirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 	if err := WriteDecisionBasis(s.env.Stderr, ke, s.newOutputOptions()); err != nil {
 		return err
@@ -116,22 +117,25 @@ func showAndConfirmPlan(s *session, ke *v1alpha1.KubernetesExecution) error {
 	if err != nil || yes {
 		return err
 	}
-	return cli.NewError(errNo, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
+	return cli.NewError(errNotApproved, cli.CodeFailed, "fleetloop reject "+ke.Name+" --reason=TEXT   rejects it")
 }
 
 // saveDecision adds the decision to the approvals.
 func saveDecision(ctx context.Context, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) (*v1alpha1.KubernetesExecution, error) {
-	me, err := c.currentUser(ctx)
+	user, err := c.currentUser(ctx)
 	if err != nil {
 		return nil, err
 	}
-	decided, err := executions.Decide(ctx, c, ke, v1alpha1.Approval{Approver: me, Decision: o.decision, Reason: o.reason})
+	approval := v1alpha1.Approval{Approver: user, Decision: o.decision, Reason: o.reason}
+	decided, err := executions.Decide(ctx, c, ke, approval)
 	if err != nil {
-		return nil, c.explainErrorWithRole(err, fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name), v1alpha1.ApproverRole)
+		doing := fmt.Sprintf("%s execution %q", strings.ToLower(string(o.decision)), ke.Name)
+		return nil, c.explainErrorWithRole(err, doing, v1alpha1.ApproverRole)
 	}
 	return decided, nil
 }
 
+// printDecisionThenFollowIfAsked prints the decision and follows the execution with --wait.
 func printDecisionThenFollowIfAsked(s *session, cmd *cobra.Command, c *cluster, ke *v1alpha1.KubernetesExecution, o decideOptions) error {
 	if o.format == formatText {
 		verb := "approved"
@@ -142,11 +146,11 @@ func printDecisionThenFollowIfAsked(s *session, cmd *cobra.Command, c *cluster, 
 			return err
 		}
 	}
-	if !o.wait {
-		if o.format != formatText {
-			return WriteExecutions(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
-		}
-		return nil
+	if o.wait {
+		return s.followExecution(cmd, c, ke, o.format, o.waitOptions)
 	}
-	return s.followExecution(cmd, c, ke, o.format, o.waitOptions)
+	if o.format != formatText {
+		return WriteExecutions(s.env.Stdout, o.format, []v1alpha1.KubernetesExecution{*ke}, true)
+	}
+	return nil
 }

@@ -48,7 +48,7 @@ func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 		by = ", by " + spec.RequestedBy
 	}
 	p.writeField("Requested", p.formatTime(ke.CreationTimestamp.Time)+by)
-	for _, f := range []struct{ name, value string }{
+	optional := []struct{ name, value string }{
 		{"Assistant", formatAgent(spec)},
 		{"Reason", spec.Reason},
 		{"Environment", spec.Environment},
@@ -56,7 +56,8 @@ func (p *page) writeRequestFields(ke *v1alpha1.KubernetesExecution) {
 		{"Rollback of", formatReference(spec.RollbackOf)},
 		{"Remediation", formatReference(spec.RemediationRequestRef)},
 		{"Workflow", formatWorkflow(spec)},
-	} {
+	}
+	for _, f := range optional {
 		if f.value != "" {
 			p.writeField(f.name, f.value)
 		}
@@ -274,8 +275,14 @@ func (p *page) writeConditionResults(title string, list []v1alpha1.ConditionResu
 		if c.EvaluationTime != nil {
 			at = c.EvaluationTime.UTC().Format(time.RFC3339)
 		}
-		r := append(terminal.PlainRow(c.ConditionType), result)
-		rows = append(rows, append(r, terminal.PlainRow(yesNo(c.Required), fmt.Sprint(c.Attempts), at, c.ErrorMessage)...))
+		rows = append(rows, []terminal.Cell{
+			{Text: c.ConditionType},
+			result,
+			{Text: yesNo(c.Required)},
+			{Text: fmt.Sprint(c.Attempts)},
+			{Text: at},
+			{Text: c.ErrorMessage},
+		})
 	}
 	p.writeTable("    ", rows)
 }
@@ -295,7 +302,8 @@ func (p *page) writeConditions(list []metav1.Condition) {
 	p.writeLine("Conditions:")
 	rows := [][]terminal.Cell{terminal.PlainRow("TYPE", "STATUS", "SINCE", "REASON", "MESSAGE")}
 	for _, c := range list {
-		rows = append(rows, terminal.PlainRow(c.Type, string(c.Status), terminal.Since(p.o.Now, c.LastTransitionTime.Time), c.Reason, c.Message))
+		since := terminal.Since(p.o.Now, c.LastTransitionTime.Time)
+		rows = append(rows, terminal.PlainRow(c.Type, string(c.Status), since, c.Reason, c.Message))
 	}
 	p.writeTable("  ", rows)
 }

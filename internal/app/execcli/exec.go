@@ -79,7 +79,9 @@ Parameters:
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			o.retriesSet, o.keepSet, o.approvalSet = cmd.Flags().Changed("retries"), cmd.Flags().Changed("ttl"), cmd.Flags().Changed("approval-timeout")
+			o.retriesSet = cmd.Flags().Changed("retries")
+			o.keepSet = cmd.Flags().Changed("ttl")
+			o.approvalSet = cmd.Flags().Changed("approval-timeout")
 			return runExec(s, cmd, args, o)
 		},
 	}
@@ -171,7 +173,6 @@ func (o *execOptions) fillSpecFromFlags(cmd *cobra.Command, spec *v1alpha1.Kuber
 	if spec.Target, err = parseTarget(cmd, o.target); err != nil {
 		return err
 	}
-	places := map[string]v1alpha1.ExecutionMode{"": "", "job": v1alpha1.ExecuteInJob, "inline": v1alpha1.ExecuteInline}
 	switch {
 	case o.dryRun:
 		spec.DryRunMode = v1alpha1.DryRunOnly
@@ -180,8 +181,13 @@ func (o *execOptions) fillSpecFromFlags(cmd *cobra.Command, spec *v1alpha1.Kuber
 	default:
 		spec.DryRunMode = v1alpha1.DryRunPolicy
 	}
-	var known bool
-	if spec.ExecutionMode, known = places[strings.ToLower(o.mode)]; !known {
+	switch strings.ToLower(o.mode) {
+	case "": // that of the controller
+	case "job":
+		spec.ExecutionMode = v1alpha1.ExecuteInJob
+	case "inline":
+		spec.ExecutionMode = v1alpha1.ExecuteInline
+	default:
 		return usageErrorf(cmd, "invalid --mode %q: want job or inline", o.mode)
 	}
 	switch {
@@ -226,32 +232,36 @@ func parseTarget(cmd *cobra.Command, text string) (*v1alpha1.Target, error) {
 
 func unknownActionError(cmd *cobra.Command, name string) error {
 	err := fmt.Errorf("unknown action %q", name)
-	_, parse := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
-	unknown, ok := errors.AsType[*action.UnknownError](parse)
-	switch like := cli.FormatCommandSuggestion(cmd, name); {
-	case like != "":
-		err = fmt.Errorf("%w%s", err, like)
+	_, parseErr := action.Parse(&v1alpha1.KubernetesExecutionSpec{Action: name})
+	unknown, ok := errors.AsType[*action.UnknownError](parseErr)
+	suggestion := cli.FormatCommandSuggestion(cmd, name)
+	switch {
+	case suggestion != "":
+		err = fmt.Errorf("%w%s", err, suggestion)
 	case ok && unknown.Nearest != "":
 		err = fmt.Errorf("%w; did you mean %s?", err, unknown.Nearest)
 	}
 	return cli.NewUsageError(err, "fleetloop exec actions   lists the available actions")
 }
 
-// createThenFollowIfAsked sends an execution in the name of the user and prints the result.
+// createThenFollowIfAsked creates an execution in the name of the user, prints it, and follows it if requested.
 func createThenFollowIfAsked(s *session, cmd *cobra.Command, ke *v1alpha1.KubernetesExecution, format string, w waitOptions) error {
 	c, err := s.newClusterClient()
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	name, groups, err := executions.CurrentUser(ctx, c)
+	user, groups, err := executions.CurrentUser(ctx, c)
 	if err != nil {
 		return explainError(err, "get the current user")
 	}
-	if err := executions.Create(ctx, c, ke, name, groups); apierrors.IsAlreadyExists(err) {
-		return cli.NewError(fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name), cli.CodePrecondition,
-			"use another --name or omit it; fleetloop exec describe "+ke.Name+s.newOutputOptions().NamespaceFlag(ke)+"   shows the existing one")
-	} else if err != nil {
+	err = executions.Create(ctx, c, ke, user, groups)
+	if apierrors.IsAlreadyExists(err) {
+		exists := fmt.Errorf("request %s: execution %q already exists", ke.Spec.Action, ke.Name)
+		describe := "fleetloop exec describe " + ke.Name + s.newOutputOptions().NamespaceFlag(ke)
+		return cli.NewError(exists, cli.CodePrecondition, "use another --name or omit it; "+describe+"   shows the existing one")
+	}
+	if err != nil {
 		return c.explainErrorWithRole(err, "request "+ke.Spec.Action, requesterRole(ke.Spec.Action))
 	}
 	return s.printCreatedThenFollowIfAsked(cmd, c, ke, format, w)
@@ -273,13 +283,13 @@ func (s *session) printCreatedThenFollowIfAsked(cmd *cobra.Command, c *cluster, 
 			return err
 		}
 	}
-	if !w.wait {
-		if format != formatText {
-			return WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
-		}
-		return nil
+	if w.wait {
+		return s.followExecution(cmd, c, ke, format, w)
 	}
-	return s.followExecution(cmd, c, ke, format, w)
+	if format != formatText {
+		return WriteExecutions(s.env.Stdout, format, []v1alpha1.KubernetesExecution{*ke}, true)
+	}
+	return nil
 }
 
 // followExecution follows an execution and prints the result. Formats for programs are written

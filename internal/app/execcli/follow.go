@@ -21,66 +21,97 @@ import (
 	"github.com/fleetloop/fleetloop/internal/kube/executions"
 )
 
-// again is the delay before a broken watch is restarted.
-const again = time.Second
+// restartDelay is the delay before a watch that has ended is restarted.
+const restartDelay = time.Second
 
 var errWaitTimeout = errors.New("timed out")
 
 // errGone means that the followed execution was deleted.
 var errGone = errors.New("the execution was deleted")
 
-// watchExecution calls onState with the current state of an execution and after every change, until
-// onState returns done.
-func watchExecution(ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (done bool, err error)) error {
-	uid := ke.UID
-	for {
-		if done, err := onState(ke); done || err != nil {
-			return err
-		}
-		done, err := c.watchChanges(ctx, ke, onState)
+// executionFollower prints the progress of one execution.
+type executionFollower struct {
+	*session
+
+	cluster      *cluster
+	pastApproval bool // go on while the execution waits for an approval
+	latest       *v1alpha1.KubernetesExecution
+	printed      string // the last line of progress
+}
+
+// followUntilEnd prints every state until the execution ends or needs an approval. latest has the last state then.
+func (f *executionFollower) followUntilEnd(ctx context.Context) error {
+	uid := f.latest.UID
+	f.printIfChanged()
+	for !f.isDone() {
+		err := f.watchOnce(ctx)
 		switch {
-		case done || err != nil && !isTransient(err):
+		case err != nil && !isTransient(err):
 			return err
+		case f.isDone():
+			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			s.printToStderr("watch interrupted, restarting: %v", err)
+			f.printToStderr("watch interrupted, restarting: %v", err)
 		}
-		if ke, err = getSameExecutionWithRetry(ctx, c, ke.Name, uid); err != nil {
+		now, err := getSameExecutionWithRetry(ctx, f.cluster, f.latest.Name, uid)
+		if err != nil {
 			return err
 		}
+		f.latest = now
+		f.printIfChanged()
+	}
+	return nil
+}
+
+// watchOnce prints every state until the execution is done or the watch ends.
+func (f *executionFollower) watchOnce(ctx context.Context) error {
+	uid := f.latest.UID
+	options := selection{name: f.latest.Name}.listOptions(f.cluster.namespace)
+	options.Raw.ResourceVersion = f.latest.ResourceVersion
+	stream, err := f.cluster.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
+	if err != nil {
+		return err
+	}
+	defer stream.Stop()
+	for event := range stream.ResultChan() {
+		if event.Type == watch.Error {
+			return apierrors.FromObject(event.Object)
+		}
+		now, ok := event.Object.(*v1alpha1.KubernetesExecution)
+		if !ok {
+			continue // an event without an execution
+		}
+		if event.Type == watch.Deleted || now.UID != uid {
+			return errGone
+		}
+		f.latest = now
+		f.printIfChanged()
+		if f.isDone() {
+			return nil
+		}
+	}
+	return nil // servers end watches regularly
+}
+
+// printIfChanged prints the progress of the latest state, unless it is the same as before.
+func (f *executionFollower) printIfChanged() {
+	if text := formatProgress(f.latest); text != f.printed {
+		f.printed = text
+		f.printToStderr("%s", text)
 	}
 }
 
-// watchChanges calls onState after every change of an execution until the watch ends.
-func (c *cluster) watchChanges(ctx context.Context, ke *v1alpha1.KubernetesExecution, onState func(*v1alpha1.KubernetesExecution) (bool, error)) (done bool, err error) {
-	options := selection{name: ke.Name}.listOptions(c.namespace)
-	options.Raw.ResourceVersion = ke.ResourceVersion
-	w, err := c.Watch(ctx, &v1alpha1.KubernetesExecutionList{}, options)
-	if err != nil {
-		return false, err
-	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		switch now, ok := e.Object.(*v1alpha1.KubernetesExecution); {
-		case e.Type == watch.Error:
-			return false, apierrors.FromObject(e.Object)
-		case !ok:
-		case e.Type == watch.Deleted || now.UID != ke.UID:
-			return false, errGone
-		default:
-			if done, err := onState(now); done || err != nil {
-				return true, err
-			}
-		}
-	}
-	return false, nil // servers end watches regularly
+// isDone reports whether nothing more is to follow.
+func (f *executionFollower) isDone() bool {
+	return executions.IsSettled(f.latest) || !f.pastApproval && isWaitingForApproval(f.latest)
 }
 
 // getSameExecutionWithRetry reads an execution and retries while the server is unavailable.
 func getSameExecutionWithRetry(ctx context.Context, c *cluster, name string, uid types.UID) (*v1alpha1.KubernetesExecution, error) {
 	for {
-		if err := backoff.Sleep(ctx, again); err != nil {
+		if err := backoff.Sleep(ctx, restartDelay); err != nil {
 			return nil, err
 		}
 		var ke v1alpha1.KubernetesExecution
@@ -111,9 +142,9 @@ func isTransient(err error) bool {
 
 // waitOptions configures the wait for an execution.
 type waitOptions struct {
-	wait    bool
-	timeout time.Duration
-	through bool // also wait for an approval
+	wait         bool
+	timeout      time.Duration
+	pastApproval bool // go on while the execution waits for an approval
 }
 
 const waitHelp = `With --wait the command waits until the execution ends and exits with code
@@ -123,35 +154,37 @@ const waitHelp = `With --wait the command waits until the execution ends and exi
   124  if --timeout is exceeded
 The execution continues when the wait ends early.`
 
-// printProgressUntilEnd prints the progress of an execution until it ends or needs an approval. The
-// error says why it did not succeed.
-func printProgressUntilEnd(ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions) (*v1alpha1.KubernetesExecution, error) {
+// printProgressUntilEnd prints the progress of an execution until it ends or needs an approval, and returns its last
+// state. The error says why it did not succeed.
+func printProgressUntilEnd(
+	ctx context.Context, s *session, c *cluster, ke *v1alpha1.KubernetesExecution, w waitOptions,
+) (*v1alpha1.KubernetesExecution, error) {
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errWaitTimeout)
 		defer cancel()
 	}
-	last, said := ke, ""
-	err := watchExecution(ctx, s, c, ke, func(now *v1alpha1.KubernetesExecution) (bool, error) {
-		last = now
-		if text := formatProgress(now); text != said {
-			said = text
-			s.printToStderr("%s", text)
-		}
-		return executions.IsSettled(now) || !w.through && isWaitingForApproval(now), nil
-	})
-	describe := "fleetloop exec describe " + ke.Name + "   shows its status"
+	follower := &executionFollower{session: s, cluster: c, pastApproval: w.pastApproval, latest: ke}
+	if err := follower.followUntilEnd(ctx); err != nil {
+		return follower.latest, explainFollowError(err, follower.latest, w.timeout)
+	}
+	return follower.latest, resultError(s, follower.latest)
+}
+
+// explainFollowError adds the exit code and the next step to the error that ended the wait for an execution.
+func explainFollowError(err error, last *v1alpha1.KubernetesExecution, timeout time.Duration) error {
 	switch {
 	case errors.Is(err, errWaitTimeout):
-		return last, cli.NewError(fmt.Errorf("timed out waiting for execution %q: its phase is %s after %s", ke.Name, cmp.Or(string(last.Status.Phase), "new"), w.timeout), cli.CodeTimeout, describe)
+		phase := cmp.Or(string(last.Status.Phase), "new")
+		timedOut := fmt.Errorf("timed out waiting for execution %q: its phase is %s after %s", last.Name, phase, timeout)
+		return cli.NewError(timedOut, cli.CodeTimeout, "fleetloop exec describe "+last.Name+"   shows its status")
 	case errors.Is(err, errGone):
-		return last, cli.NewError(fmt.Errorf("execution %q was deleted", ke.Name), cli.CodeFailed, "")
+		return cli.NewError(fmt.Errorf("execution %q was deleted", last.Name), cli.CodeFailed, "")
 	case errors.Is(err, context.Canceled):
-		return last, cli.NewError(fmt.Errorf("execution %q continues: %w", ke.Name, err), cli.CodeInterrupted, "fleetloop exec cancel "+ke.Name+"   cancels it")
-	case err != nil:
-		return last, explainError(err, fmt.Sprintf("follow execution %q", ke.Name))
+		continues := fmt.Errorf("execution %q continues: %w", last.Name, err)
+		return cli.NewError(continues, cli.CodeInterrupted, "fleetloop exec cancel "+last.Name+"   cancels it")
 	}
-	return last, resultError(s, last)
+	return explainError(err, fmt.Sprintf("follow execution %q", last.Name))
 }
 
 // isWaitingForApproval reports whether an execution still lacks an approval, counting those already given.
@@ -172,17 +205,19 @@ func formatProgress(ke *v1alpha1.KubernetesExecution) string {
 	return terminal.ReplaceUnprintable(text)
 }
 
-// resultError returns an error unless the execution achieved its goal.
+// resultError returns an error unless the execution achieved its goal. It warns of a failed optional postcondition.
 func resultError(s *session, ke *v1alpha1.KubernetesExecution) error {
 	describe := "fleetloop exec describe " + ke.Name + "   shows the details"
-	why := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
+	reason := cmp.Or(ke.Status.Message, string(ke.Status.ReasonDetail), string(ke.Status.Reason))
 	switch {
 	case ke.Status.Phase == v1alpha1.PhaseWaitingApproval:
-		return cli.NewError(fmt.Errorf("execution %q is waiting for approval", ke.Name), cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves it")
+		waiting := fmt.Errorf("execution %q is waiting for approval", ke.Name)
+		return cli.NewError(waiting, cli.CodePrecondition, "fleetloop approve "+ke.Name+"   shows the plan and approves it")
 	case ke.Status.Phase == v1alpha1.PhaseFailed:
-		return cli.NewError(fmt.Errorf("execution %q failed: %s", ke.Name, why), cli.CodeFailed, describe)
+		return cli.NewError(fmt.Errorf("execution %q failed: %s", ke.Name, reason), cli.CodeFailed, describe)
 	case ke.Status.Outcome == v1alpha1.OutcomeFailed:
-		return cli.NewError(fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, why), cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
+		failed := fmt.Errorf("execution %q ran, but a required postcondition failed: %s", ke.Name, reason)
+		return cli.NewError(failed, cli.CodeFailed, "fleetloop rollback "+ke.Name+"   rolls it back; "+describe)
 	case ke.Status.Outcome == v1alpha1.OutcomePartial:
 		s.printToStderr("warning: an optional postcondition failed")
 	}

@@ -1,6 +1,7 @@
 package execcli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -90,14 +91,15 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	if err := cli.SortItems(cmd, o.sortBy, found, func(ke v1alpha1.KubernetesExecution) any { return ke }); err != nil {
 		return err
 	}
-	look := s.newOutputOptions()
-	look.NoHeaders = o.noHeaders
-	if o.format == terminal.FormatTable || o.format == terminal.FormatWide {
-		err = NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look).Write(found, look)
+	switch {
+	case terminal.IsTableFormat(o.format):
+		options := s.newOutputOptions()
+		options.NoHeaders = o.noHeaders
+		err = NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, options).Write(found, options)
 		if len(found) == 0 && len(errs) == 0 {
 			s.printToStderr("No executions found in namespace %s.", s.where.namespace)
 		}
-	} else if len(found) > 0 || len(errs) == 0 {
+	case len(found) > 0 || len(errs) == 0: // an empty list is an answer, unless there are errors
 		err = WriteExecutions(s.env.Stdout, o.format, found, len(args) == 1)
 	}
 	if err != nil {
@@ -106,19 +108,21 @@ func runGet(s *session, cmd *cobra.Command, args []string, o getOptions) error {
 	return cli.JoinHostErrors(errs, len(found))
 }
 
-// findExecutions returns the named or selected executions, by name. Errs holds errors about missing
-// ones.
-func (c *cluster) findExecutions(ctx context.Context, names []string, s selection) (found []v1alpha1.KubernetesExecution, errs []error, err error) {
+// findExecutions returns the named executions in the order of the names or, without names, the selected ones, the
+// oldest first. errs holds errors about missing ones.
+func (c *cluster) findExecutions(
+	ctx context.Context, names []string, s selection,
+) (found []v1alpha1.KubernetesExecution, errs []error, err error) {
 	if len(names) == 0 {
 		list, err := c.listExecutions(ctx, s)
 		if err != nil {
 			return nil, nil, err
 		}
 		slices.SortStableFunc(list.Items, func(a, b v1alpha1.KubernetesExecution) int {
-			if d := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); d != 0 {
-				return d
-			}
-			return strings.Compare(a.Name, b.Name)
+			return cmp.Or(
+				a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+				strings.Compare(a.Name, b.Name),
+			)
 		})
 		return list.Items, nil, nil
 	}
@@ -200,7 +204,8 @@ func runWatch(s *session, cmd *cobra.Command, args []string, o getOptions) error
 	if err != nil {
 		return err
 	}
-	if ke, err = printProgressUntilEnd(cmd.Context(), s, c, ke, waitOptions{through: true}); err != nil {
+	ke, err = printProgressUntilEnd(cmd.Context(), s, c, ke, waitOptions{pastApproval: true})
+	if err != nil {
 		return err
 	}
 	return s.printToStdout("execution/%s %s", ke.Name, describeOutcome(ke))
@@ -212,19 +217,27 @@ type watcher struct {
 
 	o      getOptions
 	lister *ListPrinter
-	seen   map[types.UID]string
+	seen   map[types.UID]string // the printed rows, without ages
 }
 
+// watchAndPrintAll prints executions and their changes until ctx ends. It restarts a watch that has ended.
 func watchAndPrintAll(ctx context.Context, s *session, c *cluster, o getOptions) error {
-	look := s.newOutputOptions()
-	look.NoHeaders = o.noHeaders
-	w := &watcher{s, o, NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, look), map[types.UID]string{}}
-	for begun := false; ; begun = true {
+	options := s.newOutputOptions()
+	options.NoHeaders = o.noHeaders
+	w := &watcher{
+		session: s,
+		o:       o,
+		lister:  NewListPrinter(s.env.Stdout, o.format == terminal.FormatWide, options),
+		seen:    map[types.UID]string{},
+	}
+	for isFirst := true; ; isFirst = false {
 		err := w.printAllThenWatchOnce(ctx, c)
-		if ctx.Err() == nil && err != nil && (!begun || !isTransient(err)) {
+		// The first attempt shows an unreachable server at once. Later ones are retried.
+		retry := !isFirst && isTransient(err)
+		if err != nil && ctx.Err() == nil && !retry {
 			return err
 		}
-		if err := backoff.Sleep(ctx, again); err != nil {
+		if err := backoff.Sleep(ctx, restartDelay); err != nil {
 			return nil //nolint:nilerr // to be interrupted is how it ends
 		}
 	}
@@ -252,17 +265,19 @@ func (w *watcher) watchAndPrintUpdates(ctx context.Context, c *cluster, resource
 		return explainError(err, "watch executions")
 	}
 	defer stream.Stop()
-	for e := range stream.ResultChan() {
-		ke, ok := e.Object.(*v1alpha1.KubernetesExecution)
-		switch {
-		case e.Type == watch.Error:
-			return apierrors.FromObject(e.Object)
-		case !ok:
-		case e.Type == watch.Deleted:
+	for event := range stream.ResultChan() {
+		if event.Type == watch.Error {
+			return apierrors.FromObject(event.Object)
+		}
+		ke, ok := event.Object.(*v1alpha1.KubernetesExecution)
+		if !ok {
+			continue // an event without an execution
+		}
+		if event.Type == watch.Deleted {
 			delete(w.seen, ke.UID)
 			ke.Status.Phase = "deleted"
 			err = w.writeExecutions(*ke)
-		default:
+		} else {
 			err = w.printChanged(*ke)
 		}
 		if err != nil {
@@ -276,19 +291,18 @@ func (w *watcher) watchAndPrintUpdates(ctx context.Context, c *cluster, resource
 func (w *watcher) printChanged(list ...v1alpha1.KubernetesExecution) error {
 	var changed []v1alpha1.KubernetesExecution
 	for _, ke := range list {
-		if state := RowTextWithoutAge(&ke, w.o.format == terminal.FormatWide); w.seen[ke.UID] != state {
-			w.seen[ke.UID] = state
+		row := RowTextWithoutAge(&ke, w.o.format == terminal.FormatWide)
+		if w.seen[ke.UID] != row {
+			w.seen[ke.UID] = row
 			changed = append(changed, ke)
 		}
 	}
 	return w.writeExecutions(changed...)
 }
 
-func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) (err error) {
+func (w *watcher) writeExecutions(list ...v1alpha1.KubernetesExecution) error {
 	if w.o.format == terminal.FormatName {
-		err = WriteExecutions(w.env.Stdout, terminal.FormatName, list, false)
-	} else {
-		err = w.lister.Write(list, w.newOutputOptions())
+		return WriteExecutions(w.env.Stdout, terminal.FormatName, list, false)
 	}
-	return err
+	return w.lister.Write(list, w.newOutputOptions())
 }

@@ -17,7 +17,7 @@ type ListPrinter struct {
 	o     OutputOptions
 	wide  bool
 	table terminal.Table
-	head  bool
+	head  bool // the headers are still to be written
 }
 
 // NewListPrinter returns a ListPrinter. A wide one has more columns.
@@ -116,12 +116,11 @@ func WriteExecutions(w io.Writer, format string, list []v1alpha1.KubernetesExecu
 		_, err := io.WriteString(w, b.String())
 		return err
 	}
-	var what any = map[string]any{"apiVersion": "v1", "kind": "List", "items": list}
-	if list == nil {
-		what = map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{}}
-	}
 	if single && len(list) == 1 {
-		what = list[0]
+		return cli.WriteValue(w, format, list[0])
 	}
-	return cli.WriteValue(w, format, what)
+	if list == nil {
+		list = []v1alpha1.KubernetesExecution{} // the items are a list in JSON, never null
+	}
+	return cli.WriteValue(w, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": list})
 }

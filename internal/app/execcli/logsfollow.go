@@ -34,8 +34,9 @@ const maxLogRetries = 5
 
 // A podLog is how far the log of a Pod is printed.
 type podLog struct {
-	begun, complete bool
-	last            time.Time // of the last line; zero if the server does not say it
+	begun    bool      // a line is printed
+	complete bool      // all lines are printed
+	lastLine time.Time // when it was written; zero if the server does not say it
 }
 
 func newLogFollower(l *logReader) *logFollower {
@@ -44,7 +45,8 @@ func newLogFollower(l *logReader) *logFollower {
 
 // followLogs prints logs until the execution has ended and all of them are printed, or ctx ends.
 func (l *logFollower) followLogs(ctx context.Context, ke *v1alpha1.KubernetesExecution) error {
-	for failures := 0; ; {
+	failures := 0 // in a row
+	for {
 		ended := executions.IsSettled(ke) // before the Pods are listed, so that none is missed
 		pods, err := l.listPods(ctx, ke)
 		if err == nil {
@@ -129,8 +131,8 @@ func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *pod
 	switch {
 	case !state.begun:
 		params = l.o.tailAndSinceParams()
-	case !state.last.IsZero():
-		params.Set("sinceTime", state.last.UTC().Format(time.RFC3339))
+	case !state.lastLine.IsZero():
+		params.Set("sinceTime", state.lastLine.UTC().Format(time.RFC3339))
 	}
 	params.Set("follow", "true")
 	params.Set("timestamps", "true") // to continue
@@ -144,13 +146,13 @@ func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *pod
 		return l.explainLogError(err, pod)
 	}
 	defer func() { _ = stream.Close() }() // it was only read
-	lost, err := l.printNewLines(stream, pod, state)
-	canContinue := !state.begun || !state.last.IsZero()
+	connectionLost, err := l.printNewLines(stream, pod, state)
+	canContinue := !state.begun || !state.lastLine.IsZero()
 	switch {
 	case err == nil:
 		state.complete = hasEnded(pod) || !canContinue
 		return nil
-	case !lost:
+	case !connectionLost:
 		return err
 	case canContinue:
 		return fmt.Errorf("%w: %w", errLogInterrupted, err)
@@ -158,14 +160,16 @@ func (l *logFollower) followPod(ctx context.Context, pod *corev1.Pod, state *pod
 	return cli.NewError(err, cli.CodeFailed, "run the command again with --since or --tail to see the rest")
 }
 
-// printNewLines prints the lines behind the last one as they arrive. lost is true if the error is one of reading.
+// printNewLines prints the lines behind the last one as they arrive. connectionLost is true if the error is one of
+// reading.
 func (l *logFollower) printNewLines(from io.Reader, pod *corev1.Pod, state *podLog) (connectionLost bool, err error) {
-	lines, before := bufio.NewReader(from), state.last
+	lines := bufio.NewReader(from)
+	printedUntil := state.lastLine
 	for {
 		line, err := lines.ReadString('\n')
-		complete := err == nil || errors.Is(err, io.EOF)
-		if line != "" && complete {
-			if err := l.printNewLine(pod, state, before, line); err != nil {
+		isComplete := err == nil || errors.Is(err, io.EOF)
+		if line != "" && isComplete {
+			if err := l.printNewLine(pod, state, printedUntil, line); err != nil {
 				return false, err
 			}
 		}
@@ -186,7 +190,7 @@ func (l *logFollower) printNewLine(pod *corev1.Pod, state *podLog, printedUntil 
 	stamp, text, _ := strings.Cut(line, " ")
 	at, noTime := time.Parse(timestampLayout, stamp)
 	switch {
-	case noTime != nil: // the server does not say it
+	case noTime != nil: // the server does not say it, so the line is printed as it is
 	case !at.After(printedUntil):
 		return nil
 	case !l.o.timestamps:
@@ -195,9 +199,10 @@ func (l *logFollower) printNewLine(pod *corev1.Pod, state *podLog, printedUntil 
 	if err := l.printLine(pod, line); err != nil {
 		return err
 	}
-	state.begun, l.noted = true, ""
+	state.begun = true
+	l.noted = ""
 	if noTime == nil {
-		state.last = at
+		state.lastLine = at
 	}
 	return nil
 }

@@ -40,7 +40,12 @@ type ParameterReader struct {
 // File, unless it is empty, holds parameters as one object, in JSON or YAML.
 // Words win over it.
 func (r ParameterReader) Read(known []action.Parameter, file string, arguments []string) (json.RawMessage, error) {
-	in := paramParser{r, known, map[string]json.RawMessage{}, map[string]bool{}}
+	in := paramParser{
+		ParameterReader: r,
+		known:           known,
+		all:             map[string]json.RawMessage{},
+		given:           map[string]bool{},
+	}
 	if file != "" {
 		docs, err := r.readDocuments(file)
 		if err != nil {
@@ -66,21 +71,22 @@ func (r ParameterReader) Read(known []action.Parameter, file string, arguments [
 type paramParser struct {
 	ParameterReader
 
-	list  []action.Parameter
-	all   map[string]json.RawMessage
-	given map[string]bool // by arguments
+	known []action.Parameter         // the parameters of the action
+	all   map[string]json.RawMessage // by name, of the file and of the arguments
+	given map[string]bool            // by arguments: parameters, and entries of objects
 }
 
-// parseArgument adds one argument.
+// parseArgument adds one argument: name=value, name.key=value or name.key-.
 func (r *paramParser) parseArgument(argument string) error {
 	name, text, hasValue := strings.Cut(argument, "=")
 	name, key, isEntry := strings.Cut(name, ".")
-	if !hasValue {
-		if key, isEntry = strings.CutSuffix(key, "-"); !isEntry || key == "" {
+	if !hasValue { // only the removal of an entry has none
+		key, isEntry = strings.CutSuffix(key, "-")
+		if !isEntry || key == "" {
 			return fmt.Errorf("invalid parameter %q: want name=value", argument)
 		}
 	}
-	p, err := findParameter(r.list, name)
+	p, err := findParameter(r.known, name)
 	if err != nil {
 		return err
 	}
@@ -99,7 +105,8 @@ func (r *paramParser) parseArgument(argument string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	r.all[name], r.given[name] = raw, true
+	r.all[name] = raw
+	r.given[name] = true
 	return nil
 }
 
@@ -131,16 +138,18 @@ func findParameter(list []action.Parameter, name string) (action.Parameter, erro
 	return action.Parameter{}, fmt.Errorf("unknown parameter %q: want %s", name, strings.Join(names, ", "))
 }
 
-// addObjectEntry sets one entry of an object.
+// addObjectEntry sets one entry of an object, to null without a value.
 func (r *paramParser) addObjectEntry(p action.Parameter, key, text string, hasValue bool) error {
 	if p.Type != "object" {
 		return fmt.Errorf("%s is not an object, so %q cannot be set", p.Name, key)
 	}
-	whole := p.Name + "." + key
-	if r.given[p.Name] || r.given[whole] {
-		return fmt.Errorf("parameter %s is given twice; give it once", whole)
+	entry := p.Name + "." + key
+	if r.given[p.Name] || r.given[entry] {
+		return fmt.Errorf("parameter %s is given twice; give it once", entry)
 	}
-	r.given[whole] = true
+	r.given[entry] = true
+
+	// The object with its entries so far.
 	object := map[string]json.RawMessage{}
 	if raw, ok := r.all[p.Name]; ok {
 		if err := json.Unmarshal(raw, &object); err != nil {
@@ -151,16 +160,16 @@ func (r *paramParser) addObjectEntry(p action.Parameter, key, text string, hasVa
 	if hasValue {
 		content, err := r.readTextOrFile(text)
 		if err != nil {
-			return fmt.Errorf("%s: %w", whole, err)
+			return fmt.Errorf("%s: %w", entry, err)
 		}
 		if value, err = json.Marshal(content); err != nil {
-			return fmt.Errorf("%s: %w", whole, err)
+			return fmt.Errorf("%s: %w", entry, err)
 		}
 	}
 	object[key] = value
 	raw, err := json.Marshal(object)
 	if err != nil {
-		return fmt.Errorf("%s: %w", whole, err)
+		return fmt.Errorf("%s: %w", entry, err)
 	}
 	r.all[p.Name] = raw
 	return nil
@@ -195,13 +204,14 @@ func (r ParameterReader) parseValue(p action.Parameter, text string) (json.RawMe
 // becomes its only element.
 func (r ParameterReader) parseObjectOrList(kind, text string) (json.RawMessage, error) {
 	docs := []json.RawMessage{json.RawMessage(text)}
-	switch name, isFile := cutFileName(text); {
+	name, isFile := cutFileName(text)
+	switch {
 	case isFile:
 		var err error
 		if docs, err = r.readDocuments(name); err != nil {
 			return nil, err
 		}
-	case kind == "array" && !json.Valid(docs[0]):
+	case kind == "array" && !json.Valid(docs[0]): // a text without quotes
 		raw, err := json.Marshal(text)
 		if err != nil {
 			return nil, err
@@ -217,7 +227,7 @@ func (r ParameterReader) parseObjectOrList(kind, text string) (json.RawMessage, 
 	if len(docs) == 1 && isJSONStartingWith(docs[0], '[') {
 		return docs[0], nil
 	}
-	return json.Marshal(docs)
+	return json.Marshal(docs) // the elements
 }
 
 func isJSONStartingWith(raw json.RawMessage, with byte) bool {
@@ -237,6 +247,7 @@ func (r ParameterReader) readTextOrFile(text string) (string, error) {
 	return string(content), err
 }
 
+// cutFileName returns the name of the file in a value such as @FILE. A value with @@ is a text.
 func cutFileName(text string) (name string, isFile bool) {
 	if strings.HasPrefix(text, "@@") {
 		return "", false
@@ -284,7 +295,8 @@ func (r ParameterReader) readDocuments(name string) ([]json.RawMessage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
-		if raw = bytes.TrimSpace(raw); len(raw) > 0 && string(raw) != "null" {
+		raw = bytes.TrimSpace(raw)
+		if len(raw) > 0 && string(raw) != "null" { // an empty document
 			docs = append(docs, raw)
 		}
 	}

@@ -30,8 +30,10 @@ func (p *page) writePlan(plan *v1alpha1.Plan) {
 	}
 	p.writeLine("")
 	p.writeField("Plan", plan.Hash)
-	t := plan.Target
-	p.writeBlock("  ", fmt.Sprintf("for %s %s %s, uid %s", t.APIVersion, t.Kind, strings.TrimPrefix(t.Namespace+"/"+t.Name, "/"), cmp.Or(string(t.UID), "none")))
+	target := plan.Target
+	name := strings.TrimPrefix(target.Namespace+"/"+target.Name, "/")
+	uid := cmp.Or(string(target.UID), "none")
+	p.writeBlock("  ", fmt.Sprintf("for %s %s %s, uid %s", target.APIVersion, target.Kind, name, uid))
 	if plan.Parameters != nil {
 		p.writeBlock("  ", plan.Action+" "+FormatParameters(plan.Parameters))
 	}
@@ -137,7 +139,13 @@ func (p *page) writeApprovals(ke *v1alpha1.KubernetesExecution) {
 	}
 	rows := [][]terminal.Cell{terminal.PlainRow("APPROVER", "DECISION", "VALID", "PLAN", "REASON")}
 	for _, g := range given {
-		rows = append(rows, terminal.PlainRow(cmp.Or(g.Approver, "(not named)"), string(g.Decision), yesNo(g.counts), executions.ShortHash(g.PlanHash), g.Reason))
+		rows = append(rows, terminal.PlainRow(
+			cmp.Or(g.Approver, "(not named)"),
+			string(g.Decision),
+			yesNo(g.counts),
+			executions.ShortHash(g.PlanHash),
+			g.Reason,
+		))
 	}
 	p.writeTable("  ", rows)
 }
@@ -148,10 +156,11 @@ func endedUndecided(ke *v1alpha1.KubernetesExecution) bool {
 	return executions.IsSettled(ke) && ke.Status.Approval != nil && ke.Status.Approval.State == v1alpha1.ApprovalPending
 }
 
+// givenApproval is a decision of an approver.
 type givenApproval struct {
 	v1alpha1.Approval
 
-	counts bool
+	counts bool // it is valid for the plan
 }
 
 // givenApprovals returns all approvals, including those that do not count.
@@ -218,8 +227,7 @@ func (p *page) writeResult(ke *v1alpha1.KubernetesExecution) {
 	if len(r.ResourcesAffected) > 0 {
 		rows := [][]terminal.Cell{terminal.PlainRow("OBJECT", "ACTION", "BEFORE", "AFTER")}
 		for _, a := range r.ResourcesAffected {
-			object := strings.Join(strings.FieldsFunc(a.Kind+"/"+a.Namespace+"/"+a.Name, func(r rune) bool { return r == '/' }), "/")
-			rows = append(rows, terminal.PlainRow(object, a.Action, a.Before, a.After))
+			rows = append(rows, terminal.PlainRow(formatAffectedObject(a), a.Action, a.Before, a.After))
 		}
 		p.writeTable("  ", rows)
 	}
@@ -234,6 +242,12 @@ func (p *page) writeResult(ke *v1alpha1.KubernetesExecution) {
 		p.writeLine("  Output%s:", cut)
 		p.writeBlock("    ", r.PodLogs)
 	}
+}
+
+// formatAffectedObject returns Kind/namespace/name without the parts that are empty.
+func formatAffectedObject(a v1alpha1.AffectedResource) string {
+	parts := strings.FieldsFunc(a.Kind+"/"+a.Namespace+"/"+a.Name, func(r rune) bool { return r == '/' })
+	return strings.Join(parts, "/")
 }
 
 func formatRetries(n int32) string {

@@ -109,7 +109,15 @@ func summarizeSinks(list []v1alpha1.NodeFault) (sinks []sinkState, events []unde
 			for _, r := range f.Status.History {
 				state := states[name].countIfUndelivered(d, r.Sequence)
 				if state != "" {
-					events = append(events, undelivered{Node: f.Name, Sink: name, State: state, Error: d.LastError, Action: r.Action, At: r.At, ID: r.ID})
+					events = append(events, undelivered{
+						Node:   f.Name,
+						Sink:   name,
+						State:  state,
+						Error:  d.LastError,
+						Action: r.Action,
+						At:     r.At,
+						ID:     r.ID,
+					})
 				}
 			}
 		}
@@ -141,7 +149,8 @@ func (s *sinkState) addNodeDelivery(d v1alpha1.DeliveryStatus) {
 		s.Taken = d.LastDeliveredAt
 	}
 	if isLater(d.LastFailedAt, s.Failed) {
-		s.Failed, s.Error = d.LastFailedAt, d.LastError
+		s.Failed = d.LastFailedAt
+		s.Error = d.LastError
 	}
 	if isLater(s.Taken, s.Failed) {
 		s.Error = ""
@@ -159,7 +168,15 @@ func sinkRowsOfNode(now time.Time, st *v1alpha1.NodeFaultStatus) [][]string {
 func formatSinkRows(now time.Time, sinks []sinkState) [][]string {
 	rows := [][]string{{"SINK", "PENDING", "REJECTED", "DROPPED", "LAST DELIVERED", "LAST FAILED", "ERROR"}}
 	for _, s := range sinks {
-		rows = append(rows, []string{s.Sink, fmt.Sprint(s.Waiting), fmt.Sprint(s.Refused), fmt.Sprint(s.Dropped), formatAgoOrNever(now, s.Taken), formatAgoOrNever(now, s.Failed), s.Error})
+		rows = append(rows, []string{
+			s.Sink,
+			fmt.Sprint(s.Waiting),
+			fmt.Sprint(s.Refused),
+			fmt.Sprint(s.Dropped),
+			formatAgoOrNever(now, s.Taken),
+			formatAgoOrNever(now, s.Failed),
+			s.Error,
+		})
 	}
 	return rows
 }
@@ -171,7 +188,7 @@ func formatAgoOrNever(now time.Time, t *metav1.Time) string {
 	return terminal.Since(now, t.Time) + " ago"
 }
 
-// printSinksAndUndelivered prints undelivered events.
+// printSinksAndUndelivered prints the state of the sinks and the undelivered events of nodes.
 func (s *session) printSinksAndUndelivered(cmd *cobra.Command, args []string, format string) error {
 	c, err := s.newClusterClient()
 	if err != nil {
@@ -183,7 +200,10 @@ func (s *session) printSinksAndUndelivered(cmd *cobra.Command, args []string, fo
 	}
 	sinks, events := summarizeSinks(list)
 	if isJSONOrYAML(format) {
-		err = cli.WriteValue(s.env.Stdout, format, map[string]any{"sinks": nonNil(sinks), "undeliveredChangeEvents": nonNil(events)})
+		err = cli.WriteValue(s.env.Stdout, format, map[string]any{
+			"sinks":                   nonNil(sinks),
+			"undeliveredChangeEvents": nonNil(events),
+		})
 	} else {
 		err = s.printDeliveryTables(sinks, events, sumDroppedRecords(list), format == terminal.FormatWide)
 	}

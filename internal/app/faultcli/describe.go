@@ -208,7 +208,13 @@ func (p *page) writeFaultTable(list []v1alpha1.Fault) {
 			fatal = "yes"
 		}
 		rows = append(rows, []string{
-			f.Source, f.Check, f.Entity, strings.Join(f.ErrorCodes, ","), fatal, terminal.Since(p.now, f.DetectedAt.Time), firstLine(f.Message),
+			f.Source,
+			f.Check,
+			f.Entity,
+			strings.Join(f.ErrorCodes, ","),
+			fatal,
+			terminal.Since(p.now, f.DetectedAt.Time),
+			firstLine(f.Message),
 		})
 	}
 	p.writeSectionUnlessEmpty("Faults", rows)
@@ -225,13 +231,11 @@ func (p *page) writeDesiredActions(w *v1alpha1.DesiredActions) {
 		return
 	}
 	var parts []string
-	for _, part := range []struct {
-		wanted bool
-		text   string
-	}{{w.Cordon, "cordon"}, {w.Drain, "drain"}} {
-		if part.wanted {
-			parts = append(parts, part.text)
-		}
+	if w.Cordon {
+		parts = append(parts, "cordon")
+	}
+	if w.Drain {
+		parts = append(parts, "drain")
 	}
 	for _, t := range w.Taints {
 		parts = append(parts, "taint "+formatTaint(t))
@@ -300,28 +304,35 @@ func (p *page) writeHistory(st *v1alpha1.NodeFaultStatus) {
 		if r.DryRun {
 			action += " (dry run)"
 		}
-		why := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
-		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), action, r.Outcome, r.Session, formatDeliveredCount(st, r), firstLine(why)})
+		reason := cmp.Or(r.Reason, strings.Join(r.ErrorCodes, ","), r.Check)
+		rows = append(rows, []string{
+			r.At.UTC().Format(time.RFC3339),
+			action,
+			r.Outcome,
+			r.Session,
+			formatDeliveredCount(st, r),
+			firstLine(reason),
+		})
 	}
 	p.writeSectionUnlessEmpty("History", rows)
 }
 
 // formatDeliveredCount returns how many of the sinks at that time have accepted a record.
 func formatDeliveredCount(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) string {
-	n, owed := 0, 0
+	accepted, sinks := 0, 0
 	for _, d := range st.SinkDeliveries {
 		if d.EnabledAt != nil && r.At.Time.Before(d.EnabledAt.Time) {
-			continue
+			continue // the sink was added later
 		}
-		owed++
+		sinks++
 		if r.Sequence <= d.ProcessedSequence && !slices.Contains(d.Rejected, r.Sequence) {
-			n++
+			accepted++
 		}
 	}
-	if owed == 0 {
+	if sinks == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d", n, owed)
+	return fmt.Sprintf("%d of %d", accepted, sinks)
 }
 
 func (p *page) writeSinks(st *v1alpha1.NodeFaultStatus) {

@@ -70,7 +70,10 @@ func (s *session) newFaultsCommand() *cobra.Command {
 // newReleaseCommand returns the command "release".
 func (s *session) newReleaseCommand() *cobra.Command {
 	cmd := releasecli.NewReleaseNodesCommand(releasecli.Env{
-		Program: "fleetloop faults", Stdout: s.env.Stdout, Stderr: s.env.Stderr, Now: s.env.Now,
+		Program:    "fleetloop faults",
+		Stdout:     s.env.Stdout,
+		Stderr:     s.env.Stderr,
+		Now:        s.env.Now,
 		Connect:    func() (client.Client, error) { return s.newClusterClient() },
 		JoinErrors: cli.JoinHostErrors,
 		ExplainError: func(err error, doing, node string) error {

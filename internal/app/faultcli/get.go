@@ -90,21 +90,29 @@ func kubectlName(f *v1alpha1.NodeFault) string {
 
 func (s *session) writeNodeTable(list []v1alpha1.NodeFault, o getOptions) error {
 	wide := o.format == terminal.FormatWide
-	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE", "MESSAGE"}
+	heads := []string{"NODE", "PHASE", "FAULT", "REMEDY", "PODS LEFT", "PHASE AGE"}
 	if wide {
-		heads = append(heads[:len(heads)-1], "SESSION", "UNDELIVERED EVENTS", "MESSAGE")
+		heads = append(heads, "SESSION", "UNDELIVERED EVENTS")
 	}
+	heads = append(heads, "MESSAGE")
 	var rows [][]string
 	if !o.noHeaders {
 		rows = append(rows, heads)
 	}
 	for i := range list {
-		st := &list[i].Status
-		row := []string{list[i].Name, string(st.Phase), faultCodeOrFirstFault(&list[i]), formatRemedy(st.Remediation), formatPodsLeft(st.Drain), formatAgeOrEmpty(s.env.Now(), st.PhaseChangedAt)}
-		if wide {
-			row = append(row, st.Session, fmt.Sprint(st.UndeliveredChangeEvents))
+		status := &list[i].Status
+		row := []string{
+			list[i].Name,
+			string(status.Phase),
+			faultCodeOrFirstFault(&list[i]),
+			formatRemedy(status.Remediation),
+			formatPodsLeft(status.Drain),
+			formatAgeOrEmpty(s.env.Now(), status.PhaseChangedAt),
 		}
-		rows = append(rows, append(row, st.Message))
+		if wide {
+			row = append(row, status.Session, fmt.Sprint(status.UndeliveredChangeEvents))
+		}
+		rows = append(rows, append(row, status.Message))
 	}
 	return writeColumns(s.env.Stdout, "", rows)
 }

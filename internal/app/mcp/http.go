@@ -82,11 +82,15 @@ func newPerUserEnv(cmd *cobra.Command, env cli.Env, kubeconfig, kubeContext stri
 		return nil, err
 	}
 	p := perUserEnv{
-		"FLEETLOOP_SERVER": cfg.Server, "FLEETLOOP_CA_FILE": cfg.CAFile, "FLEETLOOP_REQUEST_TIMEOUT": cfg.RequestTimeout.String(),
-		"FLEETLOOP_INSECURE_SKIP_TLS_VERIFY": fmt.Sprint(cfg.InsecureTLS), "FLEETLOOP_NAMESPACE": cfg.Namespace,
+		"FLEETLOOP_SERVER":                   cfg.Server,
+		"FLEETLOOP_CA_FILE":                  cfg.CAFile,
+		"FLEETLOOP_REQUEST_TIMEOUT":          cfg.RequestTimeout.String(),
+		"FLEETLOOP_INSECURE_SKIP_TLS_VERIFY": fmt.Sprint(cfg.InsecureTLS),
+		"FLEETLOOP_NAMESPACE":                cfg.Namespace,
 	}
 	if cmd.Flags().Changed(kubeconfigFlag) {
-		p["KUBECONFIG"], p["FLEETLOOP_KUBE_CONTEXT"] = kubeconfig, kubeContext
+		p["KUBECONFIG"] = kubeconfig
+		p["FLEETLOOP_KUBE_CONTEXT"] = kubeContext
 	}
 	return p, nil
 }
@@ -95,8 +99,9 @@ func (p perUserEnv) canUseKubernetes() bool { return p["KUBECONFIG"] != "" }
 
 // limit returns the environment of commands for the person with a token.
 func (p perUserEnv) limit(env cli.Env, token string) cli.Env {
+	settings := withEnvOverrides(nil, p) // nothing of the environment of this process
+	env.LookupEnv = withEnvOverrides(settings, map[string]string{"FLEETLOOP_TOKEN": token})
 	env.HostToken = token
-	env.LookupEnv = withEnvOverrides(withEnvOverrides(nil, p), map[string]string{"FLEETLOOP_TOKEN": token})
 	return env
 }
 
@@ -116,22 +121,26 @@ func tokenOf(r mcp.Request) string {
 func (s *server) serveHTTP(ctx context.Context, o *httpOptions) error {
 	s.calls = make(chan struct{}, maxCalls)
 	log := slog.New(slog.NewTextHandler(s.env.Stderr, nil))
+
+	// The handler needs the public URL, whose port is known only when the server listens. It exists before Run.
 	var handler http.Handler
-	h, err := httpserver.Listen(ctx, o.Config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }), log)
+	serve := func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }
+	listener, err := httpserver.Listen(ctx, o.Config, http.HandlerFunc(serve), log)
 	if err != nil {
 		return err
 	}
 	if o.PublicURL == "" {
-		o.PublicURL = "http://" + h.Addr() + mcpPath
+		scheme := "http://"
 		if o.TLSCertFile != "" {
-			o.PublicURL = "https://" + h.Addr() + mcpPath
+			scheme = "https://"
 		}
+		o.PublicURL = scheme + listener.Addr() + mcpPath
 	}
 	if handler, err = s.newHTTPHandler(o, log); err != nil {
-		return errors.Join(err, h.Close())
+		return errors.Join(err, listener.Close())
 	}
-	log.InfoContext(ctx, "serving", "url", o.PublicURL, "addr", h.Addr())
-	return h.Run(ctx)
+	log.InfoContext(ctx, "serving", "url", o.PublicURL, "addr", listener.Addr())
+	return listener.Run(ctx)
 }
 
 // newHTTPHandler returns the handler of all requests. There are no sessions: each request has its own token, and
@@ -141,27 +150,27 @@ func (s *server) newHTTPHandler(o *httpOptions, log *slog.Logger) (http.Handler,
 	if err != nil {
 		return nil, fmt.Errorf("parse --public-url: %w", err)
 	}
-	m := s.newMCPServer()
-	var endpoint http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxRequestBody,
-		DisableLocalhostProtection: true, // checkHost also protects other addresses
+	mcpServer := s.newMCPServer()
+	serverOf := func(*http.Request) *mcp.Server { return mcpServer }
+	var endpoint http.Handler = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
+		Stateless:                    true,
+		JSONResponse:                 true,
+		PropagateRequestCancellation: true,
+		MaxRequestBodyBytes:          maxRequestBody,
+		DisableLocalhostProtection:   true, // checkHost also protects other addresses
 	})
 	mux := http.NewServeMux()
 	if s.people != nil {
-		who, err := auth.New(auth.Config{Mode: auth.ModeBearer, Issuers: []auth.Issuer{{Issuer: o.Issuer, Audience: o.Audience}}}, auth.Deps{Log: log})
-		if err != nil {
-			return nil, err
-		}
 		metadataURL := *public
 		metadataURL.Path = metadataPath + strings.TrimSuffix(public.Path, "/") // as RFC 9728 inserts it
-		metadata := sdkauth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
-			Resource: o.PublicURL, AuthorizationServers: []string{o.Issuer}, BearerMethodsSupported: []string{"header"}, ResourceName: "Fleetloop",
-		})
+		metadata := newMetadataHandler(o)
 		mux.Handle(metadataPath, metadata)
 		if metadataURL.Path != metadataPath {
 			mux.Handle(metadataURL.Path, metadata)
 		}
-		endpoint = sdkauth.RequireBearerToken(newVerifier(who), &sdkauth.RequireBearerTokenOptions{ResourceMetadataURL: metadataURL.String()})(endpoint)
+		if endpoint, err = requireToken(endpoint, o, metadataURL.String(), log); err != nil {
+			return nil, err
+		}
 	}
 	path := public.Path
 	if strings.HasSuffix(path, "/") || path == "" {
@@ -169,6 +178,27 @@ func (s *server) newHTTPHandler(o *httpOptions, log *slog.Logger) (http.Handler,
 	}
 	mux.Handle(path, endpoint)
 	return checkHost(public.Host, http.NewCrossOriginProtection().Handler(mux)), nil
+}
+
+// newMetadataHandler tells clients which issuer they get tokens from.
+func newMetadataHandler(o *httpOptions) http.Handler {
+	return sdkauth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
+		Resource:               o.PublicURL,
+		AuthorizationServers:   []string{o.Issuer},
+		BearerMethodsSupported: []string{"header"},
+		ResourceName:           "Fleetloop",
+	})
+}
+
+// requireToken returns a handler that refuses requests without a valid token and names the metadata to their senders.
+func requireToken(next http.Handler, o *httpOptions, metadataURL string, log *slog.Logger) (http.Handler, error) {
+	issuers := []auth.Issuer{{Issuer: o.Issuer, Audience: o.Audience}}
+	authenticator, err := auth.New(auth.Config{Mode: auth.ModeBearer, Issuers: issuers}, auth.Deps{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	options := &sdkauth.RequireBearerTokenOptions{ResourceMetadataURL: metadataURL}
+	return sdkauth.RequireBearerToken(newVerifier(authenticator), options)(next), nil
 }
 
 // newVerifier returns the verification of tokens. It is that of the fleet API.

@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -95,7 +96,7 @@ func serveMCP(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Comm
 		return cli.NewUsageError(err, "fleetloop mcp --help")
 	}
 	s := &server{env: env, newRoot: newRoot, connection: connectionFlags(cmd), allowRequests: o.allowRequests}
-	if o.http.Issuer != "" {
+	if o.http.Issuer != "" { // each request brings its own credentials
 		if err := cli.RejectImpersonation(cmd, "each request has the rights of its token"); err != nil {
 			return err
 		}
@@ -106,16 +107,20 @@ func serveMCP(cmd *cobra.Command, env cli.Env, newRoot func(cli.Env) *cobra.Comm
 			return cli.NewUsageError(errors.New("--allow-requests with --oidc-issuer requires --kubeconfig"), "")
 		}
 	} else {
-		s.env.LookupEnv = withEnvOverrides(env.LookupEnv, map[string]string{"KUBECONFIG": o.kubeconfig, "FLEETLOOP_KUBE_CONTEXT": o.kubeContext})
+		s.env.LookupEnv = withEnvOverrides(env.LookupEnv, map[string]string{
+			"KUBECONFIG":             o.kubeconfig,
+			"FLEETLOOP_KUBE_CONTEXT": o.kubeContext,
+		})
 	}
 	if o.http.Addr != "" {
 		return s.serveHTTP(cmd.Context(), &o.http)
 	}
 	transport := &mcp.IOTransport{Reader: io.NopCloser(env.Stdin), Writer: nopCloser{env.Stdout}}
-	if err := s.newMCPServer().Run(cmd.Context(), transport); !errors.Is(err, io.EOF) {
-		return err
+	err = s.newMCPServer().Run(cmd.Context(), transport)
+	if errors.Is(err, io.EOF) {
+		return nil // the assistant has ended
 	}
-	return nil // the assistant has ended
+	return err
 }
 
 // withEnvOverrides returns an environment in which the given values override others.
@@ -174,7 +179,11 @@ func (s *server) newMCPServer() *mcp.Server {
 	}
 	m := mcp.NewServer(
 		&mcp.Implementation{Name: "fleetloop", Title: "Fleetloop", Version: version.Get().Version},
-		&mcp.ServerOptions{Instructions: instructions, Logger: slog.New(slog.DiscardHandler), Capabilities: &mcp.ServerCapabilities{}},
+		&mcp.ServerOptions{
+			Instructions: instructions,
+			Logger:       slog.New(slog.DiscardHandler),
+			Capabilities: &mcp.ServerCapabilities{},
+		},
 	)
 	addFleetTools(m, s)
 	if s.people == nil {
@@ -192,31 +201,42 @@ func (s *server) newMCPServer() *mcp.Server {
 // runCLICommand runs a command for a request, with a standard input, and returns its output as the result of a tool.
 // A failed command is a result with an error, so that the assistant can correct its input.
 func (s *server) runCLICommand(ctx context.Context, r mcp.Request, args []string, input string) *mcp.CallToolResult {
-	env, connection := s.env, s.connection
-	ctx, end, err := s.acquireCallSlot(ctx)
+	ctx, releaseSlot, err := s.acquireCallSlot(ctx)
 	if err != nil {
 		return newErrorResult(err.Error())
 	}
-	defer end()
+	defer releaseSlot()
+
+	// The credentials: those of this process, or the token of the request and nothing else.
+	env, connection := s.env, s.connection
 	if s.people != nil {
 		token := tokenOf(r)
 		if token == "" { // without one, a kubeconfig's own credentials would count
 			return newErrorResult("the request has no token")
 		}
-		env, connection = s.people.limit(env, token), nil
+		env = s.people.limit(env, token)
+		connection = nil
 	}
-	out, errOut := &limitedBuffer{}, &limitedBuffer{}
-	env.Stdin, env.Stdout, env.Stderr = strings.NewReader(input), out, errOut
-	env.Interactive, env.Terminal, env.Progress = false, false, false
+
+	// No command may read the input of the protocol, write to its output, or ask questions.
+	stdout, stderr := &limitedBuffer{}, &limitedBuffer{}
+	env.Stdin = strings.NewReader(input)
+	env.Stdout = stdout
+	env.Stderr = stderr
+	env.Interactive = false
+	env.Terminal = false
+	env.Progress = false
 	env.ExecPlugin = nil // it would replace this server
-	code := cli.Run(ctx, env, s.newRoot(env), append(append([]string{}, connection...), args...))
-	if code == cli.CodeOK {
-		if out.text.Len() == 0 {
-			out = errOut // such as "no resources found"
-		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: redactAndWrapOutput(out)}}}
+
+	code := cli.Run(ctx, env, s.newRoot(env), slices.Concat(connection, args))
+	if code != cli.CodeOK {
+		return newErrorResult(fmt.Sprintf("The command failed with exit code %d.\n", code) + redactAndWrapOutput(stderr))
 	}
-	return newErrorResult(fmt.Sprintf("The command failed with exit code %d.\n", code) + redactAndWrapOutput(errOut))
+	output := stdout
+	if stdout.text.Len() == 0 {
+		output = stderr // such as "no resources found"
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: redactAndWrapOutput(output)}}}
 }
 
 func newErrorResult(text string) *mcp.CallToolResult {

@@ -46,7 +46,10 @@ func addRequestTool(m *mcp.Server, s *server, tool *mcp.Tool, flags ...string) {
 		if strings.TrimSpace(in.Reason) == "" {
 			return nil, nil, errors.New("the reason is empty: say why, for the person who approves it")
 		}
-		args := newCommand("exec").flag("agent", formatAgent(r.ClientInfo())).flag("target", in.Target).flag("reason", in.Reason)
+		args := newCommand("exec").
+			flag("agent", formatAgent(r.ClientInfo())).
+			flag("target", in.Target).
+			flag("reason", in.Reason)
 		args = append(args, flags...)
 		if len(in.Parameters) == 0 {
 			return s.runCLICommand(ctx, r, args.names(in.Action), ""), nil, nil
@@ -55,7 +58,8 @@ func addRequestTool(m *mcp.Server, s *server, tool *mcp.Tool, flags ...string) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("encode parameters: %w", err)
 		}
-		return s.runCLICommand(ctx, r, args.flag("filename", "-").names(in.Action), string(parameters)), nil, nil
+		args = args.flag("filename", "-") // standard input
+		return s.runCLICommand(ctx, r, args.names(in.Action), string(parameters)), nil, nil
 	})
 }
 
@@ -64,7 +68,9 @@ func formatAgent(client *mcp.Implementation) string {
 	if client == nil {
 		return unknownAgent
 	}
-	words := strings.FieldsFunc(client.Name+" "+client.Version, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) })
+	words := strings.FieldsFunc(client.Name+" "+client.Version, func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	})
 	name := []rune(strings.Join(words, " "))
 	name = name[:min(len(name), maxAgent)]
 	if len(name) == 0 {

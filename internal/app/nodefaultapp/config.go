@@ -170,10 +170,12 @@ const (
 // OverriddenDefaults returns the defaults that differ from those of the parts.
 func OverriddenDefaults() Config {
 	var cfg Config
-	cfg.MetricsAddr, cfg.HealthAddr = defaultAddr, defaultAddr
+	cfg.MetricsAddr = defaultAddr
+	cfg.HealthAddr = defaultAddr
 	cfg.Intake.Server.Addr = defaultIntakeAddr
 	cfg.StopTimeout = 30 * time.Second
-	cfg.Kube.QPS, cfg.Kube.Burst = 400, 800 // the API server has its own flow control
+	cfg.Kube.QPS = 400 // the API server has its own flow control
+	cfg.Kube.Burst = 800
 	return cfg
 }
 
@@ -230,15 +232,24 @@ const slack = 5 * time.Minute
 func (c Part) toRemediationConfig() remediation.Config {
 	r := c.Remediation
 	return remediation.Config{
-		RebootAttempts: r.RebootAttempts, TerminateAttempts: r.TerminateAttempts, RebootTimeout: r.RebootTimeout + slack, TerminateTimeout: r.TerminateTimeout + slack,
-		VerifyTimeout: r.VerifyTimeout, AfterFailedDrain: r.AfterFailedDrain, RebootUnreachable: r.RebootUnreachable, PodsStay: c.Drain.MayLeavePods(),
+		RebootAttempts:    r.RebootAttempts,
+		TerminateAttempts: r.TerminateAttempts,
+		RebootTimeout:     r.RebootTimeout + slack,
+		TerminateTimeout:  r.TerminateTimeout + slack,
+		VerifyTimeout:     r.VerifyTimeout,
+		AfterFailedDrain:  r.AfterFailedDrain,
+		RebootUnreachable: r.RebootUnreachable,
+		PodsStay:          c.Drain.MayLeavePods(),
 	}
 }
 
 func (c Part) toJanitorConfig() janitor.Config {
 	return janitor.Config{
-		RebootDeadline: c.Remediation.RebootTimeout, TerminateDeadline: c.Remediation.TerminateTimeout, TTL: c.Janitor.Retention,
-		ControlPlane: c.Quarantine.ControlPlane, Excluded: c.Janitor.ExcludedNodeLabels,
+		RebootDeadline:    c.Remediation.RebootTimeout,
+		TerminateDeadline: c.Remediation.TerminateTimeout,
+		TTL:               c.Janitor.Retention,
+		ControlPlane:      c.Quarantine.ControlPlane,
+		Excluded:          c.Janitor.ExcludedNodeLabels,
 	}
 }
 
@@ -249,11 +260,18 @@ func (c Part) toSinksConfig() changes.Config {
 	return cfg
 }
 
-// toOutboxConfig reserves half of the stop timeout for the clients of the sinks.
+// toOutboxConfig returns the configuration of the outbox in a process whose parts may take stopTimeout to stop.
 func (c Part) toOutboxConfig(stopTimeout time.Duration) operator.OutboxConfig {
+	// The outbox drains within half of the timeout. The other half is for the clients of the sinks.
+	drainTimeout := min(
+		cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout),
+		cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2,
+	)
 	return operator.OutboxConfig{
-		MaxAge: c.Outbox.MaxAge, Retry: c.Outbox.Retry, MaxRetry: c.Outbox.MaxRetry,
-		Drain: min(cmp.Or(c.Changes.ShutdownTimeout, changeevent.DefaultShutdownTimeout), cmp.Or(stopTimeout, lifecycle.DefaultStopTimeout)/2),
+		MaxAge:   c.Outbox.MaxAge,
+		Retry:    c.Outbox.Retry,
+		MaxRetry: c.Outbox.MaxRetry,
+		Drain:    drainTimeout,
 	}
 }
 
@@ -262,15 +280,30 @@ func (c Part) toProviderConfig(kind string) janitor.ProviderConfig {
 	return janitor.ProviderConfig{
 		Kind: janitor.ProviderKind(kind),
 		Job: janitor.JobConfig{
-			Namespace: cmp.Or(j.Job.Namespace, c.Namespace), Image: j.Job.Image, Command: j.Job.Command, HostPID: j.Job.HostPID,
-			ServiceAccount: j.Job.ServiceAccount, PullSecrets: j.Job.PullSecrets, PriorityClassName: j.Job.PriorityClass,
+			Namespace:         cmp.Or(j.Job.Namespace, c.Namespace),
+			Image:             j.Job.Image,
+			Command:           j.Job.Command,
+			HostPID:           j.Job.HostPID,
+			ServiceAccount:    j.Job.ServiceAccount,
+			PullSecrets:       j.Job.PullSecrets,
+			PriorityClassName: j.Job.PriorityClass,
 		},
 		Webhook: janitor.WebhookConfig{
-			URL: j.Webhook.URL, StatusURL: j.Webhook.StatusURL, NotReadyMeansTerminated: j.Webhook.NotReadyMeansTerminated, TokenFile: j.Webhook.TokenFile, Timeout: j.Webhook.Timeout,
+			URL:                     j.Webhook.URL,
+			StatusURL:               j.Webhook.StatusURL,
+			NotReadyMeansTerminated: j.Webhook.NotReadyMeansTerminated,
+			TokenFile:               j.Webhook.TokenFile,
+			Timeout:                 j.Webhook.Timeout,
 		},
-		Machine: janitor.MachineConfig{Version: j.Machine.Version, RebootAnnotation: j.Machine.RebootAnnotation, Namespace: j.Machine.Namespace},
+		Machine: janitor.MachineConfig{
+			Version:          j.Machine.Version,
+			RebootAnnotation: j.Machine.RebootAnnotation,
+			Namespace:        j.Machine.Namespace,
+		},
 		Execution: janitor.ExecutionConfig{
-			Namespace: j.Execution.Namespace, Reboot: j.Execution.Reboot.toExecutionTemplate(), Terminate: j.Execution.Terminate.toExecutionTemplate(),
+			Namespace: j.Execution.Namespace,
+			Reboot:    j.Execution.Reboot.toExecutionTemplate(),
+			Terminate: j.Execution.Terminate.toExecutionTemplate(),
 		},
 	}
 }
@@ -279,12 +312,13 @@ func (t ActionTemplate) toExecutionTemplate() janitor.ExecutionTemplate {
 	parameters := make(map[string]any, len(t.Parameters))
 	for name, value := range t.Parameters {
 		parameters[name] = value
-		var scalar any // a number or a boolean
-		if json.Unmarshal([]byte(value), &scalar) == nil {
-			switch scalar.(type) {
-			case float64, bool:
-				parameters[name] = scalar
-			}
+		var parsed any
+		if json.Unmarshal([]byte(value), &parsed) != nil {
+			continue
+		}
+		switch parsed.(type) {
+		case float64, bool: // any other value stays a text
+			parameters[name] = parsed
 		}
 	}
 	return janitor.ExecutionTemplate{Action: t.Action, Parameters: parameters, Timeout: t.Timeout}

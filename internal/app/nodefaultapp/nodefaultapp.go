@@ -49,18 +49,20 @@ type Overrides struct {
 
 // app holds the dependencies of the parts.
 type app struct {
-	cfg    Part
-	p      *process.Process
-	host   *rest.Config
-	core   kubernetes.Interface
-	sinks  *changes.Sinks
-	store  *intake.FaultStore
-	intake *intake.Metrics
-	scheme *runtime.Scheme
-	nodes  client.Reader                                                      // nil without a cache
-	nodeAt func(ctx context.Context, address string) (name string, err error) // nil if unknown
+	cfg       Part
+	p         *process.Process
+	host      *rest.Config
+	core      kubernetes.Interface
+	sinks     *changes.Sinks
+	intake    *intake.Metrics
+	scheme    *runtime.Scheme
+	listening func(addr string) // may be nil
 
-	listening func(addr string)
+	// store is nil until getOrCreateFaultStore has created it.
+	store *intake.FaultStore
+	// nodes and nodeAt read the cache of the controller. They are nil in a process without the controller.
+	nodes  client.Reader
+	nodeAt func(ctx context.Context, address string) (name string, err error)
 }
 
 // BuildParts returns the parts of the node fault controller in order of dependency.
@@ -74,7 +76,15 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 			parts = nil
 		}
 	}()
-	a := &app{cfg: cfg, p: p, host: overrides.Host, sinks: overrides.Sinks, listening: overrides.Listening, scheme: runtime.NewScheme(), intake: intake.NewMetrics(p.Metrics)}
+	a := &app{
+		cfg:       cfg,
+		p:         p,
+		host:      overrides.Host,
+		sinks:     overrides.Sinks,
+		listening: overrides.Listening,
+		scheme:    runtime.NewScheme(),
+		intake:    intake.NewMetrics(p.Metrics),
+	}
 	if err := errors.Join(operator.AddToScheme(a.scheme), janitor.AddToScheme(a.scheme)); err != nil {
 		return nil, err
 	}
@@ -87,20 +97,36 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if a.sinks == nil {
-		if a.sinks, err = changes.New(cfg.toSinksConfig(), source, p, changes.LeaveRetriesToSender); err != nil { //nolint:contextcheck // the sinks outlive the call
+		a.sinks, err = changes.New(cfg.toSinksConfig(), source, p, changes.LeaveRetriesToSender) //nolint:contextcheck // the sinks outlive the call
+		if err != nil {
 			return nil, err
 		}
 		parts = append(parts, a.sinks.Part())
 	}
-	for _, role := range []struct {
-		name string
-		make func(context.Context) ([]lifecycle.Part, error)
-	}{{roleController, a.newControllerParts}, {roleJanitor, a.newJanitorPartsUnlessDryRun}, {roleIntake, a.listenForFaultReports}} {
-		if !cfg.hasRole(role.name) {
-			continue
+	roleParts, err := a.buildPartsOfRoles(ctx)
+	return append(parts, roleParts...), err
+}
+
+// buildPartsOfRoles builds the parts of the configured roles. The controller comes first, because the intake uses its
+// cache. After an error, the caller closes the parts.
+func (a *app) buildPartsOfRoles(ctx context.Context) (parts []lifecycle.Part, err error) {
+	if a.cfg.hasRole(roleController) {
+		controllerParts, err := a.newControllerParts(ctx)
+		if err != nil {
+			return parts, err
 		}
-		more, err := role.make(ctx)
-		parts = append(parts, more...)
+		parts = append(parts, controllerParts...)
+	}
+	if a.cfg.hasRole(roleJanitor) {
+		janitorParts, err := a.newJanitorPartsUnlessDryRun(ctx)
+		if err != nil {
+			return parts, err
+		}
+		parts = append(parts, janitorParts...)
+	}
+	if a.cfg.hasRole(roleIntake) {
+		serverParts, err := a.listenForFaultReports(ctx)
+		parts = append(parts, serverParts...)
 		if err != nil {
 			return parts, err
 		}
@@ -108,12 +134,16 @@ func BuildParts(ctx context.Context, p *process.Process, cfg Part, overrides Ove
 	return parts, nil
 }
 
-// kubeOptionsWithLease returns the access of a manager or client to the host cluster.
+// kubeOptionsWithLease returns the access of a manager or client to the host cluster. lease is the name for the leader
+// election, and empty without one.
 func (a *app) kubeOptionsWithLease(lease string) kube.Options {
 	namespaced, clusterScoped := janitor.Kinds()
 	o := kube.Options{
-		Scheme: a.scheme, Namespaced: namespaced, ClusterScoped: append(operator.Kinds(), clusterScoped...),
-		Cache: cache.Options{ByObject: operator.CacheOptions(), ReaderFailOnMissingInformer: true}, Log: a.p.Log,
+		Scheme:        a.scheme,
+		Namespaced:    namespaced,
+		ClusterScoped: append(operator.Kinds(), clusterScoped...),
+		Cache:         cache.Options{ByObject: operator.CacheOptions(), ReaderFailOnMissingInformer: true},
+		Log:           a.p.Log,
 	}
 	if a.cfg.Elect && lease != "" {
 		o.Leader = kube.Leader{Namespace: a.cfg.Namespace, Name: lease}
@@ -145,58 +175,84 @@ func (a *app) newControllerParts(ctx context.Context) ([]lifecycle.Part, error) 
 	if err != nil {
 		return nil, fmt.Errorf("create client: %w", err)
 	}
-	set, err := rules.Compile(a.cfg.configuredRulesOrDefaults())
+	ruleSet, err := rules.Compile(a.cfg.configuredRulesOrDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
-	seen, err := newIndexedNodeView(ctx, m.GetCache())
+	nodes, err := newIndexedNodeView(ctx, m.GetCache())
 	if err != nil {
 		return nil, err
 	}
-	a.nodeAt = intake.NewNodeNameByAddress(seen.findNodesByAddress)
-	bound, err := a.newBudgetAddedToManager(m, core, seen)
+	a.nodeAt = intake.NewNodeNameByAddress(nodes.findNodesByAddress)
+
+	deps, err := a.newOperatorDeps(m, core, nodes, ruleSet)
 	if err != nil {
 		return nil, err
 	}
-	drainer := drain.New(a.cfg.Drain, core, seen.listDrainingNodeUIDs)
-	if err := drainer.RegisterMetrics(a.p.Metrics); err != nil {
-		return nil, err
-	}
-	repairs := a.cfg.toRemediationConfig()
-	repairs.Log = a.p.Log
-	if v := a.cfg.Remediation.Verification; v.Image != "" {
-		verifier, err := remediation.NewJobVerifier(remediation.VerificationConfig{
-			Namespace: a.cfg.Namespace, Image: v.Image, Command: v.Command, ServiceAccount: v.ServiceAccount,
-		}, core)
-		if err != nil {
-			return nil, err
-		}
-		repairs.Verifier = verifier
-	}
-	o, err := operator.Add(m, operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.toOutboxConfig(a.p.StopTimeout())}, operator.Deps{
-		Rules: set, Quarantine: quarantine.New(a.cfg.toQuarantineConfig(), bound), Drain: drainer, Remedy: remediation.New(repairs, m.GetClient()),
-		Sinks: a.toOutboxSinks(), Log: a.p.Log, Registerer: a.p.Metrics,
-	})
+	cfg := operator.Config{TTL: a.cfg.Retention, Outbox: a.cfg.toOutboxConfig(a.p.StopTimeout())}
+	o, err := operator.Add(m, cfg, deps)
 	if err != nil {
 		return nil, err
 	}
-	found, err := intake.NewConditionSet(a.cfg.Conditions)
-	if err != nil {
-		return nil, err
-	}
-	kept, err := a.getOrCreateFaultStore()
-	if err != nil {
-		return nil, err
-	}
-	if err := intake.AddConditionController(m, found, a.intake.NewCountingStore(intake.KindConditions, kept), a.p.Log); err != nil {
+	if err := a.addConditionController(m); err != nil {
 		return nil, err
 	}
 	return []lifecycle.Part{kube.NewManagerPart("node fault controller", m, o.Ready)}, nil
 }
 
-// newBudgetAddedToManager builds the limit on the number of nodes out of service.
-func (a *app) newBudgetAddedToManager(m *kube.Manager, core kubernetes.Interface, seen nodeView) (quarantine.Budget, error) {
-	allowance, err := budget.New(a.cfg.toBudgetConfig(), seen.listNodes, a.p.Metrics)
+// newOperatorDeps builds what the controller does with a node: quarantine, drain and remediation.
+func (a *app) newOperatorDeps(
+	m *kube.Manager, core kubernetes.Interface, nodes nodeView, ruleSet *rules.Set,
+) (operator.Deps, error) {
+	nodeBudget, err := a.newBudgetAddedToManager(m, core, nodes)
+	if err != nil {
+		return operator.Deps{}, err
+	}
+	drainer := drain.New(a.cfg.Drain, core, nodes.listDrainingNodeUIDs)
+	if err := drainer.RegisterMetrics(a.p.Metrics); err != nil {
+		return operator.Deps{}, err
+	}
+	remediationConfig := a.cfg.toRemediationConfig()
+	remediationConfig.Log = a.p.Log
+	if verification := a.cfg.Remediation.Verification; verification.Image != "" {
+		remediationConfig.Verifier, err = remediation.NewJobVerifier(remediation.VerificationConfig{
+			Namespace:      a.cfg.Namespace,
+			Image:          verification.Image,
+			Command:        verification.Command,
+			ServiceAccount: verification.ServiceAccount,
+		}, core)
+		if err != nil {
+			return operator.Deps{}, err
+		}
+	}
+	return operator.Deps{
+		Rules:      ruleSet,
+		Quarantine: quarantine.New(a.cfg.toQuarantineConfig(), nodeBudget),
+		Drain:      drainer,
+		Remedy:     remediation.New(remediationConfig, m.GetClient()),
+		Sinks:      a.toOutboxSinks(),
+		Log:        a.p.Log,
+		Registerer: a.p.Metrics,
+	}, nil
+}
+
+// addConditionController adds the controller that reports faults for conditions of nodes.
+func (a *app) addConditionController(m *kube.Manager) error {
+	conditions, err := intake.NewConditionSet(a.cfg.Conditions)
+	if err != nil {
+		return err
+	}
+	store, err := a.getOrCreateFaultStore()
+	if err != nil {
+		return err
+	}
+	return intake.AddConditionController(m, conditions, a.intake.NewCountingStore(intake.KindConditions, store), a.p.Log)
+}
+
+// newBudgetAddedToManager builds the limit on the number of nodes out of service. A limit that a person resets runs as
+// part of the manager.
+func (a *app) newBudgetAddedToManager(m *kube.Manager, core kubernetes.Interface, nodes nodeView) (quarantine.Budget, error) {
+	allowance, err := budget.New(a.cfg.toBudgetConfig(), nodes.listNodes, a.p.Metrics)
 	if err != nil || a.cfg.Budget.OnExhausted != budget.ManualReset {
 		return allowance, err
 	}
@@ -207,10 +263,16 @@ func (a *app) newBudgetAddedToManager(m *kube.Manager, core kubernetes.Interface
 	return keeper, nil
 }
 
+// toOutboxSinks returns the sinks of the outbox of faults. It warns of unknown names in the setting outbox.replay.
 func (a *app) toOutboxSinks() []operator.EventSink {
 	var sinks []operator.EventSink
 	for _, s := range a.sinks.List() {
-		sinks = append(sinks, operator.EventSink{Name: s.Name, Client: s.Client, Wants: s.Wants, Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name)})
+		sinks = append(sinks, operator.EventSink{
+			Name:   s.Name,
+			Client: s.Client,
+			Wants:  s.Wants,
+			Replay: slices.Contains(a.cfg.Outbox.Replay, s.Name),
+		})
 	}
 	for _, name := range a.cfg.Outbox.Replay {
 		if !slices.ContainsFunc(sinks, func(s operator.EventSink) bool { return s.Name == name }) {
@@ -231,20 +293,22 @@ func (a *app) newJanitorPartsUnlessDryRun(ctx context.Context) ([]lifecycle.Part
 		return nil, err
 	}
 	cfg := a.cfg.toJanitorConfig()
-	cfg.Log, cfg.Registerer = a.p.Log, a.p.Metrics
-	var by janitor.Providers
-	if by.Reboot, err = a.newProvider(m.GetConfig(), a.cfg.Janitor.RebootProvider); err != nil {
+	cfg.Log = a.p.Log
+	cfg.Registerer = a.p.Metrics
+	var providers janitor.Providers
+	if providers.Reboot, err = a.newProvider(m.GetConfig(), a.cfg.Janitor.RebootProvider); err != nil {
 		return nil, err
 	}
-	if by.Terminate, err = a.newProvider(m.GetConfig(), a.cfg.Janitor.TerminateProvider); err != nil {
+	if providers.Terminate, err = a.newProvider(m.GetConfig(), a.cfg.Janitor.TerminateProvider); err != nil {
 		return nil, err
 	}
-	if err := janitor.Add(m, cfg, by); err != nil {
+	if err := janitor.Add(m, cfg, providers); err != nil {
 		return nil, err
 	}
 	return []lifecycle.Part{kube.NewManagerPart("janitor", m, nil)}, nil
 }
 
+// newProvider returns the provider of a kind that reboots or terminates nodes. host is the cluster of the nodes.
 func (a *app) newProvider(host *rest.Config, kind string) (janitor.Provider, error) {
 	var deps janitor.ProviderDeps
 	var err error
@@ -255,11 +319,11 @@ func (a *app) newProvider(host *rest.Config, kind string) (janitor.Provider, err
 		return nil, fmt.Errorf("create client: %w", err)
 	}
 	if file := a.cfg.Janitor.Machine.Kubeconfig; file != "" {
-		there, err := kube.NewRESTConfig(kube.Config{Kubeconfig: file}, userAgent)
+		machineCluster, err := kube.NewRESTConfig(kube.Config{Kubeconfig: file}, userAgent)
 		if err != nil {
 			return nil, err
 		}
-		if deps.Machines, err = dynamic.NewForConfig(there); err != nil {
+		if deps.Machines, err = dynamic.NewForConfig(machineCluster); err != nil {
 			return nil, fmt.Errorf("create client: %w", err)
 		}
 	}
@@ -268,17 +332,32 @@ func (a *app) newProvider(host *rest.Config, kind string) (janitor.Provider, err
 
 // listenForFaultReports builds the parts that accept reports.
 func (a *app) listenForFaultReports(ctx context.Context) ([]lifecycle.Part, error) {
-	kept, err := a.getOrCreateFaultStore()
+	// What both protocols share.
+	store, err := a.getOrCreateFaultStore()
 	if err != nil {
 		return nil, err
 	}
 	cfg := a.cfg.Intake
-	guard, err := intake.NewAuthenticator(cfg.Auth, intake.AuthDeps{ListenAddr: cfg.Server.Addr, OtherAddr: cfg.GRPC.Addr, Client: a.core, Log: a.p.Log})
+	authenticator, err := intake.NewAuthenticator(cfg.Auth, intake.AuthDeps{
+		ListenAddr: cfg.Server.Addr,
+		OtherAddr:  cfg.GRPC.Addr,
+		Client:     a.core,
+		Log:        a.p.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
 	limits := intake.NewCallerLimits(cfg.HTTP.Rate, cfg.HTTP.Burst)
-	handler, err := intake.NewHTTPHandler(cfg.HTTP, intake.HTTPDeps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, NodeAt: a.nodeAt, Log: a.p.Log})
+
+	// HTTP.
+	handler, err := intake.NewHTTPHandler(cfg.HTTP, intake.HTTPDeps{
+		Store:   store,
+		Auth:    authenticator,
+		Metrics: a.intake,
+		Callers: limits,
+		NodeAt:  a.nodeAt,
+		Log:     a.p.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -291,12 +370,20 @@ func (a *app) listenForFaultReports(ctx context.Context) ([]lifecycle.Part, erro
 		a.listening(server.Addr())
 	}
 	parts := []lifecycle.Part{{Name: "reports", Run: server.Run, Ready: server.Ready, Close: server.Close}}
+
+	// gRPC, if it is enabled.
 	if cfg.GRPC.Addr == "" && cfg.GRPC.Socket == "" {
 		return parts, nil
 	}
-	g, err := intake.ListenGRPC(ctx, cfg.GRPC, intake.GRPCDeps{Store: kept, Auth: guard, Metrics: a.intake, Callers: limits, Log: a.p.Log})
+	grpcServer, err := intake.ListenGRPC(ctx, cfg.GRPC, intake.GRPCDeps{
+		Store:   store,
+		Auth:    authenticator,
+		Metrics: a.intake,
+		Callers: limits,
+		Log:     a.p.Log,
+	})
 	if err != nil {
 		return parts, err
 	}
-	return append(parts, g.Part("reports by gRPC")), nil
+	return append(parts, grpcServer.Part("reports by gRPC")), nil
 }

@@ -33,7 +33,8 @@ type BrokerKind struct {
 	// Settings is a pointer to the settings, without values.
 	Settings any
 
-	load func(*BrokerConfig, func(string) (string, bool), ExplicitBroker) error
+	// load reads the settings from env and from explicit into the configuration.
+	load func(c *BrokerConfig, env func(string) (string, bool), explicit ExplicitBroker) error
 }
 
 // ListBrokerKinds returns all kinds of brokers. A new kind is a line here, a package in
@@ -47,18 +48,21 @@ func ListBrokerKinds() []BrokerKind {
 }
 
 // newBrokerKind returns a kind of broker with the settings C and the client B.
-func newBrokerKind[C any, B brokerClient](t BrokerType, title string, applyExplicit func(ExplicitBroker, *C), open func(C, *slog.Logger) (B, error)) BrokerKind {
-	return BrokerKind{Type: t, Title: title, Settings: new(C), load: func(c *BrokerConfig, env func(string) (string, bool), e ExplicitBroker) error {
+func newBrokerKind[C any, B brokerClient](
+	brokerType BrokerType, title string, applyExplicit func(ExplicitBroker, *C), open func(C, *slog.Logger) (B, error),
+) BrokerKind {
+	load := func(c *BrokerConfig, env func(string) (string, bool), explicit ExplicitBroker) error {
 		var cfg C
 		report, err := settings.Load(&cfg, settings.Source{Env: env})
 		if err != nil {
 			return err
 		}
-		applyExplicit(e, &cfg)
+		applyExplicit(explicit, &cfg)
 		c.reports = append(c.reports, report)
 		c.open = func(log *slog.Logger) (brokerClient, error) { return open(cfg, log) }
 		return nil
-	}}
+	}
+	return BrokerKind{Type: brokerType, Title: title, Settings: new(C), load: load}
 }
 
 // UnmarshalText reads a type. "pubsub" is another spelling of gcp-pubsub.
@@ -163,13 +167,14 @@ func LoadExplicitBrokerConfig(e ExplicitBroker, env func(string) (string, bool))
 
 // loadClientConfig reads the settings of the chosen kind of broker.
 func (c *BrokerConfig) loadClientConfig(env func(string) (string, bool), e ExplicitBroker) (*BrokerConfig, error) {
-	for _, k := range ListBrokerKinds() {
-		if k.Type == c.choice.Type {
-			if err := k.load(c, env, e); err != nil {
-				return nil, err
-			}
-			return c, nil
+	for _, kind := range ListBrokerKinds() {
+		if kind.Type != c.choice.Type {
+			continue
 		}
+		if err := kind.load(c, env, e); err != nil {
+			return nil, err
+		}
+		return c, nil
 	}
 	return nil, fmt.Errorf("open broker: unknown broker type %q", c.choice.Type)
 }
@@ -178,7 +183,8 @@ func (e ExplicitBroker) applyToRabbitMQ(cfg *amqp.Config) {
 	setIfGiven(&cfg.Topic, e.Topic)
 	setIfGiven(&cfg.Exchange, e.Exchange)
 	if e.URL != "" {
-		cfg.URL, cfg.Host, cfg.Port, cfg.VHost = e.URL, "", 0, ""
+		cfg.URL = e.URL
+		cfg.Host, cfg.Port, cfg.VHost = "", 0, "" // the URL has them
 	}
 	if e.hasUser() {
 		cfg.Username, cfg.Password = "", ""

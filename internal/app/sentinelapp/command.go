@@ -76,15 +76,16 @@ func (c *command) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 	if err := c.rejectOperatorFlags(cmd.Flags()); err != nil {
 		return nil, err
 	}
-	src := settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()}
 	var err error
 	if c.manifest, err = readManifestIfSentinelConfig(c.file); err != nil {
 		return nil, err
 	}
-	if c.manifest != nil {
-		c.cfg.Sentinel, src.File = c.manifest.settings.Sentinel, ""
+	source := settings.Source{File: c.file, Env: c.env, Flags: cmd.Flags()}
+	if c.manifest != nil { // its settings are read already
+		c.cfg.Sentinel = c.manifest.settings.Sentinel
+		source.File = ""
 	}
-	report, err := settings.Load(&c.cfg, src)
+	report, err := settings.Load(&c.cfg, source)
 	if err != nil {
 		return nil, err
 	}
@@ -141,16 +142,21 @@ func (c *command) loadAndValidateConfig(cmd *cobra.Command) (*BrokerConfig, erro
 	if _, err := NewClient(c.cfg.HyperfleetAPI); err != nil {
 		return nil, err
 	}
-	load := LoadBrokerConfig
-	if c.manifest != nil {
-		load = c.manifest.loadBrokerConfig
-	}
-	broker, err := load(c.env)
+	broker, err := c.loadBrokerConfig()
 	if broker == nil || err != nil {
 		return nil, err
 	}
 	_, err = broker.BuildBroker(slog.New(slog.DiscardHandler))
 	return broker, err
+}
+
+// loadBrokerConfig reads the configuration of the broker from the manifest, or else from the environment. It is nil if
+// the manifest has it in a Secret.
+func (c *command) loadBrokerConfig() (*BrokerConfig, error) {
+	if c.manifest != nil {
+		return c.manifest.loadBrokerConfig(c.env)
+	}
+	return LoadBrokerConfig(c.env)
 }
 
 // newStopTimeoutError returns why the two timeouts conflict.
@@ -178,25 +184,26 @@ func (c *command) runSentinelOrOperator(cmd *cobra.Command) error {
 
 func (c *command) runValidateCommand(cmd *cobra.Command) error {
 	broker, err := c.loadAndValidateConfig(cmd)
-	about := "broker not checked (BROKER_TYPE is not set)"
+	var brokerState string
 	switch {
 	case errors.Is(err, ErrNoBrokerType):
+		brokerState = "broker not checked (BROKER_TYPE is not set)"
 	case err != nil:
 		return err
 	case broker == nil:
-		about = "broker not checked (its URL is in a Secret)"
+		brokerState = "broker not checked (its URL is in a Secret)"
 	default:
-		about = "broker " + string(broker.Type())
+		brokerState = "broker " + string(broker.Type())
 	}
-	sel, err := c.cfg.BuildLabelSelector()
+	selector, err := c.cfg.BuildLabelSelector()
 	if err != nil {
 		return err
 	}
-	watched := sel.String()
-	if sel.Empty() {
+	watched := selector.String()
+	if selector.Empty() {
 		watched = "all resources"
 	}
-	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s), %s\n", c.cfg.ResourceType, watched, about); err != nil {
+	if _, err := fmt.Fprintf(c.stdout, "valid: watches %s (%s), %s\n", c.cfg.ResourceType, watched, brokerState); err != nil {
 		return err
 	}
 	return c.warnOfNumbersSentAsStrings()
@@ -209,17 +216,20 @@ func (c *command) warnOfNumbersSentAsStrings() error {
 	if err != nil {
 		return err
 	}
-	locate := c.report.WrapWithOrigin
-	if c.manifest != nil {
-		locate = func(key string, err error) error {
-			return sentinelconfig.TranslateKeyErrors(&payload.KeyError{Key: key, Err: err})
-		}
-	}
 	for _, t := range data.ListNumberFieldsSentAsText() {
-		about := fmt.Errorf("sends %s, a %s, as a string; consumers that expect a %s reject it. To keep the type, use: %s", t.Field, t.Type, t.Type, t.CEL)
-		if _, err := fmt.Fprintf(c.stderr, "warning: %v\n", locate(t.Key, about)); err != nil {
+		problem := fmt.Errorf("sends %s, a %s, as a string; consumers that expect a %s reject it. To keep the type, use: %s",
+			t.Field, t.Type, t.Type, t.CEL)
+		if _, err := fmt.Fprintf(c.stderr, "warning: %v\n", c.wrapWithLocation(t.Key, problem)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// wrapWithLocation adds to an error where its key is set: a field of the manifest, or the origin of the setting.
+func (c *command) wrapWithLocation(key string, err error) error {
+	if c.manifest != nil {
+		return sentinelconfig.TranslateKeyErrors(&payload.KeyError{Key: key, Err: err})
+	}
+	return c.report.WrapWithOrigin(key, err)
 }

@@ -60,20 +60,21 @@ func (c *command) checkFilesCoverage(cmd *cobra.Command, files, collections []st
 		if slices.ContainsFunc(watches, func(w *inspect.Watch) bool { return w.Name == file }) {
 			return nil, fmt.Errorf("the file %q is given twice", file)
 		}
-		one := &command{cfg: OverriddenDefaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
-		w, done, err := one.newInspectWatch(cmd)
+		// Each file has its own settings.
+		commandOfFile := &command{cfg: OverriddenDefaults(), file: file, stdout: c.stdout, stderr: c.stderr, env: c.env}
+		watch, closeConns, err := commandOfFile.newInspectWatch(cmd)
 		if err != nil {
 			return nil, err
 		}
-		defer done()
-		if !slices.Contains(collections, w.Collection) {
-			return nil, fmt.Errorf("%s watches %s, which is not in --collections", file, w.Collection)
+		defer closeConns()
+		if !slices.Contains(collections, watch.Collection) {
+			return nil, fmt.Errorf("%s watches %s, which is not in --collections", file, watch.Collection)
 		}
-		watches = append(watches, w)
+		watches = append(watches, watch)
 	}
-	p := newProgress(c.stderr)
-	defer p.clearLine()
-	report, err := inspect.CheckCoverage(cmd.Context(), watches, collections, p.printProgressIfDue)
+	progress := newProgress(c.stderr)
+	defer progress.clearLine()
+	report, err := inspect.CheckCoverage(cmd.Context(), watches, collections, progress.printProgressIfDue)
 	return report, addSettingHint(err)
 }
 
@@ -121,10 +122,12 @@ func writeCoverageReport(p *page, r *inspect.CoverageReport) {
 	p.writeTable("COLLECTIONS", []string{"COLLECTION", "RESOURCES", "UNWATCHED", "OVERLAPPING", "ENDPOINT", "AS OF"}, rows)
 	for _, c := range r.Collections {
 		if c.Unwatched > 0 {
-			p.writeTable(fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE"}, buildGroupRows(c.Gaps, false))
+			title := fmt.Sprintf("NOT WATCHED: %s at %s", c.Collection, c.Endpoint)
+			p.writeTable(title, []string{"LABELS", "RESOURCES", "EXAMPLE"}, buildGroupRows(c.Gaps, false))
 		}
 		if c.Overlapping > 0 {
-			p.writeTable(fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint), []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, buildGroupRows(c.Overlaps, true))
+			title := fmt.Sprintf("WATCHED MORE THAN ONCE: %s at %s", c.Collection, c.Endpoint)
+			p.writeTable(title, []string{"LABELS", "RESOURCES", "EXAMPLE", "CONFIGURATIONS"}, buildGroupRows(c.Overlaps, true))
 		}
 	}
 	p.writeLinef("")

@@ -78,22 +78,30 @@ type APIDefaults struct {
 
 // applyDefaultsAndLimits fills in settings that a SentinelConfig leaves out. trusted is true for the only
 // SentinelConfig of the process; that one is trusted with the credentials of the process.
-func (u SpecDefaults) applyDefaultsAndLimits(s *settingsOf, trusted bool) {
+func (d SpecDefaults) applyDefaultsAndLimits(s *sentinelconfig.Settings, trusted bool) {
 	cfg := &s.Sentinel
-	cfg.Publish, cfg.LogEvents, cfg.Jitter = u.Publish, u.LogEvents, u.Jitter
-	cfg.MemoryLimit, cfg.DecisionsLimit, cfg.ShutdownTimeout = u.MemoryLimit, u.DecisionsLimit, u.ShutdownTimeout
+	cfg.Publish = d.Publish
+	cfg.LogEvents = d.LogEvents
+	cfg.Jitter = d.Jitter
+	cfg.MemoryLimit = d.MemoryLimit
+	cfg.DecisionsLimit = d.DecisionsLimit
+	cfg.ShutdownTimeout = d.ShutdownTimeout
+
 	api := &cfg.HyperfleetAPI
-	api.CAFile, api.PageSize, api.RequestsPerSecond = u.API.CAFile, u.API.PageSize, u.API.RequestsPerSecond
+	api.CAFile = d.API.CAFile
+	api.PageSize = d.API.PageSize
+	api.RequestsPerSecond = d.API.RequestsPerSecond
+	if trusted && api.Token == "" {
+		api.Token = d.API.Token
+		api.TokenFile = d.API.TokenFile
+	}
+
 	if !trusted {
 		// With these limits a hundred sentinels fit into a small pod.
-		cfg.DecisionsLimit, api.PageSize = cmp.Or(cfg.DecisionsLimit, 200), cmp.Or(api.PageSize, 100)
-	}
-	if api.Token == "" && trusted {
-		api.Token, api.TokenFile = u.API.Token, u.API.TokenFile
+		cfg.DecisionsLimit = cmp.Or(cfg.DecisionsLimit, 200)
+		api.PageSize = cmp.Or(api.PageSize, 100)
 	}
 }
-
-type settingsOf = sentinelconfig.Settings
 
 // isTrusted reports whether the credentials of the environment may be sent to the addresses of a
 // spec.
@@ -107,18 +115,15 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 			return nil, nil, err
 		}
 	}
-	op, err := operator.New(operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}, operator.Deps{
+	cfg := operator.Config{Namespace: o.Namespace, Name: o.Name, Identity: o.Identity}
+	op, err := operator.New(cfg, operator.Deps{
 		Host:       o.Host,
-		OpenAPI:    func(cfg sentinel.API) (operator.FleetAPI, error) { return NewClient(cfg) },
+		OpenAPI:    func(api sentinel.API) (operator.FleetAPI, error) { return NewClient(api) },
 		OpenBroker: func(b sentinelconfig.Broker) (operator.Broker, error) { return o.openOwnOrSharedBroker(b, p.Log) },
-		Leases: func(group string) (shard.LeaseStore, func(), error) {
-			l, err := shard.NewKubeLeases(o.Host, o.Namespace, group)
-			if err != nil {
-				return nil, nil, err
-			}
-			return l, l.Close, nil
+		Leases:     o.openLeases,
+		Complete: func(s *sentinelconfig.Settings) {
+			o.Defaults.applyDefaultsAndLimits(s, o.isTrusted())
 		},
-		Complete:    func(s *sentinelconfig.Settings) { o.Defaults.applyDefaultsAndLimits(s, o.isTrusted()) },
 		Log:         p.Log,
 		Registerer:  p.Metrics,
 		Tracer:      p.Tracing.Tracer("github.com/fleetloop/fleetloop/internal/sentinel"),
@@ -134,7 +139,16 @@ func (o Operator) BuildParts(p *process.Process) (parts []lifecycle.Part, live f
 	return []lifecycle.Part{op.Part()}, op.Live, nil
 }
 
-// openOwnOrSharedBroker opens the broker of a SentinelConfig.
+// openLeases opens the leases of a shard group. The caller calls closeLeases.
+func (o Operator) openLeases(group string) (leases shard.LeaseStore, closeLeases func(), err error) {
+	kubeLeases, err := shard.NewKubeLeases(o.Host, o.Namespace, group)
+	if err != nil {
+		return nil, nil, err
+	}
+	return kubeLeases, kubeLeases.Close, nil
+}
+
+// openOwnOrSharedBroker opens the broker of a SentinelConfig, unless all events go to that of o.
 func (o Operator) openOwnOrSharedBroker(b sentinelconfig.Broker, log *slog.Logger) (operator.Broker, error) {
 	if o.Broker != nil {
 		return borrowedBroker{o.Broker}, nil
@@ -146,14 +160,17 @@ func (o Operator) openOwnOrSharedBroker(b sentinelconfig.Broker, log *slog.Logge
 	return cfg.BuildBroker(log)
 }
 
-// lookupPermittedEnv returns a setting that the specs leave out.
+// lookupPermittedEnv returns a broker setting that the specs leave out. Credentials are only for a trusted
+// SentinelConfig.
 func (o Operator) lookupPermittedEnv(name string) (value string, found bool) {
 	if o.Env == nil {
 		return "", false
 	}
 	credentials := []string{
-		"BROKER_URL", "BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_PASSWORD_FILE", "BROKER_TOKEN", "BROKER_TOKEN_FILE",
-		"BROKER_URL_FILE", "BROKER_CREDENTIALS_FILE", "BROKER_TLS_CERT_FILE", "BROKER_TLS_KEY_FILE",
+		"BROKER_URL", "BROKER_URL_FILE",
+		"BROKER_USERNAME", "BROKER_PASSWORD", "BROKER_PASSWORD_FILE",
+		"BROKER_TOKEN", "BROKER_TOKEN_FILE", "BROKER_CREDENTIALS_FILE",
+		"BROKER_TLS_CERT_FILE", "BROKER_TLS_KEY_FILE",
 	}
 	if !o.isTrusted() && slices.Contains(credentials, name) {
 		return "", false

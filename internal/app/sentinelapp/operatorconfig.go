@@ -134,7 +134,12 @@ func (c *command) runOperator(cmd *cobra.Command) error {
 	}
 	cfg.serveIfEnabled(p)
 	parts, live, err := Operator{
-		Host: host, Namespace: cfg.Namespace, Name: c.file, Identity: cfg.PodName, Defaults: cfg.SpecDefaults, Env: c.env,
+		Host:      host,
+		Namespace: cfg.Namespace,
+		Name:      c.file,
+		Identity:  cfg.PodName,
+		Defaults:  cfg.SpecDefaults,
+		Env:       c.env,
 	}.BuildParts(p)
 	if err != nil {
 		return err

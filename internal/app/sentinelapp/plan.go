@@ -27,14 +27,16 @@ send a number or boolean as a string. Nothing is published.`,
 			if err := out.validateFormat(); err != nil {
 				return err
 			}
-			w, done, err := c.newInspectWatch(cmd)
+			watch, closeConns, err := c.newInspectWatch(cmd)
 			if err != nil {
 				return err
 			}
-			defer done()
-			p := newProgress(c.stderr)
-			report, err := inspect.Plan(cmd.Context(), w, int(limit), func(n int) { p.printProgressIfDue(w.Collection, n) })
-			p.clearLine()
+			defer closeConns()
+			progress := newProgress(c.stderr)
+			report, err := inspect.Plan(cmd.Context(), watch, int(limit), func(read int) {
+				progress.printProgressIfDue(watch.Collection, read)
+			})
+			progress.clearLine()
 			if err != nil {
 				return fmt.Errorf("read the fleet: %w", addSettingHint(err))
 			}
@@ -58,7 +60,7 @@ func writePlanReport(p *page, r *inspect.PlanReport) {
 		{"watched", fmt.Sprintf("%d of %d %s at %s", r.Matching, r.OnServer, r.Collection, r.Endpoint)},
 		{"selector", formatSelector(r.Selector)},
 		{"profile", fmt.Sprintf("%s, not ready %s, ready %s", r.Profile, formatSeconds(r.MaxAgeNotReadySeconds), formatSeconds(r.MaxAgeReadySeconds))},
-		{"read", formatSpan(r.Began, r.Ended) + ""},
+		{"read", formatSpan(r.Began, r.Ended)},
 	})
 	title := fmt.Sprintf("DUE NOW (%d)", r.Due)
 	if len(r.MostUrgent) < r.Due {

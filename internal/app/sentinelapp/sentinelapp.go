@@ -37,7 +37,9 @@ func OverriddenDefaults() Config {
 }
 
 // New returns a sentinel that reads from api and publishes to broker.
-func New(p *process.Process, cfg sentinel.Config, api *fleetclient.Raw, broker *Broker, onPublished func(sentinel.Published)) (*sentinel.Sentinel, error) {
+func New(
+	p *process.Process, cfg sentinel.Config, api *fleetclient.Raw, broker *Broker, onPublished func(sentinel.Published),
+) (*sentinel.Sentinel, error) {
 	return sentinel.New(cfg, sentinel.Deps{
 		API:         api,
 		Publisher:   broker,
@@ -91,7 +93,8 @@ func runSentinel(ctx context.Context, p *process.Process, cfg Config, brokerConf
 		return err
 	}
 	cfg.serveIfEnabled(p)
-	p.HandleOnMetricsServer(DecisionsPath, state.NewRecordHandler(map[string]*state.DecisionRecord{s.DescribeWatch(): s.Decisions()}))
+	decisions := map[string]*state.DecisionRecord{s.DescribeWatch(): s.Decisions()}
+	p.HandleOnMetricsServer(DecisionsPath, state.NewRecordHandler(decisions))
 	p.Log.InfoContext(ctx, "watching resources",
 		"resource_type", cfg.ResourceType,
 		"api", cfg.HyperfleetAPI.Endpoint,

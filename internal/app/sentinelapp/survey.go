@@ -1,6 +1,7 @@
 package sentinelapp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,9 +186,7 @@ func (p *page) writeTable(title string, heads []string, rows [][]string) {
 	for _, cells := range rows {
 		clean := make([]string, len(cells))
 		for i, text := range cells {
-			if clean[i] = sanitizeCell(text); clean[i] == "" {
-				clean[i] = "-" // so that scripts can count columns
-			}
+			clean[i] = cmp.Or(sanitizeCell(text), "-") // never empty, so that scripts can count columns
 		}
 		_, _ = io.WriteString(t, "  "+strings.Join(clean, "\t")+"\n") // a Builder never fails
 	}

@@ -21,7 +21,7 @@ import (
 
 func (c *command) newWhyCommand() *cobra.Command {
 	var out format
-	var at string
+	var sentinelURL string
 	cmd := &cobra.Command{
 		Use:   "why ID|NAME",
 		Short: "Explain why the sentinel does or does not publish an event for one resource",
@@ -39,17 +39,17 @@ running sentinel.`,
 			if err := out.validateFormat(); err != nil {
 				return err
 			}
-			w, done, err := c.newInspectWatch(cmd)
+			watch, closeConns, err := c.newInspectWatch(cmd)
 			if err != nil {
 				return err
 			}
-			defer done()
-			r, err := newDecisionRecordClient(at, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
+			defer closeConns()
+			records, err := newDecisionRecordClient(sentinelURL, c.cfg.MetricsAddr, c.cfg.MetricsToken.Reveal())
 			if err != nil {
 				return err
 			}
-			defer r.client.CloseIdleConnections()
-			report, err := inspect.ExplainDecision(cmd.Context(), w, args[0], r)
+			defer records.client.CloseIdleConnections()
+			report, err := inspect.ExplainDecision(cmd.Context(), watch, args[0], records)
 			if err != nil {
 				return addSettingHint(err)
 			}
@@ -64,7 +64,7 @@ running sentinel.`,
 		},
 	}
 	out.addOutputFlag(cmd)
-	cmd.Flags().StringVar(&at, "sentinel-url", "", "`URL` of the metrics endpoint of the running sentinel (default: metrics_bind_address on this host)")
+	cmd.Flags().StringVar(&sentinelURL, "sentinel-url", "", "`URL` of the metrics endpoint of the running sentinel (default: metrics_bind_address on this host)")
 	return cmd
 }
 
@@ -97,9 +97,13 @@ func newDecisionRecordClient(baseURL, metricsAddr, token string) (*recordClient,
 		return nil, fmt.Errorf("--sentinel-url %q is invalid: must be a URL such as http://127.0.0.1:8080", baseURL)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // the standard library's own
-	client := &http.Client{Transport: transport, Timeout: askTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // the token must not reach another server
-	}}
+	client := &http.Client{
+		Transport: transport,
+		Timeout:   askTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // the token must not reach another server
+		},
+	}
 	return &recordClient{url: u, token: token, client: client}, nil
 }
 
@@ -203,7 +207,7 @@ func formatWhyAnswer(r *inspect.WhyReport) string {
 }
 
 func writeInputsAndDecision(p *page, r *inspect.WhyReport) {
-	in, d := r.Inputs, r.Decision
+	in := r.Inputs
 	phase := in.Phase + " (not ready)"
 	if in.Ready {
 		phase = in.Phase
@@ -219,21 +223,28 @@ func writeInputsAndDecision(p *page, r *inspect.WhyReport) {
 		{"last phase change", formatTimeAndDistance(r.Time, in.LastTransitionTime)},
 		{"max age", age},
 	}
-	for _, t := range []struct {
-		name string
-		time time.Time
-	}{{"last change of spec or labels", in.UpdatedTime}, {"created", in.CreatedTime}} {
-		if !t.time.IsZero() {
-			rows = append(rows, []string{t.name, formatTimeAndDistance(r.Time, t.time)})
-		}
+	if !in.UpdatedTime.IsZero() {
+		rows = append(rows, []string{"last change of spec or labels", formatTimeAndDistance(r.Time, in.UpdatedTime)})
+	}
+	if !in.CreatedTime.IsZero() {
+		rows = append(rows, []string{"created", formatTimeAndDistance(r.Time, in.CreatedTime)})
 	}
 	if in.Fault != "" {
 		rows = append(rows, []string{"decode error", in.Fault})
 	}
 	p.writeTable("INPUTS", nil, rows)
-	rows = [][]string{{"reason", d.Reason}, {"age from", formatTimeAndDistance(r.Time, d.Since)}}
+
+	d := r.Decision
+	rows = [][]string{
+		{"reason", d.Reason},
+		{"age from", formatTimeAndDistance(r.Time, d.Since)},
+	}
 	if d.Due {
-		rows = append(rows, []string{"due since", formatTimeAndDistance(r.Time, d.Next)}, []string{"event id", d.EventID + " (for the current interval of " + formatSeconds(d.IntervalSeconds) + ")"})
+		eventID := d.EventID + " (for the current interval of " + formatSeconds(d.IntervalSeconds) + ")"
+		rows = append(rows,
+			[]string{"due since", formatTimeAndDistance(r.Time, d.Next)},
+			[]string{"event id", eventID},
+		)
 	} else {
 		rows = append(rows, []string{"due at", formatTimeAndDistance(r.Time, d.Next)})
 	}
@@ -257,19 +268,31 @@ func writeRunningSentinel(p *page, r *inspect.WhyReport) {
 	}
 	if e := r.Sentinel.LastEvent; e != nil {
 		p.writeTable("", nil, [][]string{
-			{"last event", e.EventID}, {"decided", formatTimeAndDistance(r.Time, e.At)}, {"result", formatEventOutcome(r.Time, e)},
+			{"last event", e.EventID},
+			{"decided", formatTimeAndDistance(r.Time, e.At)},
+			{"result", formatEventOutcome(r.Time, e)},
 		})
 	}
 	for _, w := range r.Sentinel.Watches {
 		var rows [][]string
 		for _, d := range w.Decisions {
-			what, event := "skip", ""
+			decision, event := "skip", ""
 			if d.Publish {
-				what, event = "publish", d.EventID+" "+formatEventOutcome(r.Time, &d)
+				decision = "publish"
+				event = d.EventID + " " + formatEventOutcome(r.Time, &d)
 			}
-			rows = append(rows, []string{formatRelativeTime(r.Time, d.At), what, fmt.Sprint(d.Times), fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation), d.Phase, d.Reason, event})
+			rows = append(rows, []string{
+				formatRelativeTime(r.Time, d.At),
+				decision,
+				fmt.Sprint(d.Times),
+				fmt.Sprintf("%d/%d", d.ObservedGeneration, d.Generation),
+				d.Phase,
+				d.Reason,
+				event,
+			})
 		}
-		p.writeTable("DECISION HISTORY OF "+w.Watch, []string{"AT", "DECISION", "COUNT", "OBSERVED", "PHASE", "REASON", "EVENT"}, rows)
+		heads := []string{"AT", "DECISION", "COUNT", "OBSERVED", "PHASE", "REASON", "EVENT"}
+		p.writeTable("DECISION HISTORY OF "+w.Watch, heads, rows)
 	}
 }
 

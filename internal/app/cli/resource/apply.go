@@ -40,12 +40,15 @@ type Desired struct {
 // that the last apply set and the document lacks are removed. All other fields are kept. Lists are replaced as a
 // whole, and null removes a field.
 func MergeApplied(live v1.Resource, d Document) (Desired, error) {
+	// The fields that the last apply set.
 	var last appliedFields
 	if text := live.Annotations[AppliedFieldsAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &last); err != nil {
 			return Desired{}, fmt.Errorf("read the annotation %s: %w", AppliedFieldsAnnotation, err)
 		}
 	}
+
+	// The three-way merge.
 	spec, err := removeFieldsNoLongerWanted(live.Spec, last.Spec, d.Spec)
 	if err != nil {
 		return Desired{}, err
@@ -55,6 +58,13 @@ func MergeApplied(live v1.Resource, d Document) (Desired, error) {
 	}
 	annotations := maps.Clone(d.Annotations)
 	delete(annotations, AppliedFieldsAnnotation) // of a document that get has written
+	want := Desired{
+		Spec:        spec,
+		Labels:      threeWayMergeStrings(live.Labels, last.Labels, d.Labels),
+		Annotations: threeWayMergeStrings(live.Annotations, last.Annotations, annotations),
+	}
+
+	// The fields that this apply sets, for the next one.
 	now := appliedFields{Labels: treeOfKeys(d.Labels), Annotations: treeOfKeys(annotations)}
 	if now.Spec, err = treeOfObject(d.Spec); err != nil {
 		return Desired{}, err
@@ -62,10 +72,6 @@ func MergeApplied(live v1.Resource, d Document) (Desired, error) {
 	text, err := json.Marshal(now)
 	if err != nil {
 		return Desired{}, fmt.Errorf("write the annotation %s: %w", AppliedFieldsAnnotation, err)
-	}
-	want := Desired{
-		Spec: spec, Labels: threeWayMergeStrings(live.Labels, last.Labels, d.Labels),
-		Annotations: threeWayMergeStrings(live.Annotations, last.Annotations, annotations),
 	}
 	want.Annotations[AppliedFieldsAnnotation] = string(text)
 	return want, nil
@@ -119,24 +125,27 @@ func removeFieldsNoLongerWanted(live json.RawMessage, last fieldTree, wanted jso
 	}
 	for key, below := range last {
 		value, exists := fields[key]
-		_, wants := want[key]
-		switch {
-		case !exists:
-		case len(below) > 0:
-			if fields[key], err = removeFieldsNoLongerWanted(value, below, want[key]); err != nil {
-				return nil, err
-			}
-			if !wants && string(fields[key]) == "{}" {
+		if !exists {
+			continue
+		}
+		_, isWanted := want[key]
+		if len(below) == 0 { // a value
+			if !isWanted {
 				delete(fields, key)
 			}
-		case !wants:
+			continue
+		}
+		if fields[key], err = removeFieldsNoLongerWanted(value, below, want[key]); err != nil {
+			return nil, err
+		}
+		if !isWanted && string(fields[key]) == "{}" {
 			delete(fields, key)
 		}
 	}
 	return json.Marshal(fields)
 }
 
-// threeWayMergeStrings is the three-way merge of labels or annotations.
+// threeWayMergeStrings returns live labels or annotations without those of the last apply, and with the wanted ones.
 func threeWayMergeStrings(live map[string]string, last fieldTree, wanted map[string]string) map[string]string {
 	merged := map[string]string{}
 	for key, value := range live {

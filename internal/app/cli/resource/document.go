@@ -212,7 +212,8 @@ func splitYAMLDocuments(name string, data []byte) ([]rawDocument, error) {
 		tagDatesAndKeysAsStrings(&node)
 		var value any
 		if err := node.Decode(&value); err != nil {
-			return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
+			problem := strings.TrimPrefix(err.Error(), "yaml: ")
+			return nil, fmt.Errorf("%s: %s", name, strings.Join(strings.Fields(problem), " ")) // in one line
 		}
 		raw, err := json.Marshal(value)
 		if err != nil {
@@ -241,19 +242,22 @@ func unpackLists(list []rawDocument) ([]rawDocument, error) {
 	var out []rawDocument
 	for _, d := range list {
 		raw := bytes.TrimSpace(d.json)
-		items := struct {
-			Items *[]json.RawMessage `json:"items"`
-		}{}
-		if len(raw) > 0 && raw[0] == '[' {
-			items.Items = &[]json.RawMessage{}
-			if err := json.Unmarshal(raw, items.Items); err != nil {
+		var items []json.RawMessage
+		if bytes.HasPrefix(raw, []byte("[")) {
+			if err := json.Unmarshal(raw, &items); err != nil {
 				return nil, fmt.Errorf("%s: %w", d.where, err)
 			}
-		} else if json.Unmarshal(raw, &items) != nil || items.Items == nil {
-			out = append(out, d)
-			continue
+		} else {
+			var object struct {
+				Items *[]json.RawMessage `json:"items"` // nil unless the object is a list
+			}
+			if json.Unmarshal(raw, &object) != nil || object.Items == nil {
+				out = append(out, d) // one resource, or an error that its parser describes better
+				continue
+			}
+			items = *object.Items
 		}
-		for n, item := range *items.Items {
+		for n, item := range items {
 			out = append(out, rawDocument{item, fmt.Sprintf("%s, item %d", d.where, n+1)})
 		}
 	}
@@ -314,7 +318,9 @@ func parseDocument(raw rawDocument) (Document, error) {
 	if len(d.Labels) == 0 {
 		d.Labels = given.Labels
 	}
-	d.Kind, d.Name, d.Metadata = d.Ref.Kind.Name, d.Ref.Name, nil
+	d.Kind = d.Ref.Kind.Name
+	d.Name = d.Ref.Name
+	d.Metadata = nil
 	if given.DisplayName != "" {
 		d.Metadata = &v1.Metadata{Name: d.Name, DisplayName: given.DisplayName}
 	}
@@ -327,15 +333,22 @@ func parseDocument(raw rawDocument) (Document, error) {
 // describeTypeError describes a value of the wrong type without Go type names.
 func describeTypeError(e *json.UnmarshalTypeError) error {
 	field := strings.TrimPrefix(e.Field, "CreateRequest.") // the field that documentContent embeds
-	wanted, next := "an object", ""
-	found, _, _ := strings.Cut(e.Value, " ") // a number may include its digits
+	found, _, _ := strings.Cut(e.Value, " ")               // a number may include its digits
+	wanted := "an object"
+	var next string
 	if e.Type.Kind() == reflect.String {
 		wanted = "a string"
 		if found == "number" || found == "bool" {
 			next = "; quote the value"
 		}
 	}
-	words := map[string]string{"array": "a list", "bool": "true or false", "number": "a number", "object": "an object", "string": "a string"}
+	words := map[string]string{
+		"array":  "a list",
+		"bool":   "true or false",
+		"number": "a number",
+		"object": "an object",
+		"string": "a string",
+	}
 	return fmt.Errorf("%s is %s, want %s%s", cmp.Or(field, "the document"), cmp.Or(words[found], found), wanted, next)
 }
 

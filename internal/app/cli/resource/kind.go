@@ -25,10 +25,10 @@ type Kind struct {
 // Kinds returns all kinds in display order.
 func Kinds() []Kind {
 	return []Kind{
-		{v1.KindCluster, v1.CollectionClusters, "cluster", "c", ""},
-		{v1.KindNodePool, v1.CollectionNodePools, "nodepool", "np", v1.CollectionClusters},
-		{v1.KindManifest, v1.CollectionManifests, "manifest", "", ""},
-		{v1.KindWorkload, v1.CollectionWorkloads, "workload", "", ""},
+		{Name: v1.KindCluster, Collection: v1.CollectionClusters, Singular: "cluster", short: "c"},
+		{Name: v1.KindNodePool, Collection: v1.CollectionNodePools, Singular: "nodepool", short: "np", parent: v1.CollectionClusters},
+		{Name: v1.KindManifest, Collection: v1.CollectionManifests, Singular: "manifest"},
+		{Name: v1.KindWorkload, Collection: v1.CollectionWorkloads, Singular: "workload"},
 	}
 }
 
@@ -62,11 +62,11 @@ func SuggestWords(text string, known []string) string { return suggestNearest(te
 
 // suggestNearest finds the nearest word among known, and lists others.
 func suggestNearest(text string, known, listed []string) string {
-	all := "; use one of " + strings.Join(listed, ", ")
+	list := strings.Join(listed, ", ")
 	if near := settings.Nearest(text, known); near != "" {
-		return "; did you mean " + near + "?" + strings.Replace(all, "; u", " U", 1)
+		return "; did you mean " + near + "? Use one of " + list
 	}
-	return all
+	return "; use one of " + list
 }
 
 // IsChild reports whether resources of this kind have a parent.
@@ -74,9 +74,10 @@ func (k Kind) IsChild() bool { return k.parent != "" }
 
 // Parent returns the kind of the parents, or the zero Kind without one.
 func (k Kind) Parent() Kind {
-	list := Kinds()
-	if n := slices.IndexFunc(list, func(other Kind) bool { return other.Collection == k.parent }); n >= 0 {
-		return list[n]
+	for _, other := range Kinds() {
+		if other.Collection == k.parent {
+			return other
+		}
 	}
 	return Kind{}
 }
@@ -112,44 +113,57 @@ func ParseRefs(args []string, parent string) (k Kind, refs []Ref, err error) {
 	if len(args) == 0 {
 		return Kind{}, nil, fmt.Errorf("give a resource kind: %s", strings.Join(Collections(), ", "))
 	}
-	names := args
-	if !strings.Contains(args[0], "/") {
-		if k, err = ParseKind(args[0]); err != nil {
-			return Kind{}, nil, err
-		}
-		names = args[1:]
-	}
-	for _, name := range names {
-		of := k
-		if k == (Kind{}) {
-			prefix, rest, ok := strings.Cut(name, "/")
-			if !ok {
-				return Kind{}, nil, fmt.Errorf("%q is not of the form kind/name like %q", name, args[0])
-			}
-			if of, err = ParseKind(prefix); err != nil {
-				return Kind{}, nil, err
-			}
-			name = rest
-		}
-		r, err := parseRef(of, name, parent)
+	if strings.Contains(args[0], "/") {
+		refs, err = parseKindsAndNames(args, parent)
 		if err != nil {
 			return Kind{}, nil, err
 		}
-		refs = append(refs, r)
+		return refs[0].Kind, refs, nil
 	}
-	if k == (Kind{}) {
-		k = refs[0].Kind
+	kind, err := ParseKind(args[0])
+	if err != nil {
+		return Kind{}, nil, err
 	}
-	return k, refs, nil
+	for _, name := range args[1:] {
+		ref, err := parseRef(kind, name, parent)
+		if err != nil {
+			return Kind{}, nil, err
+		}
+		refs = append(refs, ref)
+	}
+	return kind, refs, nil
 }
 
+// parseKindsAndNames reads arguments of the form kind/name.
+func parseKindsAndNames(args []string, parent string) ([]Ref, error) {
+	var refs []Ref
+	for _, arg := range args {
+		prefix, name, ok := strings.Cut(arg, "/")
+		if !ok {
+			return nil, fmt.Errorf("%q is not of the form kind/name like %q", arg, args[0])
+		}
+		kind, err := ParseKind(prefix)
+		if err != nil {
+			return nil, err
+		}
+		ref, err := parseRef(kind, name, parent)
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, ref)
+	}
+	return refs, nil
+}
+
+// parseRef reads a name, or parent/name. parent is the parent that a flag names, or empty.
 func parseRef(k Kind, text, parent string) (Ref, error) {
 	r := Ref{Kind: k, Parent: parent, Name: text}
 	if before, after, ok := strings.Cut(text, "/"); ok {
 		if parent != "" {
 			return Ref{}, fmt.Errorf("%q already names a parent, but --cluster %q is given", text, parent)
 		}
-		r.Parent, r.Name = before, after
+		r.Parent = before
+		r.Name = after
 		if r.Parent == "" {
 			return Ref{}, fmt.Errorf("%q lacks the name of its cluster", text)
 		}

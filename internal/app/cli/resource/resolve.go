@@ -73,19 +73,19 @@ func Resolve(ctx context.Context, client *fleetclient.Client, r Ref) (Item, erro
 	if isUUID(r.Name) {
 		return readByID(ctx, client, r)
 	}
-	sel := Selection{Kind: r.Kind, Search: "name = " + quoteLiteral(r.Name), Limit: maxNamesakes}
+	selection := Selection{Kind: r.Kind, Search: "name = " + quoteLiteral(r.Name), Limit: maxNamesakes}
 	if r.Parent != "" {
 		owner, err := Resolve(ctx, client, Ref{Kind: r.Kind.Parent(), Name: r.Parent})
 		if err != nil {
 			return Item{}, err
 		}
-		sel.Parent = owner.Resource.ID
+		selection.Parent = owner.Resource.ID
 	}
-	for found, err := range ListPages(ctx, client, sel) {
-		switch {
-		case err != nil:
+	for found, err := range ListPages(ctx, client, selection) {
+		if err != nil {
 			return Item{}, fmt.Errorf("find %s: %w", r, err)
-		case len(found) > 0:
+		}
+		if len(found) > 0 {
 			return selectOnlyOrOnlyLive(r, found)
 		}
 	}
@@ -136,24 +136,22 @@ func ReadAgain(ctx context.Context, client *fleetclient.Client, i Item) (now Ite
 // ReplaceOwnerIDsWithNames replaces the IDs of parents with names, and stores them in known for the next call. A
 // parent that cannot be read, for example after its deletion, keeps its ID.
 func ReplaceOwnerIDsWithNames(ctx context.Context, client *fleetclient.Client, items []Item, known map[string]string) {
-	const atOnce = 50 // the API accepts a search of at most 4096 characters
+	const idsPerSearch = 50 // the API accepts a search of at most 4096 characters
 	var missing []string
-	for _, i := range items {
-		if _, ok := known[i.Owner]; !ok && isUUID(i.Owner) {
-			known[i.Owner] = i.Owner
-			missing = append(missing, quoteLiteral(i.Owner))
+	for _, item := range items {
+		if _, ok := known[item.Owner]; !ok && isUUID(item.Owner) {
+			known[item.Owner] = item.Owner // until its name is read
+			missing = append(missing, quoteLiteral(item.Owner))
 		}
 	}
-	for len(missing) > 0 {
-		n := min(atOnce, len(missing))
-		sel := Selection{Kind: items[0].Kind.Parent(), Search: "id in [" + strings.Join(missing[:n], ", ") + "]"}
-		missing = missing[n:]
-		for owners, err := range ListPages(ctx, client, sel) {
+	for ids := range slices.Chunk(missing, idsPerSearch) {
+		selection := Selection{Kind: items[0].Kind.Parent(), Search: "id in [" + strings.Join(ids, ", ") + "]"}
+		for owners, err := range ListPages(ctx, client, selection) {
 			if err != nil {
 				return
 			}
-			for _, o := range owners {
-				known[o.Resource.ID] = o.Resource.Name
+			for _, owner := range owners {
+				known[owner.Resource.ID] = owner.Resource.Name
 			}
 		}
 	}
