@@ -13,39 +13,43 @@ import (
 
 var errLeadershipExpired = errors.New("this replica did not renew its leader election Lease in time, so another one may lead: it writes nothing")
 
-// A leaderFence refuses the writes of a leader that did not renew its Lease in time. After a freeze of the
-// process, such as a paused machine, the goroutines of the leader go on before it learns that another
-// replica has taken over, and would write based on what they read before.
+// A leaderFence refuses the writes of a leader that did not renew its Lease in time. After a
+// freeze of the process, such as a paused machine, the goroutines of the leader go on before it
+// learns that another replica has taken over, and would write based on what they read before.
 //
 // The check and the write are not atomic. A process that is frozen between them still sends the write.
 type leaderFence struct {
-	// validFor is how long after a renewal the leader may write. It is the renew deadline, after which the
-	// leader ends. It is shorter than the Lease, so that a request on its way has time to arrive.
+	// validFor is how long after a renewal the leader may write. It is the renew deadline, after
+	// which the leader ends. It is shorter than the Lease, so that a request on its way has time
+	// to arrive.
 	validFor time.Duration
 
-	mu      sync.Mutex
-	renewed time.Time // start of the last successful renewal; zero before the first
-	expired bool      // the Lease was released
+	mu       sync.Mutex
+	renewed  time.Time // start of the last successful renewal; zero before the first
+	released bool      // the Lease was released
 }
 
-// checkLeadership returns why this replica must not write. A replica that never led may write, as some parts
-// run in all replicas.
+// checkLeadership returns why this replica must not write. A replica that never led may write, as
+// some parts run in all replicas.
 func (f *leaderFence) checkLeadership() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.expired || !f.renewed.IsZero() && time.Since(f.renewed) >= f.validFor {
+	renewedTooLongAgo := !f.renewed.IsZero() && time.Since(f.renewed) >= f.validFor
+	if f.released || renewedTooLongAgo {
 		return errLeadershipExpired
 	}
 	return nil
 }
 
+// recordRenewal records that the Lease was renewed, or released if it is no longer held.
 func (f *leaderFence) recordRenewal(start time.Time, held bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.renewed, f.expired = start, !held
+	f.renewed, f.released = start, !held
 }
 
-// newFencedConfig returns a copy of a config whose clients refuse to write if the leadership has expired.
+// newFencedConfig returns a copy of a config whose clients refuse to write if the leadership has
+// expired.
 func (f *leaderFence) newFencedConfig(cfg *rest.Config) *rest.Config {
 	fenced := rest.CopyConfig(cfg)
 	fenced.Wrap(func(rt http.RoundTripper) http.RoundTripper { return fencedTransport{rt, f} })
@@ -60,15 +64,15 @@ type fencedTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t fencedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-	default:
-		if err := t.fence.checkLeadership(); err != nil {
-			if r.Body != nil {
-				_ = r.Body.Close() // as RoundTrip must
-			}
-			return nil, err
+	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	if isRead {
+		return t.base.RoundTrip(r)
+	}
+	if err := t.fence.checkLeadership(); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as RoundTrip must
 		}
+		return nil, err
 	}
 	return t.base.RoundTrip(r)
 }

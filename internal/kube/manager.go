@@ -68,7 +68,8 @@ const unlimitedSyncTimeout = 10 * 365 * 24 * time.Hour
 func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 	RedirectLibraryLogs(o.Log)
 	base, giveUp := context.WithCancel(context.Background())
-	yes, forever := true, time.Duration(-1)
+	skipNameValidation := true   // for several managers in a process
+	noLimit := time.Duration(-1) // the lifecycle part limits the shutdown
 	options := manager.Options{
 		Scheme: o.Scheme,
 		Cache:  o.newRetryingCacheOptions(),
@@ -79,30 +80,37 @@ func NewManager(cfg *rest.Config, o Options) (*Manager, error) {
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress:  "0",
 		PprofBindAddress:        "0",
-		GracefulShutdownTimeout: &forever, // the lifecycle part limits it
+		GracefulShutdownTimeout: &noLimit,
 		BaseContext:             func() context.Context { return base },
 		NewCache: func(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			c, err := cache.New(cfg, o)
 			return abandonableCache{c, base}, err
 		},
 		Controller: config.Controller{
-			SkipNameValidation: &yes, // for several managers in a process
+			SkipNameValidation: &skipNameValidation,
 			CacheSyncTimeout:   unlimitedSyncTimeout,
 		},
 	}
-	var m manager.Manager
 	fenced, err := o.Leader.enableLeaderElection(cfg, &options)
-	if err == nil {
-		m, err = manager.New(fenced, options)
-	}
 	if err != nil {
 		giveUp()
 		return nil, fmt.Errorf("create controller manager: %w", err)
 	}
-	return &Manager{Manager: m, base: base, giveUp: giveUp, log: o.Log, electionLock: options.LeaderElectionResourceLockInterface}, nil
+	m, err := manager.New(fenced, options)
+	if err != nil {
+		giveUp()
+		return nil, fmt.Errorf("create controller manager: %w", err)
+	}
+	return &Manager{
+		Manager:      m,
+		base:         base,
+		giveUp:       giveUp,
+		log:          o.Log,
+		electionLock: options.LeaderElectionResourceLockInterface,
+	}, nil
 }
 
-// A abandonableCache cache counts as filled once the manager gives up: a starting manager waits
+// An abandonableCache counts as filled once the manager gives up: a starting manager waits
 // for its cache until then, and for nothing else.
 type abandonableCache struct {
 	cache.Cache
@@ -111,8 +119,8 @@ type abandonableCache struct {
 }
 
 // WaitForCacheSync waits until the cache is filled or the manager gives up.
-func (y abandonableCache) WaitForCacheSync(ctx context.Context) bool {
-	return y.Cache.WaitForCacheSync(ctx) || y.base.Err() != nil
+func (c abandonableCache) WaitForCacheSync(ctx context.Context) bool {
+	return c.Cache.WaitForCacheSync(ctx) || c.base.Err() != nil
 }
 
 // A Manager runs once, by Start.
@@ -130,24 +138,31 @@ type Manager struct {
 // has never been filled would wait for that first, so it gives up at once, as no work
 // has begun.
 func (m *Manager) Start(ctx context.Context) error {
-	var filled atomic.Bool
 	var waiting sync.WaitGroup
-	waiting.Go(func() { filled.Store(m.GetCache().WaitForCacheSync(m.base) && m.base.Err() == nil) })
 	defer waiting.Wait()
-	defer m.giveUp()
+	defer m.giveUp() // ends the waits
+
+	// Give up if ctx ends before the cache is filled.
+	var filled atomic.Bool
+	waiting.Go(func() {
+		filled.Store(m.GetCache().WaitForCacheSync(m.base) && m.base.Err() == nil)
+	})
 	stop := context.AfterFunc(ctx, func() {
 		if !filled.Load() {
 			m.giveUp()
 		}
 	})
 	defer stop()
+
+	// Run, and log when this replica wins and loses the election.
 	var leads atomic.Bool
 	waiting.Go(func() { leads.Store(m.awaitAndLogLeadership(ctx)) })
 	err := m.Manager.Start(ctx)
 	m.giveUp()
 	waiting.Wait()
 	if leads.Load() {
-		m.log.InfoContext(ctx, "leader election lost", "lease", m.electionLock.Describe(), "holder", m.electionLock.Identity())
+		m.log.InfoContext(ctx, "leader election lost",
+			"lease", m.electionLock.Describe(), "holder", m.electionLock.Identity())
 	}
 	return err
 }
@@ -163,24 +178,28 @@ func (m *Manager) awaitAndLogLeadership(ctx context.Context) (elected bool) {
 		return false
 	case <-m.Elected():
 	}
-	m.log.InfoContext(ctx, "leader election won", "lease", m.electionLock.Describe(), "holder", m.electionLock.Identity())
+	m.log.InfoContext(ctx, "leader election won",
+		"lease", m.electionLock.Describe(), "holder", m.electionLock.Identity())
 	return true
 }
 
 // newRetryingCacheOptions returns the options of a cache that waits for an unavailable host
 // cluster.
 func (o Options) newRetryingCacheOptions() cache.Options {
-	c := o.Cache
-	c.NewInformer = func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		return toolscache.NewSharedIndexInformer(NewRetryingListWatcher(lw, o.Log, o.OnTrouble), example, resync, by)
+	options := o.Cache
+	options.NewInformer = func(
+		lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers,
+	) toolscache.SharedIndexInformer {
+		retrying := NewRetryingListWatcher(lw, o.Log, o.OnTrouble)
+		return toolscache.NewSharedIndexInformer(retrying, example, resync, indexers)
 	}
 	if o.OnTrouble != nil {
-		c.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
+		options.DefaultWatchErrorHandler = func(ctx context.Context, r *toolscache.Reflector, err error) {
 			o.OnTrouble(err)
 			toolscache.DefaultWatchErrorHandler(ctx, r, err)
 		}
 	}
-	return c
+	return options
 }
 
 // enableLeaderElection configures the leader election, if it is in use, and the release of
@@ -202,8 +221,9 @@ func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options)
 	}
 	// There is no event recorder: it would require permissions on an API group that
 	// nothing else here uses.
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, l.Namespace, l.Name,
-		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, cfg, renew)
+	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
+	lock, err := resourcelock.NewFromKubeconfig(
+		resourcelock.LeasesResourceLock, l.Namespace, l.Name, identity, cfg, renew)
 	if err != nil {
 		return nil, err
 	}
@@ -212,21 +232,26 @@ func (l Leader) enableLeaderElection(cfg *rest.Config, options *manager.Options)
 	return fence.newFencedConfig(cfg), nil
 }
 
+// newRESTMapper returns a mapper of the kinds in use.
 func newRESTMapper(namespaced, clusterScoped []schema.GroupVersionKind) meta.RESTMapper {
 	var versions []schema.GroupVersion
 	for _, kind := range slices.Concat(namespaced, clusterScoped) {
 		versions = append(versions, kind.GroupVersion())
 	}
-	m := meta.NewDefaultRESTMapper(versions)
-	add := func(kinds []schema.GroupVersionKind, scope meta.RESTScope) {
-		for _, kind := range kinds {
-			m.Add(kind, scope)
-			m.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope) // only its scope is looked up
-		}
+	mapper := meta.NewDefaultRESTMapper(versions)
+	for _, kind := range namespaced {
+		addKindAndList(mapper, kind, meta.RESTScopeNamespace)
 	}
-	add(namespaced, meta.RESTScopeNamespace)
-	add(clusterScoped, meta.RESTScopeRoot)
-	return m
+	for _, kind := range clusterScoped {
+		addKindAndList(mapper, kind, meta.RESTScopeRoot)
+	}
+	return mapper
+}
+
+// addKindAndList adds a kind and its list, of which only the scope is looked up.
+func addKindAndList(mapper *meta.DefaultRESTMapper, kind schema.GroupVersionKind, scope meta.RESTScope) {
+	mapper.Add(kind, scope)
+	mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), scope)
 }
 
 // NewManagerPart returns a manager as a part of a process. ready returns why it is not ready.

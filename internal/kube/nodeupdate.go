@@ -11,8 +11,8 @@ import (
 // maxConflicts limits the retries after a concurrent change of a node.
 const maxConflicts = 10
 
-// UpdateNodeRetryingConflicts changes a node and reports whether it did. change returns the changed node,
-// and whether it differs. After a concurrent change it is called again.
+// UpdateNodeRetryingConflicts changes a node and reports whether it did. change returns the
+// changed node, and whether it differs. After a concurrent change it is called again.
 func UpdateNodeRetryingConflicts(
 	ctx context.Context, c client.Client, name string, change func(*corev1.Node) (after *corev1.Node, differs bool),
 ) (node *corev1.Node, changed bool, err error) {

@@ -36,7 +36,7 @@ type Reader struct {
 // requestTimeout limits one request to the API server.
 const requestTimeout = 10 * time.Second
 
-var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
+var errRequestTimeout = errors.New("the Kubernetes API did not respond in time")
 
 // NewCachedReader returns a reader that knows the kinds of o, and caches those in
 // o.Cache.ByObject. It sends no request before it runs.
@@ -46,11 +46,11 @@ func NewCachedReader(cfg *rest.Config, o Options) (*Reader, error) {
 	}
 	RedirectLibraryLogs(o.Log)
 	r := &Reader{scheme: o.Scheme}
-	told := o.OnTrouble
+	callerOnTrouble := o.OnTrouble
 	o.OnTrouble = func(err error) {
 		r.trouble.Store(&err)
-		if told != nil {
-			told(err)
+		if callerOnTrouble != nil {
+			callerOnTrouble(err)
 		}
 	}
 	options := o.newRetryingCacheOptions()
@@ -60,23 +60,30 @@ func NewCachedReader(cfg *rest.Config, o Options) (*Reader, error) {
 	r.cachedKinds = slices.SortedFunc(maps.Keys(options.ByObject), func(a, b client.Object) int {
 		return strings.Compare(reflect.TypeOf(a).String(), reflect.TypeOf(b).String())
 	})
-	var err error
-	if r.cache, err = cache.New(cfg, options); err != nil {
+	cached, err := cache.New(cfg, options)
+	if err != nil {
 		return nil, fmt.Errorf("create Kubernetes reader: %w", err)
 	}
-	if r.live, err = client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: options.Mapper}); err != nil {
+	live, err := client.New(cfg, client.Options{Scheme: o.Scheme, Mapper: options.Mapper})
+	if err != nil {
 		return nil, fmt.Errorf("create Kubernetes reader: %w", err)
 	}
+	r.cache, r.live = cached, live
 	return r, nil
 }
 
 // Get reads one object. For a cached kind, except as metadata only, it waits until the
 // kind has been listed.
-func (r *Reader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	if slices.ContainsFunc(r.cachedKinds, func(k client.Object) bool { return reflect.TypeOf(k) == reflect.TypeOf(o) }) {
+func (r *Reader) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
+	isCached := slices.ContainsFunc(r.cachedKinds, func(kind client.Object) bool {
+		return reflect.TypeOf(kind) == reflect.TypeOf(o)
+	})
+	if isCached {
 		return r.cache.Get(ctx, key, o, opts...)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
 	defer cancel()
 	return r.live.Get(ctx, key, o, opts...)
 }
@@ -89,7 +96,11 @@ func (r *Reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 // NewPart returns the part that keeps the cache up to date. The handlers are called for
 // each object of their kinds that is added, changed or deleted.
 func (r *Reader) NewPart(name string, handlers ...ChangeHandler) lifecycle.Part {
-	return lifecycle.Part{Name: name, Ready: r.Ready, Run: func(ctx context.Context) error { return r.runCacheWithHandlers(ctx, handlers) }}
+	return lifecycle.Part{
+		Name:  name,
+		Ready: r.Ready,
+		Run:   func(ctx context.Context) error { return r.runCacheWithHandlers(ctx, handlers) },
+	}
 }
 
 // A ChangeHandler handles changes of the objects of a kind.
@@ -98,6 +109,7 @@ type ChangeHandler struct {
 	OnChange func(o client.Object, gone bool)
 }
 
+// runCacheWithHandlers runs the cache until ctx ends or an informer cannot be started.
 func (r *Reader) runCacheWithHandlers(ctx context.Context, handlers []ChangeHandler) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -107,7 +119,7 @@ func (r *Reader) runCacheWithHandlers(ctx context.Context, handlers []ChangeHand
 	if err == nil {
 		<-ctx.Done()
 	} else if ctx.Err() != nil {
-		err = nil
+		err = nil // ctx ended while the informers started
 	}
 	cancel(err)
 	return errors.Join(err, <-ended)
@@ -132,39 +144,41 @@ func (r *Reader) startInformersWithHandlers(ctx context.Context, handlers []Chan
 }
 
 func (h ChangeHandler) toInformerHandler() toolscache.ResourceEventHandler {
-	do := func(o any, gone bool) {
-		if last, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
-			o = last.Obj
-		}
-		if object, ok := o.(client.Object); ok {
-			h.OnChange(object, gone)
-		}
-	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { do(o, false) },
-		UpdateFunc: func(_, o any) { do(o, false) },
-		DeleteFunc: func(o any) { do(o, true) },
+		AddFunc:    func(o any) { h.handle(o, false) },
+		UpdateFunc: func(_, o any) { h.handle(o, false) },
+		DeleteFunc: func(o any) { h.handle(o, true) },
+	}
+}
+
+// handle calls the handler with an object of an informer.
+func (h ChangeHandler) handle(o any, gone bool) {
+	if last, missed := o.(toolscache.DeletedFinalStateUnknown); missed { // the deletion was not seen
+		o = last.Obj
+	}
+	if object, ok := o.(client.Object); ok {
+		h.OnChange(object, gone)
 	}
 }
 
 // Ready returns which kind cannot be read yet, and why.
 func (r *Reader) Ready() error {
 	// With an ended context, the informer is returned without a wait.
-	over, cancel := context.WithCancel(context.Background())
+	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, kind := range r.cachedKinds {
-		informer, err := r.cache.GetInformer(over, kind, cache.BlockUntilSynced(false))
+		informer, err := r.cache.GetInformer(ended, kind, cache.BlockUntilSynced(false))
 		if err == nil && informer.HasSynced() {
 			continue
 		}
-		what := "something"
+		objects := "something"
 		if gvk, err := apiutil.GVKForObject(kind, r.scheme); err == nil {
-			what = gvk.Kind + "s"
+			objects = gvk.Kind + "s"
 		}
-		if why := r.trouble.Load(); why != nil {
-			return fmt.Errorf("%s not listed yet: %w", what, *why)
+		if cause := r.trouble.Load(); cause != nil {
+			return fmt.Errorf("%s not listed yet: %w", objects, *cause)
 		}
-		return fmt.Errorf("%s not listed yet", what)
+		return fmt.Errorf("%s not listed yet", objects)
 	}
 	return nil
 }

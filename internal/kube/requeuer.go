@@ -18,25 +18,25 @@ type Requeuer struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// QueueCapturingSource returns the source that connects the waker to the controller's queue.
-func (w *Requeuer) QueueCapturingSource() source.Source {
+// QueueCapturingSource returns the source that connects the requeuer to the controller's queue.
+func (r *Requeuer) QueueCapturingSource() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.queue = q
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.queue = q
 		return nil
 	})
 }
 
 // Requeue requeues an object. It does not block. Before the controller starts it does
 // nothing, as every object is reconciled then.
-func (w *Requeuer) Requeue(name types.NamespacedName) { w.RequeueAfter(name, 0) }
+func (r *Requeuer) Requeue(name types.NamespacedName) { r.RequeueAfter(name, 0) }
 
 // RequeueAfter is like Requeue after a delay, once for all calls until then.
-func (w *Requeuer) RequeueAfter(name types.NamespacedName, delay time.Duration) {
-	w.mu.Lock()
-	q := w.queue
-	w.mu.Unlock()
+func (r *Requeuer) RequeueAfter(name types.NamespacedName, delay time.Duration) {
+	r.mu.Lock()
+	q := r.queue
+	r.mu.Unlock()
 	if q != nil {
 		q.AddAfter(reconcile.Request{NamespacedName: name}, delay)
 	}

@@ -26,12 +26,16 @@ func outageBackoff() backoff.Policy {
 // NewRetryingListWatcher returns a lister and watcher that retries until the API server answers, where
 // lw would return an error. A refusal of the API server is an error at once. onRetry is
 // called with each error that is retried; it may be nil.
-func NewRetryingListWatcher(lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error)) toolscache.ListerWatcher {
+func NewRetryingListWatcher(
+	lw toolscache.ListerWatcher, log *slog.Logger, onRetry func(error),
+) toolscache.ListerWatcher {
 	if onRetry == nil {
 		onRetry = func(error) {}
 	}
 	return &retryingListWatcher{
-		inner: toolscache.ToListerWatcherWithContext(lw), log: log, note: onRetry,
+		inner:       toolscache.ToListerWatcherWithContext(lw),
+		log:         log,
+		onRetry:     onRetry,
 		unsupported: watchlist.DoesClientNotSupportWatchListSemantics(lw),
 	}
 }
@@ -39,50 +43,60 @@ func NewRetryingListWatcher(lw toolscache.ListerWatcher, log *slog.Logger, onRet
 type retryingListWatcher struct {
 	inner       toolscache.ListerWatcherWithContext
 	log         *slog.Logger
-	note        func(error)
-	unsupported bool
-	silent      atomic.Bool // an outage was logged
+	onRetry     func(error)
+	unsupported bool        // the client does not support watch lists
+	outage      atomic.Bool // an outage was logged and has not ended
 }
 
 // IsWatchListSemanticsUnSupported reports the property of the inner client.
-func (p *retryingListWatcher) IsWatchListSemanticsUnSupported() bool { return p.unsupported }
+func (r *retryingListWatcher) IsWatchListSemanticsUnSupported() bool { return r.unsupported }
 
 // List lists with retries.
-func (p *retryingListWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
-	return p.ListWithContext(context.Background(), o)
+func (r *retryingListWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
+	return r.ListWithContext(context.Background(), o)
 }
 
 // Watch starts a watch with retries.
-func (p *retryingListWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return p.WatchWithContext(context.Background(), o)
+func (r *retryingListWatcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return r.WatchWithContext(context.Background(), o)
 }
 
 // ListWithContext lists with retries.
-func (p *retryingListWatcher) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return retryUntilServerAnswers(ctx, p, func() (runtime.Object, error) { return p.inner.ListWithContext(ctx, o) })
+func (r *retryingListWatcher) ListWithContext(
+	ctx context.Context, o metav1.ListOptions,
+) (runtime.Object, error) {
+	return retryUntilServerAnswers(ctx, r, func() (runtime.Object, error) {
+		return r.inner.ListWithContext(ctx, o)
+	})
 }
 
 // WatchWithContext starts a watch with retries.
-func (p *retryingListWatcher) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return retryUntilServerAnswers(ctx, p, func() (watch.Interface, error) { return p.inner.WatchWithContext(ctx, o) })
+func (r *retryingListWatcher) WatchWithContext(
+	ctx context.Context, o metav1.ListOptions,
+) (watch.Interface, error) {
+	return retryUntilServerAnswers(ctx, r, func() (watch.Interface, error) {
+		return r.inner.WatchWithContext(ctx, o)
+	})
 }
 
 // retryUntilServerAnswers calls request until the API server answers.
-func retryUntilServerAnswers[T any](ctx context.Context, lw *retryingListWatcher, request func() (T, error)) (T, error) {
+func retryUntilServerAnswers[T any](
+	ctx context.Context, lw *retryingListWatcher, request func() (T, error),
+) (T, error) {
 	for attempt := 0; ; attempt++ {
 		answer, err := request()
 		var refusal apierrors.APIStatus
-		refused := errors.As(err, &refusal)
-		if err == nil || refused || ctx.Err() != nil {
-			if lw.silent.CompareAndSwap(true, false) && ctx.Err() == nil {
+		answered := err == nil || errors.As(err, &refusal)
+		if answered || ctx.Err() != nil {
+			if lw.outage.CompareAndSwap(true, false) && ctx.Err() == nil {
 				lw.log.InfoContext(ctx, "connection to the Kubernetes API restored")
 			}
 			return answer, err
 		}
-		if lw.silent.CompareAndSwap(false, true) {
+		if lw.outage.CompareAndSwap(false, true) {
 			lw.log.WarnContext(ctx, "connection to the Kubernetes API failed, retrying", "err", err)
 		}
-		lw.note(err)
+		lw.onRetry(err)
 		if backoff.Sleep(ctx, outageBackoff().Delay(attempt)) != nil {
 			return answer, err
 		}

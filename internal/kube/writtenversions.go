@@ -34,8 +34,8 @@ func (w *WrittenVersions) RecordWritten(written client.Object) {
 	}
 }
 
-// WroteNewerElseForget reports whether a version newer than cached was written. It removes the record once
-// the cache has caught up.
+// WroteNewerElseForget reports whether a version newer than cached was written. It removes the
+// record once the cache has caught up.
 func (w *WrittenVersions) WroteNewerElseForget(cached client.Object) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

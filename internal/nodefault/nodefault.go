@@ -100,27 +100,27 @@ const (
 // AppendRecordOnceAndTrim adds a numbered record to the history, unless a record with its id exists. It
 // drops old processed records, and if there are too many, old unprocessed ones, which it
 // counts.
-func AppendRecordOnceAndTrim(st *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
-	if HasRecord(st, r.ID) {
+func AppendRecordOnceAndTrim(status *v1alpha1.NodeFaultStatus, r v1alpha1.Record) {
+	if HasRecord(status, r.ID) {
 		return
 	}
-	st.LastSequence++
-	r.Sequence = st.LastSequence
-	st.History = append(st.History, r)
-	settled := ProcessedByAllSinks(st)
-	for len(st.History) > keptRecords && st.History[0].Sequence <= settled {
-		st.History = st.History[1:]
+	status.LastSequence++
+	r.Sequence = status.LastSequence
+	status.History = append(status.History, r)
+	processed := ProcessedByAllSinks(status)
+	for len(status.History) > keptRecords && status.History[0].Sequence <= processed {
+		status.History = status.History[1:]
 	}
-	for len(st.History) > maxRecords {
-		st.History = st.History[1:]
-		st.Dropped++
+	for len(status.History) > maxRecords {
+		status.History = status.History[1:]
+		status.Dropped++
 	}
 }
 
 // HasRecord reports whether the history has a record with this id.
-func HasRecord(st *v1alpha1.NodeFaultStatus, id string) bool {
-	for i := range st.History {
-		if st.History[i].ID == id {
+func HasRecord(status *v1alpha1.NodeFaultStatus, id string) bool {
+	for i := range status.History {
+		if status.History[i].ID == id {
 			return true
 		}
 	}
@@ -129,25 +129,35 @@ func HasRecord(st *v1alpha1.NodeFaultStatus, id string) bool {
 
 // ProcessedByAllSinks returns the sequence number that every sink has processed. Without sinks it is
 // the last number.
-func ProcessedByAllSinks(st *v1alpha1.NodeFaultStatus) (sequence int64) {
-	settled := st.LastSequence
-	for _, d := range st.SinkDeliveries {
-		settled = min(settled, d.ProcessedSequence)
+func ProcessedByAllSinks(status *v1alpha1.NodeFaultStatus) (sequence int64) {
+	sequence = status.LastSequence
+	for _, delivery := range status.SinkDeliveries {
+		sequence = min(sequence, delivery.ProcessedSequence)
 	}
-	return settled
+	return sequence
 }
 
 // NewRecord returns a new record of an action of a session, with the data of the fault
 // that opened the session.
-func NewRecord(st *v1alpha1.NodeFaultStatus, source, action, ordinal string, at time.Time) v1alpha1.Record {
-	r := v1alpha1.Record{
-		ID: RecordID(st.NodeUID, st.Session, action, ordinal), Action: action, Source: source,
-		At: metav1.NewMicroTime(at), Session: st.Session, Outcome: "succeeded",
+func NewRecord(
+	status *v1alpha1.NodeFaultStatus, source, action, ordinal string, at time.Time,
+) v1alpha1.Record {
+	record := v1alpha1.Record{
+		ID:      RecordID(status.NodeUID, status.Session, action, ordinal),
+		Action:  action,
+		Source:  source,
+		At:      metav1.NewMicroTime(at),
+		Session: status.Session,
+		Outcome: "succeeded",
 	}
-	if f := st.TriggeredBy; f != nil {
-		r.Check, r.ErrorCodes, r.Agent, r.Fatal, r.Message = f.Check, f.ErrorCodes, f.Source, f.Fatal, TruncateText(f.Message, maxText)
+	if opened := status.TriggeredBy; opened != nil {
+		record.Check = opened.Check
+		record.ErrorCodes = opened.ErrorCodes
+		record.Agent = opened.Source
+		record.Fatal = opened.Fatal
+		record.Message = TruncateText(opened.Message, maxText)
 	}
-	return r
+	return record
 }
 
 // maxText is the maximum length of free text in a record in bytes, as in its schema.

@@ -14,7 +14,7 @@ type Transition struct {
 
 // UsualPhaseTransitions returns the usual transitions. A phase follows from the observed state,
 // regardless of the phase before, so other transitions are possible, too. But actions on
-// a node (see Acts) begin only with these.
+// a node (see IsRepairOrStuck) begin only with these.
 func UsualPhaseTransitions() []Transition {
 	const (
 		observed    = v1alpha1.PhaseObserved
@@ -71,5 +71,10 @@ func IsRepairOrStuck(p v1alpha1.Phase) bool {
 
 // CanTransition reports whether a phase can follow another.
 func CanTransition(from, to v1alpha1.Phase) bool {
-	return from == to || !IsRepairOrStuck(to) || slices.ContainsFunc(UsualPhaseTransitions(), func(t Transition) bool { return t.From == from && t.To == to })
+	if from == to || !IsRepairOrStuck(to) {
+		return true
+	}
+	return slices.ContainsFunc(UsualPhaseTransitions(), func(t Transition) bool {
+		return t.From == from && t.To == to
+	})
 }

@@ -208,7 +208,8 @@ type ProcessRoles struct {
 	Actions []string
 }
 
-// DefaultProcessRoles returns the roles of a process with all features that need no choice by an installation.
+// DefaultProcessRoles returns the roles of a process with all features that need no choice by an
+// installation.
 func DefaultProcessRoles() ProcessRoles {
 	return ProcessRoles{Features: []Feature{FeatureController, FeatureIntake, FeatureReviews, FeatureJanitor}}
 }

@@ -26,8 +26,8 @@ const (
 
 // IsMirrorPod reports whether a pod mirrors a static pod of the kubelet. Only the kubelet can end it.
 func IsMirrorPod(pod metav1.Object) bool {
-	_, is := pod.GetAnnotations()[mirrorPodAnnotation]
-	return is
+	_, isMirror := pod.GetAnnotations()[mirrorPodAnnotation]
+	return isMirror
 }
 
 // IsFinished reports whether a pod in a phase has ended and does not run again.
@@ -45,7 +45,7 @@ func DaemonSetOf(pod metav1.Object) (name string) {
 	return owner.Name
 }
 
-// An Result is what the response to a request to remove a pod means.
+// A Result is what the response to a request to remove a pod means.
 type Result string
 
 // The results. The node fault controller uses them as values of a metric label.
@@ -78,10 +78,10 @@ func Classify(err error) Result {
 		return NotFound
 	case apierrors.HasStatusCause(err, disruptionBudgetCause), isMultipleBudgetsError(err):
 		return BlockedByBudget
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !apierrors.IsTooManyRequests(err) && !isServerError(err):
-		return Rejected
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown, apierrors.IsTooManyRequests(err), isServerError(err):
+		return Failed
 	}
-	return Failed
+	return Rejected
 }
 
 // isMultipleBudgetsError reports whether several disruption budgets cover a pod. Only the status
@@ -93,7 +93,11 @@ func isMultipleBudgetsError(err error) bool {
 
 // isServerError reports whether an error concerns the API server rather than the pod.
 func isServerError(err error) bool {
-	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err)
+	return apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) ||
+		apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) ||
+		apierrors.IsUnexpectedServerError(err)
 }
 
 // IsNamespaceTerminating reports whether an eviction is rejected because the namespace of the pod is

@@ -10,7 +10,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -63,7 +62,8 @@ func CurrentUser(ctx context.Context, c client.Client) (name string, groups []st
 // IsSettled reports whether an execution will not change without a request: it has ended, or only a
 // rollback is possible.
 func IsSettled(ke *v1alpha1.KubernetesExecution) bool {
-	return slices.Contains([]v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed}, ke.Status.Phase)
+	phase := ke.Status.Phase
+	return phase == v1alpha1.PhaseRollbackReady || phase == v1alpha1.PhaseCompleted || phase == v1alpha1.PhaseFailed
 }
 
 // CheckDecidable returns a StateError unless an execution waits for approval of a plan whose hash
@@ -72,11 +72,13 @@ func CheckDecidable(ke *v1alpha1.KubernetesExecution, planHashPrefix string) err
 	hint := describeHint(ke, "its status")
 	switch {
 	case ke.Status.Phase != v1alpha1.PhaseWaitingApproval:
-		return stateErrorf(hint, "execution %q is not waiting for approval: its phase is %s", ke.Name, cmp.Or(ke.Status.Phase, "new"))
+		return stateErrorf(hint, "execution %q is not waiting for approval: its phase is %s",
+			ke.Name, cmp.Or(ke.Status.Phase, "new"))
 	case ke.Status.Plan == nil || ke.Status.Plan.Hash == "":
 		return stateErrorf(hint, "execution %q has no plan to approve or reject", ke.Name)
 	case !strings.HasPrefix(ke.Status.Plan.Hash, planHashPrefix):
-		return stateErrorf(hint, "the plan of execution %q is %s, not %s", ke.Name, ShortHash(ke.Status.Plan.Hash), planHashPrefix)
+		return stateErrorf(hint, "the plan of execution %q is %s, not %s",
+			ke.Name, ShortHash(ke.Status.Plan.Hash), planHashPrefix)
 	}
 	return nil
 }
@@ -84,39 +86,54 @@ func CheckDecidable(ke *v1alpha1.KubernetesExecution, planHashPrefix string) err
 // Decide adds the decision of a person to the approvals. It replaces an earlier one of the same
 // person about an older plan. On a conflict it reads the execution again, because the plan may have
 // changed.
-func Decide(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, mine v1alpha1.Approval) (*v1alpha1.KubernetesExecution, error) {
+func Decide(
+	ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, mine v1alpha1.Approval,
+) (*v1alpha1.KubernetesExecution, error) {
 	mine.PlanHash = ke.Status.Plan.Hash
 	for {
-		var others []v1alpha1.Approval
-		for _, a := range ke.Spec.Approvals {
-			switch {
-			case a.Approver != mine.Approver:
-				others = append(others, a)
-			case a.PlanHash == mine.PlanHash:
-				return nil, stateErrorf(describeHint(ke, "the missing approvals"), "%s execution %q: %q has already decided: %s",
-					strings.ToLower(string(mine.Decision)), ke.Name, mine.Approver, a.Decision)
-			}
+		others, err := approvalsOfOthers(ke, mine)
+		if err != nil {
+			return nil, err
 		}
 		patch := encodePatch(map[string]any{
 			"metadata": map[string]any{"resourceVersion": ke.ResourceVersion},
 			"spec":     map[string]any{"approvals": append(others, mine)},
 		})
-		err := c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, patch))
+		err = c.Patch(ctx, ke, client.RawPatch(types.MergePatchType, patch))
 		if err == nil {
 			return ke, nil
 		}
 		if !apierrors.IsConflict(err) {
 			return nil, err
 		}
-		next := &v1alpha1.KubernetesExecution{}
-		if err := c.Get(ctx, client.ObjectKeyFromObject(ke), next); err != nil {
+		changed := &v1alpha1.KubernetesExecution{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(ke), changed); err != nil {
 			return nil, err
 		}
-		if err := CheckDecidable(next, mine.PlanHash); err != nil {
+		if err := CheckDecidable(changed, mine.PlanHash); err != nil {
 			return nil, err
 		}
-		ke = next
+		ke = changed
 	}
+}
+
+// approvalsOfOthers returns the approvals of other people. It returns a StateError if the person has
+// already decided about the plan.
+func approvalsOfOthers(
+	ke *v1alpha1.KubernetesExecution, mine v1alpha1.Approval,
+) ([]v1alpha1.Approval, error) {
+	var others []v1alpha1.Approval
+	for _, approval := range ke.Spec.Approvals {
+		if approval.Approver != mine.Approver {
+			others = append(others, approval)
+			continue
+		}
+		if approval.PlanHash == mine.PlanHash {
+			return nil, stateErrorf(describeHint(ke, "the missing approvals"), "%s execution %q: %q has already decided: %s",
+				strings.ToLower(string(mine.Decision)), ke.Name, mine.Approver, approval.Decision)
+		}
+	}
+	return others, nil
 }
 
 // CheckCancellable returns a StateError if an execution has ended.
@@ -135,25 +152,29 @@ func Cancel(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecuti
 
 // CancelPatch returns the patch of Cancel.
 func CancelPatch(ke *v1alpha1.KubernetesExecution, by string) client.Patch {
-	asked := map[string]any{"cancel": true}
-	if by != "" && utf8.RuneCountInString(by) <= maxName && !ke.Spec.Cancel { // a cancelled execution keeps its name or its lack of one
-		asked["cancelledBy"] = by
+	spec := map[string]any{"cancel": true}
+	validName := by != "" && utf8.RuneCountInString(by) <= maxName
+	if validName && !ke.Spec.Cancel { // a cancelled execution keeps its name or its lack of one
+		spec["cancelledBy"] = by
 	}
-	return client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"spec": asked}))
+	return client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"spec": spec}))
 }
 
 // CheckReversible returns a StateError unless the execution can be rolled back.
 func CheckReversible(ke *v1alpha1.KubernetesExecution) error {
-	r := ke.Status.RollbackInformation
+	rollback := ke.Status.RollbackInformation
 	switch {
 	case !IsSettled(ke):
-		return stateErrorf("fleetloop exec cancel "+ke.Name+"   cancels it", "execution %q has not ended: its phase is %s", ke.Name, cmp.Or(string(ke.Status.Phase), "new"))
+		return stateErrorf("fleetloop exec cancel "+ke.Name+"   cancels it", "execution %q has not ended: its phase is %s",
+			ke.Name, cmp.Or(string(ke.Status.Phase), "new"))
 	case ke.Status.ExecutionResults == nil:
 		return stateErrorf("", "execution %q changed nothing, so there is nothing to roll back", ke.Name)
-	case r == nil:
-		return stateErrorf(describeHint(ke, "how it ended"), "execution %q ended without a known change, so there is nothing to roll back", ke.Name)
-	case !r.Available:
-		return stateErrorf(describeHint(ke, "the changes"), "execution %q cannot be rolled back: %s", ke.Name, cmp.Or(r.Reason, ke.Spec.Action+" cannot be rolled back"))
+	case rollback == nil:
+		return stateErrorf(describeHint(ke, "how it ended"),
+			"execution %q ended without a known change, so there is nothing to roll back", ke.Name)
+	case !rollback.Available:
+		return stateErrorf(describeHint(ke, "the changes"), "execution %q cannot be rolled back: %s",
+			ke.Name, cmp.Or(rollback.Reason, ke.Spec.Action+" cannot be rolled back"))
 	}
 	return nil
 }
@@ -161,25 +182,34 @@ func CheckReversible(ke *v1alpha1.KubernetesExecution) error {
 // NewRollback returns the execution that rolls back another. Without a name it gets that of the other
 // and a suffix.
 func NewRollback(ke *v1alpha1.KubernetesExecution, name, reason string) *v1alpha1.KubernetesExecution {
-	const longest = 200 // leaves room for the suffix
-	r := ke.Status.RollbackInformation
-	back := &v1alpha1.KubernetesExecution{
+	const maxPrefix = 200 // leaves room for the suffix
+	rollback := ke.Status.RollbackInformation
+	created := &v1alpha1.KubernetesExecution{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ke.Namespace, Name: name},
 		Spec: v1alpha1.KubernetesExecutionSpec{
-			Action: r.RollbackAction, Parameters: r.RollbackParameters,
-			RollbackOf:  &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
-			Environment: ke.Spec.Environment, CorrelationID: ke.Spec.CorrelationID,
-			Reason: cmp.Or(reason, "roll back "+ke.Name), DryRunMode: v1alpha1.DryRunPolicy,
+			Action:        rollback.RollbackAction,
+			Parameters:    rollback.RollbackParameters,
+			RollbackOf:    &v1alpha1.ObjectReference{Name: ke.Name, UID: ke.UID},
+			Environment:   ke.Spec.Environment,
+			CorrelationID: ke.Spec.CorrelationID,
+			Reason:        cmp.Or(reason, "roll back "+ke.Name),
+			DryRunMode:    v1alpha1.DryRunPolicy,
 		},
 	}
 	if name == "" {
-		back.GenerateName = ke.Name[:min(len(ke.Name), longest)] + "-rollback-"
+		created.GenerateName = ke.Name[:min(len(ke.Name), maxPrefix)] + "-rollback-"
 	}
-	return back
+	return created
 }
 
 // Create creates an execution in the name of the person. It records no groups if there are too many.
-func Create(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecution, requester string, requesterGroups []string) error {
+func Create(
+	ctx context.Context,
+	c client.Client,
+	ke *v1alpha1.KubernetesExecution,
+	requester string,
+	requesterGroups []string,
+) error {
 	if len(requesterGroups) > maxGroups {
 		requesterGroups = nil
 	}
@@ -187,33 +217,47 @@ func Create(ctx context.Context, c client.Client, ke *v1alpha1.KubernetesExecuti
 	return c.Create(ctx, ke)
 }
 
-// ActivateEmergencyStop activates the emergency stop of a namespace in the name of the person. If it was active already, it
-// replaces the reason and returns the earlier one, because a resume must consider both. It names no person if
-// the API server does not say who it is: a missing name must not prevent a stop.
-func ActivateEmergencyStop(ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool) (previousReason string, wasActive bool, err error) {
-	data := map[string]string{v1alpha1.StopReason: reason, v1alpha1.StopRunning: fmt.Sprint(cancelRunning)}
+// ActivateEmergencyStop activates the emergency stop of a namespace in the name of the person. If
+// it was active already, it replaces the reason and returns the earlier one, because a resume
+// must consider both. It names no person if the API server does not say who it is: a missing name
+// must not prevent a stop.
+func ActivateEmergencyStop(
+	ctx context.Context, c client.Client, namespace, reason string, cancelRunning bool,
+) (previousReason string, wasActive bool, err error) {
+	data := map[string]string{
+		v1alpha1.StopReason:  reason,
+		v1alpha1.StopRunning: fmt.Sprint(cancelRunning),
+	}
 	if by, _, err := CurrentUser(ctx, c); err == nil {
 		data[v1alpha1.StopBy] = by
 	}
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop}, Data: data}
-	if err = c.Create(ctx, m); !apierrors.IsAlreadyExists(err) {
+	stop := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop},
+		Data:       data,
+	}
+	err = c.Create(ctx, stop)
+	if !apierrors.IsAlreadyExists(err) {
 		return "", false, err
 	}
-	m = &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.EmergencyStop}, m); err != nil {
+
+	// It is active already: replace its reason.
+	existing := &corev1.ConfigMap{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(stop), existing); err != nil {
 		return "", true, err
 	}
-	previousReason = m.Data[v1alpha1.StopReason]
-	patch := map[string]any{v1alpha1.StopBy: nil} // removes the earlier user if this one is unknown
+	previousReason = existing.Data[v1alpha1.StopReason]
+	newData := map[string]any{v1alpha1.StopBy: nil} // removes the earlier user if this one is unknown
 	for key, value := range data {
-		patch[key] = value
+		newData[key] = value
 	}
-	return previousReason, true, c.Patch(ctx, m, client.RawPatch(types.MergePatchType, encodePatch(map[string]any{"data": patch})))
+	patch := encodePatch(map[string]any{"data": newData})
+	return previousReason, true, c.Patch(ctx, existing, client.RawPatch(types.MergePatchType, patch))
 }
 
 // EndEmergencyStop ends the emergency stop of a namespace, and reports whether it was active.
 func EndEmergencyStop(ctx context.Context, c client.Client, namespace string) (wasActive bool, err error) {
-	err = c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop}})
+	stop := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.EmergencyStop}}
+	err = c.Delete(ctx, stop)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -225,12 +269,14 @@ func FormatTarget(ke *v1alpha1.KubernetesExecution) string {
 	if ke.Status.Target != "" {
 		return ke.Status.Target
 	}
-	t := ke.Spec.Target
-	if t == nil {
-		t = &v1alpha1.Target{}
+	target := ke.Spec.Target
+	if target == nil {
+		target = &v1alpha1.Target{}
 	}
+	namespace := cmp.Or(target.Namespace, ke.Spec.TargetNamespace)
+	name := cmp.Or(target.Name, ke.Spec.ResourceName)
 	var parts []string
-	for _, part := range []string{t.Kind, cmp.Or(t.Namespace, ke.Spec.TargetNamespace), cmp.Or(t.Name, ke.Spec.ResourceName)} {
+	for _, part := range []string{target.Kind, namespace, name} {
 		if part != "" {
 			parts = append(parts, part)
 		}

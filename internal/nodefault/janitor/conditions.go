@@ -15,8 +15,12 @@ func toMetaTimeSeconds(t time.Time) *metav1.Time { return &metav1.Time{Time: t.T
 // setCondition sets a condition in the status.
 func (s *reconcileState) setCondition(name string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&s.status.Conditions, metav1.Condition{
-		Type: name, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: s.object.GetGeneration(), LastTransitionTime: *toMetaTimeSeconds(s.now),
+		Type:               name,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: s.object.GetGeneration(),
+		LastTransitionTime: *toMetaTimeSeconds(s.now),
 	})
 }
 
@@ -34,7 +38,7 @@ func (s *reconcileState) endAction(k actionKind, reason, message string) {
 		status = metav1.ConditionTrue
 	}
 	s.setCondition(k.final, status, reason, s.status.Message)
-	if c := meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionSignalSent); c == nil || c.Status != metav1.ConditionTrue {
+	if !meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionSignalSent) {
 		s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, reason, s.status.Message)
 	}
 }

@@ -37,23 +37,29 @@ func (r *reconciler) setupController(m manager.Manager) error {
 	if r.kind.action == ActionTerminate {
 		other = &v1alpha1.RebootNode{}
 	}
-	ofNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+	onNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		return r.requestsForUnfinishedActions(ctx, o.GetName())
 	})
-	waiting := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+	onSameNode := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		return r.requestsForUnfinishedActions(ctx, nodeNameOf(o))
 	})
+	// Not for status updates of this controller.
+	specOrAnnotationsChanged := predicate.Or[client.Object](
+		predicate.GenerationChangedPredicate{},
+		predicate.AnnotationChangedPredicate{},
+	)
 	return ctrl.NewControllerManagedBy(m).
 		Named("janitor-"+string(r.kind.action)).
-		For(r.kind.newObject(), builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))). // not for status updates of this controller
-		Watches(r.kind.newObject(), waiting, builder.WithPredicates(actionEndedOrDeleted())).
-		Watches(other, waiting, builder.WithPredicates(actionEndedOrDeleted())).
-		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(nodeUIDBootIDOrReadinessChanged())).
+		For(r.kind.newObject(), builder.WithPredicates(specOrAnnotationsChanged)).
+		Watches(r.kind.newObject(), onSameNode, builder.WithPredicates(actionEndedOrDeleted())).
+		Watches(other, onSameNode, builder.WithPredicates(actionEndedOrDeleted())).
+		Watches(&corev1.Node{}, onNode, builder.WithPredicates(nodeUIDBootIDOrReadinessChanged())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: rateLimiter()}).
 		Complete(r)
 }
 
-// requestsForUnfinishedActions returns requests for the unfinished objects of the reconciler's kind on a node.
+// requestsForUnfinishedActions returns requests for the unfinished objects of the reconciler's
+// kind on a node.
 func (r *reconciler) requestsForUnfinishedActions(ctx context.Context, node string) []reconcile.Request {
 	all, err := listActionsOnNode(ctx, r.client, node)
 	if err != nil {
@@ -71,23 +77,27 @@ func (r *reconciler) requestsForUnfinishedActions(ctx context.Context, node stri
 // actionEndedOrDeleted returns a predicate for actions that ended or were deleted, so that the
 // next action can start.
 func actionEndedOrDeleted() predicate.Predicate {
-	no := func(event.CreateEvent) bool { return false }
 	return predicate.Funcs{
-		CreateFunc: no,
+		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return !hasEndedOrIsDeleting(e.ObjectOld) && hasEndedOrIsDeleting(e.ObjectNew)
 		},
 	}
 }
 
-// nodeUIDBootIDOrReadinessChanged returns a predicate for changes that actions wait for: a new boot, readiness,
-// and a new or deleted node.
+// nodeUIDBootIDOrReadinessChanged returns a predicate for changes that actions wait for: a new
+// boot, readiness, and a new or deleted node.
 func nodeUIDBootIDOrReadinessChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*corev1.Node)
-			now, isOne := e.ObjectNew.(*corev1.Node)
-			return ok && isOne && (before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || isReady(before) != isReady(now))
+			before, beforeIsNode := e.ObjectOld.(*corev1.Node)
+			after, afterIsNode := e.ObjectNew.(*corev1.Node)
+			if !beforeIsNode || !afterIsNode {
+				return false
+			}
+			return before.UID != after.UID ||
+				before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
+				isReady(before) != isReady(after)
 		},
 	}
 }

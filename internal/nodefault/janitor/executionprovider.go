@@ -65,7 +65,9 @@ func (e *executionProvider) Terminate(ctx context.Context, r Request) (reference
 	return e.createExecutionAndRequireStarted(ctx, r, e.cfg.Terminate)
 }
 
-func (e *executionProvider) createExecutionAndRequireStarted(ctx context.Context, r Request, t ExecutionTemplate) (reference string, err error) {
+func (e *executionProvider) createExecutionAndRequireStarted(
+	ctx context.Context, r Request, t ExecutionTemplate,
+) (reference string, err error) {
 	if t.Action == "" {
 		return "", permanentf("no execution configured to %s nodes", r.Action)
 	}
@@ -95,7 +97,9 @@ func (e *executionProvider) createExecutionAndRequireStarted(ctx context.Context
 }
 
 // CheckProgress returns the progress of the execution.
-func (e *executionProvider) CheckProgress(ctx context.Context, r Request, reference string) (Progress, error) {
+func (e *executionProvider) CheckProgress(
+	ctx context.Context, r Request, reference string,
+) (Progress, error) {
 	ke, err := e.client.Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Progress{State: StateFailed, Message: "execution " + reference + " was deleted"}, nil

@@ -61,13 +61,12 @@ type Providers struct {
 }
 
 func (c Config) withDefaults() Config {
-	const deadline, ttl, poll, call, boot = 30 * time.Minute, 24 * time.Hour, 10 * time.Second, 30 * time.Second, 5 * time.Minute
-	c.RebootDeadline = cmp.Or(c.RebootDeadline, deadline)
-	c.TerminateDeadline = cmp.Or(c.TerminateDeadline, deadline)
-	c.TTL = cmp.Or(c.TTL, ttl)
-	c.Poll = cmp.Or(c.Poll, poll)
-	c.CallTimeout = cmp.Or(c.CallTimeout, call)
-	c.BootIDWait = cmp.Or(c.BootIDWait, boot)
+	c.RebootDeadline = cmp.Or(c.RebootDeadline, 30*time.Minute)
+	c.TerminateDeadline = cmp.Or(c.TerminateDeadline, 30*time.Minute)
+	c.TTL = cmp.Or(c.TTL, 24*time.Hour)
+	c.Poll = cmp.Or(c.Poll, 10*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 30*time.Second)
+	c.BootIDWait = cmp.Or(c.BootIDWait, 5*time.Minute)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -85,10 +84,15 @@ func AddToScheme(s *runtime.Scheme) error {
 // Kinds returns the kinds that a manager needs, for kube.Options. Pods are read only from
 // the API server.
 func Kinds() (namespaced, clusterScoped []schema.GroupVersionKind) {
-	return []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Pod")}, []schema.GroupVersionKind{
-		v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot), v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate),
+	namespaced = []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("Pod"),
+	}
+	clusterScoped = []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot),
+		v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate),
 		corev1.SchemeGroupVersion.WithKind("Node"),
 	}
+	return namespaced, clusterScoped
 }
 
 // Add adds a controller for each of the two kinds to a manager. The manager must use
@@ -106,13 +110,20 @@ func Add(m manager.Manager, cfg Config, p Providers) error {
 		p.Terminate = rejectingProvider{}
 	}
 	turns := &nodeActionQueue{live: m.GetAPIReader()}
-	for _, k := range []actionKind{newRebootActionKind(cfg, p), newTerminateActionKind(cfg, p)} {
+	for _, kind := range []actionKind{newRebootActionKind(cfg, p), newTerminateActionKind(cfg, p)} {
 		r := &reconciler{
-			kind: k, cfg: cfg, client: m.GetClient(), live: m.GetAPIReader(), turns: turns,
-			written: &kube.WrittenVersions{}, metrics: metrics, log: cfg.Log, now: time.Now,
+			kind:    kind,
+			cfg:     cfg,
+			client:  m.GetClient(),
+			live:    m.GetAPIReader(),
+			turns:   turns,
+			written: &kube.WrittenVersions{},
+			metrics: metrics,
+			log:     cfg.Log,
+			now:     time.Now,
 		}
 		if err := r.setupController(m); err != nil {
-			return fmt.Errorf("add janitor of %s: %w", k.name, err)
+			return fmt.Errorf("add janitor of %s: %w", kind.name, err)
 		}
 	}
 	return nil
@@ -130,22 +141,32 @@ type actionKind struct {
 
 func newRebootActionKind(cfg Config, p Providers) actionKind {
 	return actionKind{
-		name: v1alpha1.KindReboot, resource: v1alpha1.ResourceReboot, final: v1alpha1.ConditionNodeReady,
-		action: ActionReboot, deadline: cfg.RebootDeadline, provider: p.Reboot,
+		name:      v1alpha1.KindReboot,
+		resource:  v1alpha1.ResourceReboot,
+		final:     v1alpha1.ConditionNodeReady,
+		action:    ActionReboot,
+		deadline:  cfg.RebootDeadline,
+		provider:  p.Reboot,
 		newObject: func() client.Object { return &v1alpha1.RebootNode{} },
 	}
 }
 
 func newTerminateActionKind(cfg Config, p Providers) actionKind {
 	return actionKind{
-		name: v1alpha1.KindTerminate, resource: v1alpha1.ResourceTerminate, final: v1alpha1.ConditionNodeTerminated,
-		action: ActionTerminate, deadline: cfg.TerminateDeadline, provider: p.Terminate,
+		name:      v1alpha1.KindTerminate,
+		resource:  v1alpha1.ResourceTerminate,
+		final:     v1alpha1.ConditionNodeTerminated,
+		action:    ActionTerminate,
+		deadline:  cfg.TerminateDeadline,
+		provider:  p.Terminate,
 		newObject: func() client.Object { return &v1alpha1.TerminateNode{} },
 	}
 }
 
 // callProviderRebootOrTerminate calls the provider for the action.
-func (k actionKind) callProviderRebootOrTerminate(ctx context.Context, r Request) (reference string, err error) {
+func (k actionKind) callProviderRebootOrTerminate(
+	ctx context.Context, r Request,
+) (reference string, err error) {
 	if k.action == ActionTerminate {
 		return k.provider.Terminate(ctx, r)
 	}

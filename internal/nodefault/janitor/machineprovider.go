@@ -129,7 +129,9 @@ func (m *machineProvider) CheckProgress(ctx context.Context, r Request, referenc
 
 // findMachine returns the Machine of a node from the annotations of Cluster API on the
 // node.
-func (m *machineProvider) findMachine(ctx context.Context, node *corev1.Node) (*unstructured.Unstructured, error) {
+func (m *machineProvider) findMachine(
+	ctx context.Context, node *corev1.Node,
+) (*unstructured.Unstructured, error) {
 	name := node.Annotations[machineOfNode]
 	namespace := cmp.Or(node.Annotations[namespaceOfNode], m.cfg.Namespace)
 	if name == "" || namespace == "" {

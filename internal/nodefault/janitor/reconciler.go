@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// soon is the requeue delay while the cache is stale.
-	soon = 25 * time.Millisecond
-	// mostSteps limits the steps of one reconcile. It exceeds the steps that any action
+	// requeueSoon is the requeue delay while the cache is stale.
+	requeueSoon = 25 * time.Millisecond
+	// maxSteps limits the steps of one reconcile. It exceeds the steps that any action
 	// can make without waiting.
-	mostSteps = 8
+	maxSteps = 8
 )
 
 // A reconciler executes the actions of one kind.
@@ -32,7 +32,7 @@ type reconciler struct {
 	cfg     Config
 	client  client.Client
 	live    client.Reader
-	turns   *nodeActionQueue
+	turns   *nodeActionQueue // shared by both kinds
 	written *kube.WrittenVersions
 	metrics *metrics
 	log     *slog.Logger
@@ -46,7 +46,7 @@ type reconcileState struct {
 	status *v1alpha1.NodeActionStatus
 	node   *corev1.Node // nil if the node does not exist or was replaced
 	now    time.Time
-	again  time.Duration // requeue delay if nothing has changed; 0 means to wait for an event
+	after  time.Duration // requeue delay if nothing has changed; 0 means to wait for an event
 }
 
 func newReconcileState(o client.Object, now time.Time) *reconcileState {
@@ -55,12 +55,10 @@ func newReconcileState(o client.Object, now time.Time) *reconcileState {
 	return s
 }
 
-// requeueAfterOrAtDeadline requeues the action after d, or at the deadline if that is earlier.
-func (s *reconcileState) requeueAfterOrAtDeadline(d time.Duration) {
-	if left := s.status.Deadline.Sub(s.now); left < d {
-		d = left
-	}
-	s.again = max(d, soon)
+// requeueAfterOrAtDeadline requeues the action after a delay, or at the deadline if that is earlier.
+func (s *reconcileState) requeueAfterOrAtDeadline(delay time.Duration) {
+	untilDeadline := s.status.Deadline.Sub(s.now)
+	s.after = max(min(delay, untilDeadline), requeueSoon)
 }
 
 // Reconcile advances an action as far as possible.
@@ -75,23 +73,25 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("read %s %q: %w", r.kind.name, req.Name, err)
 	}
 	if r.written.WroteNewerElseForget(o) { // the cache is older than the last write
-		return reconcile.Result{RequeueAfter: soon}, nil
+		return reconcile.Result{RequeueAfter: requeueSoon}, nil
 	}
-	for range mostSteps {
-		moved, again, err := r.reconcileOnce(ctx, o)
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{RequeueAfter: soon}, nil
+	for range maxSteps {
+		advanced, after, err := r.reconcileOnce(ctx, o)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the cache is stale
+			return reconcile.Result{RequeueAfter: requeueSoon}, nil
 		}
-		if err != nil || !moved {
-			return reconcile.Result{RequeueAfter: again}, err
+		if err != nil || !advanced {
+			return reconcile.Result{RequeueAfter: after}, err
 		}
 	}
-	return reconcile.Result{RequeueAfter: soon}, nil
+	return reconcile.Result{RequeueAfter: requeueSoon}, nil
 }
 
 // reconcileOnce makes one step and writes the status. It reports whether the action has
 // advanced; o then is the stored object.
-func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (advanced bool, again time.Duration, err error) {
+func (r *reconciler) reconcileOnce(
+	ctx context.Context, o client.Object,
+) (advanced bool, after time.Duration, err error) {
 	if o.GetDeletionTimestamp() != nil {
 		return false, 0, nil
 	}
@@ -111,37 +111,48 @@ func (r *reconciler) reconcileOnce(ctx context.Context, o client.Object) (advanc
 		return false, 0, err
 	}
 	if equality.Semantic.DeepEqual(before, s.status) {
-		return false, s.again, nil
+		return false, s.after, nil
 	}
 	if err := r.writeStatusAndReportEnd(ctx, s); err != nil {
 		return false, 0, err
 	}
 	// A change of only the message is not a step.
-	advanced = conditionStatusAndReason(before, v1alpha1.ConditionSignalSent) != conditionStatusAndReason(s.status, v1alpha1.ConditionSignalSent) || s.status.CompletionTime != nil
-	return advanced, s.again, nil
+	sentBefore := conditionStatusAndReason(before, v1alpha1.ConditionSignalSent)
+	sentNow := conditionStatusAndReason(s.status, v1alpha1.ConditionSignalSent)
+	advanced = sentBefore != sentNow || s.status.CompletionTime != nil
+	return advanced, s.after, nil
 }
 
 // getNodeUnlessReplaced returns the node of an action. It is nil if the node is gone or was replaced by
 // another with its name.
 func (r *reconciler) getNodeUnlessReplaced(ctx context.Context, s *reconcileState) (*corev1.Node, error) {
-	var n corev1.Node
-	name := client.ObjectKey{Name: s.spec.NodeName}
-	err := r.client.Get(ctx, name, &n)
-	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(s, &n) { // the cache may be stale
-		n = corev1.Node{}
-		err = r.live.Get(ctx, name, &n)
-	}
-	if apierrors.IsNotFound(err) || err == nil && r.isReplaced(s, &n) {
-		return nil, nil //nolint:nilnil // one that is gone is no error
+	node, err := readNodeUnlessReplaced(ctx, r.client, s)
+	if err == nil && node == nil { // the cache may be stale
+		node, err = readNodeUnlessReplaced(ctx, r.live, s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read node %q: %w", s.spec.NodeName, err)
 	}
-	return &n, nil
+	return node, nil
 }
 
-func (*reconciler) isReplaced(s *reconcileState, n *corev1.Node) bool {
-	return s.status.NodeUID != "" && s.status.NodeUID != n.UID
+// readNodeUnlessReplaced is getNodeUnlessReplaced with one reader.
+func readNodeUnlessReplaced(
+	ctx context.Context, reader client.Reader, s *reconcileState,
+) (*corev1.Node, error) {
+	var node corev1.Node
+	err := reader.Get(ctx, client.ObjectKey{Name: s.spec.NodeName}, &node)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // one that is gone is no error
+	}
+	if err != nil {
+		return nil, err
+	}
+	replaced := s.status.NodeUID != "" && s.status.NodeUID != node.UID
+	if replaced {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return &node, nil
 }
 
 // writeStatusAndReportEnd writes the status, and counts and logs an action that has ended.
@@ -156,15 +167,22 @@ func (r *reconciler) writeStatusAndReportEnd(ctx context.Context, s *reconcileSt
 	result := resultLabel(s.status, r.kind.final)
 	r.metrics.ended.WithLabelValues(string(r.kind.action), result).Inc()
 	if result == "succeeded" && s.status.StartTime != nil {
-		r.metrics.took.WithLabelValues(string(r.kind.action)).Observe(s.now.Sub(s.status.StartTime.Time).Seconds())
+		took := s.now.Sub(s.status.StartTime.Time)
+		r.metrics.took.WithLabelValues(string(r.kind.action)).Observe(took.Seconds())
 	}
-	r.log.InfoContext(ctx, "node action ended", "kind", r.kind.name, "object", s.object.GetName(), "node", s.spec.NodeName, "result", result, "message", s.status.Message)
+	r.log.InfoContext(ctx, "node action ended",
+		"kind", r.kind.name,
+		"object", s.object.GetName(),
+		"node", s.spec.NodeName,
+		"result", result,
+		"message", s.status.Message,
+	)
 	return nil
 }
 
 // timeLeftAfterCompletion returns the rest of a duration that began at the end of the action.
 func (s *reconcileState) timeLeftAfterCompletion(ttl time.Duration) time.Duration {
-	return max(soon, s.status.CompletionTime.Add(ttl).Sub(s.now))
+	return max(requeueSoon, s.status.CompletionTime.Add(ttl).Sub(s.now))
 }
 
 // deleteExpired deletes an action whose TTL has passed.
@@ -173,7 +191,10 @@ func (r *reconciler) deleteExpired(ctx context.Context, s *reconcileState) error
 		return nil
 	}
 	uid, version := s.object.GetUID(), s.object.GetResourceVersion()
-	err := r.client.Delete(ctx, s.object, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := r.client.Delete(ctx, s.object,
+		client.Preconditions{UID: &uid, ResourceVersion: &version},
+		client.PropagationPolicy(metav1.DeletePropagationBackground),
+	)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %q: %w", r.kind.name, s.object.GetName(), err)
 	}

@@ -29,29 +29,40 @@ const (
 )
 
 // rejectBeginOrQueueAction starts an action if no other action on its node must run first.
-func (r *reconciler) rejectBeginOrQueueAction(ctx context.Context, s *reconcileState) (advanced bool, again time.Duration, err error) {
-	if why := s.permanentRejectionReason(r.cfg); why != "" {
+func (r *reconciler) rejectBeginOrQueueAction(
+	ctx context.Context, s *reconcileState,
+) (advanced bool, after time.Duration, err error) {
+	if reason := s.permanentRejectionReason(r.cfg); reason != "" {
 		s.status.StartTime = toMetaTimeSeconds(s.now)
-		s.endAction(r.kind, v1alpha1.ReasonFailed, why)
-		return true, soon, r.writeStatusAndReportEnd(ctx, s)
+		s.endAction(r.kind, v1alpha1.ReasonFailed, reason)
+		return true, requeueSoon, r.writeStatusAndReportEnd(ctx, s)
 	}
-	before, err := r.turns.beginIfFirstOnNode(ctx, s.object, func() error {
-		s.status.StartTime, s.status.Deadline = toMetaTimeSeconds(s.now), toMetaTimeSeconds(s.now.Add(r.kind.deadline))
-		s.status.NodeUID, s.status.PreviousBootID = s.node.UID, s.node.Status.NodeInfo.BootID
-		s.status.Provider = r.kind.provider.Name()
-		s.status.Message = ""
-		s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "")
-		s.setCondition(r.kind.final, metav1.ConditionUnknown, v1alpha1.ReasonWaiting, "")
-		return r.writeStatusAndReportEnd(ctx, s)
-	})
-	if err != nil || before == "" {
-		return err == nil, 0, err
+	begin := func() error { return r.beginAction(ctx, s) }
+	waitingFor, err := r.turns.beginIfFirstOnNode(ctx, s.object, begin)
+	if err != nil {
+		return false, 0, err
 	}
-	if s.status.Message != before {
-		s.status.Message = before
+	if waitingFor == "" {
+		return true, 0, nil
+	}
+	if s.status.Message != waitingFor {
+		s.status.Message = waitingFor
 		err = r.writeStatusAndReportEnd(ctx, s)
 	}
 	return false, r.cfg.Poll, err
+}
+
+// beginAction records the start of an action, with the data of the node that it needs later.
+func (r *reconciler) beginAction(ctx context.Context, s *reconcileState) error {
+	s.status.StartTime = toMetaTimeSeconds(s.now)
+	s.status.Deadline = toMetaTimeSeconds(s.now.Add(r.kind.deadline))
+	s.status.NodeUID = s.node.UID
+	s.status.PreviousBootID = s.node.Status.NodeInfo.BootID
+	s.status.Provider = r.kind.provider.Name()
+	s.status.Message = ""
+	s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "")
+	s.setCondition(r.kind.final, metav1.ConditionUnknown, v1alpha1.ReasonWaiting, "")
+	return r.writeStatusAndReportEnd(ctx, s)
 }
 
 // permanentRejectionReason returns why an action is never executed, or "". The reason is permanent:
@@ -60,7 +71,8 @@ func (s *reconcileState) permanentRejectionReason(cfg Config) string {
 	switch {
 	case s.node == nil:
 		return fmt.Sprintf("node %q not found", s.spec.NodeName)
-	case s.node.CreationTimestamp.After(s.object.GetCreationTimestamp().Time): // the request refers to the previous node of that name
+	case s.node.CreationTimestamp.After(s.object.GetCreationTimestamp().Time):
+		// The request refers to the previous node of that name.
 		return fmt.Sprintf("node %q was created after this request: create another request if this node is meant", s.node.Name)
 	}
 	return cfg.exclusionReason(s.node)
@@ -69,15 +81,18 @@ func (s *reconcileState) permanentRejectionReason(cfg Config) string {
 // exclusionReason returns why a node is excluded from actions, or "".
 func (c Config) exclusionReason(n *corev1.Node) string {
 	if n.Labels[faults.LabelOptOut] == faults.OptedOut {
-		return fmt.Sprintf("node %q has the label %s=%s, which forbids actions on it", n.Name, faults.LabelOptOut, faults.OptedOut)
+		return fmt.Sprintf("node %q has the label %s=%s, which forbids actions on it",
+			n.Name, faults.LabelOptOut, faults.OptedOut)
 	}
 	excluded := c.Excluded
 	if !c.ControlPlane {
-		excluded = append([]string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}, excluded...)
+		controlPlane := []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}
+		excluded = append(controlPlane, excluded...)
 	}
 	for _, label := range excluded {
-		key, want, valued := strings.Cut(label, "=")
-		if value, has := n.Labels[key]; has && (!valued || value == want) {
+		key, excludedValue, hasValue := strings.Cut(label, "=") // without a value, all values are excluded
+		value, labelled := n.Labels[key]
+		if labelled && (!hasValue || value == excludedValue) {
 			return fmt.Sprintf("node %q has the label %s, which excludes it from reboot and termination", n.Name, label)
 		}
 	}
@@ -102,13 +117,15 @@ func (r *reconciler) advanceStartedAction(ctx context.Context, s *reconcileState
 	}
 	switch {
 	case late:
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonTimeout, strings.TrimSpace("the action did not finish before its deadline. "+s.status.Message))
+		message := strings.TrimSpace("the action did not finish before its deadline. " + s.status.Message)
+		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonTimeout, message)
 	case s.mayHaveSent():
 		return r.sendRequestToProvider(ctx, s)
 	}
 	return r.recordSendingIfReady(ctx, s)
 }
 
+// followSentRequest checks whether the action that the provider has accepted is done.
 func (r *reconciler) followSentRequest(ctx context.Context, s *reconcileState) error {
 	if r.kind.action == ActionTerminate {
 		return r.followTerminationAndDeleteNode(ctx, s)
@@ -126,11 +143,12 @@ func (s *reconcileState) mayHaveSent() bool {
 // are met.
 func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState) error {
 	if s.node == nil {
-		s.endAction(r.kind, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted before the request was sent", s.spec.NodeName))
+		reason := fmt.Sprintf("node %q was deleted before the request was sent", s.spec.NodeName)
+		s.endAction(r.kind, v1alpha1.ReasonFailed, reason)
 		return nil
 	}
-	if why := r.cfg.exclusionReason(s.node); why != "" {
-		s.endAction(r.kind, v1alpha1.ReasonFailed, why)
+	if reason := r.cfg.exclusionReason(s.node); reason != "" {
+		s.endAction(r.kind, v1alpha1.ReasonFailed, reason)
 		return nil
 	}
 	if !s.checkBootIDOrRequeue(r.kind, r.cfg) {
@@ -147,7 +165,8 @@ func (r *reconciler) recordSendingIfReady(ctx context.Context, s *reconcileState
 			return nil
 		}
 	}
-	s.status.PreviousBootID = s.node.Status.NodeInfo.BootID // the boot to end, even if the node has rebooted since the start
+	// The boot to end, even if the node has rebooted since the start.
+	s.status.PreviousBootID = s.node.Status.NodeInfo.BootID
 	s.status.Message = ""
 	s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionUnknown, reasonSending, "")
 	return nil
@@ -161,10 +180,14 @@ func (s *reconcileState) checkBootIDOrRequeue(k actionKind, cfg Config) (known b
 	}
 	left := s.status.StartTime.Add(cfg.BootIDWait).Sub(s.now)
 	if left <= 0 {
-		s.endAction(k, v1alpha1.ReasonFailed, fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified", s.node.Name, cfg.BootIDWait))
+		reason := fmt.Sprintf("node %q has reported no boot ID for %s, so that its reboot could not be verified",
+			s.node.Name, cfg.BootIDWait)
+		s.endAction(k, v1alpha1.ReasonFailed, reason)
 		return false
 	}
-	s.setStatusMessage(fmt.Sprintf("waiting for the boot ID of node %q until %s; it is needed to verify the reboot", s.node.Name, s.now.Add(left).UTC().Format(time.TimeOnly)))
+	waitEnd := s.now.Add(left).UTC().Format(time.TimeOnly)
+	s.setStatusMessage(fmt.Sprintf("waiting for the boot ID of node %q until %s; it is needed to verify the reboot",
+		s.node.Name, waitEnd))
 	s.requeueAfterOrAtDeadline(min(cfg.Poll, left))
 	return false
 }
@@ -172,25 +195,33 @@ func (s *reconcileState) checkBootIDOrRequeue(k actionKind, cfg Config) (known b
 // describePodsLeft describes the pods that a reboot would interrupt, read from the API server. It
 // returns "" if there are none.
 func (r *reconciler) describePodsLeft(ctx context.Context, node string) (description string, err error) {
+	onNode := fields.OneTermEqualSelector("spec.nodeName", node)
 	var pods corev1.PodList
-	err = r.live.List(ctx, &pods, client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.nodeName", node)})
-	if err != nil {
+	if err := r.live.List(ctx, &pods, client.MatchingFieldsSelector{Selector: onNode}); err != nil {
 		return "", fmt.Errorf("list pods of node %q: %w", node, err)
 	}
-	count, one := 0, ""
+	count, example := 0, ""
 	for i := range pods.Items {
-		p := &pods.Items[i]
-		_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
-		owner := metav1.GetControllerOf(p)
-		if mirror || owner != nil && owner.Kind == "DaemonSet" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue
+		pod := &pods.Items[i]
+		if interruptedByReboot(pod) {
+			count++
+			example = pod.Namespace + "/" + pod.Name
 		}
-		count, one = count+1, p.Namespace+"/"+p.Name
 	}
 	if count == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("number of pods left on the node: %d, for example %s", count, one), nil
+	return fmt.Sprintf("number of pods left on the node: %d, for example %s", count, example), nil
+}
+
+// interruptedByReboot reports whether a drain would have evicted a pod. Mirror pods and the pods of
+// DaemonSets stay on a node, and finished pods lose nothing.
+func interruptedByReboot(pod *corev1.Pod) bool {
+	_, isMirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	owner := metav1.GetControllerOf(pod)
+	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet"
+	finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return !isMirror && !ofDaemonSet && !finished
 }
 
 // withProviderCallTimeout returns a context for one call of a provider.
@@ -201,10 +232,18 @@ func (r *reconciler) withProviderCallTimeout(ctx context.Context) (context.Conte
 // providerRequest returns the request to the provider.
 func (s *reconcileState) providerRequest(k actionKind) Request {
 	return Request{
-		Key: s.object.GetUID(), Action: k.action, Node: s.node, BootID: s.status.PreviousBootID, Force: s.spec.Force, Deadline: s.status.Deadline.Time,
+		Key:      s.object.GetUID(),
+		Action:   k.action,
+		Node:     s.node,
+		BootID:   s.status.PreviousBootID,
+		Force:    s.spec.Force,
+		Deadline: s.status.Deadline.Time,
 		By: RequestingObject{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: k.name, Name: s.object.GetName(),
-			Labels: s.object.GetLabels(), Annotations: s.object.GetAnnotations(),
+			APIVersion:  v1alpha1.GroupVersion.String(),
+			Kind:        k.name,
+			Name:        s.object.GetName(),
+			Labels:      s.object.GetLabels(),
+			Annotations: s.object.GetAnnotations(),
 		},
 	}
 }
@@ -212,16 +251,19 @@ func (s *reconcileState) providerRequest(k actionKind) Request {
 // sendRequestToProvider sends the request to the provider. A janitor that crashed may already have
 // sent it, which a reboot or the end of the node shows.
 func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileState) error {
+	alreadyTerminated := s.node == nil && r.kind.action == ActionTerminate
+	alreadyRebooted := s.node != nil && s.hasRebooted(r.kind)
 	switch {
-	case s.node == nil && r.kind.action == ActionTerminate, s.node != nil && s.hasRebooted(r.kind):
+	case alreadyTerminated || alreadyRebooted:
 		s.setCondition(v1alpha1.ConditionSignalSent, metav1.ConditionTrue, v1alpha1.ReasonSucceeded, "already done")
 		return nil
 	case s.node == nil:
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", s.spec.NodeName))
+		message := fmt.Sprintf("node %q was deleted", s.spec.NodeName)
+		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, message)
 	}
-	calling, cancel := r.withProviderCallTimeout(ctx)
+	callCtx, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
-	reference, err := r.kind.callProviderRebootOrTerminate(calling, s.providerRequest(r.kind))
+	reference, err := r.kind.callProviderRebootOrTerminate(callCtx, s.providerRequest(r.kind))
 	var waiting *WaitingError
 	var permanent *PermanentError
 	switch {
@@ -233,10 +275,11 @@ func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileStat
 		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, err.Error())
 	case err != nil:
 		r.countProviderRequest("error")
-		if cause := context.Cause(calling); cause != nil && ctx.Err() == nil {
+		if cause := context.Cause(callCtx); cause != nil && ctx.Err() == nil {
 			err = cause
 		}
-		r.log.WarnContext(ctx, "provider request failed", "kind", r.kind.name, "object", s.object.GetName(), "err", err)
+		r.log.WarnContext(ctx, "provider request failed",
+			"kind", r.kind.name, "object", s.object.GetName(), "err", err)
 		s.setStatusMessage(err.Error())
 	default:
 		r.countProviderRequest("accepted")
@@ -254,15 +297,16 @@ func (r *reconciler) countProviderRequest(result string) {
 
 // hasRebooted reports whether a node has another boot ID than before the action.
 func (s *reconcileState) hasRebooted(k actionKind) bool {
-	id := s.node.Status.NodeInfo.BootID
-	return k.action == ActionReboot && id != "" && s.status.PreviousBootID != "" && id != s.status.PreviousBootID
+	before, after := s.status.PreviousBootID, s.node.Status.NodeInfo.BootID
+	return k.action == ActionReboot && before != "" && after != "" && after != before
 }
 
 // followReboot waits for a new boot ID and for the node to be Ready.
 func (r *reconciler) followReboot(ctx context.Context, s *reconcileState) error {
 	switch {
 	case s.node == nil:
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, fmt.Sprintf("node %q was deleted", s.spec.NodeName))
+		message := fmt.Sprintf("node %q was deleted", s.spec.NodeName)
+		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, message)
 	case s.hasRebooted(r.kind) && isReady(s.node):
 		s.endAction(r.kind, v1alpha1.ReasonSucceeded, "node is Ready with a new boot ID")
 		return nil
@@ -271,25 +315,25 @@ func (r *reconciler) followReboot(ctx context.Context, s *reconcileState) error 
 		s.requeueAfterOrAtDeadline(r.cfg.Poll)
 		return nil
 	}
-	p := r.progressOrRunningOnError(ctx, s)
-	if p.State == StateFailed {
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, p.Message)
+	progress := r.progressOrRunningOnError(ctx, s)
+	if progress.State == StateFailed {
+		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, progress.Message)
 	}
-	s.setStatusMessage(strings.TrimSpace("node has not rebooted yet. " + p.Message))
+	s.setStatusMessage(strings.TrimSpace("node has not rebooted yet. " + progress.Message))
 	s.requeueAfterOrAtDeadline(r.cfg.Poll)
 	return nil
 }
 
 // followTerminationAndDeleteNode waits until the machine is deleted, and then deletes its Node.
 func (r *reconciler) followTerminationAndDeleteNode(ctx context.Context, s *reconcileState) error {
-	p := r.progressOrRunningOnError(ctx, s)
+	progress := r.progressOrRunningOnError(ctx, s)
 	switch {
-	case p.State == StateFailed:
-		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, p.Message)
-	case p.State == StateDone && s.node == nil:
+	case progress.State == StateFailed:
+		return r.withdrawRequestAndEndAction(ctx, s, v1alpha1.ReasonFailed, progress.Message)
+	case progress.State == StateDone && s.node == nil:
 		s.endAction(r.kind, v1alpha1.ReasonSucceeded, "machine and node are deleted")
 		return nil
-	case p.State == StateDone:
+	case progress.State == StateDone:
 		uid := s.node.UID
 		err := r.client.Delete(ctx, s.node, client.Preconditions{UID: &uid})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -297,7 +341,7 @@ func (r *reconciler) followTerminationAndDeleteNode(ctx context.Context, s *reco
 		}
 		s.setStatusMessage("machine is deleted, Node is being deleted")
 	default:
-		s.setStatusMessage(p.Message)
+		s.setStatusMessage(progress.Message)
 	}
 	s.requeueAfterOrAtDeadline(r.cfg.Poll)
 	return nil
@@ -306,28 +350,32 @@ func (r *reconciler) followTerminationAndDeleteNode(ctx context.Context, s *reco
 // progressOrRunningOnError asks the provider for the progress. After an error the action counts as
 // running.
 func (r *reconciler) progressOrRunningOnError(ctx context.Context, s *reconcileState) Progress {
-	if s.status.ProviderRequestID == "" && s.node == nil { // the node disappeared before the provider answered, so no request can be checked
+	if s.status.ProviderRequestID == "" && s.node == nil {
+		// The node disappeared before the provider answered, so no request can be checked.
 		return Progress{State: StateDone}
 	}
-	calling, cancel := r.withProviderCallTimeout(ctx)
+	callCtx, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
-	p, err := r.kind.provider.CheckProgress(calling, s.providerRequest(r.kind), s.status.ProviderRequestID)
+	progress, err := r.kind.provider.CheckProgress(callCtx, s.providerRequest(r.kind), s.status.ProviderRequestID)
 	if err != nil {
 		r.metrics.failed.Inc()
-		r.log.WarnContext(ctx, "provider status check failed", "kind", r.kind.name, "object", s.object.GetName(), "err", err)
+		r.log.WarnContext(ctx, "provider status check failed",
+			"kind", r.kind.name, "object", s.object.GetName(), "err", err)
 		return Progress{State: StateRunning, Message: err.Error()}
 	}
-	return p
+	return progress
 }
 
-// withdrawRequestAndEndAction ends an action without success, after it has cancelled the request with the
-// provider. A machine that reboots unexpectedly later is worse than one that does not
+// withdrawRequestAndEndAction ends an action without success, after it has cancelled the request
+// with the provider. A machine that reboots unexpectedly later is worse than one that does not
 // reboot.
-func (r *reconciler) withdrawRequestAndEndAction(ctx context.Context, s *reconcileState, reason, message string) error {
-	if w, can := r.kind.provider.(Withdrawer); can {
-		calling, cancel := r.withProviderCallTimeout(ctx)
+func (r *reconciler) withdrawRequestAndEndAction(
+	ctx context.Context, s *reconcileState, reason, message string,
+) error {
+	if withdrawer, ok := r.kind.provider.(Withdrawer); ok {
+		callCtx, cancel := r.withProviderCallTimeout(ctx)
 		defer cancel()
-		if err := w.Withdraw(calling, s.providerRequest(r.kind)); err != nil {
+		if err := withdrawer.Withdraw(callCtx, s.providerRequest(r.kind)); err != nil {
 			return fmt.Errorf("cancel request of %s %q: %w", r.kind.name, s.object.GetName(), err)
 		}
 	}

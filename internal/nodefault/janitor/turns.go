@@ -14,7 +14,9 @@ import (
 // Otherwise it returns a message about the action to wait for. It reads the actions from
 // the API server and allows one call at a time, because a cache would let two
 // simultaneous actions start.
-func (t *nodeActionQueue) beginIfFirstOnNode(ctx context.Context, o client.Object, begin func() error) (waitingFor string, err error) {
+func (t *nodeActionQueue) beginIfFirstOnNode(
+	ctx context.Context, o client.Object, begin func() error,
+) (waitingFor string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	others, err := listActionsOnNode(ctx, t.live, nodeNameOf(o))
@@ -25,7 +27,8 @@ func (t *nodeActionQueue) beginIfFirstOnNode(ctx context.Context, o client.Objec
 		if other.GetUID() == o.GetUID() || hasEndedOrIsDeleting(other) {
 			continue
 		}
-		if _, status := specAndStatus(other); status.StartTime != nil || isOlder(other, o) {
+		_, otherStatus := specAndStatus(other)
+		if otherStatus.StartTime != nil || isOlder(other, o) {
 			return fmt.Sprintf("waiting for %s %q to finish", kindOf(other), other.GetName()), nil
 		}
 	}
@@ -35,11 +38,11 @@ func (t *nodeActionQueue) beginIfFirstOnNode(ctx context.Context, o client.Objec
 // listActionsOnNode returns all actions on a node.
 func listActionsOnNode(ctx context.Context, r client.Reader, node string) ([]client.Object, error) {
 	var reboots v1alpha1.RebootNodeList
-	var ends v1alpha1.TerminateNodeList
+	var terminations v1alpha1.TerminateNodeList
 	if err := r.List(ctx, &reboots, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list RebootNodes: %w", err)
 	}
-	if err := r.List(ctx, &ends, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.List(ctx, &terminations, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list TerminateNodes: %w", err)
 	}
 	var all []client.Object
@@ -48,9 +51,9 @@ func listActionsOnNode(ctx context.Context, r client.Reader, node string) ([]cli
 			all = append(all, &reboots.Items[i])
 		}
 	}
-	for i := range ends.Items {
-		if ends.Items[i].Spec.NodeName == node {
-			all = append(all, &ends.Items[i])
+	for i := range terminations.Items {
+		if terminations.Items[i].Spec.NodeName == node {
+			all = append(all, &terminations.Items[i])
 		}
 	}
 	return all, nil
@@ -62,7 +65,7 @@ func nodeNameOf(o client.Object) string {
 }
 
 func kindOf(o client.Object) string {
-	if _, ends := o.(*v1alpha1.TerminateNode); ends {
+	if _, isTermination := o.(*v1alpha1.TerminateNode); isTermination {
 		return v1alpha1.KindTerminate
 	}
 	return v1alpha1.KindReboot

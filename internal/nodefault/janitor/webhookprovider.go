@@ -121,7 +121,9 @@ func (w *webhookProvider) Terminate(ctx context.Context, r Request) (reference s
 	return w.postRequestForReference(ctx, r)
 }
 
-func (w *webhookProvider) postRequestForReference(ctx context.Context, r Request) (reference string, err error) {
+func (w *webhookProvider) postRequestForReference(
+	ctx context.Context, r Request,
+) (reference string, err error) {
 	body, err := w.postRequest(ctx, w.cfg.URL, r, "")
 	if err != nil {
 		return "", err
@@ -167,7 +169,9 @@ func (w *webhookProvider) progressFromNodeState(r Request) Progress {
 	return Progress{State: StateRunning, Message: "webhook accepted the request"}
 }
 
-func (w *webhookProvider) postRequest(ctx context.Context, endpoint string, r Request, reference string) (answer []byte, err error) {
+func (w *webhookProvider) postRequest(
+	ctx context.Context, endpoint string, r Request, reference string,
+) (answer []byte, err error) {
 	payload, err := json.Marshal(WebhookRequest{
 		IdempotencyKey: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
 		Deadline: r.Deadline.UTC(), RequestID: reference, Node: newWebhookNode(r),

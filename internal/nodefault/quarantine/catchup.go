@@ -96,6 +96,7 @@ func (n *nodeState) statusUpdateFromMark(
 	then func(*v1alpha1.NodeFaultStatus),
 ) func(*v1alpha1.NodeFaultStatus) {
 	mark := *n.mark
+	changes := mark.Owned
 	return func(status *v1alpha1.NodeFaultStatus) {
 		if status.Session != mark.Session || !isSessionOpen(status) {
 			beginSession(status, mark.Session, mark.Fault.toFault())
@@ -105,7 +106,7 @@ func (n *nodeState) statusUpdateFromMark(
 		if mark.Cordon && !cordonRecorded {
 			recordActionOnce(status, changeevent.ActionCordon, "", mark.AppliedAt.Time)
 		}
-		status.Owned = mark.Owned.DeepCopy()
+		status.Owned = changes.DeepCopy()
 		if then != nil {
 			then(status)
 		}

@@ -35,112 +35,132 @@ func attemptObjectName(node, session string, attempt int32) string {
 }
 
 // advanceRunningAttempt advances the attempt in progress.
-func (r *Remediator) advanceRunningAttempt(ctx context.Context, in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
-	if !hasSessionRecord(in.st, actionNamesOf(m.ObjectKind).requested, strconv.Itoa(int(m.Attempt))) {
+func (r *Remediator) advanceRunningAttempt(
+	ctx context.Context, in stepInput,
+) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	if !hasSessionRecord(in.status, actionNamesOf(current.ObjectKind).requested, strconv.Itoa(int(current.Attempt))) {
 		return r.createOrAdoptActionOrEndAttempt(ctx, in)
 	}
-	a, err := r.actions.get(ctx, m)
+	a, err := r.actions.get(ctx, current)
 	if err != nil {
 		return 0, err
 	}
 	if a == nil {
 		return r.endAttemptIfActionDeleted(ctx, in)
 	}
-	if m.PreviousBootID == "" {
-		m.PreviousBootID = a.bootIDBeforeReboot(in.node)
+	if current.PreviousBootID == "" {
+		current.PreviousBootID = a.bootIDBeforeReboot(in.node)
 	}
-	switch done, ok, why := a.endState(); {
-	case done && ok:
+	done, succeeded, failureReason := a.endState()
+	switch {
+	case done && succeeded:
 		return r.endSucceededUnlessBootIDUnchanged(in, a), nil
 	case done:
-		endAttempt(m, faults.RemedyFailed, why, in.now)
+		endAttempt(current, faults.RemedyFailed, failureReason, in.now)
 		return 0, nil
-	case !in.now.Before(m.Deadline.Time):
-		if err := r.actions.delete(ctx, m); err != nil {
+	case !in.now.Before(current.Deadline.Time):
+		if err := r.actions.delete(ctx, current); err != nil {
 			return 0, err
 		}
-		why := strings.TrimSpace(fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s", m.ObjectKind, m.ObjectName, a.status.Message))
-		failAttemptAndRecord(in, why)
+		reason := fmt.Sprintf("%s %s was not completed before its deadline: is a janitor running? %s",
+			current.ObjectKind, current.ObjectName, a.status.Message)
+		failAttemptAndRecord(in, strings.TrimSpace(reason))
 		return 0, nil
 	}
-	m.Message = nodefault.TruncateText(a.status.Message, maxText)
-	return min(r.cfg.Poll, max(time.Second, m.Deadline.Sub(in.now))), nil
+	current.Message = nodefault.TruncateText(a.status.Message, maxText)
+	return min(r.cfg.Poll, max(time.Second, current.Deadline.Sub(in.now))), nil
 }
 
 // maxText limits messages and reasons, in bytes.
 const maxText = 512
 
-// endSucceededUnlessBootIDUnchanged accepts the success of an action, unless the boot ID shows no reboot.
-func (r *Remediator) endSucceededUnlessBootIDUnchanged(in stepInput, a *action) (again time.Duration) {
+// endSucceededUnlessBootIDUnchanged accepts the success of an action, unless the boot ID shows no
+// reboot.
+func (r *Remediator) endSucceededUnlessBootIDUnchanged(in stepInput, a *action) (delay time.Duration) {
 	const unchanged = "the janitor reports a reboot, but the boot ID is unchanged"
-	m := in.st.Remediation
-	switch same := m.Action == faults.RemedyReboot && in.node != nil && m.PreviousBootID != "" && in.node.Status.NodeInfo.BootID == m.PreviousBootID; {
-	case same && in.now.Before(m.Deadline.Time):
-		m.Message = unchanged + "; waiting"
-		return r.cfg.Poll
-	case same:
-		failAttemptAndRecord(in, unchanged)
-	default:
-		endAttempt(m, faults.RemedySucceeded, a.status.Message, in.now)
+	current := in.status.Remediation
+	bootIDKnown := in.node != nil && current.PreviousBootID != ""
+	sameBootID := bootIDKnown && in.node.Status.NodeInfo.BootID == current.PreviousBootID
+	if current.Action != faults.RemedyReboot || !sameBootID {
+		endAttempt(current, faults.RemedySucceeded, a.status.Message, in.now)
+		return 0
 	}
+	if in.now.Before(current.Deadline.Time) {
+		current.Message = unchanged + "; waiting"
+		return r.cfg.Poll
+	}
+	failAttemptAndRecord(in, unchanged)
 	return 0
 }
 
-// createOrAdoptActionOrEndAttempt creates the object of a recorded attempt, unless it is no longer needed.
-// The object may already exist if the write of its record was lost.
-func (r *Remediator) createOrAdoptActionOrEndAttempt(ctx context.Context, in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
-	late := !in.now.Before(m.Deadline.Time)
-	if late || !in.requiresRemedyNow() {
-		there, err := r.actions.existsByDryRunCreate(ctx, in.st.Remediation, newRebootOrTerminateNode(in, r.cfg.PodsStay))
-		switch {
-		case err != nil:
-			return 0, err
-		case there:
-			return r.adoptAction(ctx, in)
-		case late:
-			why := strings.TrimSpace("node-fault-controller could not create the request before its deadline. " + m.Message)
-			failAttemptAndRecord(in, why)
-		case in.node == nil:
-			endAttempt(m, faults.RemedyFailed, "the node was deleted", in.now)
-		default:
-			endAttempt(m, faults.RemedyFailed, "not needed any more", in.now)
-		}
-		return 0, nil
+// createOrAdoptActionOrEndAttempt creates the object of a recorded attempt, unless it is no
+// longer needed. The object may already exist if the write of its record was lost.
+func (r *Remediator) createOrAdoptActionOrEndAttempt(
+	ctx context.Context, in stepInput,
+) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	if !in.now.Before(current.Deadline.Time) || !in.requiresRemedyNow() {
+		return r.adoptActionOrEndUnneededAttempt(ctx, in)
 	}
-	o := newRebootOrTerminateNode(in, r.cfg.PodsStay)
-	err = r.actions.client.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
+	err = r.actions.client.Create(ctx, newRebootOrTerminateNode(in, r.cfg.PodsStay))
+	switch {
+	case apierrors.IsAlreadyExists(err):
 		return r.adoptAction(ctx, in)
-	}
-	if isForbiddenInvalidOrNotFound(err) {
-		m.Message = nodefault.TruncateText(fmt.Sprintf("cannot create %s: %v", m.ObjectKind, err), maxText)
+	case isForbiddenInvalidOrNotFound(err):
+		message := fmt.Sprintf("cannot create %s: %v", current.ObjectKind, err)
+		current.Message = nodefault.TruncateText(message, maxText)
 		return r.cfg.Poll, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("create %s %q: %w", m.ObjectKind, m.ObjectName, err)
+	case err != nil:
+		return 0, fmt.Errorf("create %s %q: %w", current.ObjectKind, current.ObjectName, err)
 	}
 	recordAttemptRequested(in, in.now)
 	return 0, nil
 }
 
+// adoptActionOrEndUnneededAttempt ends an attempt whose object must not be created any more. If the
+// object exists, the attempt continues.
+func (r *Remediator) adoptActionOrEndUnneededAttempt(
+	ctx context.Context, in stepInput,
+) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	exists, err := r.actions.existsByDryRunCreate(ctx, current, newRebootOrTerminateNode(in, r.cfg.PodsStay))
+	switch {
+	case err != nil:
+		return 0, err
+	case exists:
+		return r.adoptAction(ctx, in)
+	case !in.now.Before(current.Deadline.Time):
+		reason := "node-fault-controller could not create the request before its deadline. " + current.Message
+		failAttemptAndRecord(in, strings.TrimSpace(reason))
+	case in.node == nil:
+		endAttempt(current, faults.RemedyFailed, "the node was deleted", in.now)
+	default:
+		endAttempt(current, faults.RemedyFailed, "not needed any more", in.now)
+	}
+	return 0, nil
+}
+
 // adoptAction continues with an existing object, if this package has created it.
-func (r *Remediator) adoptAction(ctx context.Context, in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
-	a, err := r.actions.get(ctx, m)
+func (r *Remediator) adoptAction(ctx context.Context, in stepInput) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	a, err := r.actions.get(ctx, current)
 	if err != nil {
 		return 0, err
 	}
 	if a == nil { // the cache is stale
-		return soon, nil
+		return requeueSoon, nil
 	}
-	if has := a.GetLabels(); has[LabelSession] != in.st.Session || has[LabelAttempt] != strconv.Itoa(int(m.Attempt)) {
-		endAttempt(m, faults.RemedyFailed, fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it", m.ObjectKind, m.ObjectName), in.now)
-		m.ObjectName = ""
+	labels := a.GetLabels()
+	ours := labels[LabelSession] == in.status.Session && labels[LabelAttempt] == strconv.Itoa(int(current.Attempt))
+	if !ours {
+		reason := fmt.Sprintf("%s %q already exists, but node-fault-controller did not create it: delete it",
+			current.ObjectKind, current.ObjectName)
+		endAttempt(current, faults.RemedyFailed, reason, in.now)
+		current.ObjectName = ""
 		return 0, nil
 	}
-	recordAttemptRequested(in, timeAfterRecordInSameSecond(in.st, a.GetCreationTimestamp().Time))
+	recordAttemptRequested(in, timeAfterRecordInSameSecond(in.status, a.GetCreationTimestamp().Time))
 	return 0, nil
 }
 
@@ -151,53 +171,61 @@ func isForbiddenInvalidOrNotFound(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
-// soon is the requeue delay while the cache is stale.
-const soon = 250 * time.Millisecond
+// requeueSoon is the requeue delay while the cache is stale.
+const requeueSoon = 250 * time.Millisecond
 
 // recordAttemptRequested records that the object of an attempt was created.
 func recordAttemptRequested(in stepInput, when time.Time) {
-	m := in.st.Remediation
-	m.Message = ""
-	w := actionNamesOf(m.ObjectKind)
-	record := nodefault.NewRecord(in.st, sourceRemediation, w.requested, strconv.Itoa(int(m.Attempt)), when)
-	record.Object = w.resource + "/" + m.ObjectName
-	nodefault.AppendRecordOnceAndTrim(in.st, record)
+	current := in.status.Remediation
+	current.Message = ""
+	names := actionNamesOf(current.ObjectKind)
+	record := nodefault.NewRecord(in.status, sourceRemediation, names.requested, strconv.Itoa(int(current.Attempt)), when)
+	record.Object = names.resource + "/" + current.ObjectName
+	nodefault.AppendRecordOnceAndTrim(in.status, record)
 }
 
-// newRebootOrTerminateNode returns the object of an attempt. It is forced despite pods on the node if no
-// drain was required, the drain did not complete, or some pods stay on purpose.
+// newRebootOrTerminateNode returns the object of an attempt. It is forced despite pods on the
+// node if no drain was required, the drain did not complete, or some pods stay on purpose.
 func newRebootOrTerminateNode(in stepInput, podsStay bool) client.Object {
-	m := in.st.Remediation
-	undrained := podsStay || in.st.Drain == nil || in.st.Drain.State != faults.DrainCompleted
-	spec := v1alpha1.NodeActionSpec{NodeName: m.ObjectName, Force: undrained} // for a deleted node the object is only used to check whether it exists
+	current := in.status.Remediation
+	drained := in.status.Drain != nil && in.status.Drain.State == faults.DrainCompleted
+	nodeName := current.ObjectName // for a deleted node the object is only used to check whether it exists
 	if in.node != nil {
-		spec.NodeName = in.node.Name
+		nodeName = in.node.Name
 	}
-	about := metav1.ObjectMeta{
-		Name:   m.ObjectName,
-		Labels: map[string]string{LabelSession: in.st.Session, LabelAttempt: strconv.Itoa(int(m.Attempt))},
+	spec := v1alpha1.NodeActionSpec{NodeName: nodeName, Force: podsStay || !drained}
+	metadata := metav1.ObjectMeta{
+		Name: current.ObjectName,
+		Labels: map[string]string{
+			LabelSession: in.status.Session,
+			LabelAttempt: strconv.Itoa(int(current.Attempt)),
+		},
 	}
-	if m.ObjectKind == v1alpha1.KindTerminate {
-		return &v1alpha1.TerminateNode{ObjectMeta: about, Spec: spec}
+	if current.ObjectKind == v1alpha1.KindTerminate {
+		return &v1alpha1.TerminateNode{ObjectMeta: metadata, Spec: spec}
 	}
-	return &v1alpha1.RebootNode{ObjectMeta: about, Spec: spec}
+	return &v1alpha1.RebootNode{ObjectMeta: metadata, Spec: spec}
 }
 
 // endAttemptIfActionDeleted handles an object that is not in the cache.
-func (r *Remediator) endAttemptIfActionDeleted(ctx context.Context, in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
-	there, err := r.actions.existsByDryRunCreate(ctx, in.st.Remediation, newRebootOrTerminateNode(in, r.cfg.PodsStay))
+func (r *Remediator) endAttemptIfActionDeleted(
+	ctx context.Context, in stepInput,
+) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	exists, err := r.actions.existsByDryRunCreate(ctx, current, newRebootOrTerminateNode(in, r.cfg.PodsStay))
 	switch {
 	case err != nil:
 		return 0, err
-	case there: // the cache is stale
-		return soon, nil
-	case in.node == nil && m.Action == faults.RemedyTerminate: // the object was deleted after the node
-		endAttempt(m, faults.RemedySucceeded, "the node was deleted", in.now)
+	case exists: // the cache is stale
+		return requeueSoon, nil
+	case in.node == nil && current.Action == faults.RemedyTerminate: // the object was deleted after the node
+		endAttempt(current, faults.RemedySucceeded, "the node was deleted", in.now)
 	case in.node == nil:
-		endAttempt(m, faults.RemedyFailed, "the node was deleted", in.now)
+		endAttempt(current, faults.RemedyFailed, "the node was deleted", in.now)
 	default:
-		endExhaustedAndRecordSupportRequired(in, m.Action, int(m.RemedyIndex), fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair", m.ObjectKind, m.ObjectName))
+		reason := fmt.Sprintf("%s %s was deleted by another client, which ends the automatic repair",
+			current.ObjectKind, current.ObjectName)
+		endExhaustedAndRecordSupportRequired(in, current.Action, int(current.RemedyIndex), reason)
 	}
 	return 0, nil
 }
@@ -207,8 +235,10 @@ type actionStore struct{ client client.Client }
 
 // existsByDryRunCreate reports whether the object of an attempt exists in the API server. It uses
 // a dry-run create of the wanted object, which reads past the cache.
-func (s *actionStore) existsByDryRunCreate(ctx context.Context, m *faults.RemediationStatus, wanted client.Object) (exists bool, err error) {
-	if a, err := s.get(ctx, m); err != nil || a != nil {
+func (s *actionStore) existsByDryRunCreate(
+	ctx context.Context, current *faults.RemediationStatus, wanted client.Object,
+) (exists bool, err error) {
+	if a, err := s.get(ctx, current); err != nil || a != nil {
 		return a != nil, err
 	}
 	err = s.client.Create(ctx, wanted, client.DryRunAll)
@@ -218,29 +248,29 @@ func (s *actionStore) existsByDryRunCreate(ctx context.Context, m *faults.Remedi
 	case apierrors.IsAlreadyExists(err):
 		return true, nil
 	}
-	return false, fmt.Errorf("look for %s %q: %w", m.ObjectKind, m.ObjectName, err)
+	return false, fmt.Errorf("look for %s %q: %w", current.ObjectKind, current.ObjectName, err)
 }
 
 // delete deletes the object of an attempt that has timed out, so that it is not
 // executed later.
-func (s *actionStore) delete(ctx context.Context, m *faults.RemediationStatus) error {
-	o := newEmptyRebootOrTerminateNode(m.ObjectKind)
-	o.SetName(m.ObjectName)
+func (s *actionStore) delete(ctx context.Context, current *faults.RemediationStatus) error {
+	o := newEmptyRebootOrTerminateNode(current.ObjectKind)
+	o.SetName(current.ObjectName)
 	if err := s.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete %s %q: %w", m.ObjectKind, m.ObjectName, err)
+		return fmt.Errorf("delete %s %q: %w", current.ObjectKind, current.ObjectName, err)
 	}
 	return nil
 }
 
 // get returns the object of an attempt, or nil if it does not exist.
-func (s *actionStore) get(ctx context.Context, m *faults.RemediationStatus) (*action, error) {
-	o := newEmptyRebootOrTerminateNode(m.ObjectKind)
-	err := s.client.Get(ctx, client.ObjectKey{Name: m.ObjectName}, o)
+func (s *actionStore) get(ctx context.Context, current *faults.RemediationStatus) (*action, error) {
+	o := newEmptyRebootOrTerminateNode(current.ObjectKind)
+	err := s.client.Get(ctx, client.ObjectKey{Name: current.ObjectName}, o)
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // one that is not there is no error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s %q: %w", m.ObjectKind, m.ObjectName, err)
+		return nil, fmt.Errorf("read %s %q: %w", current.ObjectKind, current.ObjectName, err)
 	}
 	return wrapActionObject(o), nil
 }
@@ -270,13 +300,14 @@ type action struct {
 }
 
 func wrapActionObject(o client.Object) *action {
-	if t, ends := o.(*v1alpha1.TerminateNode); ends {
-		return &action{o, v1alpha1.KindTerminate, &t.Spec, &t.Status}
+	switch typed := o.(type) {
+	case *v1alpha1.TerminateNode:
+		return &action{Object: o, kind: v1alpha1.KindTerminate, spec: &typed.Spec, status: &typed.Status}
+	case *v1alpha1.RebootNode:
+		return &action{Object: o, kind: v1alpha1.KindReboot, spec: &typed.Spec, status: &typed.Status}
+	default:
+		return &action{Object: o, spec: &v1alpha1.NodeActionSpec{}, status: &v1alpha1.NodeActionStatus{}}
 	}
-	if b, reboots := o.(*v1alpha1.RebootNode); reboots {
-		return &action{o, v1alpha1.KindReboot, &b.Spec, &b.Status}
-	}
-	return &action{o, "", &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}}
 }
 
 func newEmptyRebootOrTerminateNode(kind string) client.Object {
@@ -303,10 +334,11 @@ func (a *action) mayHaveBeenSent() bool {
 // attempt began. It is the boot ID that the janitor has recorded, or the one of the node
 // while the request is not sent yet.
 func (a *action) bootIDBeforeReboot(node *corev1.Node) string {
-	if a.kind != v1alpha1.KindReboot || a.status.PreviousBootID != "" || node == nil || a.mayHaveBeenSent() {
-		return a.status.PreviousBootID
+	notSentYet := a.kind == v1alpha1.KindReboot && node != nil && !a.mayHaveBeenSent()
+	if a.status.PreviousBootID == "" && notSentYet {
+		return node.Status.NodeInfo.BootID
 	}
-	return node.Status.NodeInfo.BootID
+	return a.status.PreviousBootID
 }
 
 // finalCondition returns the condition with the final result.
@@ -316,15 +348,17 @@ func (a *action) finalCondition() *metav1.Condition {
 
 // endState reports whether an action has ended, whether it succeeded, and why not.
 func (a *action) endState() (done, succeeded bool, failureReason string) {
-	c := a.finalCondition()
-	switch {
-	case c != nil && c.Status == metav1.ConditionTrue:
+	final := a.finalCondition()
+	if final != nil && final.Status == metav1.ConditionTrue {
 		return true, true, ""
-	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonFailed || c.Reason == v1alpha1.ReasonTimeout),
-		a.status.CompletionTime != nil:
-		return true, false, strings.TrimSpace(fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.statusOrConditionMessage()))
 	}
-	return false, false, ""
+	failed := final != nil && final.Status == metav1.ConditionFalse &&
+		(final.Reason == v1alpha1.ReasonFailed || final.Reason == v1alpha1.ReasonTimeout)
+	if !failed && a.status.CompletionTime == nil {
+		return false, false, ""
+	}
+	failureReason = fmt.Sprintf("%s %s failed: %s", a.kind, a.GetName(), a.statusOrConditionMessage())
+	return true, false, strings.TrimSpace(failureReason)
 }
 
 func (a *action) statusOrConditionMessage() string {

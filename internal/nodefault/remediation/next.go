@@ -14,19 +14,19 @@ import (
 )
 
 // awaitFaultsGone waits for the faults to disappear after a successful remedy.
-func (r *Remediator) awaitFaultsGone(ctx context.Context, in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
-	if in.node == nil || m.Action == faults.RemedyTerminate {
+func (r *Remediator) awaitFaultsGone(ctx context.Context, in stepInput) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	if in.node == nil || current.Action == faults.RemedyTerminate {
 		return 0, nil // nothing is left to verify
 	}
-	if in.st.HealthySince != nil {
-		if r.needsVerification(m) {
+	if in.status.HealthySince != nil {
+		if r.needsVerification(current) {
 			r.beginVerification(in)
 		}
 		return 0, nil
 	}
-	if left := m.FinishedAt.Add(r.cfg.VerifyTimeout).Sub(in.now); left > 0 {
-		m.Message = "the node was rebooted; waiting for its faults to disappear"
+	if left := current.FinishedAt.Add(r.cfg.VerifyTimeout).Sub(in.now); left > 0 {
+		current.Message = "the node was rebooted; waiting for its faults to disappear"
 		return min(left, r.cfg.Poll), nil
 	}
 	return r.beginNextAttempt(ctx, in)
@@ -34,86 +34,101 @@ func (r *Remediator) awaitFaultsGone(ctx context.Context, in stepInput) (again t
 
 // beginNextAttempt starts the attempt after one that did not help: the same remedy again if
 // allowed, or the next one.
-func (r *Remediator) beginNextAttempt(ctx context.Context, in stepInput) (again time.Duration, err error) {
+func (r *Remediator) beginNextAttempt(ctx context.Context, in stepInput) (delay time.Duration, err error) {
 	if !in.requiresRemedyNow() {
 		return 0, nil
 	}
-	m, remedies := in.st.Remediation, in.st.DesiredActions.Remedies
-	step := slices.Index(remedies, m.Action)
-	if step < 0 { // the rules require other remedies now
+	current, remedies := in.status.Remediation, in.status.DesiredActions.Remedies
+	index := slices.Index(remedies, current.Action)
+	if index < 0 { // the rules require other remedies now
 		return r.beginAttemptOrEndExhausted(in, 0), nil
 	}
-	if at := int(m.RemedyIndex); at < len(remedies) && remedies[at] == m.Action {
-		step = at
+	// A remedy can occur more than once.
+	if last := int(current.RemedyIndex); last < len(remedies) && remedies[last] == current.Action {
+		index = last
 	}
-	refused, err := r.hasActionFailedWithoutTimeout(ctx, m)
+	refused, err := r.hasActionFailedWithoutTimeout(ctx, current)
 	if err != nil {
 		return 0, err
 	}
-	if refused || countRecordedAttempts(in.st, m.Action) >= r.cfg.maxAttempts(m.Action) {
-		step++
+	if refused || countRecordedAttempts(in.status, current.Action) >= r.cfg.maxAttempts(current.Action) {
+		index++
 	}
-	return r.beginAttemptOrEndExhausted(in, step), nil
+	return r.beginAttemptOrEndExhausted(in, index), nil
 }
 
 // hasActionFailedWithoutTimeout reports whether the attempt was rejected permanently.
-func (r *Remediator) hasActionFailedWithoutTimeout(ctx context.Context, m *faults.RemediationStatus) (failed bool, err error) {
-	if m.ObjectName == "" || m.ObjectKind != actionKindFor(m.Action) {
+func (r *Remediator) hasActionFailedWithoutTimeout(
+	ctx context.Context, current *faults.RemediationStatus,
+) (failed bool, err error) {
+	if current.ObjectName == "" || current.ObjectKind != actionKindFor(current.Action) {
 		return false, nil
 	}
-	a, err := r.actions.get(ctx, m)
+	a, err := r.actions.get(ctx, current)
 	return a != nil && a.failedWithoutTimeout(), err
 }
 
 // countRecordedAttempts returns how often a remedy was requested in this session or failed
 // before. It counts records, because the objects may be deleted.
-func countRecordedAttempts(st *faults.NodeFaultStatus, remedy faults.Remedy) int {
-	w, count := actionNamesOf(actionKindFor(remedy)), 0
-	for attempt := range st.Remediation.Attempt {
+func countRecordedAttempts(status *faults.NodeFaultStatus, remedy faults.Remedy) int {
+	names := actionNamesOf(actionKindFor(remedy))
+	count := 0
+	for attempt := range status.Remediation.Attempt {
 		ordinal := strconv.Itoa(int(attempt) + 1)
-		if hasSessionRecord(st, w.requested, ordinal) || hasSessionRecord(st, w.failed, ordinal) {
+		if hasSessionRecord(status, names.requested, ordinal) || hasSessionRecord(status, names.failed, ordinal) {
 			count++
 		}
 	}
 	return count
 }
 
-func hasSessionRecord(st *faults.NodeFaultStatus, action, ordinal string) bool {
-	return nodefault.HasRecord(st, nodefault.RecordID(st.NodeUID, st.Session, action, ordinal))
+func hasSessionRecord(status *faults.NodeFaultStatus, action, ordinal string) bool {
+	return nodefault.HasRecord(status, nodefault.RecordID(status.NodeUID, status.Session, action, ordinal))
 }
 
 // beginFirstRemedyIfNoneTried starts again if no remedy was tried, because only support was required or
 // the drain had failed, and this has changed.
-func (r *Remediator) beginFirstRemedyIfNoneTried(in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
-	if !in.requiresRemedyNow() || m.Action != faults.RemedySupport && m.ObjectKind != "" {
+func (r *Remediator) beginFirstRemedyIfNoneTried(in stepInput) (delay time.Duration, err error) {
+	current := in.status.Remediation
+	tried := current.Action != faults.RemedySupport && current.ObjectKind != ""
+	if tried || !in.requiresRemedyNow() {
 		return 0, nil
 	}
-	first := in.st.DesiredActions.Remedies[0]
-	if ready, _ := r.cfg.checkDrainAllowsRemedy(in, first); !ready || first == faults.RemedySupport || countRecordedAttempts(in.st, first) > 0 {
+	first := in.status.DesiredActions.Remedies[0]
+	if first == faults.RemedySupport || countRecordedAttempts(in.status, first) > 0 {
+		return 0, nil
+	}
+	if ready, _ := r.cfg.checkDrainAllowsRemedy(in, first); !ready {
 		return 0, nil
 	}
 	return r.beginAttemptOrEndExhausted(in, 0), nil
 }
 
 // endExhaustedAndRecordSupportRequired ends the remediation and records that a person is needed.
-func endExhaustedAndRecordSupportRequired(in stepInput, action faults.Remedy, remedyIndex int, reason string) {
-	m := in.st.Remediation
-	if m == nil || action == faults.RemedySupport && m.Action != faults.RemedySupport {
+func endExhaustedAndRecordSupportRequired(
+	in stepInput, action faults.Remedy, remedyIndex int, reason string,
+) {
+	current := in.status.Remediation
+	if current == nil || action == faults.RemedySupport && current.Action != faults.RemedySupport {
 		attempt := int32(0)
-		if m != nil {
-			attempt = m.Attempt
+		if current != nil {
+			attempt = current.Attempt
 		}
-		m = &faults.RemediationStatus{Action: action, Attempt: attempt, StartedAt: metav1.NewTime(in.now), Deadline: metav1.NewTime(in.now)}
+		current = &faults.RemediationStatus{
+			Action:    action,
+			Attempt:   attempt,
+			StartedAt: metav1.NewTime(in.now),
+			Deadline:  metav1.NewTime(in.now),
+		}
 	}
-	m.RemedyIndex = int32(remedyIndex) //nolint:gosec // there are few remedies
-	endAttempt(m, faults.RemedyExhausted, reason, in.now)
-	in.st.Remediation = m
+	current.RemedyIndex = int32(remedyIndex) //nolint:gosec // there are few remedies
+	endAttempt(current, faults.RemedyExhausted, reason, in.now)
+	in.status.Remediation = current
 	ordinal := "" // if no attempt was made
-	if m.Attempt > 0 {
-		ordinal = strconv.Itoa(int(m.Attempt))
+	if current.Attempt > 0 {
+		ordinal = strconv.Itoa(int(current.Attempt))
 	}
-	record := nodefault.NewRecord(in.st, sourceRemediation, changeevent.ActionSupportRequired, ordinal, in.now)
-	record.Reason = m.Message
-	nodefault.AppendRecordOnceAndTrim(in.st, record)
+	record := nodefault.NewRecord(in.status, sourceRemediation, changeevent.ActionSupportRequired, ordinal, in.now)
+	record.Reason = current.Message
+	nodefault.AppendRecordOnceAndTrim(in.status, record)
 }

@@ -23,20 +23,30 @@ const (
 
 // actionNames holds the names that differ between the two kinds.
 type actionNames struct {
-	resource, final                   string
-	requested, sent, executed, failed string
+	resource string // of the API
+	final    string // condition with the final result
+
+	requested, sent, executed, failed string // actions in records
 }
 
 func actionNamesOf(kind string) actionNames {
 	if kind == v1alpha1.KindTerminate {
 		return actionNames{
-			v1alpha1.ResourceTerminate, v1alpha1.ConditionNodeTerminated,
-			changeevent.ActionTerminateRequested, changeevent.ActionTerminateSent, changeevent.ActionTerminateExecuted, changeevent.ActionTerminateFailed,
+			resource:  v1alpha1.ResourceTerminate,
+			final:     v1alpha1.ConditionNodeTerminated,
+			requested: changeevent.ActionTerminateRequested,
+			sent:      changeevent.ActionTerminateSent,
+			executed:  changeevent.ActionTerminateExecuted,
+			failed:    changeevent.ActionTerminateFailed,
 		}
 	}
 	return actionNames{
-		v1alpha1.ResourceReboot, v1alpha1.ConditionNodeReady,
-		changeevent.ActionRebootRequested, changeevent.ActionRebootSent, changeevent.ActionRebootExecuted, changeevent.ActionRebootFailed,
+		resource:  v1alpha1.ResourceReboot,
+		final:     v1alpha1.ConditionNodeReady,
+		requested: changeevent.ActionRebootRequested,
+		sent:      changeevent.ActionRebootSent,
+		executed:  changeevent.ActionRebootExecuted,
+		failed:    changeevent.ActionRebootFailed,
 	}
 }
 
@@ -45,66 +55,79 @@ func actionNamesOf(kind string) actionNames {
 // recorded; that the node was rebooted, if a new boot ID proves it; that the node was
 // terminated, if it is gone; and failures. Step does the same, so RecordJanitorActions is only for
 // nodes without other work. A deleted node is nil.
-func (r *Remediator) RecordJanitorActions(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus) error {
+func (r *Remediator) RecordJanitorActions(
+	ctx context.Context, node *corev1.Node, status *faults.NodeFaultStatus,
+) error {
 	for _, kind := range []string{v1alpha1.KindReboot, v1alpha1.KindTerminate} {
 		all, err := r.actions.list(ctx, kind)
 		if err != nil {
 			return err
 		}
 		for _, a := range all {
-			if concernsNode(a, node, st) {
-				recordSentAndResult(node, st, a)
+			if concernsNode(a, node, status) {
+				recordSentAndResult(node, status, a)
 			}
 		}
 	}
 	return nil
 }
 
-// concernsNode reports whether an action concerns the node of st rather than a previous
+// concernsNode reports whether an action concerns the node of status rather than a previous
 // node of the same name.
-func concernsNode(a *action, node *corev1.Node, st *faults.NodeFaultStatus) bool {
-	if uid := a.status.NodeUID; uid != "" && st.NodeUID != "" {
-		return uid == st.NodeUID
+func concernsNode(a *action, node *corev1.Node, status *faults.NodeFaultStatus) bool {
+	if uid := a.status.NodeUID; uid != "" && status.NodeUID != "" {
+		return uid == status.NodeUID
 	}
-	if st.Session != "" && a.GetLabels()[LabelSession] == st.Session {
+	if status.Session != "" && a.GetLabels()[LabelSession] == status.Session {
 		return true
 	}
-	return node != nil && a.spec.NodeName == node.Name && !a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
+	return node != nil &&
+		a.spec.NodeName == node.Name &&
+		!a.GetCreationTimestamp().Time.Before(node.CreationTimestamp.Time)
 }
 
-func recordSentAndResult(node *corev1.Node, st *faults.NodeFaultStatus, a *action) {
-	w := actionNamesOf(a.kind)
+// recordSentAndResult records that a request was sent, and its result.
+func recordSentAndResult(node *corev1.Node, status *faults.NodeFaultStatus, a *action) {
+	names := actionNamesOf(a.kind)
 	sent := meta.FindStatusCondition(a.status.Conditions, v1alpha1.ConditionSignalSent)
 	accepted := sent != nil && sent.Status == metav1.ConditionTrue
-	done, ok, why := a.endState()
+	done, succeeded, failureReason := a.endState()
 	if done || accepted {
-		addRequestRecordIfMissing(st, a)
+		addRequestRecordIfMissing(status, a)
 	}
-	if accepted && !hasActionRecord(st, a, w.executed) && !hasActionRecord(st, a, w.failed) { // earlier versions recorded only the result
-		recordActionOnce(st, a, w.sent, sent.LastTransitionTime.Time, "")
+	// Earlier versions recorded only the result.
+	hasResult := hasActionRecord(status, a, names.executed) || hasActionRecord(status, a, names.failed)
+	if accepted && !hasResult {
+		recordActionOnce(status, a, names.sent, sent.LastTransitionTime.Time, "")
 	}
-	switch {
-	case !done:
-	case !ok:
-		recordActionOnce(st, a, w.failed, a.endedAt(), why)
-	case a.kind == v1alpha1.KindTerminate || hasRebooted(node, st, a):
-		recordActionOnce(st, a, w.executed, a.endedAt(), "")
+	if !done {
+		return
+	}
+	if !succeeded {
+		recordActionOnce(status, a, names.failed, a.endedAt(), failureReason)
+		return
+	}
+	if a.kind == v1alpha1.KindTerminate || hasRebooted(node, status, a) {
+		recordActionOnce(status, a, names.executed, a.endedAt(), "")
 	}
 }
 
 // hasRebooted reports whether a finished reboot is proven by a new boot ID. Fleetloop's
 // janitor records the boot ID before it. For other janitors, the boot ID at the start of
 // the attempt is used.
-func hasRebooted(node *corev1.Node, st *faults.NodeFaultStatus, a *action) bool {
+func hasRebooted(node *corev1.Node, status *faults.NodeFaultStatus, a *action) bool {
+	nodeGone := node == nil || a.status.NodeUID != "" && node.UID != a.status.NodeUID
+	if nodeGone {
+		return a.status.PreviousBootID != "" // Fleetloop's janitor has compared the boot IDs
+	}
 	before := a.status.PreviousBootID
-	if m := st.Remediation; before == "" && m != nil && m.ObjectKind == a.kind && m.ObjectName == a.GetName() {
-		before = m.PreviousBootID
+	current := status.Remediation
+	isAttempt := current != nil && current.ObjectKind == a.kind && current.ObjectName == a.GetName()
+	if before == "" && isAttempt {
+		before = current.PreviousBootID
 	}
-	if node == nil || a.status.NodeUID != "" && node.UID != a.status.NodeUID {
-		return a.status.PreviousBootID != "" // the node is gone, and Fleetloop's janitor has compared the boot IDs
-	}
-	id := node.Status.NodeInfo.BootID
-	return before != "" && id != "" && id != before
+	after := node.Status.NodeInfo.BootID
+	return before != "" && after != "" && after != before
 }
 
 func (a *action) endedAt() time.Time {
@@ -119,24 +142,25 @@ func (a *action) endedAt() time.Time {
 
 // addRequestRecordIfMissing records the request of an action of this session before its result. The
 // write of the first record may have been lost.
-func addRequestRecordIfMissing(st *faults.NodeFaultStatus, a *action) {
+func addRequestRecordIfMissing(status *faults.NodeFaultStatus, a *action) {
 	labels, when := a.GetLabels(), a.GetCreationTimestamp().Time
-	if labels[LabelSession] != st.Session || st.Session == "" || labels[LabelAttempt] == "" || mayBeTrimmedFromHistory(st, when) {
+	ofSession := status.Session != "" && labels[LabelSession] == status.Session
+	if !ofSession || labels[LabelAttempt] == "" || mayBeTrimmedFromHistory(status, when) {
 		return
 	}
-	w := actionNamesOf(a.kind)
-	record := nodefault.NewRecord(st, sourceRemediation, w.requested, labels[LabelAttempt], timeAfterRecordInSameSecond(st, when))
-	record.Object = w.resource + "/" + a.GetName()
-	nodefault.AppendRecordOnceAndTrim(st, record)
+	names := actionNamesOf(a.kind)
+	record := nodefault.NewRecord(status, sourceRemediation, names.requested, labels[LabelAttempt], timeAfterRecordInSameSecond(status, when))
+	record.Object = names.resource + "/" + a.GetName()
+	nodefault.AppendRecordOnceAndTrim(status, record)
 }
 
-// timeAfterRecordInSameSecond returns the time of an event that is known only to the second. If the last
-// record is in the same second, the result is after it.
-func timeAfterRecordInSameSecond(st *faults.NodeFaultStatus, when time.Time) time.Time {
-	if len(st.History) == 0 {
+// timeAfterRecordInSameSecond returns the time of an event that is known only to the second. If
+// the last record is in the same second, the result is after it.
+func timeAfterRecordInSameSecond(status *faults.NodeFaultStatus, when time.Time) time.Time {
+	if len(status.History) == 0 {
 		return when
 	}
-	last := st.History[len(st.History)-1].At.Time
+	last := status.History[len(status.History)-1].At.Time
 	if when.After(last) || !last.Truncate(time.Second).Equal(when.Truncate(time.Second)) {
 		return when
 	}
@@ -145,55 +169,60 @@ func timeAfterRecordInSameSecond(st *faults.NodeFaultStatus, when time.Time) tim
 
 // mayBeTrimmedFromHistory reports whether an event at a time may have been recorded and dropped from
 // the history since.
-func mayBeTrimmedFromHistory(st *faults.NodeFaultStatus, when time.Time) bool {
-	return len(st.History) > 0 && st.History[0].Sequence > 1 && when.Before(st.History[0].At.Time)
+func mayBeTrimmedFromHistory(status *faults.NodeFaultStatus, when time.Time) bool {
+	return len(status.History) > 0 && status.History[0].Sequence > 1 && when.Before(status.History[0].At.Time)
 }
 
 // recordActionOnce records an action once. An action of the session is identified by the
 // session and the attempt, any other by its UID. A record that may have been dropped from
 // the history is not repeated.
-func recordActionOnce(st *faults.NodeFaultStatus, a *action, changeAction string, when time.Time, failureReason string) {
-	if mayBeTrimmedFromHistory(st, when) {
+func recordActionOnce(
+	status *faults.NodeFaultStatus, a *action, changeAction string, when time.Time, failureReason string,
+) {
+	if mayBeTrimmedFromHistory(status, when) {
 		return
 	}
-	about, ordinal := actionRecordIdentity(st, a)
-	record := nodefault.NewRecord(about, sourceJanitor, changeAction, ordinal, timeAfterRecordInSameSecond(st, when))
+	about, ordinal := actionRecordIdentity(status, a)
+	record := nodefault.NewRecord(about, sourceJanitor, changeAction, ordinal, timeAfterRecordInSameSecond(status, when))
 	record.Object = actionNamesOf(a.kind).resource + "/" + a.GetName()
 	if failureReason != "" {
 		record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(failureReason, maxText)
 	}
-	nodefault.AppendRecordOnceAndTrim(st, record)
+	nodefault.AppendRecordOnceAndTrim(status, record)
 }
 
 // hasActionRecord reports whether a record of an action exists.
-func hasActionRecord(st *faults.NodeFaultStatus, a *action, changeAction string) bool {
-	about, ordinal := actionRecordIdentity(st, a)
-	return nodefault.HasRecord(st, nodefault.RecordID(about.NodeUID, about.Session, changeAction, ordinal))
+func hasActionRecord(status *faults.NodeFaultStatus, a *action, changeAction string) bool {
+	about, ordinal := actionRecordIdentity(status, a)
+	return nodefault.HasRecord(status, nodefault.RecordID(about.NodeUID, about.Session, changeAction, ordinal))
 }
 
 // actionRecordIdentity returns the identity of an action in records: its session and attempt, or
 // otherwise its UID.
-func actionRecordIdentity(st *faults.NodeFaultStatus, a *action) (identity *faults.NodeFaultStatus, ordinal string) {
+func actionRecordIdentity(
+	status *faults.NodeFaultStatus, a *action,
+) (identity *faults.NodeFaultStatus, ordinal string) {
 	labels := a.GetLabels()
-	identity, ordinal = st, labels[LabelAttempt]
-	if labels[LabelSession] != st.Session || st.Session == "" || ordinal == "" {
-		identity = &faults.NodeFaultStatus{NodeUID: st.NodeUID, Session: labels[LabelSession]}
-		if identity.Session == "" || ordinal == "" { // requested by others; an action of an earlier session keeps its id
-			ordinal = string(a.GetUID())
-		}
+	session, attempt := labels[LabelSession], labels[LabelAttempt]
+	if status.Session != "" && session == status.Session && attempt != "" {
+		return status, attempt
 	}
-	return identity, ordinal
+	identity = &faults.NodeFaultStatus{NodeUID: status.NodeUID, Session: session}
+	if session != "" && attempt != "" { // an action of an earlier session keeps its id
+		return identity, attempt
+	}
+	return identity, string(a.GetUID()) // requested by others
 }
 
 // failAttemptAndRecord ends an attempt with a failure that the janitor has not reported.
 func failAttemptAndRecord(in stepInput, reason string) {
-	m := in.st.Remediation
-	w := actionNamesOf(m.ObjectKind)
-	record := nodefault.NewRecord(in.st, sourceRemediation, w.failed, strconv.Itoa(int(m.Attempt)), in.now)
+	current := in.status.Remediation
+	names := actionNamesOf(current.ObjectKind)
+	record := nodefault.NewRecord(in.status, sourceRemediation, names.failed, strconv.Itoa(int(current.Attempt)), in.now)
 	record.Outcome, record.Reason = changeevent.OutcomeFailed, nodefault.TruncateText(reason, maxText)
-	if m.ObjectName != "" {
-		record.Object = w.resource + "/" + m.ObjectName
+	if current.ObjectName != "" {
+		record.Object = names.resource + "/" + current.ObjectName
 	}
-	nodefault.AppendRecordOnceAndTrim(in.st, record)
-	endAttempt(m, faults.RemedyFailed, reason, in.now)
+	nodefault.AppendRecordOnceAndTrim(in.status, record)
+	endAttempt(current, faults.RemedyFailed, reason, in.now)
 }

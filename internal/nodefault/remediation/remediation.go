@@ -59,14 +59,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	const reboots, terminations = 2, 1
-	const timeout, verify, poll = 45 * time.Minute, 10 * time.Minute, 15 * time.Second
-	c.RebootAttempts = min(cmp.Or(c.RebootAttempts, reboots), mostAttempts)
-	c.TerminateAttempts = min(cmp.Or(c.TerminateAttempts, terminations), mostAttempts)
-	c.RebootTimeout = cmp.Or(c.RebootTimeout, timeout)
-	c.TerminateTimeout = cmp.Or(c.TerminateTimeout, timeout)
-	c.VerifyTimeout = cmp.Or(c.VerifyTimeout, verify)
-	c.Poll = cmp.Or(c.Poll, poll)
+	c.RebootAttempts = min(cmp.Or(c.RebootAttempts, 2), mostAttempts)
+	c.TerminateAttempts = min(cmp.Or(c.TerminateAttempts, 1), mostAttempts)
+	c.RebootTimeout = cmp.Or(c.RebootTimeout, 45*time.Minute)
+	c.TerminateTimeout = cmp.Or(c.TerminateTimeout, 45*time.Minute)
+	c.VerifyTimeout = cmp.Or(c.VerifyTimeout, 10*time.Minute)
+	c.Poll = cmp.Or(c.Poll, 15*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -96,40 +94,45 @@ func New(cfg Config, c client.Client) *Remediator {
 
 // Kinds returns the kinds that the client needs.
 func Kinds() []schema.GroupVersionKind {
-	return []schema.GroupVersionKind{v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot), v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate)}
+	return []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind(v1alpha1.KindReboot),
+		v1alpha1.GroupVersion.WithKind(v1alpha1.KindTerminate),
+	}
 }
 
 // A stepInput is the input of a step.
 type stepInput struct {
-	node *corev1.Node // nil if the node is gone
-	st   *faults.NodeFaultStatus
-	now  time.Time
+	node   *corev1.Node // nil if the node is gone
+	status *faults.NodeFaultStatus
+	now    time.Time
 }
 
 // Step advances the remediation of a node, and returns the delay until the next step.
-// Zero means at once if st has changed, and otherwise at the next event. A deleted node
+// Zero means at once if status has changed, and otherwise at the next event. A deleted node
 // is nil; an action in progress is then followed to its end.
 //
 // It must be called while Busy, and otherwise while the node is quarantined and its drain
 // is over.
-func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.NodeFaultStatus, now time.Time) (after time.Duration, err error) {
-	if node != nil && st.NodeUID != "" && node.UID != st.NodeUID {
+func (r *Remediator) Step(
+	ctx context.Context, node *corev1.Node, status *faults.NodeFaultStatus, now time.Time,
+) (after time.Duration, err error) {
+	if node != nil && status.NodeUID != "" && node.UID != status.NodeUID {
 		node = nil // replaced by another node of the same name
 	}
-	if err := r.RecordJanitorActions(ctx, node, st); err != nil {
+	if err := r.RecordJanitorActions(ctx, node, status); err != nil {
 		return 0, err
 	}
-	in := stepInput{node, st, now}
-	m := st.Remediation
-	if m == nil {
-		if in.requiresRemedyNow() {
-			after = r.beginAttemptOrEndExhausted(in, 0)
+	in := stepInput{node: node, status: status, now: now}
+	current := status.Remediation
+	if current == nil {
+		if !in.requiresRemedyNow() {
+			return 0, nil
 		}
-		return after, nil
+		return r.beginAttemptOrEndExhausted(in, 0), nil
 	}
-	switch m.State {
+	switch current.State {
 	case faults.RemedyRunning:
-		if m.ObjectKind == kindVerification {
+		if current.ObjectKind == kindVerification {
 			return r.awaitVerification(ctx, in)
 		}
 		return r.advanceRunningAttempt(ctx, in)
@@ -140,68 +143,75 @@ func (r *Remediator) Step(ctx context.Context, node *corev1.Node, st *faults.Nod
 	case faults.RemedyExhausted:
 		return r.beginFirstRemedyIfNoneTried(in)
 	}
-	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nodeNameOrEmpty(node), m.State)
+	return 0, fmt.Errorf("NodeFault %q: unknown remediation state %q", nodeNameOrEmpty(node), current.State)
 }
 
 // BlocksRelease reports whether a remedy is in progress or not verified yet. Such a node must not
 // be released.
-func (r *Remediator) BlocksRelease(st *faults.NodeFaultStatus) bool {
-	m := st.Remediation
-	if m == nil {
+func (r *Remediator) BlocksRelease(status *faults.NodeFaultStatus) bool {
+	current := status.Remediation
+	if current == nil {
 		return false
 	}
-	failed := m.State == faults.RemedyExhausted && m.ObjectKind == kindVerification // a person must check the node first
-	return m.State == faults.RemedyRunning || failed || r.needsVerification(m)
+	running := current.State == faults.RemedyRunning
+	failedTest := current.State == faults.RemedyExhausted && current.ObjectKind == kindVerification // a person must check the node first
+	return running || failedTest || r.needsVerification(current)
 }
 
 // needsVerification reports whether a reboot must still be tested.
-func (r *Remediator) needsVerification(m *faults.RemediationStatus) bool {
-	return r.cfg.Verifier != nil && m.State == faults.RemedySucceeded && m.Action == faults.RemedyReboot && m.ObjectKind != kindVerification
+func (r *Remediator) needsVerification(current *faults.RemediationStatus) bool {
+	rebooted := current.State == faults.RemedySucceeded && current.Action == faults.RemedyReboot
+	return r.cfg.Verifier != nil && rebooted && current.ObjectKind != kindVerification
 }
 
 // Cancel cancels the attempt in progress because it is no longer wanted, for example
 // after a person has uncordoned the node. A request that the provider has not accepted
 // yet is deleted. An accepted request continues, but its end is not awaited.
-func (r *Remediator) Cancel(ctx context.Context, st *faults.NodeFaultStatus, reason string, now time.Time) error {
-	m := st.Remediation
-	if m == nil || m.State != faults.RemedyRunning {
+func (r *Remediator) Cancel(
+	ctx context.Context, status *faults.NodeFaultStatus, reason string, now time.Time,
+) error {
+	current := status.Remediation
+	if current == nil || current.State != faults.RemedyRunning {
 		return nil
 	}
-	if m.ObjectKind != kindVerification {
-		a, err := r.actions.get(ctx, m)
+	if current.ObjectKind != kindVerification {
+		a, err := r.actions.get(ctx, current)
 		if err == nil && (a == nil || !a.mayHaveBeenSent()) { // the cache may be stale
-			err = r.actions.delete(ctx, m)
+			err = r.actions.delete(ctx, current)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	endAttempt(m, faults.RemedyFailed, "cancelled: "+reason, now)
+	endAttempt(current, faults.RemedyFailed, "cancelled: "+reason, now)
 	return nil
 }
 
 // requiresRemedyNow reports whether a remedy may be tried now: the rules require one, the node has
 // faults, and it exists.
 func (in stepInput) requiresRemedyNow() bool {
-	w := in.st.DesiredActions
-	return w != nil && !w.DryRun && len(w.Remedies) > 0 && in.st.HealthySince == nil && in.node != nil
+	desired := in.status.DesiredActions
+	required := desired != nil && !desired.DryRun && len(desired.Remedies) > 0
+	return required && in.status.HealthySince == nil && in.node != nil
 }
 
-// checkDrainAllowsRemedy reports whether a remedy may start after the drain. If not, never reports
-// whether it can never start.
+// checkDrainAllowsRemedy reports whether a remedy may start now as far as the drain is concerned, and
+// if not, whether it can never start.
 func (c Config) checkDrainAllowsRemedy(in stepInput, remedy faults.Remedy) (ready, neverPossible bool) {
-	d := in.st.Drain
+	drain := in.status.Drain
 	switch {
-	case !in.st.DesiredActions.Drain:
+	case !in.status.DesiredActions.Drain:
 		return true, false
-	case d == nil:
+	case drain == nil:
 		return false, false
-	case d.State == faults.DrainCompleted:
+	case drain.State == faults.DrainCompleted:
 		return true, false
-	case d.State == faults.DrainFailed:
-		stuck := d.Remaining > 0 && d.Remaining == d.Terminating && isUnreachable(in.node) // all pods are terminating, and no kubelet ends them
-		may := c.AfterFailedDrain || c.RebootUnreachable && stuck && remedy != faults.RemedyTerminate
-		return may, !may
+	case drain.State == faults.DrainFailed:
+		// All pods are terminating, and no kubelet ends them.
+		onlyRebootHelps := drain.Remaining > 0 && drain.Remaining == drain.Terminating && isUnreachable(in.node)
+		mayReboot := c.RebootUnreachable && onlyRebootHelps && remedy != faults.RemedyTerminate
+		ready = c.AfterFailedDrain || mayReboot
+		return ready, !ready
 	}
 	return false, false
 }
@@ -217,52 +227,67 @@ func isUnreachable(node *corev1.Node) bool {
 }
 
 // beginAttemptOrEndExhausted records the attempt of a remedy, or that none is left.
-func (r *Remediator) beginAttemptOrEndExhausted(in stepInput, remedyIndex int) (again time.Duration) {
-	remedies := in.st.DesiredActions.Remedies
+func (r *Remediator) beginAttemptOrEndExhausted(in stepInput, remedyIndex int) (delay time.Duration) {
+	remedies := in.status.DesiredActions.Remedies
 	remedy := remedies[min(remedyIndex, len(remedies)-1)]
-	ready, never := r.cfg.checkDrainAllowsRemedy(in, remedy)
-	attempt := int32(1)
-	if m := in.st.Remediation; m != nil {
-		attempt = m.Attempt + 1
-	}
+	previous := in.status.Remediation
+	ready, neverPossible := r.cfg.checkDrainAllowsRemedy(in, remedy)
 	switch {
-	case never:
+	case neverPossible:
 		endExhaustedAndRecordSupportRequired(in, remedy, remedyIndex, drainFailedReason(in, remedy))
 		return 0
 	case !ready:
 		return r.cfg.Poll
 	case remedyIndex >= len(remedies):
-		endExhaustedAndRecordSupportRequired(in, remedy, len(remedies)-1, "all remedies were tried, but the faults persist: "+messageOrEmpty(in.st.Remediation))
+		reason := "all remedies were tried, but the faults persist: " + messageOrEmpty(previous)
+		endExhaustedAndRecordSupportRequired(in, remedy, len(remedies)-1, reason)
 		return 0
 	case remedy == faults.RemedySupport:
-		why := "the rules request manual repair (remedy support)"
-		if in.st.Remediation != nil {
-			why = "the remedies did not help: " + messageOrEmpty(in.st.Remediation)
+		reason := "the rules request manual repair (remedy support)"
+		if previous != nil {
+			reason = "the remedies did not help: " + messageOrEmpty(previous)
 		}
-		endExhaustedAndRecordSupportRequired(in, faults.RemedySupport, remedyIndex, why)
+		endExhaustedAndRecordSupportRequired(in, faults.RemedySupport, remedyIndex, reason)
 		return 0
 	}
-	m := &faults.RemediationStatus{
-		State: faults.RemedyRunning, Action: remedy, RemedyIndex: int32(remedyIndex), Attempt: attempt, //nolint:gosec // there are few remedies
-		StartedAt: metav1.NewTime(in.now), Deadline: metav1.NewTime(in.now.Add(r.cfg.timeoutOf(remedy))),
-		ObjectKind: actionKindFor(remedy), ObjectName: attemptObjectName(in.node.Name, in.st.Session, attempt), PreviousBootID: in.node.Status.NodeInfo.BootID,
-	}
-	in.st.Remediation = m
+	in.status.Remediation = r.newAttempt(in, remedy, remedyIndex)
 	return 0
+}
+
+// newAttempt returns the next attempt of a session.
+func (r *Remediator) newAttempt(
+	in stepInput, remedy faults.Remedy, remedyIndex int,
+) *faults.RemediationStatus {
+	attempt := int32(1)
+	if previous := in.status.Remediation; previous != nil {
+		attempt = previous.Attempt + 1
+	}
+	return &faults.RemediationStatus{
+		State:          faults.RemedyRunning,
+		Action:         remedy,
+		RemedyIndex:    int32(remedyIndex), //nolint:gosec // there are few remedies
+		Attempt:        attempt,
+		StartedAt:      metav1.NewTime(in.now),
+		Deadline:       metav1.NewTime(in.now.Add(r.cfg.timeoutOf(remedy))),
+		ObjectKind:     actionKindFor(remedy),
+		ObjectName:     attemptObjectName(in.node.Name, in.status.Session, attempt),
+		PreviousBootID: in.node.Status.NodeInfo.BootID,
+	}
 }
 
 // drainFailedReason returns why a remedy cannot start after a failed drain, and what a person can
 // do.
 func drainFailedReason(in stepInput, remedy faults.Remedy) string {
-	const left = "the drain failed, and pods are left on the node: "
-	if m := in.st.Remediation; m != nil && m.ObjectKind != "" {
-		return fmt.Sprintf(left+"%s is not tried, because remediation.after_failed_drain is false. Repair or replace the node. Last attempt: %s", remedy, m.Message)
+	const drainFailed = "the drain failed, and pods are left on the node: "
+	if current := in.status.Remediation; current != nil && current.ObjectKind != "" {
+		return fmt.Sprintf(drainFailed+"%s is not tried, because remediation.after_failed_drain is false. "+
+			"Repair or replace the node. Last attempt: %s", remedy, current.Message)
 	}
 	settings := "remediation.after_failed_drain"
 	if remedy != faults.RemedyTerminate {
 		settings += " or, for nodes with an unreachable kubelet, remediation.reboot_unreachable"
 	}
-	return left + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + in.node.Name + "), or set " + settings
+	return drainFailed + "delete them (kubectl get pods -A --field-selector spec.nodeName=" + in.node.Name + "), or set " + settings
 }
 
 func (c Config) timeoutOf(remedy faults.Remedy) time.Duration {
@@ -280,17 +305,17 @@ func (c Config) maxAttempts(remedy faults.Remedy) int {
 }
 
 // endAttempt ends an attempt.
-func endAttempt(m *faults.RemediationStatus, state faults.RemedyState, message string, now time.Time) {
+func endAttempt(current *faults.RemediationStatus, state faults.RemedyState, message string, now time.Time) {
 	const most = 512
-	m.State, m.Message = state, nodefault.TruncateText(message, most)
-	m.FinishedAt = &metav1.Time{Time: now}
+	current.State, current.Message = state, nodefault.TruncateText(message, most)
+	current.FinishedAt = &metav1.Time{Time: now}
 }
 
-func messageOrEmpty(m *faults.RemediationStatus) string {
-	if m == nil {
+func messageOrEmpty(current *faults.RemediationStatus) string {
+	if current == nil {
 		return ""
 	}
-	return m.Message
+	return current.Message
 }
 
 func nodeNameOrEmpty(n *corev1.Node) string {

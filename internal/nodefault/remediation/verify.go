@@ -28,45 +28,50 @@ type Verdict struct {
 	Message      string
 }
 
-// leastTrial is the minimum deadline of a test. The Job times out after half of it by
+// minTestDeadline is the minimum deadline of a test. The Job times out after half of it by
 // default. It does not depend on VerifyTimeout, because a short timeout for faults must
 // not fail the test of a good node.
-const leastTrial = 10 * time.Minute
+const minTestDeadline = 10 * time.Minute
 
 // beginVerification records that the node will be tested.
 func (r *Remediator) beginVerification(in stepInput) {
-	m := in.st.Remediation
-	m.State, m.ObjectKind, m.Message = faults.RemedyRunning, kindVerification, "a Job tests the node before it returns to service"
-	m.ObjectName = "verify-" + in.st.Session + "-" + strconv.Itoa(int(m.Attempt))
-	m.Deadline, m.FinishedAt = metav1.NewTime(in.now.Add(max(r.cfg.VerifyTimeout, leastTrial))), nil
+	current := in.status.Remediation
+	current.State = faults.RemedyRunning
+	current.ObjectKind = kindVerification
+	current.ObjectName = "verify-" + in.status.Session + "-" + strconv.Itoa(int(current.Attempt))
+	current.Deadline = metav1.NewTime(in.now.Add(max(r.cfg.VerifyTimeout, minTestDeadline)))
+	current.FinishedAt = nil
+	current.Message = "a Job tests the node before it returns to service"
 }
 
 // awaitVerification waits for the result of the test. If a node without faults fails the
 // test, a person is needed.
-func (r *Remediator) awaitVerification(ctx context.Context, in stepInput) (again time.Duration, err error) {
-	m := in.st.Remediation
+func (r *Remediator) awaitVerification(ctx context.Context, in stepInput) (delay time.Duration, err error) {
+	current := in.status.Remediation
 	switch {
 	case in.node == nil:
-		endAttempt(m, faults.RemedyFailed, "the node was deleted", in.now)
+		endAttempt(current, faults.RemedyFailed, "the node was deleted", in.now)
 		return 0, nil
 	case r.cfg.Verifier == nil: // the verifier was disabled meanwhile
-		endAttempt(m, faults.RemedySucceeded, "the node was rebooted", in.now)
+		endAttempt(current, faults.RemedySucceeded, "the node was rebooted", in.now)
 		return 0, nil
-	case !in.now.Before(m.Deadline.Time):
-		endExhaustedAndRecordSupportRequired(in, m.Action, int(m.RemedyIndex), "the node could not be tested before the deadline: "+m.Message)
+	case !in.now.Before(current.Deadline.Time):
+		reason := "the node could not be tested before the deadline: " + current.Message
+		endExhaustedAndRecordSupportRequired(in, current.Action, int(current.RemedyIndex), reason)
 		return 0, nil
 	}
-	v, err := r.cfg.Verifier.Verify(ctx, in.node, m.ObjectName)
+	verdict, err := r.cfg.Verifier.Verify(ctx, in.node, current.ObjectName)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("verify node %q: %w", in.node.Name, err)
-	case v.Done && v.Passed:
-		endAttempt(m, faults.RemedySucceeded, "the node was rebooted and passed its test", in.now)
+	case verdict.Done && verdict.Passed:
+		endAttempt(current, faults.RemedySucceeded, "the node was rebooted and passed its test", in.now)
 		return 0, nil
-	case v.Done:
-		endExhaustedAndRecordSupportRequired(in, m.Action, int(m.RemedyIndex), "the node was rebooted but failed its test: "+v.Message)
+	case verdict.Done:
+		reason := "the node was rebooted but failed its test: " + verdict.Message
+		endExhaustedAndRecordSupportRequired(in, current.Action, int(current.RemedyIndex), reason)
 		return 0, nil
 	}
-	m.Message = nodefault.TruncateText(v.Message, maxText)
+	current.Message = nodefault.TruncateText(verdict.Message, maxText)
 	return r.cfg.Poll, nil
 }

@@ -73,11 +73,13 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 	}
 	where := "Job " + job.Namespace + "/" + job.Name
 	for _, c := range job.Status.Conditions {
-		switch {
-		case c.Status != corev1.ConditionTrue:
-		case c.Type == batchv1.JobComplete:
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		if c.Type == batchv1.JobComplete {
 			return Verdict{Done: true, Passed: true, Message: where + " passed"}, nil
-		case c.Type == batchv1.JobFailed:
+		}
+		if c.Type == batchv1.JobFailed {
 			return Verdict{Done: true, Message: where + " failed: " + c.Message}, nil
 		}
 	}
@@ -89,17 +91,27 @@ func (v *JobVerifier) Verify(ctx context.Context, node *corev1.Node, name string
 func (v *JobVerifier) newVerificationJob(node *corev1.Node, name string) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: v.cfg.Namespace,
-			Labels: map[string]string{"app.kubernetes.io/managed-by": "fleetloop-node-fault"}, Annotations: map[string]string{"fleetloop.io/node": node.Name},
+			Name:        name,
+			Namespace:   v.cfg.Namespace,
+			Labels:      map[string]string{"app.kubernetes.io/managed-by": "fleetloop-node-fault"},
+			Annotations: map[string]string{"fleetloop.io/node": node.Name},
 		},
 		Spec: batchv1.JobSpec{
-			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(v.cfg.Timeout.Seconds())), TTLSecondsAfterFinished: new(int32(v.cfg.TTL.Seconds())),
+			BackoffLimit:            new(int32(0)),
+			ActiveDeadlineSeconds:   new(int64(v.cfg.Timeout.Seconds())),
+			TTLSecondsAfterFinished: new(int32(v.cfg.TTL.Seconds())),
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-				NodeName: node.Name, RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: v.cfg.ServiceAccount,
-				AutomountServiceAccountToken: new(v.cfg.ServiceAccount != ""), EnableServiceLinks: new(false),
-				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				NodeName:                     node.Name,
+				RestartPolicy:                corev1.RestartPolicyNever,
+				ServiceAccountName:           v.cfg.ServiceAccount,
+				AutomountServiceAccountToken: new(v.cfg.ServiceAccount != ""),
+				EnableServiceLinks:           new(false),
+				Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 				Containers: []corev1.Container{{
-					Name: "verify", Image: v.cfg.Image, Command: v.cfg.Command, Resources: v.cfg.Resources,
+					Name:                     "verify",
+					Image:                    v.cfg.Image,
+					Command:                  v.cfg.Command,
+					Resources:                v.cfg.Resources,
 					TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 					SecurityContext:          &corev1.SecurityContext{Privileged: new(v.cfg.Privileged)},
 				}},

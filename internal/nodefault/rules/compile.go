@@ -66,10 +66,16 @@ func flattenJoinedErrors(err error) []error {
 	return []error{err}
 }
 
+// compileRule compiles a rule, or returns all its errors.
 func (e *celEnvironment) compileRule(c Rule) (rule, error) {
 	r := rule{
-		name: c.Name, lasting: c.For, remedies: slices.Clone(c.Remedies), dryRun: c.DryRun, priority: c.Priority,
-		cordon: c.Cordon == nil || *c.Cordon, drain: c.Drain != nil && *c.Drain,
+		name:     c.Name,
+		lasting:  c.For,
+		cordon:   c.Cordon == nil || *c.Cordon,
+		drain:    c.Drain != nil && *c.Drain,
+		remedies: slices.Clone(c.Remedies),
+		dryRun:   c.DryRun,
+		priority: c.Priority,
 	}
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -84,7 +90,7 @@ func (e *celEnvironment) compileRule(c Rule) (rule, error) {
 	}
 	for _, remedy := range c.Remedies {
 		switch remedy {
-		case v1alpha1.RemedySupport:
+		case v1alpha1.RemedySupport: // a person repairs the node, which requires nothing
 		case v1alpha1.RemedyReboot, v1alpha1.RemedyTerminate:
 			if !r.drain {
 				refuse("%s requires drain: pods would be killed with the node", remedy)
@@ -93,7 +99,8 @@ func (e *celEnvironment) compileRule(c Rule) (rule, error) {
 			refuse("unknown remedy %q%s", remedy, didYouMeanSuffix(string(remedy), allRemedies()))
 		}
 	}
-	if i := slices.Index(c.Remedies, v1alpha1.RemedyTerminate); i >= 0 && slices.Contains(c.Remedies[i:], v1alpha1.RemedyReboot) {
+	terminate := slices.Index(c.Remedies, v1alpha1.RemedyTerminate)
+	if terminate >= 0 && slices.Contains(c.Remedies[terminate:], v1alpha1.RemedyReboot) {
 		refuse("reboot after terminate: the node no longer exists")
 	}
 	for _, text := range c.Taints {
@@ -103,15 +110,20 @@ func (e *celEnvironment) compileRule(c Rule) (rule, error) {
 		}
 		r.taints = append(r.taints, t)
 	}
-	var err error
-	if r.match, err = e.compileBoolExpr(c.Match); err != nil {
+	match, err := e.compileBoolExpr(c.Match)
+	if err != nil {
 		errs = append(errs, err)
 	}
+	r.match = match
 	return r, errors.Join(errs...)
 }
 
 func allRemedies() []string {
-	return []string{string(v1alpha1.RemedyReboot), string(v1alpha1.RemedyTerminate), string(v1alpha1.RemedySupport)}
+	return []string{
+		string(v1alpha1.RemedyReboot),
+		string(v1alpha1.RemedyTerminate),
+		string(v1alpha1.RemedySupport),
+	}
 }
 
 // parseTaint parses a taint in the syntax of kubectl.
@@ -128,7 +140,8 @@ func parseTaint(text string) (corev1.Taint, error) {
 	if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
 		return t, fmt.Errorf("taint %q: value: %s", text, strings.Join(wrong, "; "))
 	}
-	if domain, _, _ := strings.Cut(key, "/"); domain == "node.kubernetes.io" || strings.HasSuffix(domain, ".node.kubernetes.io") {
+	domain, _, _ := strings.Cut(key, "/")
+	if domain == "node.kubernetes.io" || strings.HasSuffix(domain, ".node.kubernetes.io") {
 		return t, fmt.Errorf("taint %q: taints of node.kubernetes.io are reserved for Kubernetes", text)
 	}
 	if !slices.Contains(allTaintEffects(), effect) {
@@ -138,5 +151,9 @@ func parseTaint(text string) (corev1.Taint, error) {
 }
 
 func allTaintEffects() []string {
-	return []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
+	return []string{
+		string(corev1.TaintEffectNoSchedule),
+		string(corev1.TaintEffectPreferNoSchedule),
+		string(corev1.TaintEffectNoExecute),
+	}
 }

@@ -51,11 +51,21 @@ const (
 func celVariables() map[string]*cel.Type {
 	texts := cel.MapType(cel.StringType, cel.StringType)
 	return map[string]*cel.Type{
-		varSource: cel.StringType, varCheck: cel.StringType, varEntity: cel.StringType,
-		varComponentClass: cel.StringType, varErrorCodes: cel.ListType(cel.StringType),
-		varFatal: cel.BoolType, varMessage: cel.StringType, varAction: cel.StringType, varAgeSeconds: cel.IntType,
-		varNodeName: cel.StringType, varLabels: texts, varAnnotations: texts,
-		varTaints: cel.ListType(texts), varReady: cel.BoolType,
+		varSource:         cel.StringType,
+		varCheck:          cel.StringType,
+		varEntity:         cel.StringType,
+		varComponentClass: cel.StringType,
+		varErrorCodes:     cel.ListType(cel.StringType),
+		varFatal:          cel.BoolType,
+		varMessage:        cel.StringType,
+		varAction:         cel.StringType,
+		varAgeSeconds:     cel.IntType,
+
+		varNodeName:    cel.StringType,
+		varLabels:      texts,
+		varAnnotations: texts,
+		varTaints:      cel.ListType(texts),
+		varReady:       cel.BoolType,
 	}
 }
 
@@ -81,7 +91,9 @@ func (variableSizeEstimator) EstimateSize(element checker.AstNode) *checker.Size
 }
 
 // EstimateCallCost uses the estimates of CEL.
-func (variableSizeEstimator) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+func (variableSizeEstimator) EstimateCallCost(
+	string, string, *checker.AstNode, []checker.AstNode,
+) *checker.CallEstimate {
 	return nil
 }
 

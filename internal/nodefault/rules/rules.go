@@ -85,11 +85,11 @@ func (s *Set) Decide(node *corev1.Node, faults []v1alpha1.Fault, now time.Time) 
 
 // A decision collects the matches of one decision, one for each matching fault and rule.
 type decision struct {
-	now    time.Time
-	hits   []ruleMatch
-	after  time.Duration
-	unsure bool
-	errs   []error
+	now     time.Time
+	matches []ruleMatch
+	after   time.Duration // until a match may change without a change of the node
+	unsure  bool          // a rule failed
+	errs    []error
 }
 
 // A ruleMatch is a rule that matches a fault. Its place is the index of the rule.
@@ -103,14 +103,17 @@ type ruleMatch struct {
 // have this name.
 const ruleOfSource = "(source)"
 
+// matchRulesToFault adds the matches of a fault.
 func (d *decision) matchRulesToFault(set *Set, node nodeVariables, f *v1alpha1.Fault) {
 	if f.ObserveOnly || f.QuarantineOverride == v1alpha1.OverrideSkip {
 		return
 	}
-	if forced := f.QuarantineOverride == v1alpha1.OverrideForce; forced || f.DrainOverride == v1alpha1.OverrideForce {
+	forcesCordon := f.QuarantineOverride == v1alpha1.OverrideForce
+	forcesDrain := f.DrainOverride == v1alpha1.OverrideForce
+	if forcesCordon || forcesDrain {
 		// A drain requires a cordon, because pods could be scheduled to the node again.
-		r := rule{name: ruleOfSource, cordon: true, drain: f.DrainOverride == v1alpha1.OverrideForce}
-		d.hits = append(d.hits, ruleMatch{fault: f, rule: r, place: len(set.rules)})
+		r := rule{name: ruleOfSource, cordon: true, drain: forcesDrain}
+		d.matches = append(d.matches, ruleMatch{fault: f, rule: r, place: len(set.rules)})
 	}
 	age := max(0, d.now.Sub(f.DetectedAt.Time))
 	vars := node.withFault(f, age)
@@ -126,7 +129,7 @@ func (d *decision) matchRulesToFault(set *Set, node nodeVariables, f *v1alpha1.F
 			if f.DrainOverride == v1alpha1.OverrideSkip {
 				r.drain = false
 			}
-			d.hits = append(d.hits, ruleMatch{fault: f, rule: r, place: i})
+			d.matches = append(d.matches, ruleMatch{fault: f, rule: r, place: i})
 		}
 		if aging && err == nil {
 			d.reevaluateWithin(ageInterval)
@@ -134,6 +137,7 @@ func (d *decision) matchRulesToFault(set *Set, node nodeVariables, f *v1alpha1.F
 	}
 }
 
+// reevaluateWithin shortens the delay until the decision is repeated.
 func (d *decision) reevaluateWithin(delay time.Duration) {
 	if d.after == 0 || delay < d.after {
 		d.after = delay
@@ -142,45 +146,61 @@ func (d *decision) reevaluateWithin(delay time.Duration) {
 
 // mergeMatchesIntoVerdict combines the matches.
 func (d *decision) mergeMatchesIntoVerdict() nodefault.Verdict {
-	v := nodefault.Verdict{After: d.after, Unsure: d.unsure}
-	hits := slices.DeleteFunc(d.hits, func(h ruleMatch) bool { return h.rule.hasNoAction() })
-	if firm := slices.DeleteFunc(slices.Clone(hits), func(h ruleMatch) bool { return h.rule.dryRun }); len(firm) > 0 {
-		hits = firm
-	} else if len(hits) > 0 {
-		v.DesiredActions.DryRun = true
-	}
-	if len(hits) == 0 {
-		return v
+	verdict := nodefault.Verdict{After: d.after, Unsure: d.unsure}
+	matches, dryRun := effectiveMatches(d.matches)
+	if len(matches) == 0 {
+		return verdict
 	}
 	// The remedies and the taints of the first match take precedence.
-	slices.SortStableFunc(hits, func(a, b ruleMatch) int {
+	slices.SortStableFunc(matches, func(a, b ruleMatch) int {
 		return cmp.Or(cmp.Compare(b.rule.priority, a.rule.priority), cmp.Compare(a.place, b.place))
 	})
-	for _, h := range hits {
-		v.DesiredActions.Cordon = v.DesiredActions.Cordon || h.rule.cordon
-		v.DesiredActions.Drain = v.DesiredActions.Drain || h.rule.drain
-		if len(v.DesiredActions.Remedies) == 0 {
-			v.DesiredActions.Remedies = slices.Clone(h.rule.remedies)
+	desired := &verdict.DesiredActions
+	desired.DryRun = dryRun
+	for _, match := range matches {
+		desired.Cordon = desired.Cordon || match.rule.cordon
+		desired.Drain = desired.Drain || match.rule.drain
+		if len(desired.Remedies) == 0 {
+			desired.Remedies = slices.Clone(match.rule.remedies)
 		}
-		for _, t := range h.rule.taints {
-			v.DesiredActions.Taints = addTaintUpToLimit(v.DesiredActions.Taints, t)
+		for _, taint := range match.rule.taints {
+			desired.Taints = addTaintUpToLimit(desired.Taints, taint)
 		}
-		if !slices.Contains(v.DesiredActions.MatchedRules, h.rule.name) {
-			v.DesiredActions.MatchedRules = append(v.DesiredActions.MatchedRules, h.rule.name)
+		if !slices.Contains(desired.MatchedRules, match.rule.name) {
+			desired.MatchedRules = append(desired.MatchedRules, match.rule.name)
 		}
-		v.Matched = addFaultOnce(v.Matched, h.fault)
+		verdict.Matched = addFaultOnce(verdict.Matched, match.fault)
 	}
-	opened := slices.MinFunc(hits, compareByFatalThenPriority).fault
-	v.Opened = opened.DeepCopy()
-	return v
+	verdict.Opened = slices.MinFunc(matches, compareByFatalThenPriority).fault.DeepCopy()
+	return verdict
+}
+
+// effectiveMatches returns the matches that have an effect: those of rules in dry run only if no
+// other rule with an action matches.
+func effectiveMatches(all []ruleMatch) (matches []ruleMatch, dryRun bool) {
+	var effective, inDryRun []ruleMatch
+	for _, match := range all {
+		switch {
+		case match.rule.hasNoAction():
+			// The rule only says that the fault requires nothing.
+		case match.rule.dryRun:
+			inDryRun = append(inDryRun, match)
+		default:
+			effective = append(effective, match)
+		}
+	}
+	if len(effective) > 0 {
+		return effective, false
+	}
+	return inDryRun, len(inDryRun) > 0
 }
 
 func (r *rule) hasNoAction() bool {
 	return !r.cordon && !r.drain && len(r.taints) == 0 && len(r.remedies) == 0
 }
 
-// compareByFatalThenPriority puts the match first whose fault best explains the actions. This is a fatal
-// fault, of the rule with the highest priority, and the oldest.
+// compareByFatalThenPriority puts the match first whose fault best explains the actions. This is
+// a fatal fault, of the rule with the highest priority, and the oldest.
 func compareByFatalThenPriority(a, b ruleMatch) int {
 	return cmp.Or(
 		-compareBool(a.fault.Fatal, b.fault.Fatal),
