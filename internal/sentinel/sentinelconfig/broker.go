@@ -43,14 +43,16 @@ func (t *translation) validateBrokerAddress(field string, brokerType v1alpha1.Br
 	if ok && !slices.ContainsFunc(servers, func(u *url.URL) bool { return !isBrokerURL(brokerType, u) }) {
 		return
 	}
-	expected := "must be a URL with a host"
 	if brokerType == v1alpha1.BrokerRabbitMQ {
-		expected = "must be amqp://user:password@host:5672/vhost or amqps://…"
+		t.addFieldErrorf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
+		return
 	}
 	if brokerType == v1alpha1.BrokerNATS {
-		expected = "must be nats://user:password@host:4222, or a comma-separated list"
+		t.addFieldErrorf(field,
+			"must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
+		return
 	}
-	t.addFieldErrorf(field, "%s (the value is not shown)", expected)
+	t.addFieldErrorf(field, "must be a URL with a host (the value is not shown)")
 }
 
 // isBrokerURL reports whether a URL can be that of a broker.
