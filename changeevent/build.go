@@ -42,11 +42,23 @@ func NewPayload(e ChangeEvent) Payload { return newPayload(encodeSettings{}, &e)
 func newPayload(settings encodeSettings, e *ChangeEvent) Payload {
 	fields, omitted := redactedFieldChanges(e)
 	p := Payload{
-		Action: sanitizeLabel(e.Action), Timestamp: CanonicalTime(e.Timestamp), Source: sanitizeLabel(e.Source),
-		Cluster: sanitizeLabel(e.Cluster), Node: sanitizeLabel(e.NodeName), HealthEvent: buildHealthEventOrNil(e), DryRun: e.DryRun,
-		ID: idOrDerived(e), Subject: sanitizeLabel(e.Subject), Summary: summaryOrGenerated(e, settings.product), Outcome: OutcomeSucceeded,
-		Reason: truncateText(sanitizeText(e.Reason), maxReason), Session: sanitizeLabel(e.Session),
-		Links: safeUniqueLinks(settings.links, e), Details: sanitizeDetails(e), Changes: fields, ChangesOmitted: omitted,
+		Action:         sanitizeLabel(e.Action),
+		Timestamp:      CanonicalTime(e.Timestamp),
+		Source:         sanitizeLabel(e.Source),
+		Cluster:        sanitizeLabel(e.Cluster),
+		Node:           sanitizeLabel(e.NodeName),
+		HealthEvent:    buildHealthEventOrNil(e),
+		DryRun:         e.DryRun,
+		ID:             idOrDerived(e),
+		Subject:        sanitizeLabel(e.Subject),
+		Summary:        summaryOrGenerated(e, settings.product),
+		Outcome:        OutcomeSucceeded,
+		Reason:         truncateText(sanitizeText(e.Reason), maxReason),
+		Session:        sanitizeLabel(e.Session),
+		Links:          safeUniqueLinks(settings.links, e),
+		Details:        sanitizeDetails(e),
+		Changes:        fields,
+		ChangesOmitted: omitted,
 	}
 	if e.Outcome == OutcomeFailed {
 		p.Outcome = OutcomeFailed
@@ -151,15 +163,22 @@ func errorCodeText(e *ChangeEvent) string {
 func buildHealthEventOrNil(e *ChangeEvent) *HealthEvent {
 	var codes []string
 	for _, code := range e.ErrorCodes[:min(len(e.ErrorCodes), maxCodes)] {
-		if code = sanitizeLabel(code); code != "" {
+		code = sanitizeLabel(code)
+		if code != "" {
 			codes = append(codes, code)
 		}
 	}
+	errorCode := cmp.Or(sanitizeLine(e.ErrorCode), strings.Join(codes, ","))
 	h := &HealthEvent{
-		CheckName: sanitizeLabel(e.CheckName), ErrorCode: truncateText(cmp.Or(sanitizeLine(e.ErrorCode), strings.Join(codes, ",")), maxReason), Agent: sanitizeLabel(e.Agent),
-		IsFatal: e.IsFatal, Message: truncateText(sanitizeText(e.Message), maxMessage), ErrorCodes: codes,
+		CheckName:  sanitizeLabel(e.CheckName),
+		ErrorCode:  truncateText(errorCode, maxReason),
+		Agent:      sanitizeLabel(e.Agent),
+		IsFatal:    e.IsFatal,
+		Message:    truncateText(sanitizeText(e.Message), maxMessage),
+		ErrorCodes: codes,
 	}
-	if h.CheckName == "" && h.Agent == "" && h.Message == "" && h.ErrorCode == "" && !h.IsFatal && len(codes) == 0 {
+	hasText := h.CheckName != "" || h.Agent != "" || h.Message != "" || h.ErrorCode != ""
+	if !hasText && !h.IsFatal && len(codes) == 0 {
 		return nil
 	}
 	return h

@@ -29,7 +29,9 @@ type callbackQueue struct {
 }
 
 func (a *callbackQueue) initChannels() {
-	a.wake, a.idle, a.ended = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	a.wake = make(chan struct{}, 1)
+	a.idle = make(chan struct{})
+	a.ended = make(chan struct{})
 }
 
 func (a *callbackQueue) addNoticeAndWake(n notice) {
@@ -83,12 +85,12 @@ func (c *client) queueNoticeOfSkipped(e *ChangeEvent, now time.Time) {
 func (c *client) runCallbacksAndLogOverflows() {
 	defer close(c.aside.ended)
 	var logged uint64
-	for over := false; !over; {
+	for workersEnded := false; !workersEnded; {
 		select {
 		case <-c.aside.wake:
 		case <-c.aside.idle:
 			c.aside.owed.Wait()
-			over = true
+			workersEnded = true // these are the last notices
 		}
 		for _, n := range c.aside.takeAllNotices() {
 			c.results.callOnDelivery(n.event, n.verdict, n.at)

@@ -87,8 +87,12 @@ func newClient(cfg Config) (*client, error) {
 		log = slog.Default()
 	}
 	c := &client{
-		cfg: cfg, log: log.With("sink", cfg.Name), http: cfg.HTTP, seed: maphash.MakeSeed(),
-		cluster: formatSpecOrJSON(cfg.Format).cluster, closed: make(chan struct{}),
+		cfg:     cfg,
+		log:     log.With("sink", cfg.Name),
+		http:    cfg.HTTP,
+		cluster: formatSpecOrJSON(cfg.Format).cluster,
+		seed:    maphash.MakeSeed(),
+		closed:  make(chan struct{}),
 	}
 	if cfg.AppendCluster != nil {
 		c.cluster = *cfg.AppendCluster
@@ -97,8 +101,18 @@ func newClient(cfg Config) (*client, error) {
 		return nil, fmt.Errorf("configure change events of sink %q: %w", cfg.Name, err)
 	}
 	root, cancel := context.WithCancelCause(context.Background())
-	c.pace = pacer{maxAge: cfg.MaxAge, root: root, cancel: cancel, closing: make(chan struct{})}
-	c.results = reporter{senderRetries: cfg.SenderRetries, log: c.log, tally: newResultCounters(), root: root}
+	c.pace = pacer{
+		maxAge:  cfg.MaxAge,
+		root:    root,
+		cancel:  cancel,
+		closing: make(chan struct{}),
+	}
+	c.results = reporter{
+		senderRetries: cfg.SenderRetries,
+		log:           c.log,
+		tally:         newResultCounters(),
+		root:          root,
+	}
 	if cfg.SenderRetries { // events of a node come one by one, so any worker may take one
 		c.shards = []*shard{newShard(cfg.QueueSize*cfg.MaxConcurrentRequests, cfg.MaxConcurrentRequests)}
 	} else {
@@ -106,7 +120,8 @@ func newClient(cfg Config) (*client, error) {
 			c.shards = append(c.shards, newShard(cfg.QueueSize, 1))
 		}
 	}
-	if c.results.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c); err != nil {
+	c.results.metrics, err = newMetrics(cfg.Registerer, cfg.Name, c)
+	if err != nil {
 		c.pace.cancel(err)
 		return nil, fmt.Errorf("register metrics of change events: %w", err)
 	}
@@ -125,16 +140,17 @@ func (c *client) readKeysAndSetupTransport() (err error) {
 		return err
 	}
 	c.http, c.own = own, own
-	var trust func() error
+	var loadRoots func() error
 	if c.cfg.CAFile != "" {
-		trust = own.loadRootsOnce
+		loadRoots = own.loadRootsOnce
 	}
-	if c.keys, err = newCredentials(c.cfg, c.log, trust); err != nil {
+	c.keys, err = newCredentials(c.cfg, c.log, loadRoots)
+	if err != nil {
 		return err
 	}
 	endpoint := c.cfg.Endpoint
-	if k := c.keys.current.Load(); k != nil {
-		endpoint = k.texts[fileEndpoint]
+	if keys := c.keys.current.Load(); keys != nil {
+		endpoint = keys.texts[fileEndpoint]
 	}
 	u, err := parseAndCheckEndpoint(endpoint, c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	if err != nil {
@@ -148,12 +164,14 @@ func (c *client) readKeysAndSetupTransport() (err error) {
 // events.
 func (c *client) startWorkers() {
 	c.aside.initChannels()
+	// Count all workers before the first one can end.
 	for _, s := range c.shards {
 		c.working.Add(int64(len(s.hands)))
 	}
 	for _, s := range c.shards {
 		for i := range s.hands {
-			go (&worker{client: c, shard: s, hand: &s.hands[i]}).deliverUntilClosed()
+			w := &worker{client: c, shard: s, hand: &s.hands[i]}
+			go w.deliverUntilClosed()
 		}
 	}
 	if c.keys.hasFiles() {
@@ -201,7 +219,7 @@ func (c *client) SendChangeEvent(ctx context.Context, event ChangeEvent) {
 		c.queueNoticeOfSkipped(&event, now)
 		return
 	}
-	// All other fields are values, which the caller cannot change.
+	// The caller may change these after the call. All other fields are values.
 	if event.ErrorCodes != nil {
 		event.ErrorCodes = slices.Clone(event.ErrorCodes)
 	}
@@ -229,21 +247,23 @@ func (c *client) enqueueEvent(ctx context.Context, event *ChangeEvent, now time.
 		return
 	}
 	var lost notice
-	place, full := s.waiting.reserveSlot()
-	if full {
-		lost = notice{action: place.event.Action}
-		if place.event.OnDelivery != nil {
-			lost.event = new(place.event)
+	slot, overwritesOldest := s.waiting.reserveSlot()
+	if overwritesOldest {
+		lost = notice{action: slot.event.Action}
+		if slot.event.OnDelivery != nil {
+			lost.event = new(slot.event)
 		}
 		c.aside.owed.Add(1)
 	}
-	place.event, place.ctx, place.at = *event, ctx, now
-	idle := s.idle > 0
+	slot.event, slot.ctx, slot.at = *event, ctx, now
+	hasIdleWorker := s.idle > 0
 	s.mu.Unlock()
-	if idle {
+
+	// The rest needs no lock, and other senders may wait for it.
+	if hasIdleWorker {
 		s.wakeWorker()
 	}
-	if full {
+	if overwritesOldest {
 		c.countAndQueueOverflow(lost, now)
 	}
 }
@@ -283,13 +303,15 @@ func (c *client) Close() error {
 // OnDelivery or a RoundTripper that blocks takes longer.
 const grace = 100 * time.Millisecond
 
+// drainAndClose waits until all events are settled, or the shutdown timeout is over. It returns an error
+// if events were not delivered.
 func (c *client) drainAndClose() error {
 	c.pace.endsAt = time.Now().Add(c.cfg.ShutdownTimeout)
 	close(c.pace.closing)
 	for _, s := range c.shards {
 		s.closeAndWakeWorker()
 	}
-	_, before := c.countEvents()
+	_, settledBefore := c.countEvents()
 	timer := time.NewTimer(c.cfg.ShutdownTimeout)
 	defer timer.Stop()
 	pending := 0
@@ -301,11 +323,13 @@ func (c *client) drainAndClose() error {
 	// Events that were dropped because of Close were not delivered, either.
 	unsent := int(c.results.tally.classes[ClassShutdown].n.Load()) //nolint:gosec // a count of events
 	var err error
-	if n := pending + unsent; n > 0 {
+	if undelivered := pending + unsent; undelivered > 0 {
 		_, settled := c.countEvents()
 		err = fmt.Errorf("close change events of sink %q: %d events not delivered within %s, %d delivered",
-			c.cfg.Name, n, c.cfg.ShutdownTimeout, settled-before-unsent)
+			c.cfg.Name, undelivered, c.cfg.ShutdownTimeout, settled-settledBefore-unsent)
 	}
+
+	// Cancel the requests that are still under way.
 	c.pace.cancel(errEnded)
 	timer.Reset(grace)
 	select {
@@ -322,8 +346,9 @@ func (c *client) drainAndClose() error {
 // countEvents returns how many events are pending, and how many are settled.
 func (c *client) countEvents() (pending, settled int) {
 	for _, s := range c.shards {
-		n, _, offered := s.pendingStats(time.Time{})
-		pending, settled = pending+n, settled+int(offered)-n //nolint:gosec // a count of events
+		pendingInShard, _, offered := s.pendingStats(time.Time{})
+		pending += pendingInShard
+		settled += int(offered) - pendingInShard //nolint:gosec // a count of events
 	}
 	return pending, settled
 }

@@ -213,12 +213,15 @@ func (c *credentials) rereadFiles(ctx context.Context) {
 func (c *credentials) readKeysOrOldIfUnchanged(old *keys) (current *keys, problem *readErrors) {
 	var k keys
 	var failed readErrors
+
+	// Read all of them, so that the error names every file that is unreadable.
 	k.texts[fileEndpoint], failed[fileEndpoint] = fileContentOrValue("Endpoint", c.cfg.Endpoint, c.cfg.EndpointFile)
 	k.texts[fileToken], failed[fileToken] = fileContentOrValue("AuthToken", c.cfg.AuthToken, c.cfg.AuthTokenFile)
 	k.texts[fileKey], failed[fileKey] = fileContentOrValue("RoutingKey", c.cfg.RoutingKey.Reveal(), c.cfg.RoutingKeyFile)
 	k.texts[fileSigning], failed[fileSigning] = fileContentOrValue("SigningKey", "", c.cfg.SigningKeyFile)
 	if failed[fileEndpoint] == nil {
-		k.endpoint, failed[fileEndpoint] = parseAndCheckEndpoint(k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
+		k.endpoint, failed[fileEndpoint] = parseAndCheckEndpoint(
+			k.texts[fileEndpoint], c.cfg.AllowHTTP, c.cfg.AllowHosts...)
 	}
 	if failed[fileKey] == nil {
 		failed[fileKey] = validateRoutingKey(c.cfg.Format, k.texts[fileKey])
@@ -226,13 +229,15 @@ func (c *credentials) readKeysOrOldIfUnchanged(old *keys) (current *keys, proble
 	if c.trust != nil {
 		failed[fileCA] = c.trust()
 	}
-	switch {
-	case failed.joinErrors() != nil:
+	if failed.joinErrors() != nil {
 		return nil, &failed
-	case k.texts == old.texts:
+	}
+	if k.texts == old.texts {
 		return old, nil
 	}
-	k.auth, k.body, k.signing = withScheme(c.cfg.AuthScheme, k.texts[fileToken]), k.texts[fileKey], []byte(k.texts[fileSigning])
+	k.auth = withScheme(c.cfg.AuthScheme, k.texts[fileToken])
+	k.body = k.texts[fileKey]
+	k.signing = []byte(k.texts[fileSigning])
 	return &k, nil
 }
 

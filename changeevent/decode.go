@@ -114,24 +114,49 @@ func validateAndNormalizePayload(p Payload) (Payload, error) {
 	return newPayload(encodeSettings{}, &e), nil
 }
 
-// validatedEventOf converts a payload to an event.
+// validatedEventOf converts a payload to an event, and rejects one that no client sends.
 func validatedEventOf(p Payload) (ChangeEvent, error) {
 	at, err := ParseTime(p.Timestamp)
 	if err != nil {
 		return ChangeEvent{}, fmt.Errorf("timestamp: %w", err)
 	}
 	e := ChangeEvent{
-		Action: p.Action, NodeName: p.Node, Subject: p.Subject, Reason: p.Reason, Timestamp: at, DryRun: p.DryRun, ID: p.ID,
-		Summary: p.Summary, Outcome: p.Outcome, Session: p.Session, Source: p.Source, Cluster: p.Cluster, Links: p.Links, Details: p.Details,
-		Changes: p.Changes, ChangesOmitted: p.ChangesOmitted,
+		Action:         p.Action,
+		NodeName:       p.Node,
+		Subject:        p.Subject,
+		Reason:         p.Reason,
+		Timestamp:      at,
+		DryRun:         p.DryRun,
+		ID:             p.ID,
+		Summary:        p.Summary,
+		Outcome:        p.Outcome,
+		Session:        p.Session,
+		Source:         p.Source,
+		Cluster:        p.Cluster,
+		Links:          p.Links,
+		Details:        p.Details,
+		Changes:        p.Changes,
+		ChangesOmitted: p.ChangesOmitted,
 	}
 	names := map[string]string{
-		"action": p.Action, "node": p.Node, "subject": p.Subject, "id": p.ID, "outcome": p.Outcome,
-		"session": p.Session, "source": p.Source, "cluster": p.Cluster,
+		"action":  p.Action,
+		"node":    p.Node,
+		"subject": p.Subject,
+		"id":      p.ID,
+		"outcome": p.Outcome,
+		"session": p.Session,
+		"source":  p.Source,
+		"cluster": p.Cluster,
 	}
 	if h := p.HealthEvent; h != nil {
-		e.CheckName, e.ErrorCode, e.ErrorCodes, e.Agent, e.IsFatal, e.Message = h.CheckName, h.ErrorCode, h.ErrorCodes, h.Agent, h.IsFatal, h.Message
-		names["healthEvent.checkName"], names["healthEvent.agent"] = h.CheckName, h.Agent
+		e.CheckName = h.CheckName
+		e.ErrorCode = h.ErrorCode
+		e.ErrorCodes = h.ErrorCodes
+		e.Agent = h.Agent
+		e.IsFatal = h.IsFatal
+		e.Message = h.Message
+		names["healthEvent.checkName"] = h.CheckName
+		names["healthEvent.agent"] = h.Agent
 	}
 	for i := range p.Changes {
 		names["changes["+strconv.Itoa(i)+"].field"] = p.Changes[i].Field

@@ -1,18 +1,10 @@
 package changeevent
 
 import (
-	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
-	"maps"
 	"math/rand/v2"
-	"net/http"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -51,20 +43,23 @@ func (w *worker) deliverUntilClosed() {
 	limit := formatSpecOrJSON(w.client.cfg.Format).batch
 	batch := make([]item, 0, limit)
 	for w.shard.awaitItems() {
+		// Events stay in the queue until they can be sent, because it replaces the oldest.
 		ready := w.awaitKeysDroppingExpired() && w.client.pace.awaitEndOfPause(w.dropExpiredWaiting)
 		if ready && w.client.cfg.BatchWait > 0 {
 			w.client.pace.sleepOrUntilClose(w.client.cfg.BatchWait)
 		}
 		batch = w.shard.takeBatch(w.hand, batch[:0], limit, w.client.cluster)
-		switch fresh := w.client.dropExpired(batch); {
-		case len(fresh) == 0:
-		case ready:
+		fresh := w.client.dropExpired(batch)
+		if len(fresh) > 0 && ready {
 			w.client.sendBatchHalvingRejected(fresh)
-		default:
-			w.client.results.reportResults(fresh, deliveryResult{class: ClassShutdown, text: w.client.notReadyReason()})
+		} else if len(fresh) > 0 {
+			w.client.results.reportResults(fresh, deliveryResult{
+				class: ClassShutdown,
+				text:  w.client.notReadyReason(),
+			})
 		}
 		w.shard.clearInFlight(w.hand)
-		clear(batch)
+		clear(batch) // release what the events refer to
 	}
 }
 
@@ -93,10 +88,13 @@ func (w *worker) awaitKeysDroppingExpired() (ready bool) {
 
 // dropExpiredWaiting drops the events of a shard that are too old.
 func (w *worker) dropExpiredWaiting() {
-	if stale := w.shard.takeOlderThan(w.hand, time.Now().Add(-w.client.cfg.MaxAge)); len(stale) > 0 {
-		w.client.results.reportResults(stale, deliveryResult{class: ClassExpired, permanent: true})
-		w.shard.clearInFlight(w.hand)
+	oldest := time.Now().Add(-w.client.cfg.MaxAge)
+	expired := w.shard.takeOlderThan(w.hand, oldest)
+	if len(expired) == 0 {
+		return
 	}
+	w.client.results.reportResults(expired, deliveryResult{class: ClassExpired, permanent: true})
+	w.shard.clearInFlight(w.hand)
 }
 
 // countWorkerEndAndCloseIdle records that a worker has ended.
@@ -140,7 +138,8 @@ func (c *client) sendBatchHalvingRejected(batch []item) {
 		c.results.reportResults(batch, deliveryResult{class: ClassShutdown, text: c.notReadyReason()})
 		return
 	}
-	if batch = c.dropExpired(batch); len(batch) == 0 { // the first half may have waited
+	batch = c.dropExpired(batch) // the first half may have waited
+	if len(batch) == 0 {
 		return
 	}
 	result := c.deliverBatchRecoveringPanics(batch)
@@ -181,16 +180,26 @@ type batchDelivery struct {
 	events []*ChangeEvent
 	req    request
 	began  time.Time
-	tries  int
+	tries  int // attempts so far
 }
 
 // deliverBatchRecoveringPanics sends a request until the sink accepts it or a retry makes no sense. A
 // panic, in an unforeseen event or a RoundTripper, loses only the events of the batch.
 func (c *client) deliverBatchRecoveringPanics(batch []item) (result deliveryResult) {
-	s := &batchDelivery{client: c, ctx: contextWithValuesOf{c.pace.root, batch[0].ctx}, began: time.Now(), events: make([]*ChangeEvent, len(batch))}
+	s := &batchDelivery{
+		client: c,
+		ctx:    contextWithValuesOf{c.pace.root, batch[0].ctx},
+		began:  time.Now(),
+		events: make([]*ChangeEvent, len(batch)),
+	}
 	defer func() {
 		if p := recover(); p != nil {
-			result = deliveryResult{class: ClassEncode, permanent: true, attempts: s.tries, text: "panic: " + c.keys.current.Load().redactKeys(fmt.Sprint(p))}
+			result = deliveryResult{
+				class:     ClassEncode,
+				permanent: true,
+				attempts:  s.tries,
+				text:      "panic: " + c.keys.current.Load().redactKeys(fmt.Sprint(p)),
+			}
 		}
 	}()
 	for i := range batch {
@@ -204,11 +213,22 @@ func (c *client) deliverBatchRecoveringPanics(batch []item) (result deliveryResu
 	return s.sendWithRetries()
 }
 
-func (s *batchDelivery) encodeRequest() (err error) {
-	s.req, err = encodeEvents(s.client.cfg.Format, encodeSettings{cluster: s.client.cluster, key: s.keys.body, links: s.client.cfg.Links, product: s.client.cfg.Product, strict: s.client.cfg.BaseFieldsOnly}, s.events)
+// encodeRequest encodes the events with the current keys.
+func (s *batchDelivery) encodeRequest() error {
+	cfg := &s.client.cfg
+	req, err := encodeEvents(cfg.Format, encodeSettings{
+		cluster: s.client.cluster,
+		key:     s.keys.body,
+		links:   cfg.Links,
+		product: cfg.Product,
+		strict:  cfg.BaseFieldsOnly,
+	}, s.events)
+	s.req = req
 	return err
 }
 
+// sendWithRetries sends the request until it is accepted or a retry makes no sense. If the keys may be
+// out of date, it reads them again, once, and repeats the request at once.
 func (s *batchDelivery) sendWithRetries() deliveryResult {
 	renewed := false
 	for {
@@ -217,15 +237,23 @@ func (s *batchDelivery) sendWithRetries() deliveryResult {
 		}
 		s.tries++
 		attempt := s.sendOnce()
-		result := deliveryResult{class: attempt.class, permanent: attempt.permanent, status: attempt.status, attempts: s.tries, text: s.keys.redactKeys(attempt.text)}
-		if attempt.class == "" || s.tries == s.client.cfg.Retry.MaxAttempts {
+		result := deliveryResult{
+			class:     attempt.class,
+			permanent: attempt.permanent,
+			status:    attempt.status,
+			attempts:  s.tries,
+			text:      s.keys.redactKeys(attempt.text),
+		}
+		accepted := attempt.class == ""
+		if accepted || s.tries == s.client.cfg.Retry.MaxAttempts {
 			return result
 		}
 		if attempt.mayHaveStaleKeys() && !renewed {
-			keys, changed := s.client.keys.renewKeys(s.ctx, s.keys)
-			if renewed = changed; changed {
-				if result, ok := s.waitAndEncodeWithNewKeys(attempt, result, keys); !ok {
-					return result
+			var keys *keys
+			keys, renewed = s.client.keys.renewKeys(s.ctx, s.keys)
+			if renewed {
+				if failure, mayRetry := s.waitAndEncodeWithNewKeys(attempt, result, keys); !mayRetry {
+					return failure
 				}
 				continue
 			}
@@ -238,7 +266,9 @@ func (s *batchDelivery) sendWithRetries() deliveryResult {
 
 // waitAndEncodeWithNewKeys prepares the next attempt with other keys, after any pause that the
 // sink asked for. It returns false and the result if no attempt is left.
-func (s *batchDelivery) waitAndEncodeWithNewKeys(attempt attemptResult, result deliveryResult, renewed *keys) (failure deliveryResult, mayRetry bool) {
+func (s *batchDelivery) waitAndEncodeWithNewKeys(
+	attempt attemptResult, result deliveryResult, renewed *keys,
+) (failure deliveryResult, mayRetry bool) {
 	if !s.waitBeforeRetry(attempt, 0) {
 		return result, false
 	}
@@ -257,7 +287,10 @@ func (s *batchDelivery) awaitAndCountRetry(attempt attemptResult) (mayRetry bool
 		return false
 	default:
 	}
-	if time.Since(s.began) >= s.client.cfg.Retry.MaxElapsedTime || !s.waitBeforeRetry(attempt, s.randomBackoff()) {
+	if time.Since(s.began) >= s.client.cfg.Retry.MaxElapsedTime {
+		return false
+	}
+	if !s.waitBeforeRetry(attempt, s.randomBackoff()) {
 		return false
 	}
 	s.client.results.countRetry()
@@ -278,7 +311,8 @@ func (s *batchDelivery) waitBeforeRetry(attempt attemptResult, spread time.Durat
 		if time.Now().Add(wait).After(s.oldestEventTime().Add(s.client.cfg.MaxAge)) {
 			return false
 		}
-		s.client.log.DebugContext(s.ctx, "change event delivery failed, retrying", "error_class", attempt.class, "status", attempt.status, "attempts", s.tries, "wait", wait)
+		s.client.log.DebugContext(s.ctx, "change event delivery failed, retrying",
+			"error_class", attempt.class, "status", attempt.status, "attempts", s.tries, "wait", wait)
 		if !s.client.pace.waitOrUntilCloseButNotBefore(wait, time.Now().Add(after)) {
 			return false
 		}
@@ -313,74 +347,4 @@ func (s *batchDelivery) randomBackoff() time.Duration {
 	}
 	bound = min(bound, s.client.cfg.Retry.MaxInterval)
 	return rand.N(bound + 1) //nolint:gosec // when a request comes is no secret
-}
-
-// sendOnce sends the request once and limits its time.
-func (s *batchDelivery) sendOnce() attemptResult {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, s.client.cfg.Timeout, errTimeout)
-	defer cancel()
-	began := time.Now()
-	defer func() { s.client.results.metrics.took.Observe(time.Since(began).Seconds()) }()
-	r, err := s.newRequest(ctx)
-	if err != nil {
-		return attemptResult{class: ClassEncode, permanent: true, text: err.Error()}
-	}
-	resp, err := s.client.http.RoundTrip(r)
-	if err != nil {
-		return classifyRequestError(ctx, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	attempt := readResponse(resp, time.Now())
-	s.client.pace.pauseSinkFor(attempt.after)
-	return attempt
-}
-
-func (s *batchDelivery) newRequest(ctx context.Context) (*http.Request, error) {
-	url, err := appendPathSegment(s.keys.endpoint, s.req.path)
-	if err != nil {
-		return nil, err
-	}
-	header := make(http.Header, len(s.req.header)+4)
-	maps.Copy(header, s.req.header)
-	header["Content-Type"] = []string{s.req.contentType}
-	header["User-Agent"] = []string{"fleetloop"}
-	if s.keys.auth != "" {
-		header[s.client.cfg.AuthHeader] = []string{s.keys.auth}
-	}
-	body := s.req.body
-	if len(s.keys.signing) > 0 {
-		header["X-Fleetloop-Signature"] = []string{signBody(s.keys.signing, time.Now(), body)}
-	}
-	return (&http.Request{
-		Method: http.MethodPost, URL: url, Host: url.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
-		// Repeats the body if the sink had closed an idle connection.
-		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil },
-	}).WithContext(ctx), nil
-}
-
-// signBody returns the value of X-Fleetloop-Signature. The time is signed, too, so that a
-// sink can reject replayed requests.
-func signBody(key []byte, now time.Time, body []byte) string {
-	t := strconv.FormatInt(now.Unix(), 10)
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(t + "."))
-	mac.Write(body)
-	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
-}
-
-// A contextWithValuesOf context ends with the client and has the values of the caller's context.
-type contextWithValuesOf struct {
-	context.Context //nolint:containedctx // it is one
-	values          context.Context
-}
-
-// Value asks the client's context first. Package context uses Value to find the parent
-// that cancels a context.
-func (d contextWithValuesOf) Value(key any) any {
-	if v := d.Context.Value(key); v != nil || d.values == nil {
-		return v
-	}
-	return d.values.Value(key)
 }

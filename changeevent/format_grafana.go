@@ -28,8 +28,13 @@ type grafanaAnnotation struct {
 func encodeGrafana(cfg encodeSettings, e *ChangeEvent) (request, error) {
 	p := newPayload(cfg, e)
 	at := e.Timestamp.UnixMilli()
-	note := grafanaAnnotation{Time: at, Tags: []string{truncateText(strings.ToLower(productName(cfg.product, p.Source)), grafanaTag), truncateText(p.Action, grafanaTag)}}
-	if began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan]); err == nil && began.Before(e.Timestamp) {
+	product := strings.ToLower(productName(cfg.product, p.Source))
+	note := grafanaAnnotation{
+		Time: at,
+		Tags: []string{truncateText(product, grafanaTag), truncateText(p.Action, grafanaTag)},
+	}
+	began, err := time.Parse(time.RFC3339Nano, p.Details[detailBegan])
+	if err == nil && began.Before(e.Timestamp) { // the annotation is a period
 		note.Time, note.TimeEnd = began.UnixMilli(), at
 	}
 	for _, tag := range buildSearchTags(p)[1:] { // the first tag is the action, which is already in the list

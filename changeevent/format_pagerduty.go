@@ -2,7 +2,6 @@ package changeevent
 
 import (
 	"cmp"
-	"maps"
 )
 
 // keyLength is the length of an integration key of PagerDuty.
@@ -44,7 +43,10 @@ func encodePagerDuty(cfg encodeSettings, e *ChangeEvent) (request, error) {
 	body, err := marshalJSONWithoutHTMLEscapes(pagerDutyEvent{
 		RoutingKey: cfg.key,
 		Payload: pagerDutyPayload{
-			Summary: p.Summary, Source: cmp.Or(p.Node, p.Subject, p.Cluster), Timestamp: p.Timestamp, Details: flattenPayload(p),
+			Summary:   p.Summary,
+			Source:    cmp.Or(p.Node, p.Subject, p.Cluster),
+			Timestamp: p.Timestamp,
+			Details:   flattenPayload(p),
 		},
 		Links: p.Links,
 	})
@@ -57,20 +59,35 @@ func encodePagerDuty(cfg encodeSettings, e *ChangeEvent) (request, error) {
 // flattenPayload returns the fields of a payload under flat names, for sinks that show a
 // table of names and values. A field replaces a detail of the same name.
 func flattenPayload(p Payload) map[string]any {
-	all := make(map[string]any, 16+len(p.Details))
+	flat := make(map[string]any, 16+len(p.Details))
 	for key, value := range p.Details {
-		all[key] = value
+		flat[key] = value
 	}
-	maps.Copy(all, map[string]any{"action": p.Action, "component": p.Source, "outcome": p.Outcome, "dry_run": p.DryRun, "event_id": p.ID})
-	text := map[string]string{"cluster": p.Cluster, "node": p.Node, "subject": p.Subject, "reason": p.Reason, "session": p.Session}
+	flat["action"] = p.Action
+	flat["component"] = p.Source
+	flat["outcome"] = p.Outcome
+	flat["dry_run"] = p.DryRun
+	flat["event_id"] = p.ID
+
+	// These are omitted if they are empty.
+	texts := map[string]string{
+		"cluster": p.Cluster,
+		"node":    p.Node,
+		"subject": p.Subject,
+		"reason":  p.Reason,
+		"session": p.Session,
+	}
 	if h := p.HealthEvent; h != nil {
-		maps.Copy(text, map[string]string{"check": h.CheckName, "error_code": h.ErrorCode, "agent": h.Agent, "message": h.Message})
-		all["fatal"] = h.IsFatal
+		flat["fatal"] = h.IsFatal
+		texts["check"] = h.CheckName
+		texts["error_code"] = h.ErrorCode
+		texts["agent"] = h.Agent
+		texts["message"] = h.Message
 	}
-	for key, value := range text {
-		if value != "" {
-			all[key] = value
+	for key, text := range texts {
+		if text != "" {
+			flat[key] = text
 		}
 	}
-	return all
+	return flat
 }

@@ -40,7 +40,8 @@ func (r *ring) reserveSlot() (slot *item, overwritesOldest bool) {
 }
 
 func (r *ring) growBuffer() {
-	grown := make([]item, min(max(firstRing, 2*len(r.items)), r.capacity))
+	size := min(max(firstRing, 2*len(r.items)), r.capacity)
+	grown := make([]item, size)
 	copied := copy(grown, r.items[r.first:])
 	copy(grown[copied:], r.items[:r.first])
 	r.items, r.first = grown, 0
@@ -78,7 +79,11 @@ type inFlightEvents struct {
 }
 
 func newShard(capacity, workers int) *shard {
-	return &shard{waiting: ring{capacity: capacity}, hands: make([]inFlightEvents, workers), wake: make(chan struct{}, 1)}
+	return &shard{
+		waiting: ring{capacity: capacity},
+		hands:   make([]inFlightEvents, workers),
+		wake:    make(chan struct{}, 1),
+	}
 }
 
 // spins limits how often a sender tries the lock before it blocks. The lock is held only
@@ -122,7 +127,8 @@ func (s *shard) takeBatch(inFlight *inFlightEvents, batch []item, limit int, sam
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(batch) < limit && s.waiting.n > 0 {
-		if sameCluster && len(batch) > 0 && s.waiting.oldestItem().event.Cluster != batch[0].event.Cluster {
+		next := s.waiting.oldestItem()
+		if sameCluster && len(batch) > 0 && next.event.Cluster != batch[0].event.Cluster {
 			break
 		}
 		batch = append(batch, s.waiting.takeOldest())
@@ -189,7 +195,8 @@ func (s *shard) pendingStats(now time.Time) (pending int, oldest time.Duration, 
 	}
 	for _, inFlight := range s.hands {
 		if inFlight.n > 0 {
-			pending, oldest = pending+inFlight.n, max(oldest, now.Sub(inFlight.since))
+			pending += inFlight.n
+			oldest = max(oldest, now.Sub(inFlight.since))
 		}
 	}
 	return pending, oldest, s.offered

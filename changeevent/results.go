@@ -54,7 +54,14 @@ func (r *reporter) callOnDelivery(e *ChangeEvent, result deliveryResult, now tim
 			r.log.ErrorContext(r.root, "change event callback panicked", "err", fmt.Sprint(p), "action", e.Action)
 		}
 	}()
-	e.OnDelivery(Delivery{ID: idOrDerived(e), Class: result.class, Permanent: result.permanent, Status: result.status, Attempts: result.attempts, At: now})
+	e.OnDelivery(Delivery{
+		ID:        idOrDerived(e),
+		Class:     result.class,
+		Permanent: result.permanent,
+		Status:    result.status,
+		Attempts:  result.attempts,
+		At:        now,
+	})
 }
 
 // logResult logs the result of an event. Delivered events are logged at debug level, and
@@ -63,33 +70,36 @@ func (r *reporter) logResult(ctx context.Context, e *ChangeEvent, result deliver
 	if result.class == "" {
 		if r.log.Enabled(ctx, slog.LevelDebug) {
 			r.log.DebugContext(ctx, "change event delivered",
-				"action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "event_id", idOrDerived(e), "status", result.status, "attempts", result.attempts)
+				"action", e.Action, "cluster", e.Cluster, "node", e.NodeName,
+				"event_id", idOrDerived(e), "status", result.status, "attempts", result.attempts)
 		}
 		return
 	}
-	unsaid, ok := r.lines.allowLine(result.class, time.Now())
-	if !ok {
+	suppressed, allowed := r.lines.allowLine(result.class, time.Now())
+	if !allowed {
 		return
 	}
 	r.log.ErrorContext(ctx, "change event not delivered",
-		"reason", describeClass(result.class), "error_class", result.class, "action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
-		"event_id", idOrDerived(e), "status", result.status, "attempts", result.attempts, "response", sanitizeAndShortenLine(result.text), "suppressed", unsaid)
+		"reason", describeClass(result.class), "error_class", result.class,
+		"action", e.Action, "cluster", e.Cluster, "node", e.NodeName, "subject", e.Subject,
+		"event_id", idOrDerived(e), "status", result.status, "attempts", result.attempts,
+		"response", sanitizeAndShortenLine(result.text), "suppressed", suppressed)
 }
 
 // logOverflows logs how many events were dropped from full queues since the count logged,
 // and returns the new count. It does not log each event, because there may be as many as
 // were sent.
 func (r *reporter) logOverflows(alreadyLogged uint64) (nowLogged uint64) {
-	n := r.tally.classes[ClassQueueFull].n.Load()
-	if n == alreadyLogged {
-		return n
+	dropped := r.tally.classes[ClassQueueFull].n.Load()
+	if dropped == alreadyLogged {
+		return alreadyLogged
 	}
-	if _, ok := r.lines.allowLine(ClassQueueFull, time.Now()); !ok {
+	if _, allowed := r.lines.allowLine(ClassQueueFull, time.Now()); !allowed {
 		return alreadyLogged
 	}
 	r.log.ErrorContext(r.root, "change events not delivered",
-		"reason", describeClass(ClassQueueFull), "error_class", ClassQueueFull, "count", n-alreadyLogged)
-	return n
+		"reason", describeClass(ClassQueueFull), "error_class", ClassQueueFull, "count", dropped-alreadyLogged)
+	return dropped
 }
 
 // describeClass describes an error class for the person who has to fix it.
@@ -131,8 +141,8 @@ type logLimiter struct {
 }
 
 type lineCount struct {
-	since        time.Time
-	said, unsaid int
+	since              time.Time // start of the period
+	logged, suppressed int
 }
 
 // allowLine reports whether a line may be logged, and how many lines were suppressed
@@ -143,19 +153,20 @@ func (l *logLimiter) allowLine(class Class, now time.Time) (suppressed int, allo
 	if l.classes == nil {
 		l.classes = make(map[Class]*lineCount)
 	}
-	n := l.classes[class]
-	if n == nil {
-		n = new(lineCount)
-		l.classes[class] = n
+	count := l.classes[class]
+	if count == nil {
+		count = new(lineCount)
+		l.classes[class] = count
 	}
-	if now.Sub(n.since) >= linesEvery {
-		n.since, n.said = now, 0
+	if now.Sub(count.since) >= linesEvery {
+		count.since, count.logged = now, 0
 	}
-	if n.said == linesAtOnce {
-		n.unsaid++
+	if count.logged == linesAtOnce {
+		count.suppressed++
 		return 0, false
 	}
-	n.said++
-	suppressed, n.unsaid = n.unsaid, 0
+	count.logged++
+	suppressed = count.suppressed
+	count.suppressed = 0
 	return suppressed, true
 }

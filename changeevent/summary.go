@@ -70,13 +70,15 @@ func actorName(e *ChangeEvent, s sentence, product string) string {
 	return productName(product, e.Source)
 }
 
-// personName returns the person of the details, if there is one, and who impersonated it. A long name cannot hide the other.
+// personName returns the person of the details, if there is one, and who impersonated it. Each name is
+// truncated, so that a long one cannot hide the other.
 func personName(e *ChangeEvent) string {
-	who, by := truncateText(sanitizeLine(e.Details[DetailActor]), maxName), truncateText(sanitizeLine(e.Details[DetailImpersonatedBy]), maxName)
-	if who == "" || by == "" {
-		return who
+	actor := truncateText(sanitizeLine(e.Details[DetailActor]), maxName)
+	impersonator := truncateText(sanitizeLine(e.Details[DetailImpersonatedBy]), maxName)
+	if actor == "" || impersonator == "" {
+		return actor
 	}
-	return who + " (impersonated by " + by + ")"
+	return actor + " (impersonated by " + impersonator + ")"
 }
 
 // productName returns the name of a sender: the configured product, or the part of the
@@ -112,18 +114,29 @@ type sentence struct {
 	why      func(e *ChangeEvent) string
 }
 
+// sentenceOf returns the sentence of an event's action. An unknown action is reported by its name.
 func sentenceOf(e *ChangeEvent) sentence {
-	if s, ok := fieldChangeSentence(e); ok {
+	if s, hasFields := fieldChangeSentence(e); hasFields {
 		return s
 	}
-	for _, told := range []func(action string) (sentence, bool){quarantineSentence, remedySentence, cancelledOrOptionalSentence, clusterSentence, shootSentence, executionSentence} {
-		if s, ok := told(e.Action); ok {
+	groups := []func(action string) (described sentence, known bool){
+		quarantineSentence,
+		remedySentence,
+		cancelledOrOptionalSentence,
+		clusterSentence,
+		shootSentence,
+		executionSentence,
+	}
+	for _, describeAction := range groups {
+		if s, known := describeAction(e.Action); known {
 			return s
 		}
 	}
+	actionWords := strings.NewReplacer("-", " ", "_", " ").Replace(e.Action)
 	return sentence{
-		done:   "reported " + cmp.Or(strings.NewReplacer("-", " ", "_", " ").Replace(e.Action), "a change"),
-		object: describeOnSubject, why: dueToCause,
+		done:   "reported " + cmp.Or(actionWords, "a change"),
+		object: describeOnSubject,
+		why:    dueToCause,
 	}
 }
 
@@ -180,11 +193,19 @@ func cancelledOrOptionalSentence(action string) (described sentence, known bool)
 }
 
 func clusterSentence(action string) (described sentence, known bool) {
-	switch kind, done, _ := strings.Cut(action, "-"); done {
+	kind, done, _ := strings.Cut(action, "-")
+	if kind != "cluster" && kind != "nodepool" {
+		return sentence{}, false
+	}
+	switch done {
 	case "created", "updated", "changed", "deleted":
-		if kind == "cluster" || kind == "nodepool" {
-			return sentence{done: done, plain: strings.TrimSuffix(done, "d"), byPerson: true, object: describeSubject, why: reasonOr("")}, true
-		}
+		return sentence{
+			done:     done,
+			plain:    strings.TrimSuffix(done, "d"),
+			byPerson: true,
+			object:   describeSubject,
+			why:      reasonOr(""),
+		}, true
 	}
 	return sentence{}, false
 }
@@ -231,7 +252,13 @@ func fieldChangeSentence(e *ChangeEvent) (described sentence, hasFields bool) {
 		return sentence{}, false
 	}
 	text := " " + summarizeFields(fields, omitted) + " of"
-	return sentence{done: done + text, plain: strings.TrimSuffix(done, "d") + text, byPerson: true, object: newChangedObjectDescriber(kind), why: noCause}, true
+	return sentence{
+		done:     done + text,
+		plain:    strings.TrimSuffix(done, "d") + text,
+		byPerson: true,
+		object:   newChangedObjectDescriber(kind),
+		why:      noCause,
+	}, true
 }
 
 // newChangedObjectDescriber returns a cluster by its name alone, and any other object with its cluster.

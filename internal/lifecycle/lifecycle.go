@@ -52,10 +52,11 @@ type Options struct {
 // goroutine continues.
 var ErrStopTimeout = errors.New("did not stop in time")
 
-type running struct {
+// A runningPart is a part whose Run was started.
+type runningPart struct {
 	part Part
 	stop context.CancelFunc
-	done chan error
+	done chan error // has the error of Run when it has returned
 }
 
 // Run runs parts until ctx ends or one of them returns, then stops the rest from the last to the
@@ -65,40 +66,46 @@ func Run(ctx context.Context, opts Options, parts ...Part) error {
 		opts.StopTimeout = DefaultStopTimeout
 	}
 
-	first := make(chan int, len(parts))
-	list := make([]*running, len(parts))
-	for i, p := range parts {
-		// Detached, because only the loop below decides when a part stops.
-		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		r := &running{part: p, stop: cancel, done: make(chan error, 1)}
-		list[i] = r
-		go func() {
-			err := p.Run(pctx)
-			switch {
-			case err == nil && pctx.Err() == nil:
-				err = errors.New("stopped unexpectedly")
-			case errors.Is(err, context.Canceled) && pctx.Err() != nil:
-				err = nil // it only reports that the part was stopped
-			}
-			r.done <- err
-			first <- i
-		}()
+	returned := make(chan struct{}, len(parts)) // one element for each part whose Run has returned
+	started := make([]*runningPart, 0, len(parts))
+	for _, part := range parts {
+		started = append(started, startPart(ctx, part, returned))
 	}
 
 	if len(parts) > 0 {
 		select {
 		case <-ctx.Done():
-		case <-first:
+		case <-returned:
 		}
 	}
 
 	var errs []error
-	for _, r := range slices.Backward(list) {
+	for _, r := range slices.Backward(started) {
 		if err := r.stopWithin(opts.StopTimeout); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// startPart runs a part in its own goroutine, until its stop is called. It sends to returned when the
+// part's Run returns.
+func startPart(ctx context.Context, part Part, returned chan<- struct{}) *runningPart {
+	// Detached, because only Run decides when a part stops.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &runningPart{part: part, stop: cancel, done: make(chan error, 1)}
+	go func() {
+		err := part.Run(ctx)
+		switch {
+		case err == nil && ctx.Err() == nil:
+			err = errors.New("stopped unexpectedly")
+		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+			err = nil // it only reports that the part was stopped
+		}
+		r.done <- err
+		returned <- struct{}{}
+	}()
+	return r
 }
 
 // CloseAll closes parts that will not be run, because another part could not be created, from the
@@ -116,7 +123,9 @@ func CloseAll(parts ...Part) error {
 	return errors.Join(errs...)
 }
 
-func (r *running) stopWithin(limit time.Duration) error {
+// stopWithin stops a part and waits for its Run, but not longer than limit. It returns the error of
+// Run.
+func (r *runningPart) stopWithin(limit time.Duration) error {
 	r.stop()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -28,7 +28,8 @@ func (l *loader) readAndDecodeFile(root reflect.Value) error {
 	data := l.src.FileData
 	if data == nil && l.src.File != "" {
 		var err error
-		if data, err = readFileUpToLimit(l.src.File); err != nil {
+		data, err = readFileUpToLimit(l.src.File)
+		if err != nil {
 			return fmt.Errorf("read configuration file: %w", err)
 		}
 	}
@@ -52,17 +53,21 @@ func (l *loader) readAndDecodeFile(root reflect.Value) error {
 // parseSingleYAMLDocument parses one YAML document; an empty one is nil. The error begins with the line.
 func parseSingleYAMLDocument(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, second yaml.Node
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
+	var doc yaml.Node
+	err := dec.Decode(&doc)
+	if errors.Is(err, io.EOF) {
 		return nil, nil //nolint:nilnil // an empty file gives nothing and is no error
-	case err != nil:
+	}
+	if err != nil {
 		return nil, moveYAMLLineToFront(err)
 	}
-	switch err := dec.Decode(&second); {
-	case err == nil:
+
+	var second yaml.Node
+	err = dec.Decode(&second)
+	if err == nil {
 		return nil, fmt.Errorf("%d: a second YAML document begins here; use one document", second.Line)
-	case !errors.Is(err, io.EOF):
+	}
+	if !errors.Is(err, io.EOF) {
 		return nil, moveYAMLLineToFront(err)
 	}
 	return doc.Content[0], nil
@@ -80,8 +85,12 @@ func moveYAMLLineToFront(err error) error {
 		switch text {
 		// The library counts lines from one in errors of its scanner, but from zero in these errors
 		// of its parser.
-		case "did not find expected key", "did not find expected node content", "did not find expected '-' indicator",
-			"did not find expected ',' or ']'", "did not find expected ',' or '}'", "did not find expected <document start>":
+		case "did not find expected key",
+			"did not find expected node content",
+			"did not find expected '-' indicator",
+			"did not find expected ',' or ']'",
+			"did not find expected ',' or '}'",
+			"did not find expected <document start>":
 			line++
 		}
 	}
@@ -121,9 +130,10 @@ func (l *loader) decodeNode(n *yaml.Node, s *shape, v reflect.Value, path string
 }
 
 // enterNodeWithinLimits records the position of a value, and reports whether it is within the limits. If it is,
-// leave must follow.
+// leaveNode must follow.
 func (l *loader) enterNodeWithinLimits(at place, path string) (entered bool) {
-	if l.nodes++; l.nodes > maxNodes {
+	l.nodes++
+	if l.nodes > maxNodes {
 		return false
 	}
 	if l.depth == maxDepth {
@@ -169,7 +179,8 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 		at := place{kn.Line, kn.Column}
 		key := joinPath(path, f.key)
 		if other := given[f]; other != nil {
-			l.addProblemAt(at, key, "is set here as %q and at line %d as %q; remove one of them", kn.Value, other.Line, other.Value)
+			l.addProblemAt(at, key, "is set here as %q and at line %d as %q; remove one of them",
+				kn.Value, other.Line, other.Value)
 			return
 		}
 		given[f] = kn
@@ -180,7 +191,7 @@ func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path str
 			l.decodeNode(vn, f.shape, fv, key)
 		}
 		if _, ok := l.origins[key]; ok && !isEmpty(vn) {
-			l.origins[key] = Origin{Key: key, Source: FromFile, Name: l.src.File, Line: kn.Line, Column: kn.Column}
+			l.origins[key] = l.originInFile(at, key)
 		}
 	})
 }
@@ -252,9 +263,9 @@ func (l *loader) decodeOrderedMap(n *yaml.Node, path string) OrderedMap {
 	return out
 }
 
-// forEachValidPair calls do for each pair of a mapping, and records keys that are not texts or are
-// duplicates.
-func (l *loader) forEachValidPair(n *yaml.Node, path string, do func(kn, vn *yaml.Node)) {
+// forEachValidPair calls visit with the nodes of key and value, for each pair of a mapping. It records
+// keys that are not texts or are duplicates, and skips their pairs.
+func (l *loader) forEachValidPair(n *yaml.Node, path string, visit func(kn, vn *yaml.Node)) {
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		kn, vn := n.Content[i], n.Content[i+1]
@@ -274,7 +285,7 @@ func (l *loader) forEachValidPair(n *yaml.Node, path string, do func(kn, vn *yam
 			continue
 		}
 		lines[kn.Value] = kn.Line
-		do(kn, vn)
+		visit(kn, vn)
 	}
 }
 
@@ -295,7 +306,11 @@ func (l *loader) addUnknownKeyProblem(key *yaml.Node, s *shape, path string) {
 }
 
 func (l *loader) addProblemAt(at place, path, format string, args ...any) {
-	l.addProblemf(Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}, format, args...)
+	l.addProblemf(l.originInFile(at, path), format, args...)
+}
+
+func (l *loader) originInFile(at place, path string) Origin {
+	return Origin{Key: path, Source: FromFile, Name: l.src.File, Line: at.line, Column: at.column}
 }
 
 // findField returns the field with a key, an alias or a file key.

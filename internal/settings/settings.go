@@ -89,6 +89,8 @@ func Load(cfg any, src Source) (*Report, error) {
 		places:  map[string]place{},
 		bad:     map[string]bool{},
 	}
+
+	// The sources follow in ascending order of precedence.
 	setDefaults(l.root, root)
 	for f := range iterateSettings(l.root, root) {
 		l.origins[f.path] = Origin{Key: f.path, Source: FromDefault}
@@ -101,6 +103,7 @@ func Load(cfg any, src Source) (*Report, error) {
 		l.applyEnvValue(f, v)
 		l.applyFlagValue(f, v)
 	}
+
 	validator{l}.validateSection(l.root, root, "")
 	if err := l.problems.joinInFileOrder(); err != nil {
 		return nil, err

@@ -20,7 +20,9 @@ func (l *loader) decodeUntypedTree(n *yaml.Node, path string) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := make(map[string]any, len(n.Content)/2)
-		l.forEachValidPair(n, path, func(kn, vn *yaml.Node) { out[kn.Value] = l.decodeUntypedWithinLimits(vn, joinPath(path, kn.Value)) })
+		l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
+			out[kn.Value] = l.decodeUntypedWithinLimits(vn, joinPath(path, kn.Value))
+		})
 		return out
 	case yaml.SequenceNode:
 		out := make([]any, 0, len(n.Content))

@@ -25,7 +25,8 @@ type validator struct{ loader *loader }
 
 func (c validator) validateSection(s *shape, v reflect.Value, path string) {
 	for _, f := range s.fields {
-		c.validateValue(f.shape, v, violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}, splitCommaSeparatedTag(f.rules))
+		start := violation{path: joinPath(path, f.key), value: v.FieldByIndex(f.index)}
+		c.validateValue(f.shape, v, start, splitCommaSeparatedTag(f.rules))
 	}
 }
 
@@ -89,13 +90,29 @@ func (v violation) isViolated(section reflect.Value) bool {
 		return compareWithLimit(v.value, v.param) >= 0
 	case "lte", "max":
 		return compareWithLimit(v.value, v.param) > 0
-	case "url", "http_url":
-		u, err := url.Parse(v.value.String())
-		return err != nil || u.Scheme == "" || u.Host == "" && u.Opaque == "" && u.Fragment == "" || v.rule == "http_url" && u.Scheme != "http" && u.Scheme != "https"
+	case "url":
+		return !isURL(v.value.String())
+	case "http_url":
+		return !isHTTPURL(v.value.String())
 	case "hostname_rfc1123":
 		return !hostName.MatchString(v.value.String())
 	}
 	panic(fmt.Sprintf("settings: %q has the rule %q, which checkTags did not refuse", v.path, v.rule))
+}
+
+// isURL reports whether a text is a URL with a scheme and something after it.
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" {
+		return false
+	}
+	return u.Host != "" || u.Opaque != "" || u.Fragment != ""
+}
+
+// isHTTPURL reports whether a text is a URL with the scheme http or https.
+func isHTTPURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && isURL(text) && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 // hostName matches a host name of RFC 1123.

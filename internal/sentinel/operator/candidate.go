@@ -41,44 +41,63 @@ const (
 	firstProbePause, lastProbePause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// startConnectionWaitIfNeeded waits until the connections of p that are not those of current respond. It
-// returns nil if no wait is necessary. It does not wait for the replacement of a connection that
-// does not work. In that case a new broker gets a moment to connect, so that the first events need
-// not fail. It reports the connections that do not respond with tell, after a while and after each
-// change.
-func (p *instanceParts) startConnectionWaitIfNeeded(ctx context.Context, current *runningSentinel, report func(PendingConnections)) *candidate {
-	var waitAPI, waitBroker, connect bool
+// requiredResponses says which new connections must respond before they replace the current ones.
+type requiredResponses struct {
+	api, broker bool
+
+	// brokerBriefly gives a new broker a moment to connect, so that the first events need not fail.
+	brokerBriefly bool
+}
+
+// decideRequiredResponses decides which connections of p must respond. The replacement of a
+// connection that does not work need not.
+func (p *instanceParts) decideRequiredResponses(current *runningSentinel) requiredResponses {
 	if current == nil || current.broken {
-		connect = true
-	} else {
-		stats := current.sentinel.Stats()
-		waitAPI = p.api != current.api && stats.APIErr == nil
-		waitBroker = p.broker != current.broker && stats.BrokerErr == nil
-		connect = p.broker != current.broker && !waitBroker
+		return requiredResponses{brokerBriefly: true}
 	}
-	if !waitAPI && !waitBroker && !connect {
+	stats := current.sentinel.Stats()
+	isNewAPI := p.api != current.api
+	isNewBroker := p.broker != current.broker
+	return requiredResponses{
+		api:           isNewAPI && stats.APIErr == nil,
+		broker:        isNewBroker && stats.BrokerErr == nil,
+		brokerBriefly: isNewBroker && stats.BrokerErr != nil,
+	}
+}
+
+// startConnectionWaitIfNeeded starts to wait until the connections of p that are not those of current
+// respond. It returns nil if no wait is necessary. It calls report with the connections that do not
+// respond, after a while and after each change.
+func (p *instanceParts) startConnectionWaitIfNeeded(
+	ctx context.Context, current *runningSentinel, report func(PendingConnections),
+) *candidate {
+	required := p.decideRequiredResponses(current)
+	if required == (requiredResponses{}) {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &candidate{parts: p, cancel: cancel, ready: make(chan struct{})}
-	w := connectionWait{tell: report, told: PendingConnections{Generation: p.wanted.Generation, Since: time.Now()}}
+	wait := connectionWait{
+		report:  report,
+		pending: PendingConnections{Generation: p.wanted.Generation, Since: time.Now()},
+	}
 	c.wg.Go(func() {
 		defer cancel()
-		var all sync.WaitGroup
-		if waitAPI {
-			all.Go(func() { w.awaitAPIResponse(ctx, p) })
+		var responses sync.WaitGroup
+		if required.api {
+			responses.Go(func() { wait.awaitAPIResponse(ctx, p) })
 		}
-		if waitBroker {
-			all.Go(func() { w.awaitBrokerReady(ctx, p) })
+		if required.broker {
+			responses.Go(func() { wait.awaitBrokerReady(ctx, p) })
 		}
-		if connect {
-			all.Go(func() {
+		if required.brokerBriefly {
+			responses.Go(func() {
 				bounded, done := context.WithTimeout(ctx, brokerConnectTime)
 				defer done()
-				w.awaitBrokerReady(bounded, p)
+				wait.awaitBrokerReady(bounded, p)
 			})
 		}
-		all.Wait()
+		responses.Wait()
 		if ctx.Err() == nil {
 			close(c.ready)
 		}
@@ -88,22 +107,25 @@ func (p *instanceParts) startConnectionWaitIfNeeded(ctx context.Context, current
 
 // A connectionWait waits for connections, and reports those that do not respond.
 type connectionWait struct {
-	tell func(PendingConnections)
+	report func(PendingConnections)
 
-	mu   sync.Mutex
-	told PendingConnections
+	mu      sync.Mutex
+	pending PendingConnections
 }
 
 // updateAndReportPending stores a problem, and reports it if it is significant.
 func (w *connectionWait) updateAndReportPending(change func(*PendingConnections)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.told
-	change(&w.told)
-	if time.Since(w.told.Since) < connectPatience || errorTextOrEmpty(before.API) == errorTextOrEmpty(w.told.API) && errorTextOrEmpty(before.Broker) == errorTextOrEmpty(w.told.Broker) {
+	before := w.pending
+	change(&w.pending)
+	isTooEarly := time.Since(w.pending.Since) < connectPatience
+	isUnchanged := errorTextOrEmpty(before.API) == errorTextOrEmpty(w.pending.API) &&
+		errorTextOrEmpty(before.Broker) == errorTextOrEmpty(w.pending.Broker)
+	if isTooEarly || isUnchanged {
 		return
 	}
-	w.tell(w.told)
+	w.report(w.pending)
 }
 
 func errorTextOrEmpty(err error) string {
@@ -113,6 +135,7 @@ func errorTextOrEmpty(err error) string {
 	return err.Error()
 }
 
+// awaitAPIResponse sends requests until the API responds or ctx ends.
 func (w *connectionWait) awaitAPIResponse(ctx context.Context, p *instanceParts) {
 	for pause := firstProbePause; ctx.Err() == nil; pause = min(2*pause, lastProbePause) {
 		err := p.api.probeAPI(ctx, p.wanted.Settings.Sentinel)
@@ -132,6 +155,7 @@ func (w *connectionWait) awaitAPIResponse(ctx context.Context, p *instanceParts)
 	}
 }
 
+// awaitBrokerReady polls the state of the broker until it is connected or ctx ends.
 func (w *connectionWait) awaitBrokerReady(ctx context.Context, p *instanceParts) {
 	ticker := time.NewTicker(brokerPollInterval)
 	defer ticker.Stop()
@@ -155,5 +179,5 @@ func (w *connectionWait) awaitBrokerReady(ctx context.Context, p *instanceParts)
 func (w *connectionWait) isReportDue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Since(w.told.Since) >= connectPatience
+	return time.Since(w.pending.Since) >= connectPatience
 }

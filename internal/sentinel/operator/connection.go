@@ -53,7 +53,7 @@ func newPanicError(where string, recovered any) error {
 	return fmt.Errorf("%w in %s: %v\n%s", errPanic, where, recovered, debug.Stack())
 }
 
-// callRecoveringPanic calls do, and converts a panic in it to an error.
+// callRecoveringPanic calls a function, and converts a panic in it to an error.
 func callRecoveringPanic(where string, call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -100,7 +100,9 @@ type apiConnection struct {
 }
 
 // ListPage calls ListPage of the API.
-func (c *apiConnection) ListPage(ctx context.Context, collection string, q url.Values, dst []byte) (page []byte, err error) {
+func (c *apiConnection) ListPage(
+	ctx context.Context, collection string, q url.Values, dst []byte,
+) (page []byte, err error) {
 	defer c.recoverRedactAndReport("fleet API client", &err)
 	return c.FleetAPI.ListPage(ctx, collection, q, dst)
 }
@@ -114,7 +116,9 @@ func (c *apiConnection) ListPageIf(
 }
 
 // Watch calls Watch of the API.
-func (c *apiConnection) Watch(ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error) (err error) {
+func (c *apiConnection) Watch(
+	ctx context.Context, collection string, q url.Values, handle func(v1.WatchEvent) error,
+) (err error) {
 	defer c.recoverRedactAndReport("fleet API client", &err)
 	return c.FleetAPI.Watch(ctx, collection, q, handle)
 }
@@ -124,12 +128,17 @@ var errProbeAnswered = errors.New("it answers")
 
 // probeAPI requests one page, and returns the error of the API.
 func (c *apiConnection) probeAPI(ctx context.Context, cfg sentinel.Config) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(cfg.HyperfleetAPI.Timeout, probeTimeout), errProbeTimeout)
+	timeout := cmp.Or(cfg.HyperfleetAPI.Timeout, probeTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errProbeTimeout)
 	defer cancel()
-	w := source.NewWalker(source.WalkerConfig{
-		Collection: cfg.ResourceType, PageSize: 1, Timeout: cfg.HyperfleetAPI.Timeout, Flavour: cfg.HyperfleetAPI.Flavour,
+	walker := source.NewWalker(source.WalkerConfig{
+		Collection: cfg.ResourceType,
+		PageSize:   1,
+		Timeout:    cfg.HyperfleetAPI.Timeout,
+		Flavour:    cfg.HyperfleetAPI.Flavour,
 	}, c)
-	_, err := w.FetchResources(ctx, source.Place{}, func(source.Page) (source.Envelope, error) { return source.Envelope{}, errProbeAnswered })
+	stopAtFirstPage := func(source.Page) (source.Envelope, error) { return source.Envelope{}, errProbeAnswered }
+	_, err := walker.FetchResources(ctx, source.Place{}, stopAtFirstPage)
 	if errors.Is(err, errProbeAnswered) {
 		return nil
 	}
@@ -203,33 +212,46 @@ func (c *brokerConnection) closeAndWait() {
 	<-c.done
 }
 
-// openOrReuseConnections opens the connections for w, or reuses those of current with the same
-// settings.
-func openOrReuseConnections(ctx context.Context, deps *InstanceDeps, w *WantedConfig, current *runningSentinel) (*instanceParts, error) {
-	p := &instanceParts{wanted: w, trouble: make(chan error, 1)}
+// openOrReuseConnections opens the connections for the wanted configuration, or reuses those of
+// current with the same settings.
+func openOrReuseConnections(
+	ctx context.Context, deps *InstanceDeps, wanted *WantedConfig, current *runningSentinel,
+) (*instanceParts, error) {
+	apiSettings, brokerSettings := wanted.Settings.Sentinel.HyperfleetAPI, wanted.Settings.Broker
+	p := &instanceParts{wanted: wanted, trouble: make(chan error, 1)}
 	if current != nil && !current.broken {
-		if reflect.DeepEqual(current.api.settings, w.Settings.Sentinel.HyperfleetAPI) {
+		if reflect.DeepEqual(current.api.settings, apiSettings) {
 			p.api = current.api
 		}
-		if current.broker.settings == w.Settings.Broker {
+		if current.broker.settings == brokerSettings {
 			p.broker = current.broker
 		}
 	}
 	if p.api == nil {
-		api, err := deps.OpenAPI(w.Settings.Sentinel.HyperfleetAPI)
+		api, err := deps.OpenAPI(apiSettings)
 		if err != nil {
 			return nil, fmt.Errorf("spec.hyperfleetAPI: %w", err)
 		}
-		p.api = &apiConnection{FleetAPI: api, failureHook: failureHook{hidden: listSecretValues(&w.Settings)}, settings: w.Settings.Sentinel.HyperfleetAPI}
+		p.api = &apiConnection{
+			FleetAPI:    api,
+			failureHook: failureHook{hidden: listSecretValues(&wanted.Settings)},
+			settings:    apiSettings,
+		}
 	}
 	if p.broker == nil {
-		broker, err := deps.OpenBroker(w.Settings.Broker)
+		broker, err := deps.OpenBroker(brokerSettings)
 		if err != nil {
 			p.closeConnectionsExcept(current)
 			return nil, fmt.Errorf("spec.broker: %w", err)
 		}
 		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		p.broker = &brokerConnection{Broker: broker, failureHook: failureHook{hidden: listSecretValues(&w.Settings)}, settings: w.Settings.Broker, stop: stop, done: make(chan struct{})}
+		p.broker = &brokerConnection{
+			Broker:      broker,
+			failureHook: failureHook{hidden: listSecretValues(&wanted.Settings)},
+			settings:    brokerSettings,
+			stop:        stop,
+			done:        make(chan struct{}),
+		}
 		go p.broker.runAndReportEnd(ctx)
 	}
 	return p, nil

@@ -17,7 +17,9 @@ type group struct {
 }
 
 // newShardGroup returns a group of the replicas that run the object with a name.
-func (r *memberSet) newShardGroup(name string, log *slog.Logger, registerer prometheus.Registerer) (ReplicaGroup, error) {
+func (r *memberSet) newShardGroup(
+	name string, log *slog.Logger, registerer prometheus.Registerer,
+) (ReplicaGroup, error) {
 	leases, done, err := r.deps.Leases(name)
 	if err != nil {
 		return nil, err
@@ -26,12 +28,13 @@ func (r *memberSet) newShardGroup(name string, log *slog.Logger, registerer prom
 		// The metrics of a group have no other label that distinguishes groups.
 		registerer = prometheus.WrapRegistererWith(prometheus.Labels{LabelConfig: name}, registerer)
 	}
-	g, err := shard.NewGroup(shard.GroupConfig{Name: name, Identity: r.cfg.Identity}, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
+	cfg := shard.GroupConfig{Name: name, Identity: r.cfg.Identity}
+	g, err := shard.NewGroup(cfg, shard.Deps{Leases: leases, Log: log, Registerer: registerer})
 	if err != nil {
 		done()
 		return nil, fmt.Errorf("join the shard group of spec.sharding: %w", err)
 	}
-	return &group{g, done}, nil
+	return &group{Group: g, done: done}, nil
 }
 
 // Run takes part in the group until ctx ends.

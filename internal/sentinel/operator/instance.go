@@ -63,7 +63,7 @@ type WantedConfig struct {
 // An Instance runs the sentinel of one SentinelConfig. Create it with NewInstance and call Run
 // once.
 //
-// Apply and Refuse set the wanted configuration, and the Instance then works independently. A
+// Apply and RefuseGeneration set the wanted configuration, and the Instance then works independently. A
 // change takes effect without losing or repeating an event: connections with changed settings are
 // opened anew and must respond before the old ones are closed. Then the old sentinel is stopped,
 // its outstanding work is awaited, and the new one continues from it. A refused change leaves the
@@ -80,9 +80,9 @@ type Instance struct {
 	mail chan struct{}
 
 	mu      sync.Mutex
-	wanted  *WantedConfig
-	refused *Refusal
-	seen    int64
+	wanted  *WantedConfig    // nil if the last configuration was refused
+	refused *Refusal         // nil unless the last configuration was refused
+	seen    int64            // generation of the last configuration
 	watches string           // the last requested collection, empty while unknown
 	current *runningSentinel // nil before the first sentinel
 	group   *groupRun        // nil if the resources are not divided
@@ -115,11 +115,12 @@ func (i *Instance) RefuseGeneration(r Refusal) {
 
 func (i *Instance) setWantedAndNotify(generation int64, resourceType string, wanted *WantedConfig, refused *Refusal) {
 	i.mu.Lock()
-	i.seen, i.watches, i.wanted, i.refused = generation, resourceType, wanted, refused
+	i.seen, i.watches = generation, resourceType
+	i.wanted, i.refused = wanted, refused
 	i.mu.Unlock()
 	select {
 	case i.mail <- struct{}{}:
-	default:
+	default: // an earlier notice is still there
 	}
 }
 
@@ -131,7 +132,11 @@ func (i *Instance) Run(ctx context.Context) error {
 	defer v.stopAndUnregister()
 	for ctx.Err() == nil {
 		// A panic in a step is a failure of this instance alone.
-		if err := callRecoveringPanic("the instance", func() error { v.awaitAndRunStep(ctx); return nil }); err != nil {
+		err := callRecoveringPanic("the instance", func() error {
+			v.awaitAndRunStep(ctx)
+			return nil
+		})
+		if err != nil {
 			v.cleanUpAndScheduleRestart(ctx, err)
 		}
 	}

@@ -112,18 +112,25 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	}
 	o := &Operator{cfg: cfg, log: deps.Log, events: newEventCounter()}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+	err := errors.Join(
+		v1alpha1.AddToScheme(scheme),
+		corev1.AddToScheme(scheme),
+		authorizationv1.AddToScheme(scheme),
+	)
+	if err != nil {
 		return nil, fmt.Errorf("create operator: %w", err)
 	}
-	var err error
 	o.manager, err = kube.NewManager(deps.Host, kube.Options{
 		Scheme: scheme,
 		Namespaced: []schema.GroupVersionKind{
-			v1alpha1.GroupVersion.WithKind(kind), corev1.SchemeGroupVersion.WithKind("Secret"),
+			v1alpha1.GroupVersion.WithKind(kind),
+			corev1.SchemeGroupVersion.WithKind("Secret"),
 		},
-		ClusterScoped: []schema.GroupVersionKind{authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")},
-		Cache:         o.buildCacheOptions(),
-		Log:           deps.Log,
+		ClusterScoped: []schema.GroupVersionKind{
+			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+		},
+		Cache: o.buildCacheOptions(),
+		Log:   deps.Log,
 		OnTrouble: func(err error) {
 			o.trouble.Store(&err)
 			o.roster.countLoadFailures()
@@ -139,7 +146,10 @@ func New(cfg Config, deps Deps) (*Operator, error) {
 	o.secrets = newSecretWatch(meta, cfg.Namespace, deps.Log)
 	host := hostCluster{cached: o.manager.GetClient(), live: o.manager.GetAPIReader()}
 	o.roster = newMemberSet(cfg, deps, host, &recorder{
-		events: o.manager.GetEventRecorder(component), permitted: host.CheckMayWriteEvents, log: deps.Log, count: o.events,
+		events:    o.manager.GetEventRecorder(component),
+		permitted: host.CheckMayWriteEvents,
+		log:       deps.Log,
+		count:     o.events,
 	})
 	return o, o.addControllerAndPoller(deps)
 }
@@ -153,13 +163,13 @@ const (
 // buildCacheOptions restricts the cache to the objects that are run, so that others need neither
 // permissions nor memory.
 func (o *Operator) buildCacheOptions() cache.Options {
-	by := cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	configs := cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	if o.cfg.Name != "" {
-		by.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, o.cfg.Name)
+		configs.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, o.cfg.Name)
 	}
 	return cache.Options{
 		DefaultNamespaces: map[string]cache.Config{o.cfg.Namespace: {}},
-		ByObject:          map[client.Object]cache.ByObject{&v1alpha1.SentinelConfig{}: by},
+		ByObject:          map[client.Object]cache.ByObject{&v1alpha1.SentinelConfig{}: configs},
 		// Nothing else is read through the cache, so nothing else is watched.
 		ReaderFailOnMissingInformer: true,
 	}
@@ -177,14 +187,22 @@ func specOrUIDChanged() predicate.Predicate {
 	}))
 }
 
-// addControllerAndPoller starts the controller that calls the reconciler.
+// addControllerAndPoller adds to the manager the controller that calls the reconciler, and the poller
+// for a missing object.
 func (o *Operator) addControllerAndPoller(deps Deps) error {
+	reconciler := &reconciler{
+		objects:  o.roster.host,
+		roster:   o.roster,
+		secrets:  o.secrets,
+		complete: deps.Complete,
+		log:      o.log,
+	}
 	err := ctrl.NewControllerManagedBy(o.manager).
 		Named("sentinelconfig").
 		For(&v1alpha1.SentinelConfig{}, builder.WithPredicates(specOrUIDChanged())).
 		WatchesRawSource(source.Channel(o.secrets.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(&reconciler{objects: o.roster.host, roster: o.roster, secrets: o.secrets, complete: deps.Complete, log: o.log})
+		Complete(reconciler)
 	if err != nil {
 		return fmt.Errorf("create controller: %w", err)
 	}
@@ -213,18 +231,18 @@ func (o *Operator) pollForMissingObject(ctx context.Context) {
 	key := types.NamespacedName{Namespace: o.cfg.Namespace, Name: o.cfg.Name}
 	ticker := time.NewTicker(retryLoad)
 	defer ticker.Stop()
-	missing := false
+	wasMissing := false
 	for ctx.Err() == nil {
 		_, err := o.roster.host.Get(ctx, key)
-		if was := missing; apierrors.IsNotFound(err) {
-			missing = true
+		isMissing := apierrors.IsNotFound(err)
+		if isMissing {
 			o.roster.countLoadFailureOf(key)
-			if !was {
-				o.log.WarnContext(ctx, "sentinelconfig not found, waiting for it", "config", o.cfg.Name, "namespace", o.cfg.Namespace)
-			}
-		} else {
-			missing = false
 		}
+		if isMissing && !wasMissing {
+			o.log.WarnContext(ctx, "sentinelconfig not found, waiting for it",
+				"config", o.cfg.Name, "namespace", o.cfg.Namespace)
+		}
+		wasMissing = isMissing
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
@@ -237,6 +255,8 @@ func (o *Operator) Part() lifecycle.Part {
 	return lifecycle.Part{Name: "operator", Run: o.runManagerAndMembers, Ready: o.Ready}
 }
 
+// runManagerAndMembers runs the manager until ctx ends, and then stops the members, which the
+// reconciler has started.
 func (o *Operator) runManagerAndMembers(ctx context.Context) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -54,14 +54,14 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.stopSentinelOf(ctx, req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	m := r.roster.getOrStartMember(sc) //nolint:contextcheck // a member outlives the look at its object
+	member := r.roster.getOrStartMember(sc) //nolint:contextcheck // a member outlives the look at its object
 	wanted, refusal := r.loadSettingsAndWatchSecrets(ctx, sc)
-	if refusal == nil {
-		m.instance.Apply(*wanted)
-		return reconcile.Result{}, nil
+	if refusal != nil {
+		member.instance.RefuseGeneration(*refusal)
+		return reconcile.Result{RequeueAfter: retryLoad}, nil
 	}
-	m.instance.RefuseGeneration(*refusal)
-	return reconcile.Result{RequeueAfter: retryLoad}, nil
+	member.instance.Apply(*wanted)
+	return reconcile.Result{}, nil
 }
 
 // stopSentinelOf stops the sentinel of a deleted object. Nothing is published after it returns.
@@ -72,8 +72,11 @@ func (r *reconciler) stopSentinelOf(ctx context.Context, key types.NamespacedNam
 	}
 }
 
-// loadSettingsAndWatchSecrets builds settings from an object and its Secrets.
-func (r *reconciler) loadSettingsAndWatchSecrets(ctx context.Context, sc *v1alpha1.SentinelConfig) (wanted *WantedConfig, refusal *Refusal) {
+// loadSettingsAndWatchSecrets builds settings from an object and its Secrets. From then on a change of
+// one of these Secrets reconciles the object.
+func (r *reconciler) loadSettingsAndWatchSecrets(
+	ctx context.Context, sc *v1alpha1.SentinelConfig,
+) (wanted *WantedConfig, refusal *Refusal) {
 	refuse := func(reason RefusalReason, err error) (*WantedConfig, *Refusal) {
 		return nil, &Refusal{Generation: sc.Generation, Reason: reason, Err: err, ResourceType: sc.Spec.ResourceType}
 	}
@@ -83,22 +86,35 @@ func (r *reconciler) loadSettingsAndWatchSecrets(ctx context.Context, sc *v1alph
 	}
 	names := settings.SecretNames()
 	r.secrets.WatchSecretsOf(types.NamespacedName{Namespace: sc.Namespace, Name: sc.Name}, names)
-	secrets := map[string]map[string][]byte{}
-	for _, name := range names {
-		data, err := r.objects.GetSecretData(ctx, types.NamespacedName{Namespace: sc.Namespace, Name: name})
-		switch {
-		case apierrors.IsNotFound(err): // WithSecrets reports which setting needs it
-		case err != nil:
-			return refuse(ReasonLoad, fmt.Errorf("read Secret %q: %w", name, err))
-		default:
-			secrets[name] = data
-		}
+	secrets, err := r.readExistingSecrets(ctx, sc.Namespace, names)
+	if err != nil {
+		return refuse(ReasonLoad, err)
 	}
-	if settings, err = settings.WithSecrets(secrets); err != nil {
+	settings, err = settings.WithSecrets(secrets)
+	if err != nil {
 		return refuse(ReasonSecret, err)
 	}
 	r.complete(&settings)
 	return &WantedConfig{Generation: sc.Generation, Settings: settings, Spec: *sc.Spec.DeepCopy()}, nil
+}
+
+// readExistingSecrets returns the data of Secrets by name. A missing Secret is not an error here:
+// Settings.WithSecrets reports which setting needs it.
+func (r *reconciler) readExistingSecrets(
+	ctx context.Context, namespace string, names []string,
+) (secrets map[string]map[string][]byte, err error) {
+	secrets = map[string]map[string][]byte{}
+	for _, name := range names {
+		data, err := r.objects.GetSecretData(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read Secret %q: %w", name, err)
+		}
+		secrets[name] = data
+	}
+	return secrets, nil
 }
 
 var errGone = errors.New("the SentinelConfig does not exist; create it, or check --config and --namespace")

@@ -35,7 +35,13 @@ type reporter struct {
 }
 
 func newReporter(ref reference, identity string, h host, t eventEmitter, log *slog.Logger) *reporter {
-	return &reporter{ref: ref, writer: writer{ref: ref, identity: identity, host: h}, tell: t, log: log, woken: make(chan struct{}, 1)}
+	return &reporter{
+		ref:    ref,
+		writer: writer{ref: ref, identity: identity, host: h},
+		tell:   t,
+		log:    log,
+		woken:  make(chan struct{}, 1),
+	}
 }
 
 // requestReport requests a report. It does not block.
@@ -53,7 +59,7 @@ func (r *reporter) reportChangesUntilDone(ctx context.Context, state func() Inst
 	defer ticker.Stop()
 	retry := backoff.Policy{Initial: time.Second, Max: 15 * time.Second}
 	failures := 0
-	var next time.Time // no status is written before this time
+	var retryAt time.Time // no status is written before this time
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,7 +74,7 @@ func (r *reporter) reportChangesUntilDone(ctx context.Context, state func() Inst
 		r.told = r.told.emitChanges(s, now, func(warning bool, reason, note string) {
 			r.tell.EmitOrLogEvent(ctx, r.ref, s, eventContent{warning: warning, reason: reason, note: note})
 		})
-		if now.Before(next) {
+		if now.Before(retryAt) {
 			continue
 		}
 		err := r.writer.writeStatusIfDue(ctx, s, now)
@@ -81,7 +87,7 @@ func (r *reporter) reportChangesUntilDone(ctx context.Context, state func() Inst
 		case failures == 0:
 			r.log.WarnContext(ctx, "status update failed, retrying", "err", err)
 		}
-		next = time.Now().Add(retry.Delay(failures))
+		retryAt = time.Now().Add(retry.Delay(failures))
 		failures++
 	}
 }

@@ -115,12 +115,14 @@ func (r *memberSet) startMember(ref reference) *member {
 	ctx, cancel := context.WithCancel(r.ctx)
 	m := &member{ref: ref, cancel: cancel}
 	log, registerer, loads := r.log, r.registererFor(ref.Name), r.loads
-	if r.cfg.Name == "" {
-		log, loads = log.With("config", ref.Name), sentinel.NewLoadErrors(registerer)
+	if r.cfg.Name == "" { // one of several members, which have their own log attribute and metrics
+		log = log.With("config", ref.Name)
+		loads = sentinel.NewLoadErrors(registerer)
 	}
 	m.reporter = newReporter(ref, r.cfg.Identity, r.host, r.tell, log)
 	m.instance = NewInstance(InstanceDeps{
-		OpenAPI: r.deps.OpenAPI, OpenBroker: r.deps.OpenBroker,
+		OpenAPI:     r.deps.OpenAPI,
+		OpenBroker:  r.deps.OpenBroker,
 		NewPart:     func(count, index int) (sentinel.Shard, error) { return shard.NewStaticPart(count, index) },
 		NewGroup:    func() (ReplicaGroup, error) { return r.newShardGroup(ref.Name, log, registerer) },
 		Log:         log,

@@ -73,8 +73,11 @@ func (r *runningSentinel) stopAndWait() {
 	<-r.done
 }
 
-// newSentinelWithShard creates a sentinel.
-func (v *supervisor) newSentinelWithShard(ctx context.Context, p *instanceParts, deps sentinel.Deps) (*sentinel.Sentinel, error) {
+// newSentinelWithShard creates a sentinel with the shard of its configuration. It joins the group of
+// replicas if they divide the resources among themselves.
+func (v *supervisor) newSentinelWithShard(
+	ctx context.Context, p *instanceParts, deps sentinel.Deps,
+) (*sentinel.Sentinel, error) {
 	sharding := p.wanted.Settings.Sharding
 	switch sharding.Mode {
 	case v1alpha1.ShardingStatic:
@@ -93,7 +96,9 @@ func (v *supervisor) newSentinelWithShard(ctx context.Context, p *instanceParts,
 }
 
 // startSentinel creates the sentinel of p and runs it.
-func (v *supervisor) startSentinel(ctx context.Context, p *instanceParts, predecessor *sentinel.Sentinel) (*runningSentinel, error) {
+func (v *supervisor) startSentinel(
+	ctx context.Context, p *instanceParts, predecessor *sentinel.Sentinel,
+) (*runningSentinel, error) {
 	s, err := v.newSentinelWithShard(ctx, p, sentinel.Deps{
 		API:         p.api,
 		Publisher:   p.broker,
@@ -110,14 +115,22 @@ func (v *supervisor) startSentinel(ctx context.Context, p *instanceParts, predec
 	}
 	p.api.setReport(p.reportFirstFailure)
 	p.broker.setReport(p.reportFirstFailure)
-	if err := p.broker.unexpectedEndError(); err != nil {
+	if err := p.broker.unexpectedEndError(); err != nil { // it stopped before setReport
 		p.reportFirstFailure(err)
 	}
+
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &runningSentinel{instanceParts: p, sentinel: s, begun: time.Now(), cancel: cancel, done: make(chan struct{})}
+	r := &runningSentinel{
+		instanceParts: p,
+		sentinel:      s,
+		begun:         time.Now(),
+		cancel:        cancel,
+		done:          make(chan struct{}),
+	}
 	go func() {
 		defer close(r.done)
-		if err := callRecoveringPanic("the sentinel", func() error { return s.Run(ctx) }); err != nil { // else it ended with ctx
+		err := callRecoveringPanic("the sentinel", func() error { return s.Run(ctx) })
+		if err != nil { // otherwise it ended with ctx
 			p.reportFirstFailure(err)
 		}
 	}()
@@ -163,7 +176,8 @@ func (v *supervisor) joinGroupOnce(ctx context.Context) error {
 	g := &groupRun{ReplicaGroup: group, stop: stop, ended: make(chan error, 1), done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if err := callRecoveringPanic("the group", func() error { return g.Run(ctx) }); ctx.Err() == nil {
+		err := callRecoveringPanic("the group", func() error { return g.Run(ctx) })
+		if ctx.Err() == nil {
 			g.ended <- errors.Join(errGroupEnded, err)
 		}
 	}()

@@ -41,9 +41,13 @@ func buildStatus(previous *v1alpha1.SentinelConfigStatus, s InstanceState, now t
 		status.LastPollTime = &metav1.Time{Time: s.Stats.LastRound.Truncate(time.Second)}
 	}
 	status.Conditions = append(status.Conditions, previous.Conditions...)
-	set := func(typ string, generation int64, v conditionContent) {
+	set := func(conditionType string, generation int64, content conditionContent) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: typ, Status: v.status, Reason: v.reason, Message: truncateText(v.message), ObservedGeneration: generation,
+			Type:               conditionType,
+			Status:             content.status,
+			Reason:             content.reason,
+			Message:            truncateText(content.message),
+			ObservedGeneration: generation,
 			LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 		})
 	}
@@ -61,67 +65,89 @@ type conditionContent struct {
 	reason, message string
 }
 
+func contentTrue(reason, message string) conditionContent {
+	return conditionContent{metav1.ConditionTrue, reason, message}
+}
+
+func contentFalse(reason, message string) conditionContent {
+	return conditionContent{metav1.ConditionFalse, reason, message}
+}
+
+func contentUnknown(reason, message string) conditionContent {
+	return conditionContent{metav1.ConditionUnknown, reason, message}
+}
+
 // buildConfigValidCondition returns whether the latest generation is in force, and if not, why.
 func buildConfigValidCondition(s InstanceState) conditionContent {
-	goesOn := "no sentinel is running"
+	consequence := "no sentinel is running"
 	if s.InForce != 0 {
-		goesOn = fmt.Sprintf("generation %d stays active", s.InForce)
+		consequence = fmt.Sprintf("generation %d stays active", s.InForce)
 	}
 	switch {
 	case s.Refusal != nil:
-		return conditionContent{metav1.ConditionFalse, string(s.Refusal.Reason), fmt.Sprintf("%v; %s", s.Refusal.Err, goesOn)}
+		return contentFalse(string(s.Refusal.Reason), fmt.Sprintf("%v; %s", s.Refusal.Err, consequence))
 	case s.Pending != nil && s.Pending.Broker != nil:
-		return conditionContent{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.broker: cannot connect to the new broker: %v; %s", s.Pending.Broker, goesOn)}
+		return contentFalse(reasonUnanswered,
+			fmt.Sprintf("spec.broker: cannot connect to the new broker: %v; %s", s.Pending.Broker, consequence))
 	case s.Pending != nil && s.Pending.API != nil:
-		return conditionContent{metav1.ConditionFalse, reasonUnanswered, fmt.Sprintf("spec.hyperfleetAPI: cannot reach the new API: %v; %s", s.Pending.API, goesOn)}
+		return contentFalse(reasonUnanswered,
+			fmt.Sprintf("spec.hyperfleetAPI: cannot reach the new API: %v; %s", s.Pending.API, consequence))
 	case s.InForce == s.Seen:
-		return conditionContent{metav1.ConditionTrue, reasonInForce, fmt.Sprintf("generation %d is active", s.InForce)}
+		return contentTrue(reasonInForce, fmt.Sprintf("generation %d is active", s.InForce))
 	}
-	return conditionContent{metav1.ConditionUnknown, reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen)}
+	return contentUnknown(reasonStarting, fmt.Sprintf("generation %d is being applied", s.Seen))
 }
 
 // buildReachableConditions returns whether API and broker respond.
-func buildReachableConditions(before *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time) (api, broker conditionContent) {
+func buildReachableConditions(
+	previous *v1alpha1.SentinelConfigStatus, s InstanceState, now time.Time,
+) (api, broker conditionContent) {
 	if s.InForce == 0 {
-		nothing := conditionContent{metav1.ConditionUnknown, reasonNothing, "no configuration is active"}
+		nothing := contentUnknown(reasonNothing, "no configuration is active")
 		return nothing, nothing
 	}
-	judge := func(typ, what string, err error) conditionContent {
-		switch {
-		case err == nil:
-			return conditionContent{metav1.ConditionTrue, reasonAnswers, what + " is reachable"}
-		case now.Sub(s.Begun) < settling:
-			if old := meta.FindStatusCondition(before.Conditions, typ); old != nil && old.Reason != reasonNothing {
-				return conditionContent{old.Status, old.Reason, old.Message}
-			}
-			return conditionContent{metav1.ConditionUnknown, reasonStarting, "no request sent yet"}
+	judge := func(conditionType, dependency string, err error) conditionContent {
+		if err == nil {
+			return contentTrue(reasonAnswers, dependency+" is reachable")
 		}
-		return conditionContent{metav1.ConditionFalse, reasonFails, err.Error()}
+		if now.Sub(s.Begun) >= settling {
+			return contentFalse(reasonFails, err.Error())
+		}
+		// Just after the start the previous condition is more likely true than the error.
+		old := meta.FindStatusCondition(previous.Conditions, conditionType)
+		if old != nil && old.Reason != reasonNothing {
+			return conditionContent{old.Status, old.Reason, old.Message}
+		}
+		return contentUnknown(reasonStarting, "no request sent yet")
 	}
-	return judge(v1alpha1.ConditionAPIReachable, "the fleet API", s.Stats.APIErr), judge(v1alpha1.ConditionBrokerReachable, "the broker", s.Stats.BrokerErr)
+	api = judge(v1alpha1.ConditionAPIReachable, "the fleet API", s.Stats.APIErr)
+	broker = judge(v1alpha1.ConditionBrokerReachable, "the broker", s.Stats.BrokerErr)
+	return api, broker
 }
 
 // buildReadyCondition returns whether the sentinel watches and publishes.
 func buildReadyCondition(s InstanceState, api, broker conditionContent) conditionContent {
 	switch {
 	case s.Failure != nil:
-		return conditionContent{metav1.ConditionFalse, reasonFailed, fmt.Sprintf("the sentinel failed, and the process restarts it: %v", firstLineOf(s.Failure))}
+		return contentFalse(reasonFailed,
+			fmt.Sprintf("the sentinel failed, and the process restarts it: %v", firstLineOf(s.Failure)))
 	case s.InForce == 0 && s.Refusal != nil:
-		return conditionContent{metav1.ConditionFalse, string(s.Refusal.Reason), s.Refusal.Err.Error()}
+		return contentFalse(string(s.Refusal.Reason), s.Refusal.Err.Error())
 	case s.InForce == 0:
-		return conditionContent{metav1.ConditionFalse, reasonNothing, "no configuration is active"}
+		return contentFalse(reasonNothing, "no configuration is active")
 	case s.Live != nil:
-		return conditionContent{metav1.ConditionFalse, reasonStuck, s.Live.Error()}
+		return contentFalse(reasonStuck, s.Live.Error())
 	case api.status == metav1.ConditionFalse:
-		return conditionContent{metav1.ConditionFalse, "API" + reasonFails, api.message}
+		return contentFalse("API"+reasonFails, api.message)
 	case broker.status == metav1.ConditionFalse:
-		return conditionContent{metav1.ConditionFalse, "Broker" + reasonFails, broker.message}
+		return contentFalse("Broker"+reasonFails, broker.message)
 	case s.Grouped && s.Group != nil:
-		return conditionContent{metav1.ConditionFalse, reasonUngrouped, s.Group.Error()}
+		return contentFalse(reasonUngrouped, s.Group.Error())
 	case api.status == metav1.ConditionTrue && broker.status == metav1.ConditionTrue:
-		return conditionContent{metav1.ConditionTrue, reasonRuns, fmt.Sprintf("the sentinel watches resources and publishes events with generation %d of the spec", s.InForce)}
+		return contentTrue(reasonRuns,
+			fmt.Sprintf("the sentinel watches resources and publishes events with generation %d of the spec", s.InForce))
 	}
-	return conditionContent{metav1.ConditionFalse, reasonStarting, "connecting"}
+	return contentFalse(reasonStarting, "connecting")
 }
 
 // buildReplicaStatus returns the status entry of one of several replicas.

@@ -31,7 +31,9 @@ type reportedEvents struct {
 }
 
 // emitChanges emits events for the changes in s, and returns the new state.
-func (t reportedEvents) emitChanges(s InstanceState, now time.Time, emit func(warning bool, reason, note string)) reportedEvents {
+func (t reportedEvents) emitChanges(
+	s InstanceState, now time.Time, emit func(warning bool, reason, note string),
+) reportedEvents {
 	if s.Changes != t.changes {
 		reason := eventChanged
 		if t.changes == 0 {
@@ -41,16 +43,20 @@ func (t reportedEvents) emitChanges(s InstanceState, now time.Time, emit func(wa
 		t.changes = s.Changes
 	}
 	t.refusal = t.emitRefusalOnce(s.Refusal, emit)
-	if pending := s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil); pending != t.pending {
-		if t.pending = pending; pending {
-			emit(true, eventUnanswered, buildConfigValidCondition(s).message)
-		}
+
+	wasPending := t.pending
+	t.pending = s.Pending != nil && (s.Pending.API != nil || s.Pending.Broker != nil)
+	if t.pending && !wasPending {
+		emit(true, eventUnanswered, buildConfigValidCondition(s).message)
 	}
-	if failure := firstLineOf(s.Failure); failure != t.failure {
-		if t.failure = failure; failure != "" {
-			emit(true, eventFailed, failure)
-		}
+
+	lastFailure := t.failure
+	t.failure = firstLineOf(s.Failure)
+	if t.failure != "" && t.failure != lastFailure {
+		emit(true, eventFailed, t.failure)
 	}
+
+	// Without a sentinel that has had time to connect, nothing is known about the connections.
 	if s.InForce == 0 || s.Failure != nil || now.Sub(s.Begun) < settling {
 		return t
 	}

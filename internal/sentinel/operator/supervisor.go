@@ -43,9 +43,10 @@ func (v *supervisor) awaitAndRunStep(ctx context.Context) {
 // sentinel continues.
 func (v *supervisor) cleanUpAndScheduleRestart(ctx context.Context, err error) {
 	v.dropCandidate()
-	if r := v.instance.current; r == nil || r.hasStopped() {
-		if r != nil {
-			r.broken = true
+	current := v.instance.current
+	if current == nil || current.hasStopped() {
+		if current != nil {
+			current.broken = true
 		}
 		v.leaveGroupAndWait() // other replicas serve its share meanwhile
 	}
@@ -62,36 +63,39 @@ func (v *supervisor) scheduleRestart(ctx context.Context, err error) {
 	v.instance.updateState(func(s *InstanceState) { s.Failure = err })
 }
 
-// applyWantedConfig processes the wanted configuration.
+// applyWantedConfig processes the wanted configuration: it records a refusal or an unchanged
+// configuration at once. A changed configuration replaces the sentinel when its connections respond.
 func (v *supervisor) applyWantedConfig(ctx context.Context) {
 	v.instance.mu.Lock()
-	w, refused, current := v.instance.wanted, v.instance.refused, v.instance.current
+	wanted, refused, current := v.instance.wanted, v.instance.refused, v.instance.current
 	v.instance.mu.Unlock()
 	if refused != nil {
 		v.dropCandidate()
 		v.recordAndLogRefusal(*refused)
 		return
 	}
-	if w == nil {
+	if wanted == nil {
 		return
 	}
-	if current != nil && reflect.DeepEqual(w.Settings, current.wanted.Settings) {
+	if current != nil && reflect.DeepEqual(wanted.Settings, current.wanted.Settings) {
 		v.dropCandidate()
-		v.recordNewGeneration(current, w)
+		v.recordNewGeneration(current, wanted)
 		return
 	}
-	if v.keepWaitingIfSame(w) {
+	if v.keepWaitingIfSame(wanted) {
 		return
 	}
-	if err := validateConfig(w.Settings.Sentinel); err != nil {
+
+	if err := validateConfig(wanted.Settings.Sentinel); err != nil {
 		v.dropCandidate()
-		v.recordAndLogRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: sentinelconfig.TranslateKeyErrors(err)})
+		err = sentinelconfig.TranslateKeyErrors(err)
+		v.recordAndLogRefusal(Refusal{Generation: wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		return
 	}
-	parts, err := openOrReuseConnections(ctx, &v.instance.deps, w, current)
+	parts, err := openOrReuseConnections(ctx, &v.instance.deps, wanted, current)
 	v.dropCandidate() // after openOrReuseConnections, which may have taken over a connection
 	if err != nil {
-		v.recordAndLogRefusal(Refusal{Generation: w.Generation, Reason: ReasonUnopenable, Err: err})
+		v.recordAndLogRefusal(Refusal{Generation: wanted.Generation, Reason: ReasonUnopenable, Err: err})
 		v.scheduleWantedRetry()
 		return
 	}
@@ -102,22 +106,24 @@ func (v *supervisor) applyWantedConfig(ctx context.Context) {
 		v.replaceSentinel(ctx, parts)
 		return
 	}
-	v.instance.updateState(func(s *InstanceState) { s.Refusal = nil }) // refused an earlier generation, which is obsolete
+	// An earlier generation was refused, which is obsolete now.
+	v.instance.updateState(func(s *InstanceState) { s.Refusal = nil })
 }
 
-// keepWaitingIfSame reports whether w is already waiting for its connections. The wait then continues.
-func (v *supervisor) keepWaitingIfSame(w *WantedConfig) (alreadyWaiting bool) {
+// keepWaitingIfSame reports whether the wanted configuration is already waiting for its connections.
+// The wait then continues.
+func (v *supervisor) keepWaitingIfSame(wanted *WantedConfig) (alreadyWaiting bool) {
 	if v.next == nil || v.instance.current != nil && v.instance.current.broken {
 		return false
 	}
-	already := v.next.parts.wanted
-	if already.Generation != w.Generation || !reflect.DeepEqual(already.Settings, w.Settings) {
+	waiting := v.next.parts.wanted
+	if waiting.Generation != wanted.Generation || !reflect.DeepEqual(waiting.Settings, wanted.Settings) {
 		return false
 	}
 	v.instance.mu.Lock()
 	defer v.instance.mu.Unlock()
-	if v.instance.wanted == w {
-		v.instance.wanted = already
+	if v.instance.wanted == wanted {
+		v.instance.wanted = waiting // recordRunning compares the pointers
 	}
 	return true
 }
@@ -129,7 +135,8 @@ const reopenAfter = 30 * time.Second
 // scheduleWantedRetry schedules a retry of the wanted configuration, unless a failed sentinel will be
 // restarted earlier.
 func (v *supervisor) scheduleWantedRetry() {
-	if r := v.instance.current; r == nil || !r.broken {
+	current := v.instance.current
+	if current == nil || !current.broken {
 		v.retry.Reset(reopenAfter)
 	}
 }
@@ -152,7 +159,8 @@ func (v *supervisor) recordNewGeneration(r *runningSentinel, w *WantedConfig) {
 	v.instance.mu.Unlock()
 	if refused || r.wanted.Generation != w.Generation {
 		r.sentinel.RecordConfigReload()
-		v.log.Info("configuration unchanged", "generation", w.Generation, "previous_generation", r.wanted.Generation)
+		v.log.Info("configuration unchanged",
+			"generation", w.Generation, "previous_generation", r.wanted.Generation)
 	}
 	v.instance.updateState(func(s *InstanceState) {
 		r.wanted.Generation = w.Generation
@@ -160,65 +168,86 @@ func (v *supervisor) recordNewGeneration(r *runningSentinel, w *WantedConfig) {
 	})
 }
 
+// recordAndLogRefusal records a refused configuration. The previous one stays in force.
 func (v *supervisor) recordAndLogRefusal(r Refusal) {
 	r.Err = v.instance.redactSecrets(r.Err)
 	if v.instance.current != nil {
 		v.instance.current.sentinel.RecordConfigRefused()
 	}
 	v.instance.CountLoadFailure()
-	tell := v.log.Warn
+	logLine := v.log.Warn
 	before := v.instance.CurrentState().Refusal
-	if before != nil && before.Generation == r.Generation && errorTextOrEmpty(before.Err) == errorTextOrEmpty(r.Err) {
-		tell = v.log.Debug // it was only reconciled again
+	isRepeated := before != nil && before.Generation == r.Generation &&
+		errorTextOrEmpty(before.Err) == errorTextOrEmpty(r.Err)
+	if isRepeated {
+		logLine = v.log.Debug // it was only reconciled again
 	}
-	tell("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
+	logLine("configuration rejected", "generation", r.Generation, "reason", string(r.Reason), "err", r.Err)
 	v.instance.updateState(func(s *InstanceState) { s.Refusal, s.Pending = &r, nil })
 }
 
-// replaceSentinel puts parts in force. The old sentinel stops before the new one starts.
-func (v *supervisor) replaceSentinel(ctx context.Context, p *instanceParts) {
+// replaceSentinel puts parts in force. The old sentinel stops before the new one starts. If the new
+// one does not start, the old one continues.
+func (v *supervisor) replaceSentinel(ctx context.Context, parts *instanceParts) {
 	old := v.instance.current
-	var predecessor *sentinel.Sentinel
-	if old != nil {
-		old.stopAndWait()
-		predecessor = old.sentinel
-		if old.broken {
-			old.sentinel.Close()
-			predecessor = nil
-		}
-	}
+	predecessor := v.stopAndGetPredecessor()
 	v.retry.Stop()
-	r, err := v.startSentinel(ctx, p, predecessor)
+	started, err := v.startSentinel(ctx, parts, predecessor)
 	if err != nil && old != nil && !old.broken {
 		// validateConfig accepted the configuration before the old sentinel stopped. Whatever is wrong
 		// now, the old one continues.
-		p.closeConnectionsExcept(old)
-		v.recordAndLogRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
-		p = old.instanceParts
-		r, err = v.startSentinel(ctx, p, predecessor)
+		parts.closeConnectionsExcept(old)
+		v.recordAndLogRefusal(Refusal{Generation: parts.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+		parts = old.instanceParts
+		started, err = v.startSentinel(ctx, parts, predecessor)
 	}
 	if err != nil {
-		p.closeConnectionsExcept(nil)
-		v.leaveGroupAndWait() // other replicas serve its share
-		v.recordAndLogRefusal(Refusal{Generation: p.wanted.Generation, Reason: ReasonUnopenable, Err: err})
-		if old == nil {
-			v.scheduleWantedRetry()
-			return
-		}
-		old.broken = true
-		v.scheduleRestart(ctx, err)
+		v.recordFailedStart(ctx, parts, err)
 		return
 	}
-	if old != nil && p != old.instanceParts {
-		old.closeConnectionsExcept(r)
+
+	// Close what only the old sentinel used.
+	if old != nil && parts != old.instanceParts {
+		old.closeConnectionsExcept(started)
 	}
-	if old != nil && p.wanted.Settings.Sharding.Mode != shardingAuto {
+	if old != nil && parts.wanted.Settings.Sharding.Mode != shardingAuto {
 		v.leaveGroupAndWait()
 	}
-	v.recordRunning(r, old)
+	v.recordRunning(started, old)
 }
 
-// recordRunning records the sentinel in force.
+// stopAndGetPredecessor stops the sentinel in force, if there is one. It returns the sentinel that the
+// next one continues. A broken sentinel is not continued.
+func (v *supervisor) stopAndGetPredecessor() *sentinel.Sentinel {
+	old := v.instance.current
+	if old == nil {
+		return nil
+	}
+	old.stopAndWait()
+	if old.broken {
+		old.sentinel.Close()
+		return nil
+	}
+	return old.sentinel
+}
+
+// recordFailedStart records that no sentinel runs, because one with parts did not start. It schedules
+// a retry.
+func (v *supervisor) recordFailedStart(ctx context.Context, parts *instanceParts, err error) {
+	parts.closeConnectionsExcept(nil)
+	v.leaveGroupAndWait() // other replicas serve its share
+	v.recordAndLogRefusal(Refusal{Generation: parts.wanted.Generation, Reason: ReasonUnopenable, Err: err})
+	old := v.instance.current
+	if old == nil {
+		v.scheduleWantedRetry()
+		return
+	}
+	old.broken = true
+	v.scheduleRestart(ctx, err)
+}
+
+// recordRunning records the sentinel in force. old is the one before, which may have the same
+// configuration; nil means none.
 func (v *supervisor) recordRunning(r, old *runningSentinel) {
 	changed := old == nil || old.wanted != r.wanted
 	if changed && old != nil {
@@ -230,18 +259,20 @@ func (v *supervisor) recordRunning(r, old *runningSentinel) {
 	}
 	v.instance.mu.Lock()
 	v.instance.current = r
-	latest := v.instance.wanted == r.wanted
-	refused := v.instance.state.Refusal != nil && !latest
+	isLatest := v.instance.wanted == r.wanted
+	isLatestRefused := v.instance.state.Refusal != nil && !isLatest
 	v.instance.mu.Unlock()
 	v.instance.deps.LoadErrors.UnregisterSeries() // from now on the sentinel counts them
-	if refused && !changed {
+	if isLatestRefused && !changed {
 		r.sentinel.RecordConfigRefused() // its metrics may be new
 	}
 	sel, _ := r.wanted.Settings.Sentinel.BuildLabelSelector() // valid, because a sentinel runs with it
 	v.instance.updateState(func(s *InstanceState) {
-		s.InForce, s.Pending, s.Failure, s.Begun = r.wanted.Generation, nil, nil, r.begun
+		s.InForce = r.wanted.Generation
+		s.Begun = r.begun
 		s.Selector = sel.String()
-		if latest {
+		s.Pending, s.Failure = nil, nil
+		if isLatest {
 			s.Refusal = nil
 		}
 		if changed {
@@ -260,7 +291,8 @@ func logConfigChange(log *slog.Logger, r, old *runningSentinel) {
 	if err != nil {
 		log.Error("configuration diff failed", "generation", r.wanted.Generation, "err", err)
 	}
-	log.Info("configuration changed", "generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
+	log.Info("configuration changed",
+		"generation", r.wanted.Generation, "previous_generation", old.wanted.Generation, "changes", changes)
 }
 
 // stopAndScheduleRestart stops a sentinel that cannot continue, to restart it later.

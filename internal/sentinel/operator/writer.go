@@ -37,25 +37,26 @@ func (w *writer) writeStatusIfDue(ctx context.Context, s InstanceState, now time
 	if err := w.writeOrRemoveReplicaEntry(ctx, s, now); err != nil {
 		return err
 	}
-	if speaks, err := w.isStatusWriter(ctx, s, now); err != nil || !speaks {
+	isWriter, err := w.isStatusWriter(ctx, s, now)
+	if err != nil || !isWriter {
 		w.last = nil
 		return err
 	}
-	before := w.last
-	if before == nil {
+	previous := w.last
+	if previous == nil {
 		sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 		if err != nil {
 			return err
 		}
-		before = &sc.Status
+		previous = &sc.Status
 	}
-	next := buildStatus(before, s, now)
+	next := buildStatus(previous, s, now)
 	if len(s.Members) > 0 {
 		if err := w.addReplicaCountsAndPrune(ctx, &next, s); err != nil {
 			return err
 		}
 	}
-	if w.last != nil && !differsInMeaning(w.last, &next) && (now.Sub(w.lastAt) < countsEvery || equalCountsAndConditions(w.last, &next)) {
+	if !w.isWriteDue(&next, now) {
 		return nil
 	}
 	if err := w.host.ApplyStatus(ctx, w.ref, &next, component); err != nil {
@@ -63,6 +64,15 @@ func (w *writer) writeStatusIfDue(ctx context.Context, s InstanceState, now time
 	}
 	w.last, w.lastAt = &next, now
 	return nil
+}
+
+// isWriteDue reports whether a status differs from the written one, in its meaning, or in its counts
+// and texts after a while.
+func (w *writer) isWriteDue(next *v1alpha1.SentinelConfigStatus, now time.Time) bool {
+	if w.last == nil || differsInMeaning(w.last, next) {
+		return true
+	}
+	return now.Sub(w.lastAt) >= countsEvery && !equalCountsAndConditions(w.last, next)
 }
 
 const (
@@ -86,9 +96,12 @@ func (w *writer) isStatusWriter(ctx context.Context, s InstanceState, now time.T
 	if err != nil {
 		return false, err
 	}
-	return !slices.ContainsFunc(sc.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool {
-		return r.Name != w.identity && r.ResourcesOwned > 0 && r.LastPollTime != nil && now.Sub(r.LastPollTime.Time) < recent
-	}), nil
+	// This replica is outside the group. It reports that only if no other replica works.
+	otherWorks := slices.ContainsFunc(sc.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool {
+		hasPolled := r.LastPollTime != nil && now.Sub(r.LastPollTime.Time) < recent
+		return r.Name != w.identity && r.ResourcesOwned > 0 && hasPolled
+	})
+	return !otherWorks, nil
 }
 
 // writeOrRemoveReplicaEntry writes this replica's entry under status.replicas, or removes it.
@@ -97,8 +110,7 @@ func (w *writer) writeOrRemoveReplicaEntry(ctx context.Context, s InstanceState,
 		return w.removeOwnEntry(ctx)
 	}
 	entry := buildReplicaStatus(w.identity, s)
-	if w.own != nil && (now.Sub(w.ownAt) < countsEvery || entry.ResourcesOwned == w.own.ResourcesOwned &&
-		entry.EventsPublished == w.own.EventsPublished && entry.LastPollTime.Equal(w.own.LastPollTime)) {
+	if w.own != nil && (now.Sub(w.ownAt) < countsEvery || equalCounts(&entry, w.own)) {
 		return nil
 	}
 	status := &v1alpha1.SentinelConfigStatus{Replicas: []v1alpha1.ReplicaStatus{entry}}
@@ -107,6 +119,13 @@ func (w *writer) writeOrRemoveReplicaEntry(ctx context.Context, s InstanceState,
 	}
 	w.own, w.ownAt = &entry, now
 	return nil
+}
+
+// equalCounts reports whether two entries of the same replica are equal.
+func equalCounts(a, b *v1alpha1.ReplicaStatus) bool {
+	return a.ResourcesOwned == b.ResourcesOwned &&
+		a.EventsPublished == b.EventsPublished &&
+		a.LastPollTime.Equal(b.LastPollTime)
 }
 
 // removeOwnEntry removes this replica's entry, if there is one.
@@ -132,7 +151,9 @@ func (w *writer) removeEntryOf(ctx context.Context, identity string) error {
 
 // addReplicaCountsAndPrune adds up the counts of the replicas, and removes the entries of those
 // that are gone.
-func (w *writer) addReplicaCountsAndPrune(ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState) error {
+func (w *writer) addReplicaCountsAndPrune(
+	ctx context.Context, status *v1alpha1.SentinelConfigStatus, s InstanceState,
+) error {
 	sc, err := w.host.Get(ctx, w.ref.NamespacedName)
 	if err != nil {
 		return err
@@ -165,7 +186,10 @@ func differsInMeaning(a, b *v1alpha1.SentinelConfigStatus) bool {
 	}
 	for _, c := range b.Conditions {
 		before := meta.FindStatusCondition(a.Conditions, c.Type)
-		if before == nil || before.Status != c.Status || before.Reason != c.Reason || before.ObservedGeneration != c.ObservedGeneration {
+		if before == nil {
+			return true
+		}
+		if before.Status != c.Status || before.Reason != c.Reason || before.ObservedGeneration != c.ObservedGeneration {
 			return true
 		}
 	}

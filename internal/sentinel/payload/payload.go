@@ -134,20 +134,28 @@ func (n *neededFields) namesOrNilForAll() map[string]bool {
 func compileFields(path string, data settings.OrderedMap) ([]field, error) {
 	var fields []field
 	var errs []error
-	for _, e := range data {
-		f := field{path: path + "." + e.Key, key: append(appendQuoted(nil, e.Key), ':')}
-		var err error
-		if e.Map != nil {
-			f.fields, err = compileFields(f.path, e.Map)
-		} else if f.value, err = compileValue(e.Value); err != nil {
-			err = &KeyError{Key: f.path, Err: err}
-		} else {
-			f.names = parseLoneFieldPath(e.Value)
-		}
+	for _, entry := range data {
+		f, err := compileField(path+"."+entry.Key, entry)
 		errs = append(errs, err)
 		fields = append(fields, f)
 	}
 	return fields, errors.Join(errs...)
+}
+
+// compileField compiles one entry of message_data: a value, or nested entries.
+func compileField(path string, entry settings.MapEntry) (field, error) {
+	f := field{path: path, key: append(appendQuoted(nil, entry.Key), ':')}
+	var err error
+	if entry.Map != nil {
+		f.fields, err = compileFields(path, entry.Map)
+		return f, err
+	}
+	f.value, err = compileValue(entry.Value)
+	if err != nil {
+		return f, &KeyError{Key: path, Err: err}
+	}
+	f.names = parseLoneFieldPath(entry.Value)
+	return f, nil
 }
 
 func compileValue(text string) (value, error) {
@@ -188,7 +196,10 @@ func (b *Builder) appendDefaultPayload(dst []byte, in Input) []byte {
 	return append(dst, '}')
 }
 
-func appendFieldsJSON(dst []byte, fields []field, in Input, resource map[string]any) (data []byte, problems []Problem) {
+// appendFieldsJSON appends fields as a JSON object. A value that could not be rendered is the empty text.
+func appendFieldsJSON(
+	dst []byte, fields []field, in Input, resource map[string]any,
+) (data []byte, problems []Problem) {
 	dst = append(dst, '{')
 	for i, f := range fields {
 		if i > 0 {
@@ -196,14 +207,15 @@ func appendFieldsJSON(dst []byte, fields []field, in Input, resource map[string]
 		}
 		dst = append(dst, f.key...)
 		if f.value == nil {
-			var below []Problem
-			dst, below = appendFieldsJSON(dst, f.fields, in, resource)
-			problems = append(problems, below...)
+			var nested []Problem
+			dst, nested = appendFieldsJSON(dst, f.fields, in, resource)
+			problems = append(problems, nested...)
 			continue
 		}
 		begin := len(dst)
 		var err error
-		if dst, err = f.value.appendJSON(dst, in, resource); len(dst)-begin > maxValue {
+		dst, err = f.value.appendJSON(dst, in, resource)
+		if len(dst)-begin > maxValue {
 			err = errTooLong
 		}
 		// A template may have written output and still have a problem.
@@ -232,18 +244,19 @@ func (l literal) appendJSON(dst []byte, _ Input, _ map[string]any) ([]byte, erro
 func (l literal) addNeededFields(*neededFields) {}
 
 // celValue is the value of an expression.
-type celValue struct{ prg *decision.Expression }
+type celValue struct{ expression *decision.Expression }
 
 func compileCEL(expr string) (value, error) {
-	prg, err := decision.CompileExpression(expr)
+	expression, err := decision.CompileExpression(expr)
 	if err != nil {
 		return nil, fmt.Errorf("expression after %q: %w", "cel:", err)
 	}
-	return celValue{prg}, nil
+	return celValue{expression: expression}, nil
 }
 
 func (c celValue) appendJSON(dst []byte, in Input, resource map[string]any) ([]byte, error) {
-	return c.prg.AppendResultJSON(dst, decision.ExpressionInput{Resource: resource, Now: in.Now, Reason: in.Reason}, maxValue)
+	input := decision.ExpressionInput{Resource: resource, Now: in.Now, Reason: in.Reason}
+	return c.expression.AppendResultJSON(dst, input, maxValue)
 }
 
 func (c celValue) addNeededFields(n *neededFields) { n.all = true }

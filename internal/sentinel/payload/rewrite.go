@@ -6,7 +6,7 @@ import (
 	"text/template/parse"
 )
 
-// A rewriter changes a parsed template so that a missing field is recorded
+// A fieldCallRewriter changes a parsed template so that a missing field is recorded
 // instead of rendered as "<no value>" or an error.
 //
 //	{{.a.b}}           becomes {{_field . "a" "b" | _show}}

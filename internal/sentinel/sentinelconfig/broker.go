@@ -27,7 +27,8 @@ func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 			out.Exchange = cmp.Or(b.Exchange, b.Topic)
 		}
 		if b.URL == "" && b.CredentialsSecretRef == nil {
-			t.addFieldErrorf("spec.broker.url", "is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
+			t.addFieldErrorf("spec.broker.url",
+				"is required for type %s, unless the Secret of credentialsSecretRef contains it", b.Type)
 		} else if b.URL != "" {
 			t.validateBrokerAddress("spec.broker.url", b.Type, b.URL)
 		}
@@ -39,18 +40,27 @@ func (t *translation) translateBroker(b *v1alpha1.Broker) Broker {
 // contain a password.
 func (t *translation) validateBrokerAddress(field string, brokerType v1alpha1.BrokerType, address string) {
 	servers, ok := parseBrokerURLs(brokerType, address)
-	for _, u := range servers {
-		ok = ok && u.Hostname() != "" && (brokerType != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps")
+	if ok && !slices.ContainsFunc(servers, func(u *url.URL) bool { return !isBrokerURL(brokerType, u) }) {
+		return
 	}
-	switch {
-	case ok:
-	case brokerType == v1alpha1.BrokerRabbitMQ:
+	if brokerType == v1alpha1.BrokerRabbitMQ {
 		t.addFieldErrorf(field, "must be amqp://user:password@host:5672/vhost or amqps://… (the value is not shown)")
-	case brokerType == v1alpha1.BrokerNATS:
-		t.addFieldErrorf(field, "must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
-	default:
-		t.addFieldErrorf(field, "must be a URL with a host (the value is not shown)")
+		return
 	}
+	if brokerType == v1alpha1.BrokerNATS {
+		t.addFieldErrorf(field,
+			"must be nats://user:password@host:4222, or a comma-separated list (the value is not shown)")
+		return
+	}
+	t.addFieldErrorf(field, "must be a URL with a host (the value is not shown)")
+}
+
+// isBrokerURL reports whether a URL can be that of a broker.
+func isBrokerURL(brokerType v1alpha1.BrokerType, u *url.URL) bool {
+	if u.Hostname() == "" {
+		return false
+	}
+	return brokerType != v1alpha1.BrokerRabbitMQ || u.Scheme == "amqp" || u.Scheme == "amqps"
 }
 
 // parseBrokerURLs parses the address of a broker; NATS may have several.

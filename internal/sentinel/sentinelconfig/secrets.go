@@ -60,7 +60,9 @@ func (s Settings) WithSecrets(secrets map[string]map[string][]byte) (Settings, e
 }
 
 // buildHeaders returns every value of a Secret as a header.
-func (t *translation) buildHeaders(secrets map[string]map[string][]byte, secretName string) map[string]settings.Secret {
+func (t *translation) buildHeaders(
+	secrets map[string]map[string][]byte, secretName string,
+) map[string]settings.Secret {
 	const field = "spec.hyperfleetAPI.headersSecretRef"
 	data, _ := t.requireSecret(field, secrets, secretName)
 	headers := make(map[string]settings.Secret, len(data))
@@ -77,17 +79,22 @@ func (t *translation) buildHeaders(secrets map[string]map[string][]byte, secretN
 // isValidHeaderValue reports whether a text can be sent in a header. All keys of Secrets are valid
 // header names.
 func isValidHeaderValue(value string) bool {
-	return value != "" && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	isControl := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+	return value != "" && !strings.ContainsFunc(value, isControl)
 }
 
 const credentialsField = "spec.broker.credentialsSecretRef" //nolint:gosec // the path of a field
 
-func (t *translation) requireSecret(field string, secrets map[string]map[string][]byte, name string) (data map[string][]byte, found bool) {
-	data, ok := secrets[name]
-	if !ok {
+// requireSecret returns the data of a Secret. A missing Secret is an error of the field that refers to
+// it.
+func (t *translation) requireSecret(
+	field string, secrets map[string]map[string][]byte, name string,
+) (data map[string][]byte, found bool) {
+	data, found = secrets[name]
+	if !found {
 		t.addFieldErrorf(field, "Secret %q not found in the namespace; create it, or remove the reference", name)
 	}
-	return data, ok
+	return data, found
 }
 
 // trimmedValue returns a value without the trailing newline that editors add.
@@ -95,7 +102,8 @@ func trimmedValue(data map[string][]byte, key string) string {
 	return strings.TrimRight(string(data[key]), "\r\n")
 }
 
-// applyCredentials adds the data of a Secret to b.
+// applyCredentials returns the broker with the credentials of a Secret: the key of Pub/Sub, or the URL
+// with the user.
 func (t *translation) applyCredentials(b Broker, secretName string, data map[string][]byte) Broker {
 	if b.Type == v1alpha1.BrokerPubSub {
 		key := trimmedValue(data, keyJSON)
@@ -105,23 +113,28 @@ func (t *translation) applyCredentials(b Broker, secretName string, data map[str
 		b.KeyJSON = settings.Secret(key)
 		return b
 	}
-	given := trimmedValue(data, keyURL)
-	if given != "" {
-		t.validateBrokerAddress(fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, secretName), b.Type, given)
-		b.URL = settings.Secret(given)
+
+	// The URL of the Secret replaces that of the spec.
+	secretURL := trimmedValue(data, keyURL)
+	if secretURL != "" {
+		field := fmt.Sprintf("%s: key %q of Secret %q", credentialsField, keyURL, secretName)
+		t.validateBrokerAddress(field, b.Type, secretURL)
+		b.URL = settings.Secret(secretURL)
 	}
 	if b.URL == "" {
 		t.addFieldErrorf(credentialsField, "Secret %q has no key %q, and spec.broker.url is not set", secretName, keyURL)
 		return b
 	}
 	user := buildUserinfo(b.Type, data)
-	switch {
-	case user == nil && given == "":
-		t.addFieldErrorf(credentialsField, "Secret %q must have the key %s, or the keys %s and %s", secretName, keyURL, keyUsername, keyPassword)
-		return b
-	case user == nil:
+	if user == nil {
+		if secretURL == "" {
+			t.addFieldErrorf(credentialsField,
+				"Secret %q must have the key %s, or the keys %s and %s", secretName, keyURL, keyUsername, keyPassword)
+		}
 		return b
 	}
+
+	// The user of the Secret replaces that of the URL.
 	if _, ok := user.Password(); !ok && trimmedValue(data, keyUsername) != "" {
 		t.addFieldErrorf(credentialsField, "Secret %q has the key %s but not %s", secretName, keyUsername, keyPassword)
 	}
@@ -141,7 +154,8 @@ func (t *translation) applyCredentials(b Broker, secretName string, data map[str
 // buildUserinfo returns the user in the Secret; nil if it has none.
 func buildUserinfo(brokerType v1alpha1.BrokerType, data map[string][]byte) *url.Userinfo {
 	user, password := trimmedValue(data, keyUsername), trimmedValue(data, keyPassword)
-	switch token := trimmedValue(data, keyToken); {
+	token := trimmedValue(data, keyToken)
+	switch {
 	case user != "" && password == "":
 		return url.User(user)
 	case user != "":

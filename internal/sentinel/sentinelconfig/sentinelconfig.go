@@ -108,7 +108,8 @@ func (t *translation) translateToConfig(spec *v1alpha1.SentinelConfigSpec) senti
 		HyperfleetAPI: sentinel.API{
 			Endpoint: t.validateEndpoint(api.URL),
 			Timeout:  t.parsePositiveDuration("spec.hyperfleetAPI.timeout", api.Timeout),
-			Flavour: requireOneOf(t, "spec.hyperfleetAPI.flavour", cmp.Or(source.Flavour(api.Flavour), source.FlavourAuto),
+			Flavour: requireOneOf(t, "spec.hyperfleetAPI.flavour",
+				cmp.Or(source.Flavour(api.Flavour), source.FlavourAuto),
 				source.FlavourAuto, source.FlavourFleetloop, source.FlavourHyperfleet),
 		},
 		MessageData: t.translateMessageData(spec.MessageData),
@@ -120,9 +121,11 @@ func (t *translation) translateToConfig(spec *v1alpha1.SentinelConfigSpec) senti
 		cfg.LabelSelector = t.translateMatchExpressions(spec.ShardSelector.MatchExpressions)
 	}
 	if spec.Source != nil {
-		cfg.Source.Mode = requireOneOf(t, "spec.source.mode", cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
+		cfg.Source.Mode = requireOneOf(t, "spec.source.mode",
+			cmp.Or(sentinel.Mode(spec.Source.Mode), sentinel.ModeAuto),
 			sentinel.ModeAuto, sentinel.ModeSweep, sentinel.ModeETag, sentinel.ModeCursor, sentinel.ModeWatch)
-		cfg.Source.FullSweepInterval = t.parsePositiveDuration("spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
+		cfg.Source.FullSweepInterval = t.parsePositiveDuration(
+			"spec.source.fullSweepInterval", spec.Source.FullSweepInterval)
 	}
 	return cfg
 }
@@ -154,13 +157,15 @@ func (t *translation) parsePositiveDuration(field string, text v1alpha1.Duration
 func (t *translation) validateEndpoint(endpoint string) (unchanged string) {
 	const field = "spec.hyperfleetAPI.url"
 	u, err := url.Parse(endpoint)
+	isHTTP := err == nil && (u.Scheme == "http" || u.Scheme == "https")
 	switch {
 	case endpoint == "":
 		t.addFieldErrorf(field, "is required")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+	case !isHTTP || u.Hostname() == "":
 		t.addFieldErrorf(field, "must be a URL such as http://hyperfleet-api:8080") // not shown, it may hold a password
 	case u.User != nil:
-		t.addFieldErrorf(field, "must not contain a user name or password; put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
+		t.addFieldErrorf(field, "must not contain a user name or password; "+
+			"put a token in a Secret and reference it in spec.hyperfleetAPI.tokenSecretRef")
 	}
 	return endpoint
 }
@@ -217,8 +222,12 @@ func (t *translation) setDefaultsAndValidate(cfg *sentinel.Config) {
 		t.errs = append(t.errs, err)
 		return
 	}
-	if m := cfg.Source.Mode; cfg.Decision.Profile == sentinel.ProfileExpression && m != sentinel.ModeAuto && m != sentinel.ModeSweep {
-		t.addFieldErrorf("spec.source.mode", "%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q", m, sentinel.ProfileExpression, sentinel.ModeAuto)
+	mode := cfg.Source.Mode
+	readsAll := mode == sentinel.ModeAuto || mode == sentinel.ModeSweep
+	if cfg.Decision.Profile == sentinel.ProfileExpression && !readsAll {
+		t.addFieldErrorf("spec.source.mode",
+			"%q is invalid with the profile %q, which must evaluate every resource in every poll; use %q",
+			mode, sentinel.ProfileExpression, sentinel.ModeAuto)
 	}
 	_, errSelector := cfg.BuildLabelSelector()
 	_, errDecider := cfg.NewDecider()

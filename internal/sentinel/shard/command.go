@@ -32,10 +32,10 @@ type command struct {
 // earlier.
 func (m *membership) takeDueCommands(now time.Duration) (commands []command, wake time.Duration) {
 	wake = never
-	// at records when c is due.
-	at := func(due time.Duration, c command) {
+	// plan takes a command that is due, or notes when it will be.
+	plan := func(due time.Duration, c command) {
 		switch {
-		case m.busy[c.op]:
+		case m.busy[c.op]: // its result will come first
 		case now < due:
 			wake = min(wake, due)
 		default:
@@ -48,25 +48,26 @@ func (m *membership) takeDueCommands(now time.Duration) (commands []command, wak
 	if m.active {
 		wake = min(wake, m.holdingExpiry())
 	}
-	m.planOwnRecordCommand(now, at)
+	m.planOwnRecordCommand(now, plan)
 	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[name]
 		switch {
 		case p.gone:
 			wake = min(wake, p.changed+m.lease)
 		case p.record.State.Over():
-			at(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
+			plan(max(p.changed+m.collect, p.retryAt), command{op: opRemove, record: p.record})
 		case m.confirmed && now < m.holdingExpiry(): // otherwise this member may be the one that is cut off
 			lost := p.record
 			lost.State, lost.Includes = Lost, nil
-			at(max(max(p.changed, m.grace)+m.lease, p.retryAt), command{op: opBury, record: lost})
+			silentUntil := max(p.changed, m.grace) + m.lease
+			plan(max(silentUntil, p.retryAt), command{op: opBury, record: lost})
 		}
 	}
-	again := m.heard + m.watchTimeout()
+	rewatchAt := m.heard + m.watchTimeout()
 	if m.unsure {
-		again = min(again, m.retryAt)
+		rewatchAt = min(rewatchAt, m.retryAt)
 	}
-	at(max(again, m.rewatched+m.watchTimeout()), command{op: opRewatch})
+	plan(max(rewatchAt, m.rewatched+m.watchTimeout()), command{op: opRewatch})
 	return commands, wake
 }
 
@@ -75,24 +76,33 @@ func (m *membership) planOwnRecordCommand(now time.Duration, plan func(time.Dura
 	switch {
 	case m.left:
 		due := m.leftAt + m.renew
-		counted := false
-		for _, p := range m.peers {
-			counted = counted || p.stillCountsMember(m.name, m.lease, now)
-		}
-		if !counted {
+		if !m.isStillCounted(now) {
 			due = now
 		}
-		plan(max(due, m.retryAt), command{op: opRemove, record: Record{Name: m.name, Version: m.version, Object: m.object}})
+		own := Record{Name: m.name, Version: m.version, Object: m.object}
+		plan(max(due, m.retryAt), command{op: opRemove, record: own})
 		return
 	case m.leaving && m.version == 0 && !m.attempted:
 		m.finished = true
 		return
 	}
-	due, record := now, m.buildDesiredRecord()
-	if m.confirmed && record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes) {
+	record := m.buildDesiredRecord()
+	isUnchanged := record.State == m.written.State && maps.Equal(record.Includes, m.written.Includes)
+	due := now
+	if m.confirmed && isUnchanged {
 		due = m.renewed + m.renew
 	}
 	plan(max(due, m.retryAt), command{op: opWrite, record: record})
+}
+
+// isStillCounted reports whether any peer still counts this member in.
+func (m *membership) isStillCounted(now time.Duration) bool {
+	for _, p := range m.peers {
+		if p.stillCountsMember(m.name, m.lease, now) {
+			return true
+		}
+	}
+	return false
 }
 
 // stillCountsMember reports whether the peer lives and still counts a member in, because it has not

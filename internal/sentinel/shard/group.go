@@ -86,16 +86,18 @@ type Group struct {
 	cfg     GroupConfig
 	deps    Deps
 	log     *slog.Logger
-	base    time.Time
+	base    time.Time // the origin of the times of machine and holds
 	machine *membership
 	holds   *holdings
 	metrics *metrics
 
-	// Used only by the goroutine of Run: the state that was last reported.
-	published uint64
-	active    bool
-	epoch     uint64
-	since     time.Time
+	// Used only by the goroutine of Run: what was last reported.
+	reportedChanges uint64 // membership.changes
+	reportedActive  bool   // membership.active
+
+	// The epoch of the last written record, and when it began.
+	writtenEpoch uint64
+	epochBegan   time.Time
 
 	mu       sync.Mutex
 	members  []string
@@ -115,9 +117,11 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	case cfg.Name == "" || cfg.Identity == "":
 		return nil, errors.New("join shard group: a group name and a member identity are required")
 	case cfg.LeaseDuration < time.Second:
-		return nil, fmt.Errorf("join shard group %q: the lease duration %s is too short, the minimum is 1s", cfg.Name, cfg.LeaseDuration)
+		return nil, fmt.Errorf("join shard group %q: the lease duration %s is too short, the minimum is 1s",
+			cfg.Name, cfg.LeaseDuration)
 	case cfg.RenewEvery < 0 || cfg.RenewEvery > cfg.LeaseDuration/4:
-		return nil, fmt.Errorf("join shard group %q: the renew interval %s is too long for a lease duration of %s", cfg.Name, cfg.RenewEvery, cfg.LeaseDuration)
+		return nil, fmt.Errorf("join shard group %q: the renew interval %s is too long for a lease duration of %s",
+			cfg.Name, cfg.RenewEvery, cfg.LeaseDuration)
 	case deps.Leases == nil:
 		return nil, fmt.Errorf("join shard group %q: leases are required", cfg.Name)
 	}
@@ -129,8 +133,12 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 	}
 	name := newRandomLeaseName(cfg.Name, cfg.Identity)
 	g := &Group{
-		cfg: cfg, deps: deps, log: deps.Log.With("group", cfg.Name, "lease", name), base: time.Now(),
-		machine: newMembership(newTiming(cfg), name, cfg.Identity), status: errors.New("not started"),
+		cfg:     cfg,
+		deps:    deps,
+		log:     deps.Log.With("group", cfg.Name, "lease", name),
+		base:    time.Now(),
+		machine: newMembership(newTiming(cfg), name, cfg.Identity),
+		status:  errors.New("not started"),
 	}
 	g.holds = newHoldings(g.sinceStart)
 	g.metrics = newMetrics(g.holds.ownsNothing)
@@ -139,8 +147,11 @@ func NewGroup(cfg GroupConfig, deps Deps) (*Group, error) {
 
 func newTiming(cfg GroupConfig) timing {
 	return timing{
-		lease: cfg.LeaseDuration, fence: cfg.LeaseDuration / 5 * 4, renew: cfg.RenewEvery,
-		retry: cfg.RenewEvery / 4, collect: max(collectAfter, 2*cfg.LeaseDuration),
+		lease:   cfg.LeaseDuration,
+		fence:   cfg.LeaseDuration / 5 * 4,
+		renew:   cfg.RenewEvery,
+		retry:   cfg.RenewEvery / 4,
+		collect: max(collectAfter, 2*cfg.LeaseDuration),
 	}
 }
 
@@ -187,8 +198,8 @@ func (g *Group) Ready() error {
 		return nil
 	}
 	err := fmt.Errorf("no shard in group %q: %w", g.cfg.Name, status)
-	if p := g.watching.Load(); p != nil && *p != nil {
-		err = fmt.Errorf("%w (%w)", err, *p)
+	if watchErr := g.watching.Load(); watchErr != nil && *watchErr != nil {
+		err = fmt.Errorf("%w (%w)", err, *watchErr)
 	}
 	return err
 }
@@ -205,10 +216,10 @@ func (g *Group) Members() []string {
 func (g *Group) updateShareAndStatus(ctx context.Context) {
 	m := g.machine
 	switch {
-	case g.published != m.changes:
+	case g.reportedChanges != m.changes:
 		g.holds.setHoldingAndNotify(m.currentHolding())
 		g.recordAndLogMembers(ctx)
-		g.published, g.active = m.changes, m.active
+		g.reportedChanges, g.reportedActive = m.changes, m.active
 	case m.active:
 		g.holds.extendUntil(m.holdingExpiry())
 	}
@@ -240,7 +251,7 @@ func (g *Group) recordAndLogMembers(ctx context.Context) {
 		g.log.InfoContext(ctx, "shard acquired", "members", members, "epoch", m.epoch)
 	case m.leaving:
 		g.log.InfoContext(ctx, "shard released")
-	case g.active:
+	case g.reportedActive:
 		g.log.WarnContext(ctx, "shard fenced", "reason", m.statusError(g.sinceStart()))
 	}
 }

@@ -26,7 +26,7 @@ type holdings struct {
 
 	mu       sync.Mutex
 	attempts map[uint64]int // in progress, by the hash of the id
-	changed  chan struct{}
+	changed  chan struct{}  // closed and replaced when the share changes
 
 	// released receives a value when an attempt for a resource outside the share has ended.
 	released chan struct{}
@@ -34,7 +34,10 @@ type holdings struct {
 
 func newHoldings(now func() time.Duration) *holdings {
 	h := &holdings{
-		now: now, attempts: map[uint64]int{}, changed: make(chan struct{}), released: make(chan struct{}, 1),
+		now:      now,
+		attempts: map[uint64]int{},
+		changed:  make(chan struct{}),
+		released: make(chan struct{}, 1),
 	}
 	h.held.Store(&holding{})
 	return h
@@ -45,6 +48,8 @@ func (h *holdings) ownsHash(idHash uint64) bool { return h.held.Load().containsH
 // ownsNothing reports whether the share is empty or expired.
 func (h *holdings) ownsNothing() bool { return h.now() >= h.held.Load().until }
 
+// beginAttempt counts an attempt for an id of the share, until release is called. ok is false if the
+// id is not in the share.
 func (h *holdings) beginAttempt(idHash uint64) (release func(), ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +64,8 @@ func (h *holdings) beginAttempt(idHash uint64) (release func(), ok bool) {
 func (h *holdings) endAttemptAndNotifyRelease(idHash uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.attempts[idHash]--; h.attempts[idHash] == 0 {
+	h.attempts[idHash]--
+	if h.attempts[idHash] == 0 {
 		delete(h.attempts, idHash)
 	}
 	if !h.isInShareIgnoringExpiry(idHash) {

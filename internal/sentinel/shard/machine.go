@@ -107,11 +107,13 @@ func (p *peer) hasEnded(lease, now time.Duration) bool {
 // beginNextEpoch ends the epoch: what others know about this member no longer counts.
 func (m *membership) beginNextEpoch() {
 	m.epoch++
-	m.confirmed, m.joined, m.born, m.waiting = false, false, 0, nil
+	m.confirmed, m.born = false, 0
+	m.joined, m.waiting = false, nil
 }
 
 // updateOwnership updates the conclusions from earlier observations to the time now.
 func (m *membership) updateOwnership(now time.Duration) {
+	// Count in every member whose epoch has not ended.
 	guard := map[string]uint64{}
 	for name, p := range m.peers {
 		switch {
@@ -121,13 +123,17 @@ func (m *membership) updateOwnership(now time.Duration) {
 			delete(m.peers, name)
 		}
 	}
+
+	// Wait for the members that were known when this one made itself known.
 	if m.confirmed && !m.joined && m.horizon >= m.born {
 		m.joined, m.waiting = true, maps.Clone(guard)
 	}
 	maps.DeleteFunc(m.waiting, func(name string, _ uint64) bool {
-		_, there := guard[name]
-		return !there || m.peers[name].record.Includes[m.name] == m.epoch
+		_, isGuarded := guard[name]
+		countsThisEpoch := isGuarded && m.peers[name].record.Includes[m.name] == m.epoch
+		return !isGuarded || countsThisEpoch
 	})
+
 	active := m.isCountedByAll() && !m.leaving && now < m.holdingExpiry()
 	if active != m.active || !maps.Equal(guard, m.guard) {
 		m.changes++
@@ -143,7 +149,8 @@ func (m *membership) currentHolding() holding {
 	if !m.active {
 		return holding{}
 	}
-	return holding{share: newShare(m.name, slices.Collect(maps.Keys(m.guard))), until: m.holdingExpiry()}
+	others := slices.Collect(maps.Keys(m.guard))
+	return holding{share: newShare(m.name, others), until: m.holdingExpiry()}
 }
 
 // holdingExpiry returns when the member's time expires, unless it writes earlier.
@@ -155,8 +162,14 @@ func (m *membership) recordDrained() { m.settled, m.said = m.changes, m.guard }
 // buildDesiredRecord returns the desired content of the member's own record.
 func (m *membership) buildDesiredRecord() Record {
 	r := Record{
-		Name: m.name, Identity: m.identity, Epoch: m.epoch, State: Joining,
-		Includes: map[string]uint64{}, Duration: m.lease, Version: m.version, Object: m.object,
+		Name:     m.name,
+		Identity: m.identity,
+		Epoch:    m.epoch,
+		State:    Joining,
+		Includes: map[string]uint64{},
+		Duration: m.lease,
+		Version:  m.version,
+		Object:   m.object,
 	}
 	for name, epoch := range m.said {
 		if _, ok := m.guard[name]; ok {

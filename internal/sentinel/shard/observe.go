@@ -33,15 +33,15 @@ func (m *membership) observeLeaseChange(now time.Duration, c LeaseChange) {
 
 // markUnlistedAsDeleted finds records that were deleted while the watch was down.
 func (m *membership) markUnlistedAsDeleted(now time.Duration, c LeaseChange) {
-	there := func(name string) bool {
+	isListed := func(name string) bool {
 		return slices.ContainsFunc(c.Records, func(r Record) bool { return r.Name == name })
 	}
 	for name := range m.peers {
-		if !there(name) {
+		if !isListed(name) {
 			m.observeDeletion(now, name, c.Version)
 		}
 	}
-	if !there(m.name) {
+	if !isListed(m.name) {
 		m.observeDeletion(now, m.name, c.Version)
 	}
 }
@@ -102,29 +102,31 @@ func (m *membership) markLeft(now time.Duration) {
 // processCommandResult processes the result of c at now: the written record, or an error.
 func (m *membership) processCommandResult(now time.Duration, c command, written Record, err error) {
 	m.busy[c.op] = false
-	again := time.Duration(0)
+	retryAt := time.Duration(0)
 	if err != nil {
-		again = now + m.retry
+		retryAt = now + m.retry
 	}
 	name := c.record.Name
 	if name == m.name {
-		m.retryAt = again
+		m.retryAt = retryAt
 	} else if p := m.peers[name]; p != nil {
-		p.retryAt = again
+		p.retryAt = retryAt
 	}
-	gone := errors.Is(err, ErrGone)
+
+	isGone := errors.Is(err, ErrGone)
 	switch {
 	case c.op == opWrite:
 		m.processWriteResult(now, c, written, err)
-	case name == m.name:
-		m.finished = err == nil || gone || errors.Is(err, ErrConflict)
-	case gone, err == nil && c.op == opRemove:
+	case name == m.name: // its own record was removed, which is the last command
+		m.finished = err == nil || isGone || errors.Is(err, ErrConflict)
+	case isGone, err == nil && c.op == opRemove:
 		m.observeDeletion(now, name, c.record.Version)
 	case err == nil:
 		m.observePeerRecord(now, written)
 	}
 }
 
+// processWriteResult processes the result of writing the member's own record.
 func (m *membership) processWriteResult(now time.Duration, c command, written Record, err error) {
 	m.cause = err
 	switch {
@@ -132,6 +134,7 @@ func (m *membership) processWriteResult(now time.Duration, c command, written Re
 		m.beginEpochAfterDeletion()
 		return
 	case errors.Is(err, ErrConflict):
+		// Without a newer version a repetition would conflict, too.
 		m.unsure = m.version == c.record.Version
 		if !m.unsure {
 			m.retryAt = now
@@ -148,7 +151,7 @@ func (m *membership) processWriteResult(now time.Duration, c command, written Re
 		return
 	}
 	if c.record.Epoch != m.epoch {
-		return
+		return // another epoch began meanwhile
 	}
 	switch {
 	case !m.confirmed:

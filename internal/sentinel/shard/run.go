@@ -24,7 +24,8 @@ type loop struct {
 	outcomes chan outcome
 	rewatch  chan struct{}
 
-	complaint string // last error of writing the member's own record, empty after a success
+	// loggedFailure is the last error of writing the member's own record, empty after a success.
+	loggedFailure string
 }
 
 // Run takes part in the group until ctx ends. Then it releases its share, waits for the attempts in
@@ -35,8 +36,12 @@ func (g *Group) Run(ctx context.Context) error {
 		return fmt.Errorf("join shard group %q: %w", g.cfg.Name, err)
 	}
 	defer g.metrics.unregisterAll(g.deps.Registerer)
+	// The work continues after ctx has ended, until the member has left.
 	l := &loop{
-		Group: g, changes: make(chan LeaseChange), outcomes: make(chan outcome), rewatch: make(chan struct{}, 1),
+		Group:    g,
+		changes:  make(chan LeaseChange),
+		outcomes: make(chan outcome),
+		rewatch:  make(chan struct{}, 1),
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -47,27 +52,29 @@ func (g *Group) Run(ctx context.Context) error {
 
 	g.holds.setHoldingAndNotify(holding{})
 	if !left {
-		g.log.WarnContext(work, "left the shard group without release, other replicas wait for the lease to expire", "reason", g.Ready())
+		g.log.WarnContext(work, "left the shard group without release, other replicas wait for the lease to expire",
+			"reason", g.Ready())
 		return nil
 	}
 	g.log.InfoContext(work, "left the shard group")
 	return nil
 }
 
-// runUntilLeft runs the loop. It reports whether the member has left.
+// runUntilLeft runs the loop until the member has left. When ctx ends, the member begins to leave. It
+// returns false if that takes too long.
 func (l *loop) runUntilLeft(ctx, workCtx context.Context) (left bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	leave := ctx.Done()
-	var bound <-chan time.Time
+	leave := ctx.Done()               // nil once the member leaves
+	var leaveTimeout <-chan time.Time // nil until then
 	for {
 		l.machine.updateOwnership(l.sinceStart())
 		l.updateShareAndStatus(workCtx)
-		todo, wake := l.machine.takeDueCommands(l.sinceStart())
+		commands, wake := l.machine.takeDueCommands(l.sinceStart())
 		if l.machine.finished {
 			return true
 		}
-		for _, c := range todo {
+		for _, c := range commands {
 			l.startCommand(workCtx, c)
 		}
 		timer.Reset(max(0, wake-l.sinceStart()))
@@ -76,15 +83,15 @@ func (l *loop) runUntilLeft(ctx, workCtx context.Context) (left bool) {
 			l.machine.observeLeaseChange(l.sinceStart(), c)
 		case o := <-l.outcomes:
 			l.processAndLogOutcome(workCtx, o)
-		case <-l.holds.released:
-		case <-timer.C:
+		case <-l.holds.released: // the member may state that it has released a share
+		case <-timer.C: // a command is due
 		case <-leave:
 			leave = nil
 			l.machine.leaving = true // it releases its whole share
-			t := time.NewTimer(l.cfg.LeaseDuration / 2)
-			defer t.Stop()
-			bound = t.C
-		case <-bound:
+			leaveTimer := time.NewTimer(l.cfg.LeaseDuration / 2)
+			defer leaveTimer.Stop()
+			leaveTimeout = leaveTimer.C
+		case <-leaveTimeout:
 			return false
 		}
 	}
@@ -100,20 +107,20 @@ func (l *loop) startCommand(ctx context.Context, c command) {
 		return
 	}
 	if c.op == opWrite {
-		if l.epoch != c.record.Epoch {
-			l.epoch, l.since = c.record.Epoch, time.Now()
+		if l.writtenEpoch != c.record.Epoch {
+			l.writtenEpoch, l.epochBegan = c.record.Epoch, time.Now()
 		}
-		c.record.Since, c.record.Renewed = l.since, time.Now()
+		c.record.Since, c.record.Renewed = l.epochBegan, time.Now()
 	}
+	timeout := l.machine.fence / 2 // this leaves time for a second attempt before the lease expires
 	l.tasks.Go(func() {
-		// This leaves time for a second attempt before the lease expires.
-		tctx, cancel := context.WithTimeoutCause(ctx, l.machine.fence/2, errSlow)
+		bounded, cancel := context.WithTimeoutCause(ctx, timeout, errSlow)
 		defer cancel()
 		o := outcome{command: c}
 		if c.op == opRemove {
-			o.err = l.deps.Leases.Delete(tctx, c.record)
+			o.err = l.deps.Leases.Delete(bounded, c.record)
 		} else {
-			o.written, o.err = l.deps.Leases.Put(tctx, c.record)
+			o.written, o.err = l.deps.Leases.Put(bounded, c.record)
 		}
 		select {
 		case l.outcomes <- o:
@@ -126,10 +133,13 @@ func (l *loop) startCommand(ctx context.Context, c command) {
 // share, is a warning, once until the reason changes or a write succeeds.
 func (l *loop) logWriteFailure(ctx context.Context, o outcome) {
 	level := slog.LevelDebug
-	if reason := o.err.Error(); o.command.op == opWrite && !errors.Is(o.err, ErrConflict) && reason != l.complaint {
-		l.complaint, level = reason, slog.LevelWarn
+	reason := o.err.Error()
+	endangersShare := o.command.op == opWrite && !errors.Is(o.err, ErrConflict)
+	if endangersShare && reason != l.loggedFailure {
+		l.loggedFailure, level = reason, slog.LevelWarn
 	}
-	l.log.Log(ctx, level, "lease update failed", "op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
+	l.log.Log(ctx, level, "lease update failed",
+		"op", o.command.op.String(), "record", o.command.record.Name, "err", o.err)
 }
 
 func (l *loop) processAndLogOutcome(ctx context.Context, o outcome) {
@@ -138,8 +148,9 @@ func (l *loop) processAndLogOutcome(ctx context.Context, o outcome) {
 	case o.err != nil:
 		l.logWriteFailure(ctx, o)
 	case o.command.op == opWrite:
-		l.complaint = ""
+		l.loggedFailure = ""
 	case o.command.op == opBury:
-		l.log.WarnContext(ctx, "replica declared lost", "record", o.command.record.Name, "member", o.command.record.Identity)
+		l.log.WarnContext(ctx, "replica declared lost",
+			"record", o.command.record.Name, "member", o.command.record.Identity)
 	}
 }
