@@ -262,7 +262,7 @@ func testConnectionCut(t *testing.T, bed *Bed) {
 	b, c := bed.startSubscribedBroker(t, "")
 	publishDuringFaults(t, b, c, func(underWay func() bool) {
 		const least, most = 5, 100 // a reset between two requests harms none
-		for resets := 0; resets < most; resets++ {
+		for resets := range most {
 			if felt := underWay(); felt && resets >= least {
 				return
 			}
