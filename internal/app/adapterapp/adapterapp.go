@@ -72,10 +72,15 @@ reports the result to the fleet API.`,
 	root.SetErr(stderr)
 	root.PersistentFlags().StringVarP(&a.path, "file", "f", "", "`file` of the adapter (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &a.cfg)
-	root.AddCommand(a.newRunCommand(), a.newValidateCommand(), process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
+	loadReports := func(cmd *cobra.Command) ([]*settings.Report, error) {
 		report, err := a.loadSettings(cmd)
 		return []*settings.Report{report}, err
-	}, &a.cfg))
+	}
+	root.AddCommand(
+		a.newRunCommand(),
+		a.newValidateCommand(),
+		process.NewConfigCommands(binary, stdout, loadReports, &a.cfg),
+	)
 	terminal.AddVersionCommandAndFlag(root)
 	return root
 }
@@ -138,7 +143,7 @@ func (a *app) loadSettings(cmd *cobra.Command) (*settings.Report, error) {
 	return settings.Load(&a.cfg, settings.Source{File: a.path, Env: a.env, Flags: cmd.Flags()})
 }
 
-// newRunner reads and compiles the file.
+// newRunner reads and compiles the file. A nil newHostClient means that nothing is run.
 func (a *app) newRunner(cmd *cobra.Command, newHostClient func() (client.Client, error)) (*Runner, error) {
 	report, err := a.loadSettings(cmd)
 	if err != nil {
@@ -178,7 +183,10 @@ func (a *app) runAdapter(cmd *cobra.Command) error {
 	}
 	kube.RedirectLibraryLogs(p.Log)
 	adapting, err := adapter.New(a.cfg.newKitConfig(), runner, adapter.Deps{
-		Log: p.Log, Registerer: p.Metrics, TracerProvider: p.Tracing.Provider(), Env: a.env,
+		Log:            p.Log,
+		Registerer:     p.Metrics,
+		TracerProvider: p.Tracing.Provider(),
+		Env:            a.env,
 	})
 	if err != nil {
 		return err
@@ -195,19 +203,23 @@ func (a *app) fetchResourceWithReports(ctx context.Context, kind, nameOrID strin
 		return r, fmt.Errorf("the kind is %q: use cluster, nodepool, manifest or workload", kind)
 	}
 	token, _ := a.env("HYPERFLEET_API_TOKEN")
-	file := a.cfg.Fleet.TokenFile
-	if file != "" {
+	tokenFile := a.cfg.Fleet.TokenFile
+	if tokenFile != "" {
 		token = "" // the kit prefers the file, too
 	}
 	api, err := process.NewFleetClient(process.FleetClientConfig{
-		Endpoint: a.cfg.Fleet.Endpoint, Token: settings.Secret(token), TokenFile: file, CAFile: a.cfg.Fleet.CAFile,
+		Endpoint:  a.cfg.Fleet.Endpoint,
+		Token:     settings.Secret(token),
+		TokenFile: tokenFile,
+		CAFile:    a.cfg.Fleet.CAFile,
 	})
 	if err != nil {
 		return r, err
 	}
 	quoted := "'" + strings.ReplaceAll(nameOrID, "'", "''") + "'"
+	search := "name = " + quoted + " or id = " + quoted
 	var found []v1.Resource
-	for item, err := range api.Collection(collection).List(ctx, fleetclient.ListOptions{Search: "name = " + quoted + " or id = " + quoted}) {
+	for item, err := range api.Collection(collection).List(ctx, fleetclient.ListOptions{Search: search}) {
 		if err != nil {
 			return r, fmt.Errorf("find %s %q: %w", kind, nameOrID, err)
 		}

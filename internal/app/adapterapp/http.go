@@ -43,11 +43,15 @@ type httpAction struct {
 
 func (c *compiler) compileHTTPAction(key string, f HTTP, adapterName string) action {
 	a := &httpAction{
-		method: textOrFallback(f.Method, http.MethodPost), userAgent: "fleetloop-adapter/" + adapterName,
-		timeout: f.Timeout, success: f.Success, permanent: f.Permanent,
-		url:     c.compileURL(key+".url", f.URL),
-		headers: c.compileTexts(key+".headers", f.Headers, c.secret),
-		body:    c.compileTree(key+".body", f.Body.Value, c.secret), hasBody: f.Body.Value != nil,
+		method:    textOrFallback(f.Method, http.MethodPost),
+		userAgent: "fleetloop-adapter/" + adapterName,
+		timeout:   f.Timeout,
+		success:   f.Success,
+		permanent: f.Permanent,
+		url:       c.compileURL(key+".url", f.URL),
+		headers:   c.compileTexts(key+".headers", f.Headers, c.secret),
+		body:      c.compileTree(key+".body", f.Body.Value, c.secret),
+		hasBody:   f.Body.Value != nil,
 	}
 	if a.timeout == 0 {
 		a.timeout = defaultRequestTimeout
@@ -69,15 +73,22 @@ func (c *compiler) compileHTTPAction(key string, f HTTP, adapterName string) act
 	if err != nil {
 		c.recordError(key+".ca_file", err)
 	}
-	// The server that a redirect names must not receive the secrets.
-	a.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	a.client = &http.Client{
+		Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // the server that a redirect names must not receive the secrets
+		},
+	}
 	return a
 }
 
 func newTransport(caFile string) (*http.Transport, error) {
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
-		MaxResponseHeaderBytes: 64 << 10, TLSHandshakeTimeout: 10 * time.Second,
+		Proxy:                  http.ProxyFromEnvironment,
+		ForceAttemptHTTP2:      true,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: 64 << 10,
+		TLSHandshakeTimeout:    10 * time.Second,
 	}
 	if caFile == "" {
 		return transport, nil
@@ -249,7 +260,12 @@ func (h httpStep) runStep(ctx context.Context) (map[string]any, error) {
 	for name := range resp.Header {
 		headers[strings.ToLower(name)] = resp.Header.Get(name)
 	}
-	return map[string]any{"status": int64(resp.StatusCode), "headers": headers, "text": string(body), "json": decodeJSONOrNil(body)}, nil
+	return map[string]any{
+		"status":  int64(resp.StatusCode),
+		"headers": headers,
+		"text":    string(body),
+		"json":    decodeJSONOrNil(body),
+	}, nil
 }
 
 // addContextCause adds the cause of a context that has ended.

@@ -1,8 +1,10 @@
 package adapterapp
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -54,40 +56,54 @@ func (c *compiler) compileJobAction(purpose, adapterName string, f Job, kube cli
 	if ns, _, _ := unstructured.NestedString(fields, "metadata", "namespace"); ns == "" {
 		c.recordError(key, errors.New("must be a mapping with metadata.namespace and spec"))
 	}
-	a := &jobAction{kube: kube, name: adapterName, purpose: purpose, manifest: c.compileTree(key, f.Manifest.Value, c.resource), wait: f.Wait}
-	if a.wait == 0 {
-		a.wait = defaultJobWait
+	return &jobAction{
+		kube:     kube,
+		name:     adapterName,
+		purpose:  purpose,
+		manifest: c.compileTree(key, f.Manifest.Value, c.resource),
+		wait:     cmp.Or(f.Wait, defaultJobWait),
 	}
-	return a
 }
 
 // prepareStep implements action.
 func (a *jobAction) prepareStep(s *scope) (step, error) {
-	v, err := a.manifest(s)
+	manifest, err := a.manifest(s)
 	if err != nil {
 		return nil, err
 	}
-	fields, _ := v.(map[string]any) // by the compiler
-	obj := &unstructured.Unstructured{Object: fields}
-	obj.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
-	resource := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%s/%s", s.vars["kind"], s.vars["id"])))[:16]
+	fields, _ := manifest.(map[string]any) // the compiler accepts only mappings
+	job := &unstructured.Unstructured{Object: fields}
+	job.SetGroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
+
+	// The name has the resource and its generation, so that each generation has one Job.
+	resource := hashOfResource(s)
 	suffix := fmt.Sprintf("-%s-%d", resource, s.vars["generation"])
 	if a.purpose == "delete" {
 		suffix += "-delete"
 	}
-	obj.SetName(a.name[:min(len(a.name), 63-len(suffix))] + suffix)
-	labels := obj.GetLabels()
+	const maxNameLength = 63
+	job.SetName(a.name[:min(len(a.name), maxNameLength-len(suffix))] + suffix)
+
+	// By the labels, the Jobs of earlier generations are found.
+	labels := job.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[labelAdapter], labels[labelResource] = a.name, resource
-	obj.SetLabels(labels)
+	labels[labelAdapter] = a.name
+	labels[labelResource] = resource
+	job.SetLabels(labels)
 	if a.purpose == "delete" {
 		if err := unstructured.SetNestedField(fields, int64(cleanupJobTTL), "spec", "ttlSecondsAfterFinished"); err != nil {
 			return nil, err
 		}
 	}
-	return jobStep{a, obj}, nil
+	return jobStep{a, job}, nil
+}
+
+// hashOfResource returns a text for a resource that is valid in a label.
+func hashOfResource(s *scope) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s", s.vars["kind"], s.vars["id"]))
+	return hex.EncodeToString(sum[:])[:16]
 }
 
 type jobStep struct {
@@ -143,7 +159,8 @@ func (j jobStep) ensureOnlyThisJob(ctx context.Context) (state string, err error
 			continue
 		}
 		// In the foreground, so that the Job exists as long as one of its Pods does.
-		if err := j.action.kube.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationForeground)); client.IgnoreNotFound(err) != nil {
+		err := j.action.kube.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationForeground))
+		if client.IgnoreNotFound(err) != nil {
 			return "", err
 		}
 	}
@@ -154,11 +171,13 @@ func (j jobStep) ensureOnlyThisJob(ctx context.Context) (state string, err error
 		return jobRunning, j.createJobIfMissing(ctx)
 	}
 	for _, c := range own.Status.Conditions {
-		switch {
-		case c.Status != corev1.ConditionTrue:
-		case c.Type == batchv1.JobComplete:
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type { //nolint:exhaustive // the others say nothing about the result
+		case batchv1.JobComplete:
 			return jobSucceeded, nil
-		case c.Type == batchv1.JobFailed:
+		case batchv1.JobFailed:
 			return "", adapter.Permanent(fmt.Errorf("the Job failed: %s: %s; delete it to run it again", c.Reason, c.Message))
 		}
 	}

@@ -32,15 +32,16 @@ type RunnerDeps struct {
 
 // A Runner is the Reconciler of a file. It is safe for concurrent use.
 type Runner struct {
-	secret    func(name string) (string, error)
-	condition func(*scope) (bool, error)
-	waiting   string
-	work      action
-	report    report
+	secret         func(name string) (string, error)
+	condition      func(*scope) (bool, error)
+	waitingMessage string // of the report while the condition is false
+	work           action
+	report         report
 
-	cleanup   action // nil if there is nothing to clean up
-	finalized func(*scope) (bool, error)
-	cleaned   func(*scope) (string, error)
+	// What happens to a deleted resource.
+	cleanup        action // nil if there is nothing to clean up
+	finalized      func(*scope) (bool, error)
+	cleanupMessage func(*scope) (string, error)
 }
 
 // An action is a compiled action.
@@ -59,12 +60,14 @@ type step interface {
 
 // usesKubernetes reports whether an action needs a host cluster.
 func (f File) usesKubernetes() bool {
-	is := func(a Action) bool {
-		return isSectionGiven(a.Apply) || isSectionGiven(a.Remove) || isSectionGiven(a.Job)
-	}
-	return is(f.Action) || is(f.Delete.Action)
+	return f.Action.usesKubernetes() || f.Delete.usesKubernetes()
 }
 
+func (a Action) usesKubernetes() bool {
+	return isSectionGiven(a.Apply) || isSectionGiven(a.Remove) || isSectionGiven(a.Job)
+}
+
+// isSectionGiven reports whether the file has any value in a section.
 func isSectionGiven(section any) bool { return !reflect.ValueOf(section).IsZero() }
 
 // NewRunner checks and compiles a file that report was loaded for. The error joins one for each problem,
@@ -75,21 +78,27 @@ func NewRunner(f File, report *settings.Report, deps RunnerDeps) (*Runner, error
 		return nil, err
 	}
 	c.checkSecrets(f.Secrets)
-	r := &Runner{secret: newSecretReader(f.Secrets, deps.Env), waiting: f.Waiting}
-	if r.waiting == "" {
-		r.waiting = "Waiting until the condition is true"
+	r := &Runner{
+		secret:         newSecretReader(f.Secrets, deps.Env),
+		waitingMessage: textOrFallback(f.Waiting, "Waiting until the condition is true"),
 	}
+
+	// The work. The compiler collects the errors of all sections.
 	r.condition = c.compileCondition("condition", f.Condition, "true", c.resource)
 	r.work = c.compileAction("action", f.Action, f.Name, deps)
 	r.report = c.compileReport(f.Report, defaultCompletionExpr(f.Action))
+
+	// The cleanup.
 	switch {
 	case !f.Delete.Nothing:
 		r.cleanup = c.compileAction("delete", f.Delete.Action, f.Name, deps)
 	case isSectionGiven(f.Delete.Action):
 		c.recordError("delete.nothing", errors.New("is set together with an action; remove one of them"))
 	}
-	r.finalized = c.compileCondition("delete.finalized", f.Delete.Finalized, defaultCompletionExpr(f.Delete.Action), c.result)
-	r.cleaned = c.compileText("delete.message", textOrFallback(f.Delete.Message, "Cleanup complete"), c.result)
+	isFinalized := defaultCompletionExpr(f.Delete.Action)
+	r.finalized = c.compileCondition("delete.finalized", f.Delete.Finalized, isFinalized, c.result)
+	message := textOrFallback(f.Delete.Message, "Cleanup complete")
+	r.cleanupMessage = c.compileText("delete.message", message, c.result)
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
 	}
@@ -136,10 +145,12 @@ func (c *compiler) compileAction(key string, a Action, adapterName string, deps 
 		found = append(found, c.compileCommand(key+".command", a.Command, deps.Env))
 	}
 	if isSectionGiven(a.Apply) {
-		found = append(found, c.compileObjectAction(key+".apply", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Apply.FieldManager, adapterName)}, a.Apply.Manifest))
+		apply := kubeAction{kube: deps.Kube, manager: textOrFallback(a.Apply.FieldManager, adapterName)}
+		found = append(found, c.compileObjectAction(key+".apply", apply, a.Apply.Manifest))
 	}
 	if isSectionGiven(a.Remove) {
-		found = append(found, c.compileObjectAction(key+".remove", kubeAction{kube: deps.Kube, manager: textOrFallback(a.Remove.FieldManager, adapterName), remove: true}, a.Remove.Manifest))
+		remove := kubeAction{kube: deps.Kube, manager: textOrFallback(a.Remove.FieldManager, adapterName), remove: true}
+		found = append(found, c.compileObjectAction(key+".remove", remove, a.Remove.Manifest))
 	}
 	if isSectionGiven(a.Job) {
 		found = append(found, c.compileJobAction(key, adapterName, a.Job, deps.Kube))
@@ -169,7 +180,7 @@ func (r *Runner) Reconcile(ctx context.Context, resource adapter.Resource) (adap
 		return adapter.Report{}, s.markPermanentUnlessSecretFailed(err)
 	}
 	if !due {
-		return adapter.Waiting(r.waiting), nil
+		return adapter.Waiting(r.waitingMessage), nil
 	}
 	if err := s.runActionAndStoreResult(ctx, r.work); err != nil {
 		return adapter.Report{}, err
@@ -179,31 +190,31 @@ func (r *Runner) Reconcile(ctx context.Context, resource adapter.Resource) (adap
 
 // runActionAndStoreResult runs an action, and sets the variable result.
 func (s *scope) runActionAndStoreResult(ctx context.Context, a action) error {
-	ready, err := a.prepareStep(s)
+	step, err := a.prepareStep(s)
 	if err != nil {
 		return s.markPermanentUnlessSecretFailed(err)
 	}
-	result, err := ready.runStep(ctx)
+	result, err := step.runStep(ctx)
 	s.vars[varResult] = result
 	return err
 }
 
+// finalize cleans up after a deleted resource.
 func (r *Runner) finalize(ctx context.Context, s *scope) (adapter.Report, error) {
-	s.vars[varResult] = map[string]any{}
-	done := true
+	s.vars[varResult] = map[string]any{} // for the message without a cleanup
 	if r.cleanup != nil {
-		err := s.runActionAndStoreResult(ctx, r.cleanup)
-		if err == nil {
-			done, err = r.finalized(s)
+		if err := s.runActionAndStoreResult(ctx, r.cleanup); err != nil {
+			return adapter.Report{}, err
 		}
+		finalized, err := r.finalized(s)
 		if err != nil {
 			return adapter.Report{}, err
 		}
+		if !finalized {
+			return adapter.InProgress("Cleanup in progress"), nil
+		}
 	}
-	if !done {
-		return adapter.InProgress("Cleanup in progress"), nil
-	}
-	message, err := r.cleaned(s)
+	message, err := r.cleanupMessage(s)
 	return adapter.Finalized(truncateMessage(message)), err
 }
 
@@ -236,7 +247,8 @@ func (c *compiler) compileReport(f Report, defaultAvailable string) report {
 			c.recordError(key+".type", fmt.Errorf("%s has its own expression", d.Type))
 		}
 		r.conditions = append(r.conditions, condition{
-			name: d.Type, status: c.compileCondition(key+".status", d.Status, "", c.result),
+			name:    d.Type,
+			status:  c.compileCondition(key+".status", d.Status, "", c.result),
 			reason:  c.compileText(key+".reason", textOrFallback(d.Reason, d.Type), c.result),
 			message: c.compileText(key+".message", d.Message, c.result),
 		})
@@ -244,7 +256,9 @@ func (c *compiler) compileReport(f Report, defaultAvailable string) report {
 	return r
 }
 
+// evaluateReport returns the report on a resource after its action.
 func (r report) evaluateReport(s *scope) (adapter.Report, error) {
+	// The condition Available.
 	available, err := r.available(s)
 	if err != nil {
 		return adapter.Report{}, err
@@ -262,19 +276,17 @@ func (r report) evaluateReport(s *scope) (adapter.Report, error) {
 	if available {
 		out = adapter.Available(truncateMessage(message))
 	}
+
+	// The other conditions.
 	for _, c := range r.conditions {
-		is, err := c.status(s)
-		reason, errReason := c.reason(s)
-		text, errText := c.message(s)
-		if err := errors.Join(err, errReason, errText); err != nil {
+		condition, err := c.evaluateCondition(s)
+		if err != nil {
 			return adapter.Report{}, err
 		}
-		status := v1.ConditionFalse
-		if is {
-			status = v1.ConditionTrue
-		}
-		out.Conditions = replaceOrAddCondition(out.Conditions, v1.ReportCondition{Type: c.name, Status: status, Reason: reason, Message: truncateMessage(text)})
+		out.Conditions = replaceOrAddCondition(out.Conditions, condition)
 	}
+
+	// The data.
 	data, err := r.data(s)
 	if err == nil && data != nil {
 		out.Data, err = json.Marshal(data)
@@ -283,6 +295,21 @@ func (r report) evaluateReport(s *scope) (adapter.Report, error) {
 		err = fmt.Errorf("evaluate report.data: %w", errValueTooLong)
 	}
 	return out, err
+}
+
+// evaluateCondition returns a condition of the report.
+func (c condition) evaluateCondition(s *scope) (v1.ReportCondition, error) {
+	isTrue, statusErr := c.status(s)
+	reason, reasonErr := c.reason(s)
+	message, messageErr := c.message(s)
+	if err := errors.Join(statusErr, reasonErr, messageErr); err != nil {
+		return v1.ReportCondition{}, err
+	}
+	status := v1.ConditionFalse
+	if isTrue {
+		status = v1.ConditionTrue
+	}
+	return v1.ReportCondition{Type: c.name, Status: status, Reason: reason, Message: truncateMessage(message)}, nil
 }
 
 // replaceOrAddCondition adds a condition, or replaces that of its type.
@@ -311,27 +338,40 @@ func (r *Runner) DryRun(w io.Writer, resource adapter.Resource) error {
 	if err != nil {
 		return err
 	}
-	out, act, due := map[string]any{}, r.work, true
+	out := map[string]any{}
+	planned := r.work
+	due := true
 	if resource.Deleting() {
-		out["deleted"], act = true, r.cleanup
+		out["deleted"] = true
+		planned = r.cleanup
 	} else {
 		if due, err = r.condition(s); err != nil {
 			return err
 		}
 		out["condition"] = due
 	}
-	if act == nil {
-		out["action"] = "nothing"
-	} else if ready, err := act.prepareStep(s); err == nil {
-		out["action"] = ready.describeForDryRun()
-	} else if !due {
-		out["action"] = "unknown: " + err.Error()
-	} else {
+	if out["action"], err = describeAction(planned, s, due); err != nil {
 		return err
 	}
 	text, err := yaml.Marshal(out)
-	if err == nil {
-		_, err = w.Write(text)
+	if err != nil {
+		return err
 	}
+	_, err = w.Write(text)
 	return err
+}
+
+// describeAction returns what an action would do. Before it is due, its expressions may fail.
+func describeAction(a action, s *scope, due bool) (any, error) {
+	if a == nil {
+		return "nothing", nil
+	}
+	step, err := a.prepareStep(s)
+	switch {
+	case err == nil:
+		return step.describeForDryRun(), nil
+	case !due:
+		return "unknown: " + err.Error(), nil
+	}
+	return nil, err
 }
