@@ -209,9 +209,7 @@ func testDownAtStart(t *testing.T, bed *Bed) {
 // publishDuringFaults publishes while faults occur, and checks that the content of the broker
 // afterwards matches the reported outcomes. Faults can wait until events are in progress, and learn
 // whether a publish has failed so far.
-func publishDuringFaults(
-	t *testing.T, b Broker, c *EventCollector, faults func(underWay func() (felt bool)),
-) {
+func publishDuringFaults(t *testing.T, b Broker, c *EventCollector, faults func(underWay func() (felt bool))) {
 	t.Helper()
 	l := NewPublishLedger()
 	calm, done := make(chan struct{}), make(chan struct{})

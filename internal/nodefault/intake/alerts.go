@@ -36,9 +36,13 @@ type AlertConfig struct {
 // DefaultAlertConfig returns the default mapping.
 func DefaultAlertConfig() AlertConfig {
 	return AlertConfig{
-		Source: "alertmanager", NodeLabels: []string{"node", "kubernetes_node", "nodename", "instance"}, CodeLabels: []string{"error_code", "xid"},
-		ActionLabels: []string{"recommended_action"}, ClassLabels: []string{"component_class", "component"},
-		SeverityLabel: "severity", FatalSeverities: []string{"critical", "fatal"},
+		Source:          "alertmanager",
+		NodeLabels:      []string{"node", "kubernetes_node", "nodename", "instance"},
+		CodeLabels:      []string{"error_code", "xid"},
+		ActionLabels:    []string{"recommended_action"},
+		ClassLabels:     []string{"component_class", "component"},
+		SeverityLabel:   "severity",
+		FatalSeverities: []string{"critical", "fatal"},
 	}
 }
 
@@ -76,10 +80,16 @@ func decodeAlerts(body []byte) ([]alert, error) {
 
 // convertAlertToEvent converts an alert to a health event.
 func (c AlertConfig) convertAlertToEvent(a alert) (Event, error) {
+	severity := a.firstLabelOrAnnotation([]string{c.SeverityLabel})
 	e := Event{
-		Agent: c.Source, Check: a.Labels["alertname"], ComponentClass: a.firstLabelOrAnnotation(c.ClassLabels), Action: a.firstLabelOrAnnotation(c.ActionLabels),
-		Fatal:   slices.Contains(c.FatalSeverities, a.firstLabelOrAnnotation([]string{c.SeverityLabel})),
-		Message: a.joinMessageAnnotations(), Entities: c.entitiesOf(a), At: a.StartsAt.Time,
+		Agent:          c.Source,
+		Check:          a.Labels["alertname"],
+		ComponentClass: a.firstLabelOrAnnotation(c.ClassLabels),
+		Action:         a.firstLabelOrAnnotation(c.ActionLabels),
+		Fatal:          slices.Contains(c.FatalSeverities, severity),
+		Message:        a.joinMessageAnnotations(),
+		Entities:       c.entitiesOf(a),
+		At:             a.StartsAt.Time,
 	}
 	switch a.Status {
 	case "firing":
@@ -95,8 +105,10 @@ func (c AlertConfig) convertAlertToEvent(a alert) (Event, error) {
 	if code := a.firstLabelOrAnnotation(c.CodeLabels); code != "" {
 		e.ErrorCodes = strings.Split(code, ",")
 	}
-	if e.Node = stripPort(a.firstLabelOrAnnotation(c.NodeLabels)); e.Node == "" {
-		return e, fmt.Errorf("%w: alert %q has none of the labels %s that name a node", ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
+	e.Node = stripPort(a.firstLabelOrAnnotation(c.NodeLabels))
+	if e.Node == "" {
+		return e, fmt.Errorf("%w: alert %q has none of the labels %s that name a node",
+			ErrInvalid, e.Check, strings.Join(c.NodeLabels, ", "))
 	}
 	return e, nil
 }
@@ -159,7 +171,9 @@ func stripPort(value string) string {
 }
 
 // replaceAddressWithNodeName replaces the address of a node with its name.
-func replaceAddressWithNodeName(ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error)) (Event, error) {
+func replaceAddressWithNodeName(
+	ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error),
+) (Event, error) {
 	if nodeAt == nil || net.ParseIP(e.Node) == nil {
 		return e, nil
 	}
@@ -172,7 +186,9 @@ func replaceAddressWithNodeName(ctx context.Context, e Event, nodeAt func(contex
 }
 
 // decodeAlertNotification converts the alerts of a notification to events.
-func (c AlertConfig) decodeAlertNotification(ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error)) ([]requestEvent, error) {
+func (c AlertConfig) decodeAlertNotification(
+	ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error),
+) ([]requestEvent, error) {
 	alerts, err := decodeAlerts(body)
 	if err != nil {
 		return nil, err

@@ -200,7 +200,9 @@ func (e *originLimitError) Error() string { return ErrTooManyInvalidTokens.Error
 func (e *originLimitError) Is(target error) bool { return target == ErrTooManyInvalidTokens }
 
 // reviewTokenAndCacheResult returns the owner of a Kubernetes token.
-func (g *Authenticator) reviewTokenAndCacheResult(ctx context.Context, review tokenReview) (caller string, err error) {
+func (g *Authenticator) reviewTokenAndCacheResult(
+	ctx context.Context, review tokenReview,
+) (caller string, err error) {
 	asked := g.asking.DoChan(review.key, func() (any, error) {
 		if !g.from.Allow(review.place, time.Now()) {
 			return "", &originLimitError{review.place}

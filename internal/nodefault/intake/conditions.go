@@ -73,7 +73,9 @@ func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string
 // CheckNode returns the faults of a node and the checks that are healthy, in a stable order,
 // and the delay until the next look. Zero means that no later look is needed. A check
 // without a report has an unknown status, or has not been unhealthy for long enough.
-func (s *ConditionSet) CheckNode(node *corev1.Node, now time.Time, short Shortages) (reports []nodefault.Report, recheckAfter time.Duration) {
+func (s *ConditionSet) CheckNode(
+	node *corev1.Node, now time.Time, short Shortages,
+) (reports []nodefault.Report, recheckAfter time.Duration) {
 	l := conditionCheck{node: node, now: now}
 	seen := map[corev1.NodeConditionType]bool{}
 	for _, c := range node.Status.Conditions {

@@ -13,7 +13,9 @@ import (
 
 // reportsThatChangeFaults returns the reports that change the known faults of a node. It adds healthy
 // reports for faults of the two sources that will not be reported again.
-func (s *ConditionSet) reportsThatChangeFaults(node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report) []nodefault.Report {
+func (s *ConditionSet) reportsThatChangeFaults(
+	node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report,
+) []nodefault.Report {
 	var out []nodefault.Report
 	told := map[string]bool{}
 	for _, r := range reports {
@@ -32,8 +34,8 @@ func (s *ConditionSet) reportsThatChangeFaults(node *corev1.Node, faults []v1alp
 	return out
 }
 
-// equalIgnoringTimeAndConditionMessage reports whether a fault need not be written. The messages of conditions
-// contain times, ages and counts, so a different message alone is not a change.
+// equalIgnoringTimeAndConditionMessage reports whether a fault need not be written. The messages
+// of conditions contain times, ages and counts, so a different message alone is not a change.
 func equalIgnoringTimeAndConditionMessage(was, f v1alpha1.Fault) bool {
 	if f.Source == SourceConditions {
 		was.Message = f.Message
@@ -42,8 +44,8 @@ func equalIgnoringTimeAndConditionMessage(was, f v1alpha1.Fault) bool {
 	return equality.Semantic.DeepEqual(was, f)
 }
 
-// isNoLongerCheckedOrOfOldNode reports whether a fault of the two sources is no longer checked, or belongs to
-// another node with the same name.
+// isNoLongerCheckedOrOfOldNode reports whether a fault of the two sources is no longer checked,
+// or belongs to another node with the same name.
 func (s *ConditionSet) isNoLongerCheckedOrOfOldNode(node *corev1.Node, f v1alpha1.Fault) bool {
 	switch f.Source {
 	case SourceConditions:

@@ -46,8 +46,8 @@ func AddConditionController(m manager.Manager, set *ConditionSet, store Store, l
 	return nil
 }
 
-// uidConditionsOrResourcesChanged returns a predicate for the evaluated fields. It filters heartbeats, of
-// which each node has one every few minutes.
+// uidConditionsOrResourcesChanged returns a predicate for the evaluated fields. It filters
+// heartbeats, of which each node has one every few minutes.
 func uidConditionsOrResourcesChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)

@@ -166,8 +166,8 @@ func (s *GRPCServer) addListenerWithServer(l net.Listener, svc *grpcService, opt
 	s.ends = append(s.ends, grpcListener{l, server, h})
 }
 
-// listenUnixSocketReplacingStale listens on a Unix socket. It removes the file of a dead process, but not a
-// socket that is in use.
+// listenUnixSocketReplacingStale listens on a Unix socket. It removes the file of a dead process,
+// but not a socket that is in use.
 func listenUnixSocketReplacingStale(ctx context.Context, path, mode string) (net.Listener, error) {
 	const octal, bits = 8, 9
 	allowed, err := strconv.ParseUint(mode, octal, bits)

@@ -23,7 +23,9 @@ const unknownAgent = "unknown"
 
 // HealthEventOccurredV1 stores health events, and returns when all are durable. Events
 // are independent of each other: an invalid event does not affect the others of the call.
-func (s *grpcService) HealthEventOccurredV1(ctx context.Context, in *datamodels.HealthEvents) (*emptypb.Empty, error) {
+func (s *grpcService) HealthEventOccurredV1(
+	ctx context.Context, in *datamodels.HealthEvents,
+) (*emptypb.Empty, error) {
 	events := in.GetEvents()
 	if len(events) > maxEvents {
 		return nil, status.Errorf(codes.InvalidArgument, "%d events in a call, at most %d allowed", len(events), maxEvents)
@@ -52,8 +54,8 @@ func (s *grpcService) HealthEventOccurredV1(ctx context.Context, in *datamodels.
 	return &emptypb.Empty{}, nil
 }
 
-// logAndCombineIntoStatus returns one status for all events. A transient error takes precedence, so that
-// the caller sends all events again.
+// logAndCombineIntoStatus returns one status for all events. A transient error takes precedence,
+// so that the caller sends all events again.
 func (s *grpcService) logAndCombineIntoStatus(ctx context.Context, errs []error) error {
 	refused, place := 0, -1
 	for i, err := range errs {

@@ -46,6 +46,8 @@ func handleHealthEventOccurred(srv any, ctx context.Context, decode func(any) er
 }
 
 // SendHealthEvents sends health events to a server, as the health monitors do.
-func SendHealthEvents(ctx context.Context, c grpc.ClientConnInterface, events *datamodels.HealthEvents) error {
+func SendHealthEvents(
+	ctx context.Context, c grpc.ClientConnInterface, events *datamodels.HealthEvents,
+) error {
 	return c.Invoke(ctx, methodHealthEventOccurredV1, events, &emptypb.Empty{})
 }

@@ -97,7 +97,9 @@ type httpHandler struct {
 }
 
 // newPostHandler returns the handler of one path.
-func (h *httpHandler) newPostHandler(sourceKind Kind, decode func(*http.Request, []byte) ([]requestEvent, error)) http.HandlerFunc {
+func (h *httpHandler) newPostHandler(
+	sourceKind Kind, decode func(*http.Request, []byte) ([]requestEvent, error),
+) http.HandlerFunc {
 	store := h.deps.Metrics.NewCountingStore(sourceKind, h.deps.Store)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

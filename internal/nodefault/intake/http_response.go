@@ -49,7 +49,9 @@ func writeJSONBody(w http.ResponseWriter, contentType string, status int, body a
 }
 
 // countRejectedAndWriteResponse writes the response for the events of a request.
-func (h *httpHandler) countRejectedAndWriteResponse(w http.ResponseWriter, r *http.Request, kind Kind, verdicts []eventResult, caller string) {
+func (h *httpHandler) countRejectedAndWriteResponse(
+	w http.ResponseWriter, r *http.Request, kind Kind, verdicts []eventResult, caller string,
+) {
 	var refused []rejectedEvent
 	var transient error
 	for i, v := range verdicts {

@@ -100,8 +100,8 @@ func JoinReportErrors(byReport []error) error {
 	return &PartialError{Refused: refused}
 }
 
-// SplitReportErrors splits an error of Apply into the errors of the given number of reports. An error is nil if the
-// report was stored.
+// SplitReportErrors splits an error of Apply into the errors of the given number of reports. An
+// error is nil if the report was stored.
 func SplitReportErrors(err error, reports int) (byReport []error) {
 	out := make([]error, reports)
 	var partial *PartialError

@@ -35,7 +35,9 @@ func canonicalIP(text string) (address string, isIP bool) {
 // only the address. nodesAt returns the nodes with one of their addresses, or an error while
 // they are unknown. If two nodes have the same address, for example because a deleted
 // machine has left its Node, the younger one is returned.
-func NewNodeNameByAddress(nodesAt func(address string) ([]*corev1.Node, error)) func(ctx context.Context, address string) (string, error) {
+func NewNodeNameByAddress(
+	nodesAt func(address string) ([]*corev1.Node, error),
+) func(ctx context.Context, address string) (string, error) {
 	return func(_ context.Context, address string) (string, error) {
 		wanted, ok := canonicalIP(address)
 		if !ok {

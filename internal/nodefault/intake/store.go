@@ -67,8 +67,8 @@ type nodeQueue struct {
 // A queuedCall holds the reports of one call of Apply about one node.
 type queuedCall struct {
 	reports []nodefault.Report
-	errs    []error
-	done    chan struct{}
+	errs    []error       // by report; set before done is closed
+	done    chan struct{} // closed when the reports are stored or rejected
 }
 
 // concurrentNodes is how many nodes one call of Apply writes concurrently.
@@ -94,28 +94,31 @@ func (s *FaultStore) Apply(ctx context.Context, reports []nodefault.Report) erro
 	}
 	defer s.releaseQueueSpace(len(reports))
 
-	places := map[string][]int{}
-	var order []string
+	// Group the reports by node, in the order of their arrival.
+	indexesByNode := map[string][]int{}
+	var nodes []string
 	for i, r := range reports {
-		if _, met := places[r.Node]; !met {
-			order = append(order, r.Node)
+		if _, known := indexesByNode[r.Node]; !known {
+			nodes = append(nodes, r.Node)
 		}
-		places[r.Node] = append(places[r.Node], i)
+		indexesByNode[r.Node] = append(indexesByNode[r.Node], i)
 	}
+
+	// Store the reports of several nodes concurrently.
 	errs := make([]error, len(reports))
 	slots := make(chan struct{}, concurrentNodes)
 	var working sync.WaitGroup
-	for _, node := range order {
+	for _, node := range nodes {
 		slots <- struct{}{}
 		working.Go(func() {
 			defer func() { <-slots }()
-			c := &queuedCall{done: make(chan struct{})}
-			for _, i := range places[node] {
-				c.reports = append(c.reports, reports[i])
+			call := &queuedCall{done: make(chan struct{})}
+			for _, i := range indexesByNode[node] {
+				call.reports = append(call.reports, reports[i])
 			}
-			s.storeOrAwaitCall(ctx, node, c)
-			for n, i := range places[node] {
-				errs[i] = c.errs[n]
+			s.storeOrAwaitCall(ctx, node, call)
+			for n, i := range indexesByNode[node] {
+				errs[i] = call.errs[n]
 			}
 		})
 	}
@@ -180,7 +183,8 @@ func (s *FaultStore) joinNodeQueue(node string, c *queuedCall) *nodeQueue {
 func (s *FaultStore) leaveNodeQueue(node string, queue *nodeQueue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if queue.users--; queue.users == 0 {
+	queue.users--
+	if queue.users == 0 {
 		delete(s.nodes, node)
 	}
 }
@@ -220,7 +224,8 @@ func (s *FaultStore) storeCallsTogether(ctx context.Context, node string, calls 
 	}
 	errs := s.writeReports(ctx, node, all)
 	for _, c := range calls {
-		c.errs, errs = errs[:len(c.reports)], errs[len(c.reports):]
+		c.errs = errs[:len(c.reports)]
+		errs = errs[len(c.reports):]
 		close(c.done)
 	}
 }

@@ -17,7 +17,9 @@ func applyReportsToFaults(faults []v1alpha1.Fault, reports []nodefault.Report) [
 			out = slices.DeleteFunc(out, func(f v1alpha1.Fault) bool { return reportEndsFault(f, r) })
 			continue
 		}
-		i := slices.IndexFunc(out, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == nodefault.KeyOf(r.Fault) })
+		i := slices.IndexFunc(out, func(f v1alpha1.Fault) bool {
+			return nodefault.KeyOf(f) == nodefault.KeyOf(r.Fault)
+		})
 		if i < 0 {
 			out = append(out, r.Fault)
 			continue

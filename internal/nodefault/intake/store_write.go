@@ -44,7 +44,9 @@ func isWriteConflict(err error) bool {
 	}
 	// A list that is too long was extended by others meanwhile, because there was room
 	// when it was read.
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
+	return apierrors.IsConflict(err) ||
+		apierrors.IsAlreadyExists(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
 }
 
 // writeReports stores reports about one node and returns the error of each.
@@ -91,7 +93,11 @@ type writeFailure struct {
 func joinErrorsOfReport(r nodefault.Report, failed []writeFailure) error {
 	var all []error
 	for _, f := range failed {
-		if r.Healthy && reportEndsFault(f.fault, r) || !r.Healthy && nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault) {
+		concerned := nodefault.KeyOf(r.Fault) == nodefault.KeyOf(f.fault)
+		if r.Healthy {
+			concerned = reportEndsFault(f.fault, r)
+		}
+		if concerned {
 			all = append(all, f.err)
 		}
 	}
@@ -113,7 +119,9 @@ func (s *FaultStore) requireNodeExists(ctx context.Context, node string) error {
 
 // applyReportsWithRetry writes the changes of reports to a NodeFault, and reads it again after a
 // conflict. The error concerns all reports.
-func (s *FaultStore) applyReportsWithRetry(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
+func (s *FaultStore) applyReportsWithRetry(
+	ctx context.Context, node string, reports []nodefault.Report,
+) ([]writeFailure, error) {
 	for attempt := 0; ; attempt++ {
 		failed, err := s.applyReportsOnce(ctx, node, reports)
 		if !isWriteConflict(err) || attempt == maxWriteRetries {
@@ -125,7 +133,10 @@ func (s *FaultStore) applyReportsWithRetry(ctx context.Context, node string, rep
 	}
 }
 
-func (s *FaultStore) applyReportsOnce(ctx context.Context, node string, reports []nodefault.Report) ([]writeFailure, error) {
+// applyReportsOnce writes the changes of reports to the current NodeFault, one fault after the other.
+func (s *FaultStore) applyReportsOnce(
+	ctx context.Context, node string, reports []nodefault.Report,
+) ([]writeFailure, error) {
 	var nf v1alpha1.NodeFault
 	err := s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
 	if client.IgnoreNotFound(err) != nil {
@@ -150,7 +161,9 @@ func (s *FaultStore) applyReportsOnce(ctx context.Context, node string, reports 
 }
 
 // applyOrRemoveFault writes or removes one fault.
-func (s *FaultStore) applyOrRemoveFault(ctx context.Context, node string, uid types.UID, c faultChange) error {
+func (s *FaultStore) applyOrRemoveFault(
+	ctx context.Context, node string, uid types.UID, c faultChange,
+) error {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
@@ -185,11 +198,15 @@ func (s *FaultStore) applyOrRemoveFault(ctx context.Context, node string, uid ty
 
 // removeFaultOwnedByOthers removes a fault that remains after its manager has released it. Another
 // manager, such as a person with an editor, then also owns it.
-func (s *FaultStore) removeFaultOwnedByOthers(ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault) error {
+func (s *FaultStore) removeFaultOwnedByOthers(
+	ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault,
+) error {
 	if findFaultByKey(nf.Spec.Faults, f) == nil {
 		return nil
 	}
-	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(o v1alpha1.Fault) bool { return nodefault.KeyOf(o) == nodefault.KeyOf(f) })
+	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(other v1alpha1.Fault) bool {
+		return nodefault.KeyOf(other) == nodefault.KeyOf(f)
+	})
 	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManagerOfFault(f)))
 }
 
