@@ -50,15 +50,15 @@ func (r Request) Plan(ctx context.Context, c Client, s Subject) (*v1alpha1.Plan,
 	if err != nil {
 		return nil, r.asPlanningError(err)
 	}
-	d, err := r.Action.kind.draftPlan(ctx, c, s, r.parsed, live)
+	draft, err := r.Action.kind.draftPlan(ctx, c, s, r.parsed, live)
 	if err != nil {
 		return nil, r.asPlanningError(err)
 	}
-	return r.buildPlan(s, live, d)
+	return r.buildPlan(s, live, draft)
 }
 
-// waitForObservedTarget reads the target and checks that planning is possible. It returns nil without a
-// target.
+// waitForObservedTarget reads the target once its controller has observed the latest change, and refuses
+// one that cannot be planned for. It returns nil without a target.
 func (r Request) waitForObservedTarget(ctx context.Context, c Client) (*unstructured.Unstructured, error) {
 	if r.Target.Kind == "" {
 		return nil, nil
@@ -93,17 +93,19 @@ func (r Request) waitForObservedTarget(ctx context.Context, c Client) (*unstruct
 func (r Request) refuseUnexpectedTarget(live *unstructured.Unstructured) error {
 	switch {
 	case r.Target.UID != "" && r.Target.UID != live.GetUID():
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s", formatTarget(r.Target), live.GetUID(), r.Target.UID)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s has UID %s, but target.uid is %s",
+			formatTarget(r.Target), live.GetUID(), r.Target.UID)
 	case r.Target.ResourceVersion != "" && r.Target.ResourceVersion != live.GetResourceVersion():
-		return newRefusal(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s", formatTarget(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
+		return newRefusal(v1alpha1.DetailTargetChanged, "%s has resourceVersion %s, but target.resourceVersion is %s",
+			formatTarget(r.Target), live.GetResourceVersion(), r.Target.ResourceVersion)
 	case live.GetDeletionTimestamp() != nil:
 		return newRefusal(v1alpha1.DetailInvalidTargetState, "%s is being deleted", formatTarget(r.Target))
 	}
 	return nil
 }
 
-// isLatestGenerationObserved reports whether the controller of an object has observed its latest change. Most kinds
-// do not report that, and count as settled.
+// isLatestGenerationObserved reports whether the controller of an object has observed its latest change.
+// Most kinds do not report that, and count as settled.
 func isLatestGenerationObserved(live *unstructured.Unstructured) bool {
 	observed, found, err := unstructured.NestedInt64(live.Object, "status", "observedGeneration")
 	return err != nil || !found || observed >= live.GetGeneration()
@@ -130,7 +132,10 @@ func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft)
 		Action:     r.Action.Name,
 		Parameters: &runtime.RawExtension{Raw: r.Parameters},
 		Target: v1alpha1.PlanTarget{
-			APIVersion: r.Target.APIVersion, Kind: r.Target.Kind, Namespace: r.Target.Namespace, Name: r.Target.Name,
+			APIVersion: r.Target.APIVersion,
+			Kind:       r.Target.Kind,
+			Namespace:  r.Target.Namespace,
+			Name:       r.Target.Name,
 		},
 		Steps:     append([]v1alpha1.PlanStep{}, d.steps...), // must not be null
 		Diff:      d.diff,
@@ -139,7 +144,9 @@ func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft)
 		CreatedAt: metav1.NewTime(s.Created.UTC().Truncate(time.Second)),
 	}
 	if live != nil {
-		p.Target.UID, p.Target.ResourceVersion, p.Target.Generation = live.GetUID(), live.GetResourceVersion(), live.GetGeneration()
+		p.Target.UID = live.GetUID()
+		p.Target.ResourceVersion = live.GetResourceVersion()
+		p.Target.Generation = live.GetGeneration()
 	}
 	if p.Diff == "" {
 		p.Diff = lineDiff(d.before, d.after)
@@ -147,21 +154,28 @@ func (r Request) buildPlan(s Subject, live *unstructured.Unstructured, d *draft)
 	p.Diff = truncateAtLineEnd(p.Diff, maxDiff)
 	p.Impact.Description = TruncateText(p.Impact.Description, maxImpact)
 	var err error
-	if p.Before, err = encodeValues(d.before); err != nil {
+	p.Before, err = encodeValues(d.before)
+	if err != nil {
 		return nil, fmt.Errorf("plan %s: previous values: %w", r.Action.Name, err)
 	}
-	if p.Rollback, err = r.completeRollback(d); err != nil {
+	p.Rollback, err = r.completeRollback(d)
+	if err != nil {
 		return nil, fmt.Errorf("plan %s: rollback: %w", r.Action.Name, err)
 	}
 	if len(p.Steps) > maxSteps {
-		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("the plan needs %d requests, at most %d are allowed", len(p.Steps), maxSteps)}}
+		problem := fmt.Sprintf("the plan needs %d requests, at most %d are allowed", len(p.Steps), maxSteps)
+		return nil, &InvalidError{Action: r.Action.Name, Problems: []string{problem}}
 	}
 	for i := range p.Steps {
-		p.Steps[i].Description = TruncateText(p.Steps[i].Description, maxDescription)
-		if n := len(p.Steps[i].Body); n > maxBody {
-			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{fmt.Sprintf("a request has %d bytes, at most %d are allowed", n, maxBody)}}
+		step := &p.Steps[i]
+		step.Description = TruncateText(step.Description, maxDescription)
+		if size := len(step.Body); size > maxBody {
+			problem := fmt.Sprintf("a request has %d bytes, at most %d are allowed", size, maxBody)
+			return nil, &InvalidError{Action: r.Action.Name, Problems: []string{problem}}
 		}
 	}
+
+	// The hash covers the plan as it is stored, so it comes last.
 	p.Hash = HashPlanEffect(p)
 	return p, nil
 }
@@ -172,20 +186,21 @@ func (r Request) completeRollback(d *draft) (*v1alpha1.RollbackInformation, erro
 	if len(d.steps) == 0 {
 		return &v1alpha1.RollbackInformation{Reason: "nothing to roll back"}, nil
 	}
-	back := v1alpha1.RollbackInformation{Reason: "no rollback for " + r.Action.Name}
+	rollback := v1alpha1.RollbackInformation{Reason: "no rollback for " + r.Action.Name}
 	if d.rollback != nil {
-		back = *d.rollback
+		rollback = *d.rollback
 	}
-	if back.Available && back.EstimatedRollbackDuration == "" {
-		back.EstimatedRollbackDuration = defaultRollbackDuration
+	if rollback.Available && rollback.EstimatedRollbackDuration == "" {
+		rollback.EstimatedRollbackDuration = defaultRollbackDuration
 	}
-	if back.ExpectedCurrentValues == nil {
-		var err error
-		if back.ExpectedCurrentValues, err = encodeValues(d.after); err != nil {
+	if rollback.ExpectedCurrentValues == nil {
+		expected, err := encodeValues(d.after)
+		if err != nil {
 			return nil, err
 		}
+		rollback.ExpectedCurrentValues = expected
 	}
-	return &back, nil
+	return &rollback, nil
 }
 
 // encodeValues encodes values as canonical JSON.
@@ -207,14 +222,21 @@ func encodeValues(values map[string]any) (*runtime.RawExtension, error) {
 // resourceVersion, generation, diff and createdAt, which can change without changing the effect.
 func HashPlanEffect(p *v1alpha1.Plan) string {
 	covered := *p.DeepCopy()
-	covered.Hash, covered.Diff, covered.CreatedAt = "", "", metav1.Time{}
-	covered.Target.ResourceVersion, covered.Target.Generation = "", 0
+	covered.Hash = ""
+	covered.Diff = ""
+	covered.CreatedAt = metav1.Time{}
+	covered.Target.ResourceVersion = ""
+	covered.Target.Generation = 0
+
+	// Equal plans may be encoded differently, for example after a round trip through the API server.
 	if len(covered.Steps) == 0 {
 		covered.Steps = nil
 	}
-	covered.Parameters, covered.Before = canonicalExtension(covered.Parameters), canonicalExtension(covered.Before)
-	if back := covered.Rollback; back != nil {
-		back.RollbackParameters, back.ExpectedCurrentValues = canonicalExtension(back.RollbackParameters), canonicalExtension(back.ExpectedCurrentValues)
+	covered.Parameters = canonicalExtension(covered.Parameters)
+	covered.Before = canonicalExtension(covered.Before)
+	if rollback := covered.Rollback; rollback != nil {
+		rollback.RollbackParameters = canonicalExtension(rollback.RollbackParameters)
+		rollback.ExpectedCurrentValues = canonicalExtension(rollback.ExpectedCurrentValues)
 	}
 	text, err := json.Marshal(covered)
 	if err != nil {
@@ -239,27 +261,28 @@ func canonicalExtension(e *runtime.RawExtension) *runtime.RawExtension {
 
 // lineDiff returns the change of fields line by line.
 func lineDiff(before, after map[string]any) string {
-	fields := slices.Collect(maps.Keys(before))
-	for f := range after {
-		if _, both := before[f]; !both {
-			fields = append(fields, f)
+	names := slices.Collect(maps.Keys(before))
+	for name := range after {
+		if _, both := before[name]; !both {
+			names = append(names, name)
 		}
 	}
-	slices.Sort(fields)
-	var b strings.Builder
-	for _, f := range fields {
-		was, is := fieldLines(f, before[f]), fieldLines(f, after[f])
-		if slices.Equal(was, is) {
+	slices.Sort(names)
+	var diff strings.Builder
+	for _, name := range names {
+		removed := fieldLines(name, before[name])
+		added := fieldLines(name, after[name])
+		if slices.Equal(removed, added) {
 			continue
 		}
-		for _, l := range was {
-			b.WriteString("- " + l + "\n")
+		for _, line := range removed {
+			diff.WriteString("- " + line + "\n")
 		}
-		for _, l := range is {
-			b.WriteString("+ " + l + "\n")
+		for _, line := range added {
+			diff.WriteString("+ " + line + "\n")
 		}
 	}
-	return b.String()
+	return diff.String()
 }
 
 // fieldLines returns a field as lines of text, or none for a missing field.

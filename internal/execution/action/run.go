@@ -22,17 +22,28 @@ func Execute(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	r.dry = true
 	impact := p.Impact
-	if a, ok := Find(p.Action); ok && (a.ReadOnly || a.NoJob) {
+	if a, known := Find(p.Action); known && (a.ReadOnly || a.NoJob) {
 		now := time.Now().UTC()
 		return Result{
-			Version: resultVersion, Attempt: max(1, r.Attempt), PlanHash: p.Hash, Started: now, Ended: now,
-			DryRun: &v1alpha1.DryRunResults{Success: true, EstimatedImpact: &impact, Warnings: []string{}},
+			Version:  resultVersion,
+			Attempt:  max(1, r.Attempt),
+			PlanHash: p.Hash,
+			Started:  now,
+			Ended:    now,
+			DryRun:   &v1alpha1.DryRunResults{Success: true, EstimatedImpact: &impact, Warnings: []string{}},
 		}
 	}
 	result := attemptPlan(ctx, c, p, r)
-	result.Changed, result.Resources, result.Count = false, nil, 0
+
+	// The API server answered as if it had stored the changes, so the report lists some.
+	result.Changed = false
+	result.Resources = nil
+	result.Count = 0
 	result.DryRun = &v1alpha1.DryRunResults{
-		Performed: true, Success: result.Code == CodeOK, EstimatedImpact: &impact, Warnings: append([]string{}, result.Warnings...),
+		Performed:       true,
+		Success:         result.Code == CodeOK,
+		EstimatedImpact: &impact,
+		Warnings:        append([]string{}, result.Warnings...), // must not be null
 	}
 	if result.Code != CodeOK {
 		result.DryRun.Errors = []string{result.Message}
@@ -43,21 +54,24 @@ func DryRun(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 // attemptPlan makes one attempt and fills the common fields of its result.
 func attemptPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Result {
 	started := time.Now().UTC()
-	ctx, heard := withWarningCollector(ctx)
+	ctx, collector := withWarningCollector(ctx)
 	if !r.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, r.Deadline, errDeadline)
 		defer cancel()
 	}
 	result := verifyAndRunPlan(ctx, c, p, r)
-	result.Version, result.Attempt, result.PlanHash = resultVersion, max(1, r.Attempt), p.Hash
-	result.Warnings = append(result.Warnings, heard.takeWarnings()...)
+	result.Version = resultVersion
+	result.Attempt = max(1, r.Attempt)
+	result.PlanHash = p.Hash
+	result.Started = started
+	result.Ended = time.Now().UTC()
+	result.Warnings = append(result.Warnings, collector.takeWarnings()...)
 	if c.Warnings != nil {
 		result.Warnings = append(result.Warnings, c.Warnings()...)
 	}
 	result.Warnings = limitWarnings(result.Warnings)
 	result.Count = max(result.Count, int32(len(result.Resources))) //nolint:gosec // at most maxResources
-	result.Started, result.Ended = started, time.Now().UTC()
 	return result
 }
 
@@ -82,11 +96,12 @@ func verifyAndRunPlan(ctx context.Context, c Client, p *v1alpha1.Plan, r Run) Re
 
 // verifyAndParsePlan returns the action and parameters of a plan.
 func verifyAndParsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
-	if hash := HashPlanEffect(p); hash == "" || hash != p.Hash {
+	hash := HashPlanEffect(p)
+	if hash == "" || hash != p.Hash {
 		return nil, nil, fmt.Errorf("the plan has hash %s, but its content has hash %s", p.Hash, hash)
 	}
-	a, ok := Find(p.Action)
-	if !ok || a.Name != p.Action {
+	a, known := Find(p.Action)
+	if !known || a.Name != p.Action { // plans do not use aliases
 		return nil, nil, &UnknownError{Name: p.Action, Nearest: nearestName(p.Action, namesAndAliases())}
 	}
 	if p.Parameters == nil {
@@ -100,12 +115,15 @@ func verifyAndParsePlan(p *v1alpha1.Plan) (a *Action, parsed any, err error) {
 	if len(problems) > 0 {
 		return nil, nil, &InvalidError{Action: a.Name, Problems: problems}
 	}
-	t, planned := request.Target, p.Target
-	if t.APIVersion != planned.APIVersion || t.Kind != planned.Kind || t.Namespace != planned.Namespace || t.Name != planned.Name {
-		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s", planned.Kind, planned.Namespace, planned.Name, formatTarget(t))
+	planned := p.Target
+	named := request.Target
+	sameKind := named.APIVersion == planned.APIVersion && named.Kind == planned.Kind
+	if !sameKind || named.Namespace != planned.Namespace || named.Name != planned.Name {
+		return nil, nil, fmt.Errorf("the plan is for %s %s/%s, but its parameters name %s",
+			planned.Kind, planned.Namespace, planned.Name, formatTarget(named))
 	}
 	if planned.Kind != "" && planned.UID == "" && !a.kind.targetOptional() {
-		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", formatTarget(t))
+		return nil, nil, fmt.Errorf("the plan has no UID of its target %s", formatTarget(named))
 	}
 	return a, request.parsed, nil
 }

@@ -43,7 +43,11 @@ type attemptState struct {
 // newAttempt creates the state of an attempt. It sends nothing.
 func newAttempt(c Client, pl *v1alpha1.Plan, r Run) *attemptState {
 	return &attemptState{
-		client: c, plan: pl, run: r, sender: stepSender{client: c, manager: fieldManager, dry: r.dry}, report: report{dry: r.dry, output: r.Output},
+		client: c,
+		plan:   pl,
+		run:    r,
+		sender: stepSender{client: c, manager: fieldManager, dry: r.dry},
+		report: report{dry: r.dry, output: r.Output},
 	}
 }
 
@@ -97,45 +101,66 @@ func (w *attemptState) readAndCheckTarget(ctx context.Context, j expectation) (l
 // checkTargetAgainstPlan reports whether the present target is done, and halts if it does not match the
 // plan.
 func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
-	t := planTarget(w.plan)
+	target := formatTarget(planTarget(w.plan))
+
+	// An earlier attempt of this execution may have done everything.
 	if live != nil && w.mayHaveActedBefore() && w.hasMarker(live) {
-		if done, err = w.isPlanDone(ctx, j, live); done || err != nil {
-			w.note = formatTarget(t) + " was already changed by this execution"
+		done, err = w.isPlanDone(ctx, j, live)
+		if done || err != nil {
+			w.note = target + " was already changed by this execution"
 			return done, err
 		}
 	}
+
+	// The target must be the object that was planned for.
 	if live != nil {
-		switch {
-		case t.UID == "":
-			return false, newHalt(CodeGuard, "%s now exists, but did not when the action was planned", formatTarget(t))
-		case live.GetUID() != t.UID && deletesOrEvictsTarget(w.plan) && w.mayHaveActedBefore():
-			w.note = formatTarget(t) + " has been replaced"
-			return true, nil
-		case live.GetUID() != t.UID:
-			return false, newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s", formatTarget(t), live.GetUID(), t.UID)
-		case live.GetDeletionTimestamp() != nil && deletesOrEvictsTarget(w.plan):
-			w.note = formatTarget(t) + " is being deleted"
-			return true, nil
-		case live.GetDeletionTimestamp() != nil:
-			return false, newHalt(CodeGuard, "%s is being deleted", formatTarget(t))
+		done, err = w.checkTargetIdentity(live)
+		if done || err != nil {
+			return done, err
 		}
 	}
-	values := j.values(live)
-	different := describeDifferences(decodeValues(w.plan.Before), values)
-	if len(different) == 0 {
+
+	// Its values must be those before the plan, or those that a new plan would leave.
+	differences := describeDifferences(decodeValues(w.plan.Before), j.values(live))
+	if len(differences) == 0 {
 		if len(w.plan.Steps) == 0 {
-			w.note = formatTarget(t) + " already has the desired state"
+			w.note = target + " already has the desired state"
 			return true, nil
 		}
 		return false, w.haltIfReverted(live)
 	}
 	if live != nil && j.isAlreadyDesired(ctx, live) {
-		if done, err = w.areOtherStepsDone(ctx); done || err != nil {
-			w.note = formatTarget(t) + " already has the desired state"
+		done, err = w.areOtherStepsDone(ctx)
+		if done || err != nil {
+			w.note = target + " already has the desired state"
 			return done, err
 		}
 	}
-	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s", formatTarget(t), TruncateText(strings.Join(different, "; "), maxFields))
+	return false, newHalt(CodeGuard, "%s has changed since the action was planned: %s",
+		target, TruncateText(strings.Join(differences, "; "), maxFields))
+}
+
+// checkTargetIdentity halts if an object is not the one that was planned for, or is being deleted. If the
+// plan removes the target, it reports that the target is gone already.
+func (w *attemptState) checkTargetIdentity(live *unstructured.Unstructured) (done bool, err error) {
+	t := planTarget(w.plan)
+	removesTarget := deletesOrEvictsTarget(w.plan)
+	switch {
+	case t.UID == "":
+		return false, newHalt(CodeGuard, "%s now exists, but did not when the action was planned", formatTarget(t))
+	case live.GetUID() != t.UID && removesTarget && w.mayHaveActedBefore():
+		w.note = formatTarget(t) + " has been replaced"
+		return true, nil
+	case live.GetUID() != t.UID:
+		return false, newHalt(CodeGuard, "%s has UID %s, but the action was planned for UID %s",
+			formatTarget(t), live.GetUID(), t.UID)
+	case live.GetDeletionTimestamp() != nil && removesTarget:
+		w.note = formatTarget(t) + " is being deleted"
+		return true, nil
+	case live.GetDeletionTimestamp() != nil:
+		return false, newHalt(CodeGuard, "%s is being deleted", formatTarget(t))
+	}
+	return false, nil
 }
 
 // isPlanDone reports whether the target and all other objects are as the plan leaves them. The
@@ -153,8 +178,12 @@ func (w *attemptState) isPlanDone(ctx context.Context, j expectation, live *unst
 
 // hasExpectedValues reports whether the target has the values after the plan.
 func hasExpectedValues(p *v1alpha1.Plan, j expectation, live *unstructured.Unstructured) bool {
-	back := p.Rollback
-	return back != nil && back.ExpectedCurrentValues != nil && len(describeDifferences(decodeValues(back.ExpectedCurrentValues), j.values(live))) == 0
+	rollback := p.Rollback
+	if rollback == nil || rollback.ExpectedCurrentValues == nil {
+		return false
+	}
+	differences := describeDifferences(decodeValues(rollback.ExpectedCurrentValues), j.values(live))
+	return len(differences) == 0
 }
 
 // areOtherStepsDone reports whether the steps for objects other than the target are done. Created objects
@@ -164,23 +193,28 @@ func (w *attemptState) areOtherStepsDone(ctx context.Context) (done bool, err er
 		if isStepForTarget(w.plan, step) || step.Verb != verbCreate && step.Verb != verbDelete {
 			continue
 		}
-		t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
+		t := objectOfStep(step)
 		live, err := w.client.getObjectWithRetry(ctx, t)
-		if apierrors.IsNotFound(err) {
-			live, err = nil, nil
-		}
-		if err != nil {
+		exists := !apierrors.IsNotFound(err)
+		if err != nil && exists {
 			return false, toHalt("read "+formatTarget(t), err)
 		}
-		done := live == nil || live.GetUID() != step.UID // deleted
+		stepDone := !exists || live.GetUID() != step.UID // deleted
 		if step.Verb == verbCreate {
-			done = live != nil && matchesCreateStep(step, live)
+			stepDone = exists && matchesCreateStep(step, live)
 		}
-		if !done {
+		if !stepDone {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// objectOfStep returns the object of a step.
+func objectOfStep(step v1alpha1.PlanStep) v1alpha1.Target {
+	return v1alpha1.Target{
+		APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name,
+	}
 }
 
 // matchesCreateStep reports whether an object is as a step creates it, with the marker of this execution.
@@ -215,15 +249,16 @@ func hasAllFields(object, fields map[string]any) bool {
 // alone cannot show that, because they are those from before. If the plan marks its target, the
 // marker decides.
 func (w *attemptState) haltIfReverted(live *unstructured.Unstructured) error {
-	planned := w.plan.Target.Generation
-	switch {
-	case !w.mayHaveActedBefore() || live == nil:
-		return nil
-	case w.hasMarker(live): // the marker is set, but its changes are missing
-	case planned == 0 || live.GetGeneration() == planned || setsMarkerOnTarget(w.plan):
+	if !w.mayHaveActedBefore() || live == nil {
 		return nil
 	}
-	return newHalt(CodeGuard, "%s was changed and changed back since the action was planned: an earlier attempt may have been reverted", formatTarget(planTarget(w.plan)))
+	plannedGeneration := w.plan.Target.Generation
+	unchanged := plannedGeneration == 0 || live.GetGeneration() == plannedGeneration || setsMarkerOnTarget(w.plan)
+	if unchanged && !w.hasMarker(live) { // with the marker, its changes are missing
+		return nil
+	}
+	return newHalt(CodeGuard, "%s was changed and changed back since the action was planned: "+
+		"an earlier attempt may have been reverted", formatTarget(planTarget(w.plan)))
 }
 
 // setsMarkerOnTarget reports whether the plan sets the marker on its target.
@@ -248,8 +283,11 @@ func (w *attemptState) hasMarker(o *unstructured.Unstructured) bool {
 
 // deletesOrEvictsTarget reports whether the plan removes the target.
 func deletesOrEvictsTarget(p *v1alpha1.Plan) bool {
-	n := len(p.Steps)
-	return n > 0 && (p.Steps[n-1].Verb == verbDelete || p.Steps[n-1].Verb == verbEvict) && isStepForTarget(p, p.Steps[n-1])
+	if len(p.Steps) == 0 {
+		return false
+	}
+	last := p.Steps[len(p.Steps)-1]
+	return (last.Verb == verbDelete || last.Verb == verbEvict) && isStepForTarget(p, last)
 }
 
 // mayHaveActedBefore reports whether completed work can be from this execution.
@@ -332,7 +370,13 @@ func (w *attemptState) recordAfterFailedWrite(live, fresh *unstructured.Unstruct
 // sendStepToOtherObject sends a step for an object other than the target, or for a new one.
 func (w *attemptState) sendStepToOtherObject(ctx context.Context, step v1alpha1.PlanStep, did string) error {
 	answer, err := w.sender.sendStepWithRetry(ctx, step, "")
-	object := v1alpha1.AffectedResource{Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name, UID: step.UID, Action: pastParticiple(step.Verb, did)}
+	object := v1alpha1.AffectedResource{
+		Kind:      kindOfStep(step),
+		Namespace: step.Namespace,
+		Name:      step.Name,
+		UID:       step.UID,
+		Action:    pastParticiple(step.Verb, did),
+	}
 	switch {
 	case apierrors.IsAlreadyExists(err) && step.Verb == verbCreate:
 		return w.acceptIfAlreadyCreated(ctx, step, err)
@@ -343,7 +387,8 @@ func (w *attemptState) sendStepToOtherObject(ctx context.Context, step v1alpha1.
 		return toHalt(step.Description, err)
 	}
 	if answer != nil {
-		object.UID, object.ResourceVersionAfter = answer.GetUID(), answer.GetResourceVersion()
+		object.UID = answer.GetUID()
+		object.ResourceVersionAfter = answer.GetResourceVersion()
 	}
 	w.report.recordChange(object, step.APIVersion)
 	return nil
@@ -351,7 +396,7 @@ func (w *attemptState) sendStepToOtherObject(ctx context.Context, step v1alpha1.
 
 // acceptIfAlreadyCreated handles a create request for an object that already exists.
 func (w *attemptState) acceptIfAlreadyCreated(ctx context.Context, step v1alpha1.PlanStep, existsErr error) error {
-	t := v1alpha1.Target{APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name}
+	t := objectOfStep(step)
 	live, err := w.client.getObjectWithRetry(ctx, t)
 	if err != nil {
 		return toHalt("read "+formatTarget(t), err)

@@ -40,45 +40,56 @@ func (a *Auditor) RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExe
 	return nil
 }
 
-// RecordMissedDeletions records deletions that were missed: executions of a namespace without a recorded end or
-// deletion that no longer exist. It returns their number. Existence is checked after the list was
-// read, so a new execution is never mistaken for a deleted one. After an error the next call
-// continues with the rest.
-func (a *Auditor) RecordMissedDeletions(ctx context.Context, namespace string, exists func(context.Context, types.NamespacedName, types.UID) (bool, error)) (recorded int, err error) {
-	p := Page{Cluster: sanitizeAndTruncate(a.cfg.Cluster, maxText), Namespace: sanitizeAndTruncate(namespace, maxText), Most: openPage}
+// RecordMissedDeletions records deletions that were missed: executions of a namespace without a recorded
+// end or deletion that no longer exist. It returns their number. After an error the next call continues
+// with the rest.
+func (a *Auditor) RecordMissedDeletions(
+	ctx context.Context, namespace string,
+	exists func(context.Context, types.NamespacedName, types.UID) (bool, error),
+) (recorded int, err error) {
+	page := Page{
+		Cluster:   sanitizeAndTruncate(a.cfg.Cluster, maxText),
+		Namespace: sanitizeAndTruncate(namespace, maxText),
+		Most:      openPage,
+	}
 	for {
-		open, err := a.store.ListOpenExecutions(ctx, p)
+		open, err := a.store.ListOpenExecutions(ctx, page)
 		if err != nil {
 			return recorded, fmt.Errorf("find deleted executions: %w", err)
 		}
-		var lost []Record
-		for i := range open {
-			r := &open[i]
-			is, err := exists(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, types.UID(r.ExecutionUID))
+		// Existence is checked after the list was read, so a new execution is never mistaken for a
+		// deleted one.
+		var deletions []Record
+		for _, record := range open {
+			name := types.NamespacedName{Namespace: record.Namespace, Name: record.Name}
+			stillExists, err := exists(ctx, name, types.UID(record.ExecutionUID))
 			if err != nil {
-				return recorded, fmt.Errorf("find execution %q: %w", r.Namespace+"/"+r.Name, err)
+				return recorded, fmt.Errorf("find execution %q: %w", name, err)
 			}
-			if !is {
-				lost = append(lost, newMissedDeletionRecord(*r, time.Now()))
+			if !stillExists {
+				deletions = append(deletions, newMissedDeletionRecord(record, time.Now()))
 			}
 		}
-		if len(lost) > 0 {
-			if err := a.queue.appendInBatch(ctx, lost); err != nil {
-				return recorded, fmt.Errorf("record deletion of %d executions: %w", len(lost), err)
+		if len(deletions) > 0 {
+			if err := a.queue.appendInBatch(ctx, deletions); err != nil {
+				return recorded, fmt.Errorf("record deletion of %d executions: %w", len(deletions), err)
 			}
-			recorded += len(lost)
+			recorded += len(deletions)
 		}
-		if len(open) < p.Most {
+		if len(open) < page.Most {
 			return recorded, nil
 		}
-		p.After = open[len(open)-1].ExecutionUID
+		page.After = open[len(open)-1].ExecutionUID
 	}
 }
 
 // newMissedDeletionRecord returns the record of a deleted execution of which only its stored records are
 // known.
 func newMissedDeletionRecord(r Record, noticed time.Time) Record {
-	r.Seq, r.Type, r.Time = seqDeleted, Deleted, noticed.UTC().Truncate(time.Microsecond)
-	r.ActorType, r.Payload = Unknown, Deletion{Unseen: true}.deletionPayload().redactedBoundedJSON(&redactor{})
+	r.Seq = seqDeleted
+	r.Type = Deleted
+	r.Time = noticed.UTC().Truncate(time.Microsecond)
+	r.ActorType = Unknown
+	r.Payload = Deletion{Unseen: true}.deletionPayload().redactedBoundedJSON(&redactor{})
 	return r
 }

@@ -114,7 +114,7 @@ type Deps struct {
 type Checker struct {
 	cfg       Config
 	deps      Deps
-	protected []string
+	protected []string // namespaces that actions must not change
 	requests  podRequestCache
 }
 
@@ -128,9 +128,17 @@ func New(cfg Config, deps Deps) (*Checker, error) {
 	case deps.Identities == nil || deps.Policy == nil || deps.Conditions == nil || deps.Traffic == nil || deps.Reader == nil:
 		return nil, errors.New("create checker: identities, policy, conditions, traffic and reader are required")
 	}
-	c := &Checker{cfg: cfg.withDefaults(), deps: deps}
-	c.protected = append([]string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, cfg.Namespace}, cfg.ProtectedNamespaces...)
-	return c, nil
+	protected := []string{
+		metav1.NamespaceSystem,
+		metav1.NamespacePublic,
+		corev1.NamespaceNodeLease,
+		cfg.Namespace,
+	}
+	return &Checker{
+		cfg:       cfg.withDefaults(),
+		deps:      deps,
+		protected: append(protected, cfg.ProtectedNamespaces...),
+	}, nil
 }
 
 func (c Config) withDefaults() Config {
@@ -166,14 +174,18 @@ type Outcome struct {
 	Warnings []string
 }
 
-// A round is one check of one execution.
+// A round is one check of one execution. Each step uses what the steps before it have found.
 type round struct {
+	// Arguments of the check.
 	checker *Checker
 	ke      *v1alpha1.KubernetesExecution
 	dry     *action.Result // result of a Job
 	now     time.Time
-	out     Outcome
+	replan  bool // the checks have passed before
 
+	out Outcome
+
+	// Findings of the steps, in the order in which they are set.
 	request  action.Request
 	account  account
 	original *v1alpha1.KubernetesExecution // execution to roll back
@@ -184,9 +196,7 @@ type round struct {
 	state    *ClusterState
 	input    *execution.Input
 	place    execution.Place // evaluation slot, while conditions are evaluated
-	replan   bool            // the checks have passed before
-
-	stranger bool // the requester may not ask for the action
+	stranger bool            // the requester may not ask for the action
 }
 
 // A step is one part of a check. It records a refusal in the outcome of the round, and returns an
@@ -198,8 +208,14 @@ type step func(r *round, ctx context.Context) error
 func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, dry *action.Result, now time.Time) (Outcome, error) {
 	r := &round{checker: c, ke: ke, dry: dry, now: now}
 	return runStepsUntilDecided(ctx, r, []step{
-		(*round).parseAndCheckRequest, (*round).refuseProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
-		(*round).compilePostAndCheckPreConditions, (*round).recordImpactAndDryRunIfRequired, (*round).checkPlanPolicy,
+		(*round).parseAndCheckRequest,
+		(*round).refuseProtectedName,
+		(*round).checkRights,
+		(*round).planAndCheckTarget,
+		(*round).checkPolicy,
+		(*round).compilePostAndCheckPreConditions,
+		(*round).recordImpactAndDryRunIfRequired,
+		(*round).checkPlanPolicy,
 	})
 }
 
@@ -209,15 +225,21 @@ func (c *Checker) Check(ctx context.Context, ke *v1alpha1.KubernetesExecution, d
 func (c *Checker) Replan(ctx context.Context, ke *v1alpha1.KubernetesExecution, now time.Time) (Outcome, error) {
 	r := &round{checker: c, ke: ke, now: now, replan: true}
 	return runStepsUntilDecided(ctx, r, []step{
-		(*round).parseAndCheckRequest, (*round).refuseProtectedName, (*round).checkRights, (*round).planAndCheckTarget, (*round).checkPolicy,
-		(*round).recheckPreConditions, (*round).reuseOrRepeatDryRun, (*round).checkPlanPolicy,
+		(*round).parseAndCheckRequest,
+		(*round).refuseProtectedName,
+		(*round).checkRights,
+		(*round).planAndCheckTarget,
+		(*round).checkPolicy,
+		(*round).recheckPreConditions,
+		(*round).reuseOrRepeatDryRun,
+		(*round).checkPlanPolicy,
 	})
 }
 
 // runStepsUntilDecided runs the steps until one refuses, waits or requests a dry run.
 func runStepsUntilDecided(ctx context.Context, r *round, steps []step) (Outcome, error) {
-	for _, s := range steps {
-		if err := s(r, ctx); err != nil {
+	for _, run := range steps {
+		if err := run(r, ctx); err != nil {
 			return r.out, err
 		}
 		if r.out.Failed != nil || r.out.Wait > 0 || r.out.NeedDryRunJob {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,34 +36,48 @@ var errNoAnswer = errors.New("the Kubernetes API did not respond in time")
 
 // gatherClusterState reads the policy input other than the target.
 func (r *round) gatherClusterState(ctx context.Context) error {
-	t := r.request.Target
-	r.state = &ClusterState{
-		Now: r.now, Execution: r.ke, Request: r.request,
-		Target: r.target.live, Scaled: r.target.scaled, Unread: r.target.live == nil && !r.account.permitted, Protected: r.target.shield != "", Namespace: r.target.space,
+	target := r.request.Target
+	targetKey := execution.TargetKey(v1alpha1.PlanTarget{
+		APIVersion: target.APIVersion, Kind: target.Kind, Namespace: target.Namespace, Name: target.Name,
+	})
+	traffic := r.checker.deps.Traffic
+	state := &ClusterState{
+		Now:              r.now,
+		Execution:        r.ke,
+		Request:          r.request,
+		Target:           r.target.live,
+		Scaled:           r.target.scaled,
+		Unread:           r.target.live == nil && !r.account.permitted,
+		Protected:        r.target.shield != "",
+		Namespace:        r.target.space,
 		PermissionsOK:    r.account.permitted,
-		EnvironmentLabel: r.checker.cfg.EnvironmentLabel, Cluster: r.checker.cfg.ClusterName,
-		InFlight: r.checker.deps.Traffic.InFlight(r.ke.UID),
-		Past: r.checker.deps.Traffic.History(r.request.Action.Name, execution.TargetKey(v1alpha1.PlanTarget{
-			APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
-		}), r.now),
+		EnvironmentLabel: r.checker.cfg.EnvironmentLabel,
+		Cluster:          r.checker.cfg.ClusterName,
+		InFlight:         traffic.InFlight(r.ke.UID),
+		Past:             traffic.History(r.request.Action.Name, targetKey, r.now),
 	}
+	r.state = state
+
+	reader := r.checker.deps.Reader
 	var nodes corev1.NodeList
-	if err := r.checker.deps.Reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
-	r.state.Nodes = nodes.Items
-	if t.Namespace != "" && r.target.live != nil {
+	state.Nodes = nodes.Items
+	if target.Namespace != "" && r.target.live != nil {
 		var scalers autoscalingv2.HorizontalPodAutoscalerList
-		if err := r.checker.deps.Reader.List(ctx, &scalers, client.InNamespace(t.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("list HorizontalPodAutoscalers in namespace %q: %w", t.Namespace, err)
+		err := reader.List(ctx, &scalers, client.InNamespace(target.Namespace), client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return fmt.Errorf("list HorizontalPodAutoscalers in namespace %q: %w", target.Namespace, err)
 		}
-		r.state.Scalers = scalers.Items
+		state.Scalers = scalers.Items
 	}
 	var err error
-	if r.state.Used, err = r.checker.requests.requestsByNode(ctx, r.checker.deps.Reader, r.now); err != nil {
+	state.Used, err = r.checker.requests.requestsByNode(ctx, reader, r.now)
+	if err != nil {
 		return err
 	}
-	r.state.Owners, err = findOwnerChain(ctx, r.checker.deps.Reader, r.target.live)
+	state.Owners, err = findOwnerChain(ctx, reader, r.target.live)
 	return err
 }
 
@@ -74,21 +87,22 @@ func findOwnerChain(ctx context.Context, reader client.Reader, live *unstructure
 	if live == nil {
 		return nil, nil
 	}
-	for ref := metav1.GetControllerOf(live); ref != nil && len(owners) < maxOwners; {
+	ref := metav1.GetControllerOf(live)
+	for ref != nil && len(owners) < maxOwners {
 		owners = append(owners, *ref)
 		if IsCustomResourceOwner(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
 			return owners, nil // of the built-in kinds only these two have built-in owners
 		}
-		var o metav1.PartialObjectMetadata
-		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-		err := reader.Get(ctx, client.ObjectKey{Namespace: live.GetNamespace(), Name: ref.Name}, &o)
+		var owner metav1.PartialObjectMetadata
+		owner.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+		err := reader.Get(ctx, client.ObjectKey{Namespace: live.GetNamespace(), Name: ref.Name}, &owner)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, fmt.Errorf("read %s %q: %w", ref.Kind, ref.Name, err)
-		case err != nil || o.UID != ref.UID:
+		case err != nil || owner.UID != ref.UID:
 			return owners, nil //nolint:nilerr // nobody depends on how far up is known
 		}
-		ref = metav1.GetControllerOf(&o)
+		ref = metav1.GetControllerOf(&owner)
 	}
 	return owners, nil
 }
@@ -111,14 +125,15 @@ func (c *podRequestCache) requestsByNode(ctx context.Context, reader client.Read
 	if err := reader.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
-	c.byNode, c.at = RequestsByNode(pods.Items), now
+	c.byNode = RequestsByNode(pods.Items)
+	c.at = now
 	return c.byNode, nil
 }
 
 // listTargetPods returns the Pods of the target, or nil if they are unknown or the target selects none.
 func listTargetPods(ctx context.Context, reader client.Reader, state *ClusterState) ([]corev1.Pod, error) {
-	labels, ok := state.PodSelector()
-	if !ok {
+	labels, selectsPods := state.PodSelector()
+	if !selectsPods {
 		return nil, nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(labels)
@@ -145,24 +160,28 @@ func usesInvalidSecrets(c v1alpha1.Condition) bool {
 
 // findInvalidSecrets finds the Secrets that an object references and cannot use. unknownReason is
 // set if the lookup is impossible; conditions that use the result do not hold then.
-func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (invalid []string, unknownReason string, err error) {
-	refs, ok := SecretRefs(live)
-	switch {
-	case !ok:
+func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured.Unstructured, t v1alpha1.Target) (
+	invalid []string, unknownReason string, err error,
+) {
+	refs, known := SecretRefs(live)
+	if !known {
 		return nil, "", nil
-	case len(refs) > maxSecrets:
-		return nil, fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d", formatTarget(t), len(refs), maxSecrets), nil
 	}
-	invalid = []string{}
+	if len(refs) > maxSecrets {
+		return nil, fmt.Sprintf("invalid_secrets is unknown: %s references %d Secrets, but the controller checks at most %d",
+			formatTarget(t), len(refs), maxSecrets), nil
+	}
+	invalid = []string{} // not nil, which would mean that they are unknown
 	for _, ref := range refs {
-		kind, found, err := secrets.SecretType(ctx, t.Namespace, ref.Name)
-		missing := (*roles.MissingError)(nil)
+		secretType, found, err := secrets.SecretType(ctx, t.Namespace, ref.Name)
+		_, accountMissing := errors.AsType[*roles.MissingError](err)
 		switch {
-		case errors.As(err, &missing) || apierrors.IsForbidden(err):
-			return nil, fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q", err, roles.SecretLookup, t.Namespace), nil
+		case accountMissing || apierrors.IsForbidden(err):
+			return nil, fmt.Sprintf("invalid_secrets is unknown: %v: create service account %s and bind its role in namespace %q",
+				err, roles.SecretLookup, t.Namespace), nil
 		case err != nil:
 			return nil, "", err
-		case !found || ref.Pulls && !isImagePullSecretType(kind):
+		case !found || ref.Pulls && !isImagePullSecretType(secretType):
 			invalid = append(invalid, ref.Name)
 		}
 	}
@@ -170,6 +189,6 @@ func findInvalidSecrets(ctx context.Context, secrets lookups, live *unstructured
 }
 
 // isImagePullSecretType reports whether Secrets of a type can be used to pull images.
-func isImagePullSecretType(kind string) bool {
-	return slices.Contains([]corev1.SecretType{corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg}, corev1.SecretType(kind))
+func isImagePullSecretType(secretType string) bool {
+	return secretType == string(corev1.SecretTypeDockerConfigJson) || secretType == string(corev1.SecretTypeDockercfg)
 }

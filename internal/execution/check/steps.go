@@ -19,20 +19,29 @@ func (r *round) parseAndCheckRequest(ctx context.Context) error {
 	request, err := action.Parse(&r.ke.Spec)
 	if err != nil {
 		detail := v1alpha1.DetailInvalidParameters
-		if unknown := (*action.UnknownError)(nil); errors.As(err, &unknown) {
+		if _, unknown := errors.AsType[*action.UnknownError](err); unknown {
 			detail = v1alpha1.DetailUnknownAction
 		}
 		r.out.failValidation(detail, "%v", err)
 		return nil
 	}
 	r.request = request
-	r.account = account{identities: r.checker.deps.Identities, namespace: r.checker.cfg.Namespace, request: request, out: &r.out}
+	r.account = account{
+		identities: r.checker.deps.Identities,
+		namespace:  r.checker.cfg.Namespace,
+		request:    request,
+		out:        &r.out,
+	}
 	r.out.Target = formatTargetPath(request.Target)
-	if c := r.ke.Spec.TargetCluster; c != "" && c != r.checker.cfg.ClusterName {
-		r.out.failValidation(v1alpha1.DetailInvalidParameters, "targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster", c, r.checker.cfg.ClusterName)
+	ownCluster := r.checker.cfg.ClusterName
+	if cluster := r.ke.Spec.TargetCluster; cluster != "" && cluster != ownCluster {
+		r.out.failValidation(v1alpha1.DetailInvalidParameters,
+			"targetCluster is %q, but this controller serves cluster %q: create the execution in the target cluster",
+			cluster, ownCluster)
 		return nil
 	}
-	if r.original, err = r.checker.findAndCheckOriginal(ctx, r.ke, request, &r.out); err != nil || r.out.Failed != nil {
+	r.original, err = r.checker.findAndCheckOriginal(ctx, r.ke, request, &r.out)
+	if err != nil || r.out.Failed != nil {
 		return err
 	}
 	r.out.Results.ParameterValidation = true
@@ -48,13 +57,18 @@ func (r *round) checkRights(ctx context.Context) error {
 	}
 	if !may {
 		user := r.ke.Spec.RequestedBy
-		r.stranger, r.out.Results.RBACValidation = true, false
-		r.out.failValidation(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: a role must grant the verb %s on %s with the resource name %s. Bind such a role to %s and create the execution again",
-			user, r.ke.Spec.Action, r.checker.cfg.Namespace, v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
+		r.stranger = true
+		r.out.Results.RBACValidation = false
+		r.out.failValidation(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: "+
+			"a role must grant the verb %s on %s with the resource name %s. "+
+			"Bind such a role to %s and create the execution again",
+			user, r.ke.Spec.Action, r.checker.cfg.Namespace,
+			v1alpha1.VerbExecute, v1alpha1.Resource, r.ke.Spec.Action, user)
 		return nil
 	}
 	if a.NoJob { // the action needs no cluster access
-		r.account.permitted, r.out.Results.RBACValidation = true, true
+		r.account.permitted = true
+		r.out.Results.RBACValidation = true
 		return nil
 	}
 	exists, err := r.checker.deps.Identities.AccountExists(ctx, a)
@@ -82,12 +96,16 @@ func (r *round) checkRights(ctx context.Context) error {
 // groups of a person are those recorded by the request. Without recorded groups, the check of a
 // person is skipped if the API server has verified the request.
 func (c *Checker) mayRequest(ctx context.Context, ke *v1alpha1.KubernetesExecution) (may bool, err error) {
-	user, groups := ke.Spec.RequestedBy, ke.Spec.RequesterGroups
-	_, account := roles.AccountGroups(user)
-	switch verified := ke.Status.VerifiedRequest != nil; {
-	case user == "", verified && !account && len(groups) == 0:
+	user := ke.Spec.RequestedBy
+	groups := ke.Spec.RequesterGroups
+	verified := ke.Status.VerifiedRequest != nil
+	_, isServiceAccount := roles.AccountGroups(user)
+	switch {
+	case user == "":
 		return true, nil
-	case !verified: // the recorded groups are unverified
+	case verified && !isServiceAccount && len(groups) == 0:
+		return true, nil
+	case !verified: // anybody could have recorded the groups
 		groups = nil
 	}
 	return c.deps.Identities.MayRequest(ctx, user, groups, ke.Spec.Action)
@@ -104,29 +122,41 @@ func (r *round) checkPolicy(ctx context.Context) error {
 
 // evaluatePolicy evaluates the policy with the present input.
 func (r *round) evaluatePolicy(ctx context.Context) error {
-	d, err := r.checker.deps.Policy.Decide(ctx, r.input)
+	decision, err := r.checker.deps.Policy.Decide(ctx, r.input)
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, execution.ErrNoPolicies) {
 			return fmt.Errorf("evaluate policy: %w", err)
 		}
 		r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{EvaluatedAt: toAPITime(r.now)}
-		r.out.failValidation(v1alpha1.DetailPolicyUnavailable, "the policy returned no decision, so the controller denies the execution: %v", err)
+		r.out.failValidation(v1alpha1.DetailPolicyUnavailable,
+			"the policy returned no decision, so the controller denies the execution: %v", err)
 		return nil
 	}
-	d = execution.ExcludeRequesterOfAgent(d, r.ke)
-	d.RequireDryRun = d.RequireDryRun || r.out.Decision.RequireDryRun
-	r.out.Decision = d
+	decision = execution.ExcludeRequesterOfAgent(decision, r.ke)
+	if r.out.Decision.RequireDryRun { // a dry run that the first evaluation required stays required
+		decision.RequireDryRun = true
+	}
+	r.out.Decision = decision
 	r.out.Results.PolicyValidation = &v1alpha1.PolicyValidation{
-		PolicyName: d.PolicyName, Allowed: d.Allow, RequiredApproval: d.RequireApproval, RequiredDryRun: d.RequireDryRun,
-		Violations: d.Violations, Warnings: d.Warnings, PolicyHash: d.PolicyHash, Mode: d.Mode, EvaluatedAt: toAPITime(r.now),
+		PolicyName:       decision.PolicyName,
+		PolicyHash:       decision.PolicyHash,
+		Mode:             decision.Mode,
+		Allowed:          decision.Allow,
+		RequiredApproval: decision.RequireApproval,
+		RequiredDryRun:   decision.RequireDryRun,
+		Violations:       decision.Violations,
+		Warnings:         decision.Warnings,
+		EvaluatedAt:      toAPITime(r.now),
 	}
-	if !d.Allow {
-		r.out.failValidation(v1alpha1.DetailPolicyDenied, "%s", denialMessage(d))
+	if !decision.Allow {
+		r.out.failValidation(v1alpha1.DetailPolicyDenied, "%s", denialMessage(decision))
 		return nil
 	}
-	r.out.Warnings = append([]string{}, d.Warnings...)
-	r.plan.PolicyHash = d.PolicyHash
-	if before := r.ke.Status.Plan; r.replan && before != nil { // an approval is valid for one period
+	r.out.Warnings = append([]string{}, decision.Warnings...)
+
+	// The policy is part of the plan, and so is the period for which an approval is valid.
+	r.plan.PolicyHash = decision.PolicyHash
+	if before := r.ke.Status.Plan; r.replan && before != nil {
 		r.plan.AdmissionPolicyPeriod = before.AdmissionPolicyPeriod
 	}
 	r.plan.Hash = action.HashPlanEffect(r.plan)
@@ -145,14 +175,16 @@ func denialMessage(d execution.Decision) string {
 	return name + " denies the execution: " + strings.Join(d.Violations, "; ")
 }
 
-// recordImpactAndDryRunIfRequired is the fifth step: it makes a dry run if the policy or the request requires one.
-// It runs after the sixth step, which is cheaper.
+// recordImpactAndDryRunIfRequired is the fifth step: it makes a dry run if the policy or the request
+// requires one. It runs after the sixth step, which is cheaper.
 func (r *round) recordImpactAndDryRunIfRequired(ctx context.Context) error {
 	r.out.Plan = r.plan
 	impact := r.plan.Impact
 	r.out.Results.DryRunResults = &v1alpha1.DryRunResults{EstimatedImpact: &impact, Warnings: []string{}}
-	asked := r.out.Decision.RequireDryRun || r.ke.Spec.DryRunMode == v1alpha1.DryRunAlways || r.ke.Spec.DryRunMode == v1alpha1.DryRunOnly
-	if !asked || !supportsDryRun(r.request.Action) {
+	mode := r.ke.Spec.DryRunMode
+	requested := mode == v1alpha1.DryRunAlways || mode == v1alpha1.DryRunOnly
+	required := requested || r.out.Decision.RequireDryRun
+	if !required || !supportsDryRun(r.request.Action) {
 		return nil
 	}
 	return r.runOrRequestDryRun(ctx)
@@ -175,16 +207,25 @@ func (r *round) runOrRequestDryRun(ctx context.Context) error {
 		r.out.NeedDryRunJob = true
 		return nil
 	}
-	c := r.client
-	c.Dynamic = r.seen.newReplayClient()
-	result := action.DryRun(ctx, c, r.plan, action.Run{Subject: planSubject(r.ke), Attempt: 1, Deadline: time.Now().Add(dryRunTimeout)})
+
+	// The dry run repeats the reads that made the plan, and gets the same answers.
+	replayClient := r.client
+	replayClient.Dynamic = r.seen.newReplayClient()
+	result := action.DryRun(ctx, replayClient, r.plan, action.Run{
+		Subject:  planSubject(r.ke),
+		Attempt:  1,
+		Deadline: time.Now().Add(dryRunTimeout),
+	})
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("dry-run %s: %w", r.request.Action.Name, context.Cause(ctx))
 	case result.Code.Retry():
 		return fmt.Errorf("dry-run %s: %s", r.request.Action.Name, result.Message)
 	case result.Code == action.CodeForbidden:
-		if known, err := r.account.recheckRightsUncached(ctx); err != nil || known {
+		// The rights may have been withdrawn since they were cached. A missing right is a better
+		// explanation than the response of the API server.
+		explained, err := r.account.recheckRightsUncached(ctx)
+		if err != nil || explained {
 			return err
 		}
 	}
@@ -219,20 +260,23 @@ func (o *Outcome) recordDryRun(result action.Result, request action.Request, pla
 	if message == "" {
 		message = strings.Join(results.Errors, "; ")
 	}
-	o.failWithReason(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s", request.Action.Name, formatTarget(request.Target), message)
+	o.failWithReason(v1alpha1.ReasonDryRunFailed, detail, "dry run of %s on %s failed: %s",
+		request.Action.Name, formatTarget(request.Target), message)
 }
 
-// reuseOrRepeatDryRun copies the results that are not repeated from the status. A dry run of another plan
-// does not count for this one.
+// reuseOrRepeatDryRun takes the result of the dry run from the status. If that was of another plan, the
+// dry run is repeated.
 func (r *round) reuseOrRepeatDryRun(ctx context.Context) error {
 	r.out.Plan = r.plan
 	before := r.ke.Status.ValidationResults
 	if before == nil {
 		return nil
 	}
-	dry := before.DryRunResults.DeepCopy()
-	if p := r.ke.Status.Plan; dry == nil || !dry.Performed || p == nil || p.Hash == r.plan.Hash {
-		r.out.Results.DryRunResults = dry
+	earlier := before.DryRunResults.DeepCopy()
+	earlierPlan := r.ke.Status.Plan
+	ofThisPlan := earlierPlan == nil || earlierPlan.Hash == r.plan.Hash
+	if earlier == nil || !earlier.Performed || ofThisPlan {
+		r.out.Results.DryRunResults = earlier
 		return nil
 	}
 	if r.checker.cfg.DryRunExecutor == DryRunJob {
@@ -247,15 +291,15 @@ func (r *round) reuseOrRepeatDryRun(ctx context.Context) error {
 // only now that it sees the plan.
 func (r *round) checkPlanPolicy(ctx context.Context) error {
 	for {
-		dry := r.out.Results.DryRunResults
-		r.input.Plan = PlanInput(r.plan, dry)
+		r.input.Plan = PlanInput(r.plan, r.out.Results.DryRunResults)
 		if err := r.evaluatePolicy(ctx); err != nil || r.out.Failed != nil {
 			return err
 		}
-		switch {
-		case !r.out.Decision.RequireDryRun || dry != nil && dry.Performed || !supportsDryRun(r.request.Action):
+		dryRunMissing := r.out.Decision.RequireDryRun && !r.isDryRunPerformed()
+		if !dryRunMissing || !supportsDryRun(r.request.Action) {
 			return nil
-		case r.replan:
+		}
+		if r.replan {
 			r.out.failWithReason(v1alpha1.ReasonPlanStale, v1alpha1.Detail(v1alpha1.ReasonPlanStale),
 				"the policy changed and now requires a dry run of %s: create the execution again", r.request.Action.Name)
 			return nil
@@ -263,9 +307,17 @@ func (r *round) checkPlanPolicy(ctx context.Context) error {
 		if err := r.runOrRequestDryRun(ctx); err != nil || r.out.Failed != nil || r.out.NeedDryRunJob {
 			return err
 		}
-		if dry = r.out.Results.DryRunResults; dry == nil || !dry.Performed { // do not repeat the dry run forever
-			r.out.failWithReason(v1alpha1.ReasonDryRunFailed, "", "the policy requires a dry run of %s, but its result is missing: create the execution again", r.request.Action.Name)
+		if !r.isDryRunPerformed() { // do not repeat the dry run forever
+			r.out.failWithReason(v1alpha1.ReasonDryRunFailed, "",
+				"the policy requires a dry run of %s, but its result is missing: create the execution again",
+				r.request.Action.Name)
 			return nil
 		}
 	}
+}
+
+// isDryRunPerformed reports whether the outcome has the result of a dry run.
+func (r *round) isDryRunPerformed() bool {
+	dryRun := r.out.Results.DryRunResults
+	return dryRun != nil && dryRun.Performed
 }

@@ -31,7 +31,8 @@ type targetView struct {
 // request and the settings, so it reveals no cluster state. Protection by label is reported only if
 // the account of the action may read the target.
 func (r *round) refuseProtectedName(context.Context) error {
-	if r.target.shield = r.checker.protectionReason(r.request.Target, nil, nil); r.target.shield != "" {
+	r.target.shield = r.checker.protectionReason(r.request.Target, nil, nil)
+	if r.target.shield != "" {
 		r.out.failProtected(r.request.Target, r.target.shield)
 	}
 	return nil
@@ -46,18 +47,18 @@ func (r *round) planAndCheckTarget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var planClient action.Client
 	if !a.NoJob { // such actions have no account and no cluster access
-		c, err := r.checker.deps.Identities.Client(ctx, a)
+		r.client, err = r.checker.deps.Identities.Client(ctx, a)
 		if err != nil {
 			return r.account.failUnlessTransient(ctx, err)
 		}
-		r.client = c
-		r.seen = newReadCache(c.Dynamic)
-		c.Dynamic = r.seen
-		r.plan, err = r.request.Plan(ctx, c, subject)
-		return r.checkPlanResult(ctx, err)
+		// Planning reads through a cache, which keeps what later steps and the dry run need.
+		r.seen = newReadCache(r.client.Dynamic)
+		planClient = r.client
+		planClient.Dynamic = r.seen
 	}
-	r.plan, err = r.request.Plan(ctx, action.Client{}, subject)
+	r.plan, err = r.request.Plan(ctx, planClient, subject)
 	return r.checkPlanResult(ctx, err)
 }
 
@@ -66,15 +67,18 @@ func planSubject(ke *v1alpha1.KubernetesExecution) action.Subject {
 	return action.Subject{UID: ke.UID, Created: ke.CreationTimestamp.Time, Namespace: ke.Namespace, Name: ke.Name}
 }
 
-// planSubjectWithProtected returns planSubject, with the protected namespaces for actions that reach beyond
-// the namespace of the target.
-func (c *Checker) planSubjectWithProtected(ctx context.Context, ke *v1alpha1.KubernetesExecution, scope action.Scope) (action.Subject, error) {
+// planSubjectWithProtected returns planSubject, with the protected namespaces for actions that reach
+// beyond the namespace of the target.
+func (c *Checker) planSubjectWithProtected(
+	ctx context.Context, ke *v1alpha1.KubernetesExecution, scope action.Scope,
+) (action.Subject, error) {
 	subject := planSubject(ke)
 	if scope != action.Cluster {
 		return subject, nil
 	}
 	var labelled corev1.NamespaceList
-	if err := c.deps.Reader.List(ctx, &labelled, client.MatchingLabels{v1alpha1.LabelProtected: labelTrue}, client.UnsafeDisableDeepCopy); err != nil {
+	protectedLabel := client.MatchingLabels{v1alpha1.LabelProtected: labelTrue}
+	if err := c.deps.Reader.List(ctx, &labelled, protectedLabel, client.UnsafeDisableDeepCopy); err != nil {
 		return subject, fmt.Errorf("list protected Namespaces: %w", err)
 	}
 	subject.Protected = slices.Clone(c.protected)
@@ -95,10 +99,12 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 		r.target.scaled = r.seen.lastRead(action.ScaleTargetOf(r.target.live))
 	}
 	var err error
-	if r.target.space, err = r.checker.readNamespace(ctx, t.Namespace, r.target.live); err != nil {
+	r.target.space, err = r.checker.readNamespace(ctx, t.Namespace, r.target.live)
+	if err != nil {
 		return err
 	}
-	if r.target.shield, err = r.checker.findProtection(ctx, r.target, r.request, r.plan); err != nil {
+	r.target.shield, err = r.checker.findProtection(ctx, r.target, r.request, r.plan)
+	if err != nil {
 		return err
 	}
 	r.out.Results.ResourceExists = r.target.live != nil || planErr == nil
@@ -106,12 +112,14 @@ func (r *round) checkPlanResult(ctx context.Context, planErr error) error {
 	case r.target.shield != "":
 		r.out.failProtected(r.request.Target, r.target.shield)
 	case r.canAwaitTarget(planErr):
-		r.out.Wait, r.out.WaitsForTarget = targetPause, true
+		r.out.Wait = targetPause
+		r.out.WaitsForTarget = true
 		r.out.Results.PreConditionResults = storedValidationResults(r.ke).PreConditionResults
 	case planErr != nil:
 		return r.account.failPlanning(ctx, planErr)
 	case r.target.space != nil && r.target.space.DeletionTimestamp != nil:
-		r.out.failValidation(v1alpha1.DetailInvalidTargetState, "namespace %q, which contains %s, is being deleted", t.Namespace, formatTarget(t))
+		r.out.failValidation(v1alpha1.DetailInvalidTargetState,
+			"namespace %q, which contains %s, is being deleted", t.Namespace, formatTarget(t))
 	default:
 		return r.refuseIfChangedSinceOriginal(ctx)
 	}
@@ -130,12 +138,13 @@ func (r *round) canAwaitTarget(planErr error) bool {
 		return false
 	}
 	patience := preConditionTimeout
-	for _, c := range r.ke.Spec.PreConditions {
-		if c.Required {
-			patience = max(patience, conditionTimeout(c, preConditionTimeout))
+	for _, condition := range r.ke.Spec.PreConditions {
+		if condition.Required {
+			patience = max(patience, conditionTimeout(condition, preConditionTimeout))
 		}
 	}
-	return r.now.Before(execution.PhaseStartOrNow(r.ke, v1alpha1.PhaseValidating, r.now).Add(patience))
+	start := execution.PhaseStartOrNow(r.ke, v1alpha1.PhaseValidating, r.now)
+	return r.now.Before(start.Add(patience))
 }
 
 // readNamespace reads the namespace of a target. It returns nil for a target without a namespace, and
@@ -157,13 +166,16 @@ func (c *Checker) readNamespace(ctx context.Context, name string, live *unstruct
 	return nil, fmt.Errorf("read namespace %q: %w", name, err)
 }
 
-// findProtection determines why the target, or another object that the plan writes, is protected.
-func (c *Checker) findProtection(ctx context.Context, v targetView, request action.Request, plan *v1alpha1.Plan) (protectedReason string, err error) {
-	if protectedReason = c.protectionReason(request.Target, v.space, v.live); protectedReason != "" {
-		return protectedReason, nil
+// findProtection returns why the target, or another object that the plan writes, is protected. The reason
+// is empty if none is.
+func (c *Checker) findProtection(
+	ctx context.Context, v targetView, request action.Request, plan *v1alpha1.Plan,
+) (protectedReason string, err error) {
+	if reason := c.protectionReason(request.Target, v.space, v.live); reason != "" {
+		return reason, nil
 	}
-	if own := ownProtectionReason(v.scaled); own != "" {
-		return fmt.Sprintf("it scales %s: %s", formatTarget(action.ScaleTargetOf(v.live)), own), nil
+	if reason := ownProtectionReason(v.scaled); reason != "" {
+		return fmt.Sprintf("it scales %s: %s", formatTarget(action.ScaleTargetOf(v.live)), reason), nil
 	}
 	if plan == nil {
 		return "", nil
@@ -175,8 +187,8 @@ func (c *Checker) findProtection(ctx context.Context, v targetView, request acti
 			return "", fmt.Errorf("read namespace %q: %w", name, err)
 		}
 		ns.Name = name // a missing namespace may still be protected by name
-		if protectedReason = c.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); protectedReason != "" {
-			return protectedReason, nil
+		if reason := c.protectionReason(v1alpha1.Target{Namespace: name}, &ns, nil); reason != "" {
+			return reason, nil
 		}
 	}
 	return "", nil
@@ -184,13 +196,13 @@ func (c *Checker) findProtection(ctx context.Context, v targetView, request acti
 
 // protectionReason returns why an object is protected, or an empty string.
 func (c *Checker) protectionReason(t v1alpha1.Target, ns *corev1.Namespace, live *unstructured.Unstructured) string {
-	spaces := []string{t.Namespace}
+	namespaces := []string{t.Namespace}
 	if t.Kind == "Namespace" {
-		spaces = append(spaces, t.Name)
+		namespaces = append(namespaces, t.Name)
 	}
-	for _, space := range spaces {
-		if slices.Contains(c.protected, space) {
-			return fmt.Sprintf("namespace %q is protected", space)
+	for _, name := range namespaces {
+		if slices.Contains(c.protected, name) {
+			return fmt.Sprintf("namespace %q is protected", name)
 		}
 	}
 	if ns != nil && ns.Labels[v1alpha1.LabelProtected] == labelTrue {
@@ -211,10 +223,10 @@ func ownProtectionReason(live *unstructured.Unstructured) string {
 		return "it has the label " + v1alpha1.LabelProtected
 	}
 	if live.GetKind() == "Node" {
-		for _, l := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
-			if _, is := labels[l]; is {
-				return "it is a control-plane node"
-			}
+		_, controlPlane := labels["node-role.kubernetes.io/control-plane"]
+		_, master := labels["node-role.kubernetes.io/master"] // the former name
+		if controlPlane || master {
+			return "it is a control-plane node"
 		}
 	}
 	return ""
@@ -225,16 +237,30 @@ func ownProtectionReason(live *unstructured.Unstructured) string {
 // stores beside the execution.
 func otherWrittenNamespaces(p *v1alpha1.Plan, a *action.Action, executorNamespace string) []string {
 	var others []string
-	for _, s := range p.Steps {
-		own := s.Namespace == executorNamespace && slices.ContainsFunc(a.Permissions, func(p action.Permission) bool {
-			return p.Executor && p.Resource == s.Resource
-		})
-		writes := !slices.Contains([]string{"get", "wait", "evict"}, s.Verb)
-		if writes && !own && s.Namespace != "" && s.Namespace != p.Target.Namespace && !slices.Contains(others, s.Namespace) {
-			others = append(others, s.Namespace)
+	for _, step := range p.Steps {
+		if slices.Contains([]string{"get", "wait", "evict"}, step.Verb) {
+			continue
 		}
+		if step.Namespace == "" || step.Namespace == p.Target.Namespace || slices.Contains(others, step.Namespace) {
+			continue
+		}
+		if step.Namespace == executorNamespace && storesBesideExecution(a, step.Resource) {
+			continue
+		}
+		others = append(others, step.Namespace)
 	}
 	return others
+}
+
+// storesBesideExecution reports whether an action may store objects of a resource in the namespace of the
+// executions.
+func storesBesideExecution(a *action.Action, resource string) bool {
+	for _, permission := range a.Permissions {
+		if permission.Executor && permission.Resource == resource {
+			return true
+		}
+	}
+	return false
 }
 
 // formatTarget formats an object for messages, such as Deployment shop/web.
