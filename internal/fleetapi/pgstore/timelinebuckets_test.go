@@ -120,8 +120,14 @@ func TestPlansOfBoundedRanges(t *testing.T) {
 	}
 	d.append(t, events...)
 	d.exec(t, "analyze timeline.change_event")
-	now := time.Now()
-	most := d.texts(t, "select c.relname::text from timeline.change_event e join pg_class c on c.oid = e.tableoid group by 1 order by count(*) desc limit 1")[0]
+	// The partition of a day that is full of events, whatever the time is now.
+	row := d.texts(t, `select c.relname || ' ' || to_char(max(e.at) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+		from timeline.change_event e join pg_class c on c.oid = e.tableoid group by c.relname order by count(*) desc limit 1`)[0]
+	most, lastEvent, _ := strings.Cut(row, " ")
+	until, err := time.Parse(time.RFC3339, lastEvent)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, role := range []string{"fleet_api", "fleet_api_all_tenants"} {
 		statement, args := pgstore.TimelinePageStatement(timeline.Query{Filter: timeline.Filter{Clusters: []string{"c7", "c8"}}, Limit: 50})
 		plan := d.plan(t, role, "set local enable_bitmapscan = off", statement, args)
@@ -129,7 +135,7 @@ func TestPlansOfBoundedRanges(t *testing.T) {
 			t.Errorf("%s reads events of two clusters by\n%s", role, plan)
 		}
 		statement, args = pgstore.TimelineBucketsStatement(timeline.BucketQuery{
-			Filter: timeline.Filter{Since: now.Add(-time.Hour), Until: now}, By: timeline.LaneCluster, Step: time.Minute, Lanes: 50,
+			Filter: timeline.Filter{Since: until.Add(-time.Hour), Until: until}, By: timeline.LaneCluster, Step: time.Minute, Lanes: 50,
 		})
 		plan = d.plan(t, role, "set local jit = off", statement, args)
 		if !strings.Contains(plan, "Index Scan") || strings.Contains(plan, "Seq Scan on "+most) {
