@@ -33,7 +33,8 @@ type disk struct {
 	limited bool
 }
 
-// newDisk creates a folder, with a limited size if the faults need that. The caller must call detach.
+// newDisk creates a folder, with a limited size if the faults need that. close of the topology removes it at
+// the latest.
 func (t *topology) newDisk(name string, size int64) (*disk, error) {
 	d := &disk{dir: filepath.Join(t.dir, name), limited: t.limitDisks}
 	if err := os.MkdirAll(d.dir, 0o711); err != nil { //nolint:gosec // passed through by the user of PostgreSQL
@@ -45,6 +46,9 @@ func (t *topology) newDisk(name string, size int64) (*disk, error) {
 	if err := mountLimited(d.dir, size); err != nil {
 		return nil, fmt.Errorf("mount a disk of limited size on %s: %w", d.dir, err)
 	}
+	t.mu.Lock()
+	t.mounted = append(t.mounted, d)
+	t.mu.Unlock()
 	return d, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/gardenbed"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
+	"github.com/fleetloop/fleetloop/internal/version"
 )
 
 const (
@@ -79,7 +80,7 @@ func measureScale(ctx context.Context, clusters int, dir string, log *slog.Logge
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
-	report := &scaleReport{Clusters: clusters}
+	report := &scaleReport{Revision: version.Get().Revision, Clusters: clusters}
 	err = t.measureSteps(running, report)
 	cancel()
 	if err = errors.Join(err, t.close(), t.file.Close()); err != nil {

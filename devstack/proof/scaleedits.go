@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	fleetclient "github.com/fleetloop/fleetloop/client"
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
@@ -97,21 +99,25 @@ func (t *topology) measureEditLatency(ctx context.Context, watch *eventWatch) (s
 	if err != nil {
 		return scaleLatency{}, err
 	}
-	var edits sync.WaitGroup
+	var edits errgroup.Group
 	began := time.Now()
 	for i, r := range chosen {
 		if !pauseFor(ctx, time.Until(began.Add(time.Duration(i)*time.Second/scaleEditRate))) {
 			return scaleLatency{}, context.Cause(ctx)
 		}
 		watch.await(r)
-		edits.Go(func() {
+		edits.Go(func() error {
 			edited, err := client.Clusters().Patch(ctx, r.ID, v1.PatchRequest{Spec: json.RawMessage(`{"version": "1.34.2"}`)})
-			if err == nil {
-				watch.recordEdit(edited, time.Now())
+			if err != nil {
+				return err
 			}
+			watch.recordEdit(edited, time.Now())
+			return nil
 		})
 	}
-	edits.Wait()
+	if err := edits.Wait(); err != nil {
+		return scaleLatency{}, err
+	}
 	err = poll(ctx, startBound, func(context.Context) error {
 		if _, missing := watch.latencies(); missing > 0 {
 			return fmt.Errorf("%d edits have no event", missing)

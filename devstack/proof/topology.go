@@ -70,6 +70,7 @@ type topology struct {
 
 	mu         sync.Mutex
 	executions []*history.Execution
+	mounted    []*disk
 
 	order  []string // names of the groups, in the order of their start
 	groups map[string][]*process
@@ -300,9 +301,6 @@ func (t *topology) close() error {
 	}
 	var errs []error
 	t.simulated.Wait()
-	for _, d := range t.disks {
-		errs = append(errs, d.detach())
-	}
 	if t.garden != nil {
 		errs = append(errs, t.garden.Stop())
 	}
@@ -317,6 +315,9 @@ func (t *topology) close() error {
 	}
 	if t.database != nil {
 		errs = append(errs, t.database.close())
+	}
+	for _, d := range t.mounted { // the servers have ended
+		errs = append(errs, d.detach())
 	}
 	return errors.Join(errs...)
 }

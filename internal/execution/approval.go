@@ -51,7 +51,7 @@ func RequiresStricterApproval(a v1alpha1.ApprovalStatus, d Decision) bool {
 	return excludesApprovers(needed.Groups, a.Groups)
 }
 
-// excludesApprovers reports whether somebody who could approve with the former groups no longer can.
+// excludesApprovers reports whether a change of groups removes an approver.
 // An empty list of groups allows everybody.
 func excludesApprovers(groups, formerGroups []string) bool {
 	if len(groups) == 0 {

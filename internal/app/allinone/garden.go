@@ -47,7 +47,7 @@ func newClusterWorkerParts(ctx context.Context, p *process.Process, cfg Config, 
 	part := all.Part
 	role := part.Database.Role
 	part.Database = cfg.API.Database
-	part.Database.Role = role // the worker has a role of its own
+	part.Database.Role = role // the worker uses a separate role
 	if part.Mode == clusterworkerapp.Mock {
 		o := cfg.Garden.memoryOptions(cfg.Demo.Enabled)
 		o.Versions = part.Mock.Versions

@@ -187,8 +187,8 @@ func (a *applier) printItemWithVerb(i resource.Item, verb string) error {
 	return err
 }
 
-// applyWithRetry creates or updates the resource of one document, and returns what was done. It tries again if somebody
-// else has changed or created the resource meanwhile.
+// applyWithRetry creates or updates the resource of one document, and returns what was done. It retries after
+// another client has changed or created the resource.
 func (a *applier) applyWithRetry(ctx context.Context, d resource.Document) (item resource.Item, verb string, err error) {
 	for range maxTries {
 		item, verb, err = a.applyOnce(ctx, d)

@@ -293,7 +293,7 @@ func (s *session) editConfig(cmd *cobra.Command, doneMessage string, change func
 	return nil
 }
 
-// findOrAddMapping returns the mapping at a key, which it adds if there is none.
+// findOrAddMapping returns the mapping at a key. It adds a missing one.
 func findOrAddMapping(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value != key {

@@ -125,7 +125,7 @@ func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) err
 // maxTries limits the attempts to apply an edit after conflicts.
 const maxTries = 5
 
-// patchWithRetry changes a resource. It tries again if somebody else has changed the resource meanwhile, so that an edit
+// patchWithRetry changes a resource. It retries after another client has changed the resource, so that an edit
 // that merges does not undo concurrent changes.
 func (e edit) patchWithRetry(
 	ctx context.Context, client *fleetclient.Client, i resource.Item, dry dryRun,

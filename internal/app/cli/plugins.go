@@ -125,7 +125,7 @@ func addPluginCommand(ctx context.Context, root *cobra.Command, searchPath strin
 	}
 }
 
-// findOrAddCommand returns the command with a name below parent. It adds one that does nothing if there is none.
+// findOrAddCommand returns the command with a name below parent. If it is missing, it adds a command that does nothing.
 func findOrAddCommand(parent *cobra.Command, name string) *cobra.Command {
 	for _, cmd := range parent.Commands() {
 		if cmd.Name() == name {

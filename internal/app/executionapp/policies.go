@@ -59,7 +59,7 @@ func (p *policyConfigMaps) replacePendingConfigMap(o client.Object, deleted bool
 	case <-p.pending: // an older one, which need not be loaded any more
 	default:
 	}
-	p.pending <- cm // never blocks, because nobody else sends
+	p.pending <- cm // never blocks: this is the only sender
 }
 
 // Run loads ConfigMaps until ctx ends, and retries those whose trial did not complete.

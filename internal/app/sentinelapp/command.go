@@ -151,7 +151,7 @@ func (c *command) loadAndValidateConfig(cmd *cobra.Command) (*BrokerConfig, erro
 }
 
 // loadBrokerConfig reads the configuration of the broker from the manifest, or else from the environment. It is nil if
-// the manifest has it in a Secret.
+// the manifest names a Secret with it.
 func (c *command) loadBrokerConfig() (*BrokerConfig, error) {
 	if c.manifest != nil {
 		return c.manifest.loadBrokerConfig(c.env)

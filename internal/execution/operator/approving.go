@@ -157,8 +157,8 @@ func setPendingApproval(state *reconcileState, approversUnverified error) {
 	setCondition(state, v1alpha1.ConditionApproved, metav1.ConditionFalse, "Pending", message)
 }
 
-// requeueForApproval requeues an undecided execution for its deadline and for a change of the guard. A
-// new approval requeues it by itself.
+// requeueForApproval requeues an undecided execution for its deadline and for a change of the guard. The
+// watch of executions reports a new approval.
 func requeueForApproval(state *reconcileState, approversUnverified error, deadline time.Time) {
 	state.requeueIn(periodCheckInterval)
 	if approversUnverified != nil {
@@ -183,7 +183,7 @@ func (a *approval) recordDecision(state *reconcileState, d v1alpha1.ApprovalDeci
 	})
 }
 
-// latestDecision returns who decided last, and why. If nobody is recorded, the reason is the message of
+// latestDecision returns the last approver and the reason. Without a recorded approver, the reason is the message of
 // the status.
 func latestDecision(s *v1alpha1.KubernetesExecutionStatus, d v1alpha1.ApprovalDecision) (by, reason string) {
 	reason = s.Message

@@ -32,7 +32,7 @@ type launch struct {
 }
 
 // adoptExistingJob takes over an existing Job whose creation the status does not show. The operator
-// that created it ended before the status write. It proceeds if there is no such Job.
+// that created it ended before the status write. Without such a Job, it proceeds.
 func (l *launch) adoptExistingJob(ctx context.Context, state *reconcileState) (proceed bool, err error) {
 	j, err := l.runs.findActionJob(ctx, state.ke)
 	if err != nil || j == nil {
