@@ -91,7 +91,8 @@ func (d *disk) startFilling(ctx context.Context) (free func() error, err error) 
 	return func() error {
 		cancel()
 		filling.Wait()
-		return errors.Join(file.Close(), os.Remove(path))
+		// Truncated first: a process that was forked just now holds a copy of the file until it runs its program.
+		return errors.Join(file.Truncate(0), file.Close(), os.Remove(path))
 	}, err
 }
 

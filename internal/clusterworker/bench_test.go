@@ -70,6 +70,10 @@ func (easyGarden) DeleteShoot(context.Context, shoot.Ref) (shoot.Deletion, error
 	return shoot.Deletion{}, nil
 }
 
+func (easyGarden) GetShoot(context.Context, string) (shoot.Observed, error) {
+	return shoot.Observed{}, shoot.ErrNotFound
+}
+
 func (easyGarden) Probe(context.Context) error { return nil }
 
 // BenchmarkWorker measures the cost of the loop per row, with a database and a Gardener

@@ -126,6 +126,14 @@ func (w *Worker) applyOrDeleteShoot(ctx context.Context, claim Claim, manifest s
 	if claim.Deleting {
 		ref := shoot.Ref{Name: claim.ShootName, UID: claim.ShootUID, Cluster: claim.ClusterID, Installation: w.installation}
 		v, what, ask = verbDelete, "delete Shoot", func() error {
+			creation, err := w.findUnrecordedCreation(callCtx, claim)
+			if err != nil {
+				return err
+			}
+			if creation != nil {
+				*result = newLateCreationResult(claim, creation)
+				return nil
+			}
 			d, err := w.garden.DeleteShoot(callCtx, ref)
 			result.Absent, result.Applied.UID = d.Absent, d.UID
 			return err
@@ -142,6 +150,26 @@ func (w *Worker) applyOrDeleteShoot(ctx context.Context, claim Claim, manifest s
 	}
 	w.metrics.observeCallDuration(v, outcome, time.Since(begin))
 	return err
+}
+
+// findUnrecordedCreation returns the Shoot of a cluster that is being deleted, if no success was recorded for it:
+// the result of the creation was lost. It is recorded before the deletion is sent. If the result of the deletion
+// were lost, too, nothing would show afterwards that there was a Shoot, and no change event would say so.
+func (w *Worker) findUnrecordedCreation(ctx context.Context, claim Claim) (creation *shoot.Observed, err error) {
+	if claim.SyncedGeneration > 0 || claim.Generation == 1 { // with generation 1 there was no creation to send
+		return nil, nil
+	}
+	found, err := w.garden.GetShoot(ctx, claim.ShootName)
+	if errors.Is(err, shoot.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if found.Cluster != claim.ClusterID || found.Installation != w.installation {
+		return nil, nil // the deletion will be refused
+	}
+	return &found, nil
 }
 
 // callRecoveringPanic turns a panic in call into an error of the cluster.

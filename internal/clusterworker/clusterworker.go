@@ -176,6 +176,8 @@ type Garden interface {
 	ApplyShoot(ctx context.Context, m shoot.Manifest, seen bool) (shoot.Applied, error)
 	// DeleteShoot requests the deletion of a Shoot. An absent Shoot is no error.
 	DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Deletion, error)
+	// GetShoot is a live read. It returns shoot.ErrNotFound if no Shoot has that name.
+	GetShoot(ctx context.Context, name string) (shoot.Observed, error)
 	// Probe sends the smallest possible request.
 	Probe(ctx context.Context) error
 }

@@ -213,7 +213,8 @@ func (c *outcomeWriter) recordWrittenResult(ctx context.Context, o outcome) {
 		c.counts.synced.Add(1)
 		c.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
 	}
-	if c.woken.mayHaveMissedNotification(o.claimed, now) {
+	staysDue := o.result.Err == nil && o.result.Generation != o.Generation
+	if staysDue || c.woken.mayHaveMissedNotification(o.claimed, now) {
 		c.alarms.addAlarm(now)
 	}
 	if o.result.Change != nil {
@@ -286,8 +287,8 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		change.Action = ShootDeleted
 	case result.Deleting && (result.Absent || claim.SyncedGeneration > 0):
 		return Change{}, false
-	case result.Deleting:
-		// The result of the creation was lost, and the deletion is the first recorded success.
+	case claim.Deleting:
+		// No success was recorded until now.
 		change.Action, change.Message = ShootCreated, "reported at the deletion, because the result of the creation was lost"
 	case result.Applied.Created, claim.SyncedGeneration == 0:
 		// A Shoot that exists although no success was recorded: the result of its creation was lost. Its UID may be

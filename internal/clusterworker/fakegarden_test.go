@@ -134,6 +134,16 @@ func (g *fakeGarden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Dele
 	return shoot.Deletion{UID: s.uid}, nil
 }
 
+func (g *fakeGarden) GetShoot(_ context.Context, name string) (shoot.Observed, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, ok := g.shoots[name]
+	if !ok {
+		return shoot.Observed{}, shoot.ErrNotFound
+	}
+	return shoot.Observed{Name: name, UID: s.uid, Cluster: s.cluster, Installation: "inst", Generation: s.sent, Deleting: s.deleting}, nil
+}
+
 func (g *fakeGarden) Probe(ctx context.Context) error {
 	g.mu.Lock()
 	g.probes = append(g.probes, time.Now())

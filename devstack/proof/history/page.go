@@ -25,9 +25,14 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			11, "A worker created a Shoot and was killed. The cluster was deleted, and the result of the deletion was lost in a failover. " +
+				"The sink received neither `shoot-created` nor `shoot-deleted`.",
+			"A Shoot without a recorded success is recorded before its deletion is sent: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
+		},
+		{
 			20, "A worker created a Shoot and was killed, and the cluster was deleted before another worker recorded a success. " +
 				"The sink received `shoot-deleted`, but never `shoot-created`.",
-			"The accepted deletion reports the creation: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
+			"The creation is reported at the deletion: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
 		},
 		{
 			20, "A worker created a Shoot and was killed, and the poller recorded the Shoot. No change event reported the creation.",
