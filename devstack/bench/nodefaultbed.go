@@ -52,9 +52,10 @@ type faultBed struct {
 	sink  *changeSink
 	dir   string
 
-	reports string // destination of the reports
-	ended   chan error
-	end     []func() error // in the order of calls
+	reports    string // destination of the reports
+	controller *os.Process
+	ended      chan error
+	end        []func() error // in the order of calls
 }
 
 func (b *faultBed) onStop(end func() error) { b.end = append([]func() error{end}, b.end...) }
@@ -231,12 +232,16 @@ func (b *faultBed) startController(ctx context.Context) error {
 		return fmt.Errorf("start the controller: %w", err)
 	}
 	go func() { b.ended <- controller.Wait() }()
-	b.onStop(func() error {
-		_ = controller.Process.Kill() // it may have ended
-		<-b.ended
-		return nil
-	})
+	b.controller = controller.Process
+	b.onStop(b.stopController)
 	return b.eventually(ctx, b.checkListening)
+}
+
+// stopController ends the controller, if it still runs.
+func (b *faultBed) stopController() error {
+	_ = b.controller.Kill() // it may have ended
+	b.ended <- <-b.ended    // for the next call
+	return nil
 }
 
 func (b *faultBed) logText() string { return filepath.Join(b.dir, "controller.log") }
