@@ -25,9 +25,8 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
-			11, "A worker created a Shoot and was killed. The cluster was deleted, and the result of the deletion was lost in a failover. " +
-				"The sink received neither `shoot-created` nor `shoot-deleted`.",
-			"A Shoot without a recorded success is recorded before its deletion is sent: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
+			11, "The results of a creation and of the deletion were lost. The sink received no change event about either.",
+			"A Shoot without a recorded success is recorded before its deletion: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
 		},
 		{
 			20, "A worker created a Shoot and was killed, and the cluster was deleted before another worker recorded a success. " +
@@ -39,12 +38,12 @@ func FoundBugs() []FoundBug {
 			"The first recorded success reports it: `TestFirstSuccessReportsTheCreation` in `internal/clusterworker`.",
 		},
 		{
-			11, "After a restart of the API server, clusters waited a minute or more. A server that has just started refuses known callers, too, " +
-				"because it has not read its roles yet. The cluster-worker took that for a missing permission of each cluster.",
+			11, "After a restart of the API server, clusters waited a minute or more. A server that has just started refuses known callers, " +
+				"and the cluster-worker took that for a missing permission.",
 			"A refusal is final only if the server is ready: `TestRefusalsOfAStartingServer` in `internal/gardener`.",
 		},
 		{
-			6, "The cluster-worker learned the states of Shoots only five minutes after an outage of the API server of Gardener. " +
+			6, "The states of Shoots came five minutes after an outage of Gardener's API server. " +
 				"A server that has just started refuses `system:anonymous`, and the worker took that for a missing right.",
 			"It counts as unavailable: `TestAnswersAreToldApartByWhatTheySay` in `internal/gardener`.",
 		},

@@ -249,5 +249,22 @@ func api() map[string][]scenario {
 				want: map[int][]alert{30: nil},
 			},
 		},
+		"FleetAPIStandbyUnused": {
+			{
+				reason: "one of two replicas reads from the primary",
+				series: `
+  fleetloop_api_standby_usable{namespace="fleet",job="fleet-api",instance="a"} 1x30
+  fleetloop_api_standby_usable{namespace="fleet",job="fleet-api",instance="b"} 1x4 0x26
+`,
+				want: map[int][]alert{14: nil, 16: {{labels: service, summary: "The fleet API does not use its standby database."}}},
+			},
+			{
+				reason: "the standby is away for a short while",
+				series: `
+  fleetloop_api_standby_usable{namespace="fleet",job="fleet-api",instance="a"} 1x4 0x4 1x20
+`,
+				want: map[int][]alert{12: nil, 20: nil},
+			},
+		},
 	}
 }
