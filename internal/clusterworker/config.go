@@ -73,5 +73,8 @@ const requestsPerCall = 4
 // totalCallTimeout returns the timeout of a whole call with all of its requests.
 func (c Config) totalCallTimeout() time.Duration { return requestsPerCall * c.CallTimeout }
 
+// minLeaseToStartCall returns how much of a lease must remain for a call to begin.
+func (c Config) minLeaseToStartCall() time.Duration { return c.Lease / 4 }
+
 // stopTimeReservedForWrites returns the part of the stop timeout that is reserved for writing.
 func (c Config) stopTimeReservedForWrites() time.Duration { return min(5*time.Second, c.StopTimeout/4) }

@@ -83,7 +83,7 @@ func SortResultsAndBuildArgs(results []clusterworker.Result, sinkNames, sinkType
 	for i := range results {
 		r := &results[i]
 		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
-		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
+		a.Spend[i], a.Deleting[i], a.Absent[i] = r.CountsAttempt, r.Deleting, r.Absent
 		a.ShootUIDs[i], a.ShootGenerations[i] = sanitizeAndTruncateText(r.Applied.UID), r.Applied.Generation
 		if a.Changes[i], err = marshalChangeOrEmpty(r.Change); err != nil {
 			return nil, err

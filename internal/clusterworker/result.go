@@ -101,7 +101,7 @@ func newFailureResult(claim Claim, err error, gardenerDown bool) Result {
 		r.Class = ErrorClass(shoot.ClassUnavailable) // a timeout would count against the row
 		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
-		r.Spend = true
+		r.CountsAttempt = true
 		r.Delay = RetryDelay(countFailuresWithThis(claim))
 	}
 	return r
