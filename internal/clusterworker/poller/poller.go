@@ -17,8 +17,7 @@
 // configuration allows it.
 //
 // The status of a cluster and the drift of its Shoot are pure functions of the row and
-// the Shoot: DeriveStatus and DetectDrift. ListNextStatuses and ListNextSyncStates return the states
-// that may follow a state of a Shoot or of a sync; docs/states draws them.
+// the Shoot: DeriveStatus and DetectDrift. docs/states draws the states of a Shoot and of a sync.
 //
 // A poller whose term is over writes nothing: it stops before the end of its term by
 // its own clock, and the database rejects later writes nevertheless. A slow or
@@ -125,11 +124,11 @@ type Deps struct {
 const (
 	// maxBatch is the largest number of rows in one query.
 	maxBatch = 500
-	// collect is how long an event waits for others. Together with the queries that
+	// inboxDelay is how long an event waits for others. Together with the queries that
 	// read and write the rows, it takes less than a tenth of a second.
-	collect = 50 * time.Millisecond
-	// lookers is the number of concurrent live reads.
-	lookers = 8
+	inboxDelay = 50 * time.Millisecond
+	// liveReaders is the number of concurrent live reads.
+	liveReaders = 8
 )
 
 // A Poller observes Shoots while it is the leader. Its methods are safe for concurrent
@@ -151,12 +150,6 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 	if deps.Store == nil || deps.Viewer == nil {
 		return nil, errors.New("create status poller: store and viewer are required")
 	}
-	if deps.Recorder == nil {
-		deps.Recorder = discard{}
-	}
-	if deps.Wrote == nil {
-		deps.Wrote = func() {}
-	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
@@ -166,8 +159,3 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 	}
 	return &Poller{cfg: cfg, deps: deps, log: deps.Log, metrics: m}, nil
 }
-
-// discard is a Recorder that discards changes.
-type discard struct{}
-
-func (discard) Record(context.Context, clusterworker.Change) {}
