@@ -1,6 +1,7 @@
 package clusterworker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -39,14 +40,14 @@ const (
 )
 
 func (c Config) withDefaultsValidated() (Config, error) {
-	setIfZero(&c.PollInterval, 30*time.Second)
-	setIfZero(&c.Slots, 32)
-	setIfZero(&c.Lease, time.Minute)
-	setIfZero(&c.CallTimeout, time.Minute)
-	setIfZero(&c.Listen, ListenOn)
-	setIfZero(&c.BlindPollInterval, 250*time.Millisecond)
-	setIfZero(&c.CompleteDelay, 5*time.Millisecond)
-	setIfZero(&c.StopTimeout, DefaultStopTimeout)
+	c.PollInterval = cmp.Or(c.PollInterval, 30*time.Second)
+	c.Slots = cmp.Or(c.Slots, 32)
+	c.Lease = cmp.Or(c.Lease, time.Minute)
+	c.CallTimeout = cmp.Or(c.CallTimeout, time.Minute)
+	c.Listen = cmp.Or(c.Listen, ListenOn)
+	c.BlindPollInterval = cmp.Or(c.BlindPollInterval, 250*time.Millisecond)
+	c.CompleteDelay = cmp.Or(c.CompleteDelay, 5*time.Millisecond)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
 
 	var errs []error
 	if min(c.PollInterval, c.Lease, c.CallTimeout, c.BlindPollInterval, c.CompleteDelay, c.StopTimeout) < 0 || c.Slots < 0 {
@@ -56,13 +57,6 @@ func (c Config) withDefaultsValidated() (Config, error) {
 		errs = append(errs, fmt.Errorf("invalid listen %q: must be %s or %s", c.Listen, ListenOn, ListenOff))
 	}
 	return c, errors.Join(errs...)
-}
-
-func setIfZero[T comparable](field *T, defaultValue T) {
-	var zero T
-	if *field == zero {
-		*field = defaultValue
-	}
 }
 
 // requestsPerCall is the number of requests, of CallTimeout each, that a whole call may

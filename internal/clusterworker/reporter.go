@@ -1,6 +1,7 @@
 package clusterworker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,8 @@ type ReporterConfig struct {
 }
 
 func (c ReporterConfig) withDefaultsValidated() (ReporterConfig, error) {
-	setIfZero(&c.Timeout, 10*time.Second)
-	setIfZero(&c.InFlight, 8)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.InFlight = cmp.Or(c.InFlight, 8)
 	if c.Timeout < 0 || c.InFlight < 0 {
 		return c, fmt.Errorf("report_timeout %s and max_concurrent_reports %d must not be negative", c.Timeout, c.InFlight)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
@@ -20,11 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
-
-// A fleetAPI is what the fleet API offers the worker.
-type fleetAPI interface {
-	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
-}
 
 // engine is the worker with its poller and its reporter. They need the ID of the database and the
 // name of the project. Run reads both, because neither database nor Gardener may be available when
@@ -35,27 +29,27 @@ type engine struct {
 	store    *pgstore.Store
 	listener *pgstore.Listener // nil with listen=off
 	open     gardenOpenFunc
-	fleet    fleetAPI // nil without reports
+	fleet    clusterworker.ReportReceiver // nil without reports
 	recorder clusterworker.Recorder
 	log      *slog.Logger
 	metrics  prometheus.Registerer
 
 	// The health checks run at the same time as Run, so they read its state from these.
-	running atomic.Pointer[clusterworker.Worker] // nil until it has started
-	waits   atomic.Pointer[error]                // why Run has not started the worker yet; nil if Gardener is the reason
+	worker         atomic.Pointer[clusterworker.Worker] // nil until it has started
+	startupBlocked atomic.Pointer[error]                // why Run has not started the worker yet; nil if Gardener is the reason
 }
 
-// errWaits means that a running engine has not read its installation ID yet.
-var errWaits = errors.New("the cluster-worker has not read the installation ID from its database yet")
+// errNoInstallationID means that a running engine has not read its installation ID yet.
+var errNoInstallationID = errors.New("the cluster-worker has not read the installation ID from its database yet")
 
 // Ready reports why clusters cannot be claimed, or nil. An unavailable Gardener is no reason,
 // because a restart of this process would not help.
 func (e *engine) Ready() error {
-	if w := e.running.Load(); w != nil {
+	if w := e.worker.Load(); w != nil {
 		return w.Ready()
 	}
-	if waits := e.waits.Load(); waits != nil {
-		return *waits
+	if reason := e.startupBlocked.Load(); reason != nil {
+		return *reason
 	}
 	if e.listener != nil {
 		return e.listener.Ready()
@@ -65,7 +59,7 @@ func (e *engine) Ready() error {
 
 // DescribeOutageOrEmpty returns why clusters wait although the process works, or an empty text.
 func (e *engine) DescribeOutageOrEmpty() string {
-	if w := e.running.Load(); w != nil {
+	if w := e.worker.Load(); w != nil {
 		return w.DescribeOutageOrEmpty()
 	}
 	return ""
@@ -73,7 +67,7 @@ func (e *engine) DescribeOutageOrEmpty() string {
 
 // CheckLive reports why the process makes no progress, or nil.
 func (e *engine) CheckLive() error {
-	if w := e.running.Load(); w != nil {
+	if w := e.worker.Load(); w != nil {
 		return w.CheckLive()
 	}
 	return nil
@@ -105,7 +99,7 @@ type syncTarget struct {
 // registerAndConnect registers the worker in the database, and returns the garden of its Shoots. It retries while the
 // database or Gardener is unavailable.
 func (e *engine) registerAndConnect(ctx context.Context) (syncTarget, error) {
-	e.waits.Store(&errWaits)
+	e.startupBlocked.Store(&errNoInstallationID)
 	installation, err := retryUntilSuccess(ctx, e.log, "read installation id", e.store.GetInstallationID)
 	if err != nil {
 		return syncTarget{}, err
@@ -122,7 +116,7 @@ func (e *engine) registerAndConnect(ctx context.Context) (syncTarget, error) {
 	if _, err := retryUntilSuccess(ctx, e.log, "check garden", verify); err != nil {
 		return syncTarget{}, err
 	}
-	e.waits.Store(nil)
+	e.startupBlocked.Store(nil)
 	project, err := retryUntilSuccess(ctx, e.log, "read Gardener project name", garden.FindProjectName)
 	return syncTarget{installation, garden, project}, err
 }
@@ -156,7 +150,7 @@ func (e *engine) registerClusterWorker(ctx context.Context) (struct{}, error) {
 func (e *engine) recordOrVerifyGarden(ctx context.Context, garden Garden) (recorded string, err error) {
 	configured, err := identifyGarden(ctx, garden)
 	if err != nil {
-		e.waits.Store(nil) // Gardener is unavailable
+		e.startupBlocked.Store(nil) // Gardener is unavailable
 		return "", err
 	}
 	recorded, err = e.store.RecordGardenIfNone(ctx, configured, e.cfg.MoveToGarden)
@@ -164,7 +158,7 @@ func (e *engine) recordOrVerifyGarden(ctx context.Context, garden Garden) (recor
 		err = newGardenMismatchError(recorded, configured)
 	}
 	if err != nil {
-		e.waits.Store(&err)
+		e.startupBlocked.Store(&err)
 	}
 	return recorded, err
 }
@@ -186,7 +180,7 @@ func (e *engine) buildAndRecordParts(ctx context.Context, target syncTarget) ([]
 	if err != nil {
 		return nil, err
 	}
-	e.running.Store(worker)
+	e.worker.Store(worker)
 	e.log.InfoContext(ctx, "syncing clusters to Gardener",
 		"mode", e.cfg.Mode,
 		"project", target.project,

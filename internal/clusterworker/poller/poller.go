@@ -25,6 +25,7 @@
 package poller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,12 @@ type Config struct {
 }
 
 func (c Config) withDefaultsValidated() (Config, error) {
-	setIfZero(&c.PollInterval, 30*time.Second)
-	setIfZero(&c.BatchSize, 50)
-	setIfZero(&c.ReconcileInterval, 5*time.Minute)
-	setIfZero(&c.OrphanAge, 15*time.Minute)
-	setIfZero(&c.Term, 30*time.Second)
-	setIfZero(&c.CallTimeout, 15*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, 30*time.Second)
+	c.BatchSize = cmp.Or(c.BatchSize, 50)
+	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, 5*time.Minute)
+	c.OrphanAge = cmp.Or(c.OrphanAge, 15*time.Minute)
+	c.Term = cmp.Or(c.Term, 30*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 15*time.Second)
 	switch {
 	case c.Owner == "":
 		return c, errors.New("create status poller: owner is empty")
@@ -70,13 +71,6 @@ func (c Config) withDefaultsValidated() (Config, error) {
 		return c, fmt.Errorf("invalid status_poll_batch_size %d: must be 1 to %d", c.BatchSize, maxBatch)
 	}
 	return c, nil
-}
-
-func setIfZero[T comparable](field *T, defaultValue T) {
-	var zero T
-	if *field == zero {
-		*field = defaultValue
-	}
 }
 
 // A Viewer reads the Shoots of the installation. It is safe for concurrent use. Its
