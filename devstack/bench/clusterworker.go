@@ -107,7 +107,7 @@ func (b *syncBed) startWorker(
 	}
 	worker, err := clusterworker.New(clusterworker.Config{Slots: slots}, clusterworker.Deps{
 		Store: store, Garden: garden, Maker: maker, Owner: workerName, Waker: b.listener,
-		Installation: func(context.Context) (string, error) { return b.installation, nil },
+		Installation: b.installation,
 	})
 	if err != nil {
 		return nil, err

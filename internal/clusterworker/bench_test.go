@@ -85,7 +85,7 @@ func BenchmarkWorker(b *testing.B) {
 			s := &endlessStore{want: b.N, done: make(chan struct{})}
 			w, err := New(Config{Slots: slots}, Deps{
 				Store: s, Garden: easyGarden{}, Maker: &fakeMaker{}, Owner: "o",
-				Installation: func(context.Context) (string, error) { return "inst", nil },
+				Installation: "inst",
 			})
 			if err != nil {
 				b.Fatal(err)

@@ -22,58 +22,50 @@ const (
 type circuitBreaker struct {
 	// probe returns nil if Gardener answers.
 	probe func(context.Context) error
-	// changed is called when the breaker opens, with the reason, and when it closes,
+	// onOutageChange is called when the breaker opens, with the reason, and when it closes,
 	// with nil and the time that it was open.
-	changed func(ctx context.Context, reason error, after time.Duration)
+	onOutageChange func(ctx context.Context, reason error, after time.Duration)
 
-	mu     sync.Mutex
-	open   bool
-	since  time.Time
-	reason error         // why it opened
-	asked  *sharedProbe  // the running probe, nil if none runs
-	opened chan struct{} // capacity 1
+	mu      sync.Mutex
+	open    bool
+	since   time.Time
+	reason  error         // why it opened
+	running *sharedProbe  // nil if no caller probes
+	opened  chan struct{} // capacity 1
 }
 
 // A sharedProbe is one probe that several callers wait for.
 type sharedProbe struct {
 	done chan struct{}
 	err  error
-	// void is set if the caller that probed was stopped before an answer.
-	void bool
+	// canceled is set if the caller that probed was stopped before an answer.
+	canceled bool
 }
 
 func newCircuitBreaker(
 	probeGardener func(context.Context) error, onOutageChange func(context.Context, error, time.Duration),
 ) *circuitBreaker {
-	return &circuitBreaker{probe: probeGardener, changed: onOutageChange, opened: make(chan struct{}, 1)}
+	return &circuitBreaker{probe: probeGardener, onOutageChange: onOutageChange, opened: make(chan struct{}, 1)}
 }
 
 // probeUnlessOpen reports whether Gardener is down. It returns the error of ctx if ctx ends
 // before the answer is known.
 func (b *circuitBreaker) probeUnlessOpen(ctx context.Context) (gardenerDown bool, err error) {
 	for {
-		b.mu.Lock()
-		if b.open {
-			b.mu.Unlock()
+		probe, isOwn, isOpen := b.joinOrAddProbe()
+		if isOpen {
 			return true, nil
 		}
-		q := b.asked
-		mine := q == nil
-		if mine {
-			q = &sharedProbe{done: make(chan struct{})}
-			b.asked = q
-		}
-		b.mu.Unlock()
-		if mine {
-			b.probeAndOpenOnFailure(ctx, q)
+		if isOwn {
+			b.probeAndOpenOnFailure(ctx, probe)
 		}
 		select {
-		case <-q.done:
+		case <-probe.done:
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		}
-		if !q.void {
-			return q.err != nil, nil
+		if !probe.canceled {
+			return probe.err != nil, nil
 		}
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
@@ -81,25 +73,41 @@ func (b *circuitBreaker) probeUnlessOpen(ctx context.Context) (gardenerDown bool
 	}
 }
 
+// joinOrAddProbe returns the running probe, or a new one that the caller has to send. It returns none if the breaker is
+// open.
+func (b *circuitBreaker) joinOrAddProbe() (probe *sharedProbe, isOwn, isOpen bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open {
+		return nil, false, true
+	}
+	if b.running != nil {
+		return b.running, false, false
+	}
+	b.running = &sharedProbe{done: make(chan struct{})}
+	return b.running, true, false
+}
+
 // probeAndOpenOnFailure sends one probe, and opens the breaker if the probe fails.
 func (b *circuitBreaker) probeAndOpenOnFailure(ctx context.Context, shared *sharedProbe) {
+	defer close(shared.done)
 	shared.err = b.probe(ctx)
-	shared.void = shared.err != nil && ctx.Err() != nil // a canceled probe says nothing about Gardener
-	opens := shared.err != nil && !shared.void
+	shared.canceled = shared.err != nil && ctx.Err() != nil // a canceled probe says nothing about Gardener
+	isOutage := shared.err != nil && !shared.canceled
 	b.mu.Lock()
-	b.asked = nil
-	if opens {
+	b.running = nil
+	if isOutage {
 		b.open, b.since, b.reason = true, time.Now(), shared.err
 	}
 	b.mu.Unlock()
-	if opens {
-		b.changed(ctx, shared.err, 0)
-		select {
-		case b.opened <- struct{}{}:
-		default:
-		}
+	if !isOutage {
+		return
 	}
-	close(shared.done)
+	b.onOutageChange(ctx, shared.err, 0)
+	select {
+	case b.opened <- struct{}{}:
+	default:
+	}
 }
 
 // runProbesWhileOpen probes while the breaker is open, until ctx ends.
@@ -121,7 +129,7 @@ func (b *circuitBreaker) probeUntilUpThenClose(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan error)
-	begun := time.Now()
+	began := time.Now()
 	timer := time.NewTimer(probeInterval)
 	defer timer.Stop()
 	for {
@@ -129,7 +137,7 @@ func (b *circuitBreaker) probeUntilUpThenClose(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			begun = time.Now()
+			began = time.Now()
 			timer.Reset(probeHangs)
 			probes.Go(func() {
 				err := b.probe(ctx)
@@ -143,7 +151,7 @@ func (b *circuitBreaker) probeUntilUpThenClose(ctx context.Context) {
 				b.closeAndReportOutageEnd(ctx)
 				return
 			}
-			timer.Reset(time.Until(begun.Add(probeInterval)))
+			timer.Reset(time.Until(began.Add(probeInterval)))
 		}
 	}
 }
@@ -154,7 +162,7 @@ func (b *circuitBreaker) closeAndReportOutageEnd(ctx context.Context) {
 	b.open, b.reason = false, nil
 	after := time.Since(b.since)
 	b.mu.Unlock()
-	b.changed(ctx, nil, after)
+	b.onOutageChange(ctx, nil, after)
 }
 
 func (b *circuitBreaker) isOpen() bool {

@@ -14,79 +14,32 @@ import (
 type outcomeKind int
 
 const (
-	// fateResult means that the row was tried and its result is not written yet.
-	fateResult outcomeKind = iota
-	// fateBack means that the row was not tried, or its result is unknown, and the
+	// outcomeResult means that the row was tried and its result is not written yet.
+	outcomeResult outcomeKind = iota
+	// outcomeRelease means that the row was not tried, or its result is unknown, and the
 	// claim is released.
-	fateBack
-	// fateForgone means that it is too late to try the row. The lease expires.
-	fateForgone
+	outcomeRelease
+	// outcomeAbandoned means that it is too late to try the row. The lease expires.
+	outcomeAbandoned
 )
 
 // An outcome is the end of a claim. Every claim has exactly one.
 type outcome struct {
 	timedClaim
-	fate   outcomeKind
-	result Result // only for fateResult
+	kind   outcomeKind
+	result Result // only for outcomeResult
 }
 
 func newResultOutcome(claim timedClaim, result Result) outcome {
-	return outcome{timedClaim: claim, result: result}
+	return outcome{timedClaim: claim, kind: outcomeResult, result: result}
 }
 
-func newReleaseOutcome(claim timedClaim) outcome { return outcome{timedClaim: claim, fate: fateBack} }
+func newReleaseOutcome(claim timedClaim) outcome {
+	return outcome{timedClaim: claim, kind: outcomeRelease}
+}
 
 func newAbandonedOutcome(claim timedClaim) outcome {
-	return outcome{timedClaim: claim, fate: fateForgone}
-}
-
-// queueOutcomeAndWakeClaimer passes an outcome to the writer.
-func (w *Worker) queueOutcomeAndWakeClaimer(o outcome) {
-	w.outcomes <- o
-	w.floor.decrementClaimsWithoutOutcome()
-	w.wakeClaimer()
-}
-
-// syncClaimAndQueueOutcome tries to sync one row.
-func (w *Worker) syncClaimAndQueueOutcome(ctx context.Context, claim timedClaim) {
-	ctx, held := w.leases.startRenewingLease(ctx, claim)
-	o := w.buildAndSyncShoot(ctx, claim)
-	o.Until = w.leases.stopRenewingLease(held)
-	w.floor.releaseSlot(claim.ClusterID)
-	w.queueOutcomeAndWakeClaimer(o)
-}
-
-// buildAndSyncShoot builds the manifest, sends it, and returns the outcome.
-func (w *Worker) buildAndSyncShoot(ctx context.Context, claim timedClaim) outcome {
-	m, err := w.buildManifestUnlessDeleting(ctx, claim.Claim)
-	if err != nil {
-		return newResultOutcome(claim, newFailureResult(claim.Claim, err, false))
-	}
-	// This is the last check before the call. A process that was suspended for a minute
-	// would otherwise begin its call while another worker holds the row.
-	if !claim.hasLeaseFor(w.cfg.Lease / leaseStart) {
-		return newAbandonedOutcome(claim)
-	}
-	if ctx.Err() != nil {
-		return newCanceledOutcome(ctx, claim)
-	}
-	r := newSuccessResult(claim.Claim)
-	if err = w.applyOrDeleteShoot(ctx, claim.Claim, m, &r); err == nil {
-		return newResultOutcome(claim, r)
-	}
-	if ctx.Err() != nil {
-		return newCanceledOutcome(ctx, claim)
-	}
-	outage := false
-	if class := classifyError(err); class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
-		var stopped error
-		if outage, stopped = w.breaker.probeUnlessOpen(ctx); stopped != nil {
-			return newCanceledOutcome(ctx, claim)
-		}
-	} else if class == ErrorClass(shoot.ClassThrottled) {
-		w.throttle.extendWaitUntil(time.Now().Add(min(retryAfterWithinLimits(err), maxPause)))
-	}
-	return newResultOutcome(claim, newFailureResult(claim.Claim, err, outage))
+	return outcome{timedClaim: claim, kind: outcomeAbandoned}
 }
 
 // newCanceledOutcome returns the outcome of a call that the worker canceled. A row whose lease
@@ -98,101 +51,168 @@ func newCanceledOutcome(ctx context.Context, claim timedClaim) outcome {
 	return newReleaseOutcome(claim)
 }
 
+// queueOutcomeAndWakeClaimer passes an outcome to the writer.
+func (w *Worker) queueOutcomeAndWakeClaimer(o outcome) {
+	w.outcomes <- o
+	w.limiter.subtractClaimWithoutOutcome()
+	w.wakeClaimer()
+}
+
+// syncClaimAndQueueOutcome tries to sync one row. At shutdown the call may continue for a while.
+func (w *Worker) syncClaimAndQueueOutcome(ctx context.Context, claim timedClaim) {
+	graceCtx, release := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.stopTimeReservedForWrites())
+	defer release()
+	leaseCtx, lease := w.leases.startRenewingLease(graceCtx, claim)
+	o := w.buildAndSyncShoot(leaseCtx, claim)
+	o.Until = w.leases.stopRenewingLease(lease)
+	w.limiter.releaseSlot(claim.ClusterID)
+	w.queueOutcomeAndWakeClaimer(o)
+}
+
+// buildAndSyncShoot builds the manifest, sends it, and returns the outcome.
+func (w *Worker) buildAndSyncShoot(ctx context.Context, claim timedClaim) outcome {
+	manifest, err := w.buildManifestUnlessDeleting(ctx, claim.Claim)
+	if err != nil {
+		return newResultOutcome(claim, newFailureResult(claim.Claim, err, false))
+	}
+	// This is the last check before the call. A process that was suspended for a minute
+	// would otherwise begin its call while another worker holds the row.
+	if !claim.hasLeaseFor(w.cfg.minLeaseToStartCall()) {
+		return newAbandonedOutcome(claim)
+	}
+	if ctx.Err() != nil {
+		return newCanceledOutcome(ctx, claim)
+	}
+	result, err := w.applyOrDeleteShoot(ctx, claim.Claim, manifest)
+	switch {
+	case err == nil:
+		return newResultOutcome(claim, result)
+	case ctx.Err() != nil:
+		return newCanceledOutcome(ctx, claim)
+	default:
+		return w.checkOutageAndThrottle(ctx, claim, err)
+	}
+}
+
+// checkOutageAndThrottle returns the outcome of a call that failed. It probes Gardener if an outage can be the reason,
+// and pauses all calls if Gardener throttles the worker.
+func (w *Worker) checkOutageAndThrottle(ctx context.Context, claim timedClaim, callErr error) outcome {
+	class := classifyError(callErr)
+	gardenerDown := false
+	if class == ErrorClass(shoot.ClassUnavailable) || class == ClassTimeout {
+		var err error
+		if gardenerDown, err = w.breaker.probeUnlessOpen(ctx); err != nil {
+			return newCanceledOutcome(ctx, claim)
+		}
+	}
+	if class == ErrorClass(shoot.ClassThrottled) {
+		w.throttle.extendWaitUntil(time.Now().Add(min(retryAfterWithinLimits(callErr), maxPause)))
+	}
+	return newResultOutcome(claim, newFailureResult(claim.Claim, callErr, gardenerDown))
+}
+
 // buildManifestUnlessDeleting returns the manifest to send, which is empty for a deletion.
 func (w *Worker) buildManifestUnlessDeleting(ctx context.Context, claim Claim) (manifest shoot.Manifest, err error) {
 	if claim.Deleting {
-		return manifest, nil
+		return shoot.Manifest{}, nil
 	}
-	err = w.callRecoveringPanic(ctx, "build Shoot", claim.ClusterID, func() error {
-		made, err := w.maker.BuildManifest(claim)
-		if err != nil {
-			return &rowError{class: ClassBadSpec, err: err}
-		}
-		manifest = made
-		return nil
-	})
-	return manifest, err
+	defer w.recoverPanic(ctx, "build Shoot", claim.ClusterID, &err)
+	manifest, err = w.deps.Maker.BuildManifest(claim)
+	if err != nil {
+		return shoot.Manifest{}, &rowError{class: ClassBadSpec, err: err}
+	}
+	return manifest, nil
 }
 
-// applyOrDeleteShoot sends the apply or delete request of the claim, and records the answer
-// in r.
-func (w *Worker) applyOrDeleteShoot(ctx context.Context, claim Claim, manifest shoot.Manifest, result *Result) error {
+// applyOrDeleteShoot sends the apply or delete request of the claim, and measures how long it takes.
+func (w *Worker) applyOrDeleteShoot(ctx context.Context, claim Claim, manifest shoot.Manifest) (result Result, err error) {
 	callCtx, cancel := context.WithTimeoutCause(ctx, w.cfg.totalCallTimeout(), errCallTimeout)
 	defer cancel()
-	v, what, ask := verbApply, "apply Shoot", func() (err error) {
-		result.Applied, err = w.garden.ApplyShoot(callCtx, manifest, claim.ShootUID != "")
-		return err
-	}
+	began := time.Now()
+	verb := verbApply
 	if claim.Deleting {
-		ref := shoot.Ref{Name: claim.ShootName, UID: claim.ShootUID, Cluster: claim.ClusterID, Installation: w.installation}
-		v, what, ask = verbDelete, "delete Shoot", func() error {
-			creation, err := w.findUnrecordedCreation(callCtx, claim)
-			if err != nil {
-				return err
-			}
-			if creation != nil {
-				*result = newLateCreationResult(claim, creation)
-				return nil
-			}
-			d, err := w.garden.DeleteShoot(callCtx, ref)
-			result.Absent, result.Applied.UID = d.Absent, d.UID
-			return err
-		}
+		verb = verbDelete
+		result, err = w.deleteShoot(callCtx, claim)
+	} else {
+		result, err = w.applyShoot(callCtx, claim, manifest)
 	}
-	begin := time.Now()
-	err := w.callRecoveringPanic(ctx, what, claim.ClusterID, ask)
-	outcome := resultOK
+	measuredResult := resultOK
 	switch {
 	case err != nil && ctx.Err() != nil:
-		outcome = resultStopped
+		measuredResult = resultStopped
 	case err != nil:
-		outcome = string(classifyError(err))
+		measuredResult = string(classifyError(err))
 	}
-	w.metrics.observeCallDuration(v, outcome, time.Since(begin))
-	return err
+	w.metrics.observeCallDuration(verb, measuredResult, time.Since(began))
+	return result, err
 }
 
-// findUnrecordedCreation returns the Shoot of a cluster that is being deleted, if no success was recorded for it:
-// the result of the creation was lost. It is recorded before the deletion is sent. If the result of the deletion
-// were lost, too, nothing would show afterwards that there was a Shoot, and no change event would say so.
+func (w *Worker) applyShoot(ctx context.Context, claim Claim, manifest shoot.Manifest) (result Result, err error) {
+	defer w.recoverPanic(ctx, "apply Shoot", claim.ClusterID, &err)
+	result = newSuccessResult(claim)
+	result.Applied, err = w.deps.Garden.ApplyShoot(ctx, manifest, claim.ShootUID != "")
+	return result, err
+}
+
+// deleteShoot requests the deletion of a Shoot. If the creation of the Shoot was not recorded, it returns the result of
+// the creation instead, and the row stays due. If the result of the deletion were lost, too, nothing would show
+// afterwards that there was a Shoot, and no change event would say so.
+func (w *Worker) deleteShoot(ctx context.Context, claim Claim) (result Result, err error) {
+	defer w.recoverPanic(ctx, "delete Shoot", claim.ClusterID, &err)
+	creation, err := w.findUnrecordedCreation(ctx, claim)
+	if err != nil {
+		return Result{}, err
+	}
+	if creation != nil {
+		return newLateCreationResult(claim, creation), nil
+	}
+	ref := shoot.Ref{Name: claim.ShootName, UID: claim.ShootUID, Cluster: claim.ClusterID, Installation: w.deps.Installation}
+	deletion, err := w.deps.Garden.DeleteShoot(ctx, ref)
+	result = newSuccessResult(claim)
+	result.Absent, result.Applied.UID = deletion.Absent, deletion.UID
+	return result, err
+}
+
+// findUnrecordedCreation returns the Shoot of a cluster that is being deleted, if no success was recorded for the
+// cluster. The result of the creation was lost then.
 func (w *Worker) findUnrecordedCreation(ctx context.Context, claim Claim) (creation *shoot.Observed, err error) {
 	if claim.SyncedGeneration > 0 || claim.Generation == 1 { // with generation 1 there was no creation to send
 		return nil, nil
 	}
-	found, err := w.garden.GetShoot(ctx, claim.ShootName)
+	found, err := w.deps.Garden.GetShoot(ctx, claim.ShootName)
 	if errors.Is(err, shoot.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if found.Cluster != claim.ClusterID || found.Installation != w.installation {
+	if found.Cluster != claim.ClusterID || found.Installation != w.deps.Installation {
 		return nil, nil // the deletion will be refused
 	}
 	return &found, nil
 }
 
-// callRecoveringPanic turns a panic in call into an error of the cluster.
-func (w *Worker) callRecoveringPanic(ctx context.Context, action, clusterID string, call func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			w.metrics.panics.Inc()
-			w.log.ErrorContext(ctx, "panic recovered", "what", action, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
-			err = newPanicError(action, value)
-		}
-	}()
-	return call()
-}
-
 // probeGardener returns an error if Gardener does not answer within CallTimeout.
-func (w *Worker) probeGardener(ctx context.Context) error {
+func (w *Worker) probeGardener(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
-	err := w.callRecoveringPanic(ctx, "probe Gardener", "", func() error { return w.garden.Probe(ctx) })
+	defer w.recoverPanic(ctx, "probe Gardener", "", &err)
+	err = w.deps.Garden.Probe(ctx)
 	if isAnswerFromGardener(err) {
 		return nil
 	}
 	return err
+}
+
+// recoverPanic turns a panic of the caller into an error of the cluster. The caller defers it.
+func (w *Worker) recoverPanic(ctx context.Context, action, clusterID string, err *error) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	w.metrics.panics.Inc()
+	w.log.ErrorContext(ctx, "panic recovered", "what", action, "cluster_id", clusterID, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+	*err = newPanicError(action, value)
 }
 
 // recordOutageChange logs and counts an outage that began or ended.

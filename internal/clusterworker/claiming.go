@@ -8,8 +8,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
-// tick is the longest time that the claimer sleeps, for changes that do not wake it.
-const tick = 250 * time.Millisecond
+const (
+	// tick is the longest time that the claimer sleeps, for changes that do not wake it.
+	tick = 250 * time.Millisecond
+	// recheckAfter is the least time between two checks of other workers' leases.
+	recheckAfter = time.Second
+)
 
 // A requestKind is a kind of database request. The set is closed.
 type requestKind string
@@ -32,48 +36,48 @@ func databaseRetryPolicy() backoff.Policy {
 
 // A claimer is the goroutine that claims rows and starts their calls.
 type claimer struct {
-	*Worker
-	schedule schedule
-	wakes    <-chan struct{}
+	worker        *Worker
+	schedule      schedule
+	notifications <-chan struct{} // nil without notifications
 
-	failed int       // consecutive failed claims
-	hold   time.Time // no claim before this time after a failed one
-	leases time.Time // time of the next check of other workers' leases and of pauses
-	looked time.Time // time of the last one
+	failures int       // consecutive failed claims
+	retryAt  time.Time // no claim before this time after a failed one
+
+	// Times of the last and of the next check of other workers' leases and of pauses.
+	lastLeaseCheck, nextLeaseCheck time.Time
 }
 
 func newClaimer(w *Worker) *claimer {
-	c := &claimer{Worker: w, schedule: schedule{alarms: w.alarms, slots: w.cfg.Slots}}
-	if w.waker != nil {
-		c.wakes = w.waker.NotificationChannel()
+	c := &claimer{worker: w, schedule: schedule{alarms: w.alarms, slots: w.cfg.Slots}}
+	if w.deps.Waker != nil {
+		c.notifications = w.deps.Waker.NotificationChannel()
 	}
 	return c
 }
 
-// claimUntilDone claims rows until ctx ends. Calls run under callCtx. databaseCtx limits database requests,
-// so that a claim in progress at shutdown is not lost for the time
-// of its lease.
-func (c *claimer) claimUntilDone(ctx, callCtx, databaseCtx context.Context) {
-	defer c.claimPulse.recordIdle()
+// claimUntilDone claims rows and starts their calls until ctx ends.
+func (c *claimer) claimUntilDone(ctx context.Context) {
+	w := c.worker
+	defer w.claimPulse.recordIdle()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		c.claimPulse.recordProgress()
+		w.claimPulse.recordProgress()
 		select {
-		case _, open := <-c.wakes:
+		case _, open := <-c.notifications:
 			c.scheduleClaimOnNotification(open)
 		default:
 		}
-		wait := c.claimRowsAndStartCallsIfDue(ctx, callCtx, databaseCtx)
+		wait := c.claimRowsAndStartCallsIfDue(ctx)
 		if wait <= 0 {
 			continue
 		}
 		timer.Reset(min(wait, tick))
 		select {
 		case <-ctx.Done():
-		case _, open := <-c.wakes:
+		case _, open := <-c.notifications:
 			c.scheduleClaimOnNotification(open)
-		case <-c.nudges:
+		case <-w.wakeups:
 		case <-timer.C:
 		}
 	}
@@ -82,108 +86,113 @@ func (c *claimer) claimUntilDone(ctx, callCtx, databaseCtx context.Context) {
 // scheduleClaimOnNotification makes a claim due, or stops receiving if the channel is closed.
 func (c *claimer) scheduleClaimOnNotification(channelOpen bool) {
 	if !channelOpen {
-		c.wakes = nil
+		c.notifications = nil
 		return
 	}
 	now := time.Now()
 	c.schedule.startClaimBurst(now)
-	c.woken.recordNotification(now)
+	c.worker.notified.recordNotification(now)
 	// It may announce a pause that ends before the next check.
-	if soon := c.looked.Add(recheckAfter); soon.Before(c.leases) {
-		c.leases = soon
+	if recheckAt := c.lastLeaseCheck.Add(recheckAfter); recheckAt.Before(c.nextLeaseCheck) {
+		c.nextLeaseCheck = recheckAt
 	}
 }
 
-// recheckAfter is the least time between two checks of leases and pauses.
-const recheckAfter = time.Second
-
 // claimRowsAndStartCallsIfDue claims rows if a claim is due, and returns the wait until then otherwise.
-func (c *claimer) claimRowsAndStartCallsIfDue(ctx, callCtx, databaseCtx context.Context) (waitUntilDue time.Duration) {
-	now := time.Now()
-	listening := c.isListening()
-	if !listening {
-		c.schedule.setPollIfEarlier(now.Add(c.randomPollIntervalWithoutNotifications()))
+func (c *claimer) claimRowsAndStartCallsIfDue(ctx context.Context) (waitUntilDue time.Duration) {
+	w, now := c.worker, time.Now()
+	// Later changes send a notification if the worker listens now. Earlier ones are part of the claim.
+	pollInterval := w.currentPollInterval()
+	c.schedule.setPollIfEarlier(now.Add(pollInterval))
+	limits, slotFreedAt, moreExpectedAt := w.limiter.currentClaimLimits()
+	if wait := w.timeUntilClaimAllowed(limits, moreExpectedAt, now); wait > 0 {
+		w.claims.expectClaimWithin(w.cfg.PollInterval) // no claim is due
+		return wait
 	}
-	room, freed, more := c.floor.currentClaimLimits()
-	if room.Slots == 0 || c.breaker.isOpen() {
-		c.claims.expectClaimWithin(c.cfg.PollInterval) // no claim is due
-		if !more.IsZero() {
-			return min(tick, max(time.Millisecond, more.Sub(now)))
-		}
-		return tick // the end of either condition wakes the claimer
+
+	c.setAlarmAtOthersNextLeaseEnd(ctx, now)
+	if ctx.Err() != nil {
+		return 0
 	}
-	if throttled := c.throttle.waitEnd().Sub(now); throttled > 0 {
-		c.claims.expectClaimWithin(c.cfg.PollInterval)
-		return throttled
+	claimAt, cause := c.schedule.nextClaimTime(limits, slotFreedAt)
+	if c.retryAt.After(claimAt) {
+		claimAt = c.retryAt
 	}
-	c.setAlarmAtOthersNextLeaseEnd(databaseCtx, now)
-	at, why := c.schedule.nextClaimTime(room, freed)
-	if c.hold.After(at) {
-		at = c.hold
+	if claimAt.After(now) {
+		return claimAt.Sub(now)
 	}
-	if at.After(now) {
-		return at.Sub(now)
-	}
-	tickets, err := c.claimRowsAndCount(databaseCtx, room)
+
+	claims, err := c.claimRowsAndCount(ctx, limits)
 	if err != nil {
-		c.hold = time.Now().Add(databaseRetryPolicy().Delay(c.failed))
-		c.failed++
-		// The claim may have been carried out, with only its answer lost.
-		c.alarms.addAlarm(time.Now().Add(c.cfg.Lease))
-		return time.Until(c.hold)
+		return c.scheduleRetryOfFailedClaim()
 	}
-	c.failed = 0
-	interval := c.cfg.PollInterval
-	if !listening { // read before the claim: earlier changes are part of it
-		interval = c.randomPollIntervalWithoutNotifications()
-	}
-	c.schedule.recordClaim(now, checkClaimLimitsReached(tickets, room), interval)
-	c.claims.expectClaimWithin(interval)
-	c.metrics.countClaimQuery(why, len(tickets))
-	c.nameShootsAndStartCalls(ctx, callCtx, databaseCtx, tickets)
+	c.failures = 0
+	c.schedule.recordClaim(now, checkClaimLimitsReached(claims, limits), pollInterval)
+	w.claims.expectClaimWithin(pollInterval)
+	w.metrics.countClaimQuery(cause, len(claims))
+	c.nameShootsAndStartCalls(ctx, claims)
 	return 0
 }
 
-// checkClaimLimitsReached reports for which rows a claim returned all that it asked for.
-func checkClaimLimitsReached(claims []timedClaim, limits ClaimLimits) reachedLimits {
-	n := 0
-	for _, t := range claims {
-		if t.LastClass == ClassTimeout {
-			n++
-		}
+// currentPollInterval returns the wait for the next poll. Without notifications it is short. It is also random then,
+// so that several workers do not synchronize their polls.
+func (w *Worker) currentPollInterval() time.Duration {
+	isListening := w.deps.Waker != nil && w.deps.Waker.Ready() == nil
+	if isListening {
+		return w.cfg.PollInterval
 	}
-	return reachedLimits{all: len(claims) >= limits.Slots, timedOut: n >= limits.TimedOut}
+	interval := w.cfg.BlindPollInterval
+	return interval*8/10 + rand.N(interval*4/10+1) //nolint:gosec // when a poll is made is no secret
+}
+
+// timeUntilClaimAllowed returns how long the worker may not claim any row, 0 if it may.
+func (w *Worker) timeUntilClaimAllowed(limits ClaimLimits, moreExpectedAt, now time.Time) time.Duration {
+	switch {
+	case w.breaker.isOpen():
+		return tick // the end of the outage wakes the claimer
+	case limits.Slots == 0 && moreExpectedAt.IsZero():
+		return tick // the end of a call wakes the claimer
+	case limits.Slots == 0:
+		return max(time.Millisecond, moreExpectedAt.Sub(now))
+	default:
+		return w.throttle.waitEnd().Sub(now)
+	}
 }
 
 // setAlarmAtOthersNextLeaseEnd sets an alarm for the end of a pause or of another worker's lease. That
 // worker may have died. It queries twice per lease duration and after notifications, so that none
 // ends unnoticed.
-func (c *claimer) setAlarmAtOthersNextLeaseEnd(databaseCtx context.Context, now time.Time) {
-	if now.Before(c.leases) {
+func (c *claimer) setAlarmAtOthersNextLeaseEnd(ctx context.Context, now time.Time) {
+	w := c.worker
+	if now.Before(c.nextLeaseCheck) {
 		return
 	}
-	c.looked, c.leases = now, now.Add(c.cfg.Lease/2)
-	ctx, cancel := context.WithTimeoutCause(databaseCtx, storeTimeout, errStoreTimeout)
+	c.lastLeaseCheck, c.nextLeaseCheck = now, now.Add(w.cfg.Lease/2)
+	queryCtx, cancel := w.withQueryTimeout(ctx, storeTimeout)
 	defer cancel()
-	in, ok, err := c.store.FindNextLeaseEndOfOthers(ctx, c.owner)
-	c.db.recordRequestResult(databaseCtx, toFindLease, err)
-	if err != nil || !ok {
+	untilEnd, found, err := w.deps.Store.FindNextLeaseEndOfOthers(queryCtx, w.deps.Owner)
+	w.db.recordRequestResult(ctx, toFindLease, err)
+	if err != nil || !found {
 		return
 	}
-	ends := now.Add(in)
-	c.alarms.addAlarm(ends)
-	if again := ends.Add(grain); again.Before(c.leases) {
-		c.leases = again // the lease after it
+	endsAt := now.Add(untilEnd)
+	w.alarms.addAlarm(endsAt)
+	// The next check finds the lease after this one.
+	if afterEnd := endsAt.Add(grain); afterEnd.Before(c.nextLeaseCheck) {
+		c.nextLeaseCheck = afterEnd
 	}
 }
 
 // claimRowsAndCount claims as many rows as limits allow, and counts them.
-func (c *claimer) claimRowsAndCount(databaseCtx context.Context, limits ClaimLimits) (claims []timedClaim, err error) {
+func (c *claimer) claimRowsAndCount(ctx context.Context, limits ClaimLimits) (claims []timedClaim, err error) {
+	w := c.worker
 	began := time.Now()
-	c.claims.recordClaimStart()
-	rows, err := c.loadInstallationAndClaimRows(databaseCtx, limits)
-	c.claims.recordClaimEnd(err)
-	c.db.recordRequestResult(databaseCtx, toClaim, err)
+	queryCtx, cancel := w.withQueryTimeout(ctx, storeTimeout)
+	defer cancel()
+	w.claims.recordClaimStart()
+	rows, err := w.deps.Store.ClaimRows(queryCtx, w.deps.Owner, limits, w.cfg.Lease)
+	w.claims.recordClaimEnd(err)
+	w.db.recordRequestResult(ctx, toClaim, err)
 	if err != nil {
 		return nil, err
 	}
@@ -191,60 +200,66 @@ func (c *claimer) claimRowsAndCount(databaseCtx context.Context, limits ClaimLim
 	for i, row := range rows {
 		claims[i] = timedClaim{Claim: row, claimed: began}
 	}
-	c.floor.addClaims(len(claims))
-	c.counts.claimed.Add(uint64(len(claims)))
+	w.limiter.addClaims(len(claims))
 	return claims, nil
 }
 
-func (c *claimer) loadInstallationAndClaimRows(databaseCtx context.Context, limits ClaimLimits) ([]Claim, error) {
-	ctx, cancel := context.WithTimeoutCause(databaseCtx, storeTimeout, errStoreTimeout)
-	defer cancel()
-	if c.installation == "" {
-		id, err := c.askInstallation(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if id == "" {
-			return nil, errNoInstallation
-		}
-		c.installation = id
+// withQueryTimeout limits a database request of the claimer. The request may outlive ctx: the rows of a claim whose
+// answer is lost at shutdown would stay claimed until their leases end.
+func (w *Worker) withQueryTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	graceCtx, release := withGracePeriod(ctx, w.cfg.StopTimeout)
+	queryCtx, cancel := context.WithTimeoutCause(graceCtx, timeout, errStoreTimeout)
+	return queryCtx, func() {
+		cancel()
+		release()
 	}
-	return c.store.ClaimRows(ctx, c.owner, limits, c.cfg.Lease)
 }
 
-// isListening reports whether the worker receives notifications of changes.
-func (w *Worker) isListening() bool { return w.waker != nil && w.waker.Ready() == nil }
+// scheduleRetryOfFailedClaim delays the next claim, and returns the wait for it.
+func (c *claimer) scheduleRetryOfFailedClaim() (wait time.Duration) {
+	now := time.Now()
+	wait = databaseRetryPolicy().Delay(c.failures)
+	c.failures++
+	c.retryAt = now.Add(wait)
+	// The claim may have been carried out, with only its answer lost.
+	c.worker.alarms.addAlarm(now.Add(c.worker.cfg.Lease))
+	return wait
+}
 
-// randomPollIntervalWithoutNotifications returns the wait for the next poll without notifications. It is random,
-// so that several workers do not synchronize their polls.
-func (w *Worker) randomPollIntervalWithoutNotifications() time.Duration {
-	d := w.cfg.BlindPollInterval
-	return d*8/10 + rand.N(d*4/10+1) //nolint:gosec // when a poll is made is no secret
+// checkClaimLimitsReached reports for which rows a claim returned all that it asked for.
+func checkClaimLimitsReached(claims []timedClaim, limits ClaimLimits) reachedLimits {
+	timedOut := 0
+	for _, claim := range claims {
+		if claim.LastClass == ClassTimeout {
+			timedOut++
+		}
+	}
+	return reachedLimits{all: len(claims) >= limits.Slots, timedOut: timedOut >= limits.TimedOut}
 }
 
 // nameShootsAndStartCalls starts the calls of rows, first of those that have a name.
-func (c *claimer) nameShootsAndStartCalls(ctx, callCtx, databaseCtx context.Context, claims []timedClaim) {
+func (c *claimer) nameShootsAndStartCalls(ctx context.Context, claims []timedClaim) {
 	var nameless []timedClaim
-	for _, t := range claims {
+	for _, claim := range claims {
 		switch {
 		case ctx.Err() != nil:
-			c.queueOutcomeAndWakeClaimer(newReleaseOutcome(t))
-		case t.ShootName == "":
-			nameless = append(nameless, t)
+			c.worker.queueOutcomeAndWakeClaimer(newReleaseOutcome(claim))
+		case claim.ShootName == "":
+			nameless = append(nameless, claim)
 		default:
-			c.startSyncOrAbandon(callCtx, t)
+			c.startSyncOrAbandon(ctx, claim)
 		}
 	}
-	for n := 0; len(nameless) > 0; n++ {
-		nameless = c.storeNamesAndStartCalls(ctx, callCtx, databaseCtx, nameless, n)
+	for choice := 0; len(nameless) > 0; choice++ {
+		nameless = c.storeNamesAndStartCalls(ctx, nameless, choice)
 	}
 }
 
 // startSyncOrAbandon starts the call of one row.
-func (w *Worker) startSyncOrAbandon(callCtx context.Context, claim timedClaim) {
-	if !w.floor.reserveSlot(claim) {
-		w.queueOutcomeAndWakeClaimer(newAbandonedOutcome(claim))
+func (c *claimer) startSyncOrAbandon(ctx context.Context, claim timedClaim) {
+	if !c.worker.limiter.reserveSlot(claim) {
+		c.worker.queueOutcomeAndWakeClaimer(newAbandonedOutcome(claim))
 		return
 	}
-	go w.syncClaimAndQueueOutcome(callCtx, claim)
+	go c.worker.syncClaimAndQueueOutcome(ctx, claim)
 }

@@ -83,8 +83,8 @@ type Result struct {
 	// Err is the error of the try, nil after a success.
 	Err   error
 	Class ErrorClass
-	// Spend is whether the failure counts as an attempt.
-	Spend bool
+	// CountsAttempt is whether the failure counts as an attempt.
+	CountsAttempt bool
 	// Delay is the wait before the next try after a failure.
 	Delay time.Duration
 
@@ -105,7 +105,7 @@ type ErrorClass string
 // Error classes in addition to those of Gardener.
 const (
 	// ClassTimeout is a call that took too long while Gardener answered others. Claims
-	// of such rows are limited, see Room.
+	// of such rows are limited, see ClaimLimits.
 	ClassTimeout ErrorClass = "timeout"
 	// ClassBadSpec is a spec from which no Shoot can be built.
 	ClassBadSpec ErrorClass = "invalid_spec"

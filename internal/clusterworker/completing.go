@@ -20,46 +20,45 @@ const maxBatch = 200
 // Failed results move behind the others, and the next batch is half as large. So one
 // result that the database rejects ends up alone, and does not block the others.
 type outcomeWriter struct {
-	*Worker
-	pending []outcome // results
-	back    []outcome // to release at shutdown
-	batch   int       // size of the next write
-	failed  int       // consecutive failed writes
-	timer   *time.Timer
+	worker   *Worker
+	pending  []outcome // results
+	releases []Claim   // to release at shutdown
+	batch    int       // size of the next write
+	failures int       // consecutive failed writes
+	timer    *time.Timer
 }
 
 // writeOutcomesUntilDone writes outcomes until all are written and no more can come, or ctx
 // ends.
 func (w *Worker) writeOutcomesUntilDone(ctx context.Context) {
-	c := &outcomeWriter{Worker: w, batch: maxBatch, timer: time.NewTimer(0)}
+	c := &outcomeWriter{worker: w, batch: maxBatch, timer: time.NewTimer(0)}
 	defer c.timer.Stop()
-	defer c.writePulse.recordIdle()
+	defer w.writePulse.recordIdle()
 	for c.waitForOutcome(ctx) {
-		c.writePulse.recordProgress()
+		w.writePulse.recordProgress()
 		c.receiveOutcomesWithinDelay(ctx)
 		if c.writeResultBatch(ctx) != nil {
-			_ = backoff.Sleep(ctx, databaseRetryPolicy().Delay(c.failed))
-			c.failed++
+			_ = backoff.Sleep(ctx, databaseRetryPolicy().Delay(c.failures)) // the loop checks ctx
+			c.failures++
 		}
 	}
 	c.releaseUnfinishedClaims(ctx)
 	if n := len(c.pending); n > 0 {
-		c.log.WarnContext(ctx, "results not written before shutdown, clusters will be retried", "results", n)
+		w.log.WarnContext(ctx, "results not written before shutdown, clusters will be retried", "results", n)
 	}
 }
 
 // waitForOutcome waits for an outcome, and reports whether there is one to write.
 func (c *outcomeWriter) waitForOutcome(ctx context.Context) (hasOutcome bool) {
 	for len(c.pending) == 0 {
-		c.writePulse.recordIdle()
+		c.worker.writePulse.recordIdle()
 		select {
-		case o := <-c.outcomes:
-			c.addToPendingResultsOrReleases(ctx, o)
-		case <-c.ended:
+		case o := <-c.worker.outcomes:
+			c.addOutcome(ctx, o)
+		case <-c.worker.ended:
 			// No outcome can follow those in the channel.
-			if c.receiveQueuedOutcomes(ctx); len(c.pending) == 0 {
-				return false
-			}
+			c.receiveQueuedOutcomes(ctx)
+			return len(c.pending) > 0 && ctx.Err() == nil
 		case <-ctx.Done():
 			return false
 		}
@@ -67,20 +66,18 @@ func (c *outcomeWriter) waitForOutcome(ctx context.Context) (hasOutcome bool) {
 	return ctx.Err() == nil
 }
 
-// addToPendingResultsOrReleases adds an outcome to the results or to the claims to release.
-func (c *outcomeWriter) addToPendingResultsOrReleases(ctx context.Context, o outcome) {
-	switch o.fate {
-	case fateResult:
+// addOutcome adds an outcome to the results or to the claims to release, or drops an abandoned claim.
+func (c *outcomeWriter) addOutcome(ctx context.Context, o outcome) {
+	switch o.kind {
+	case outcomeResult:
 		c.pending = append(c.pending, o)
-	case fateBack:
-		c.back = append(c.back, o)
-	case fateForgone:
-		c.counts.forgone.Add(1)
-		c.metrics.forgone.Inc()
-		c.log.DebugContext(ctx, "claim abandoned", "cluster_id", o.ClusterID)
+	case outcomeRelease:
+		c.releases = append(c.releases, o.Claim)
+	case outcomeAbandoned:
+		c.worker.metrics.abandoned.Inc()
+		c.worker.log.DebugContext(ctx, "claim abandoned", "cluster_id", o.ClusterID)
 		c.setAlarmAfterLeaseEnd(o)
-		c.floor.subtractWrittenClaims(1)
-		c.wakeClaimer()
+		c.finishClaims(1)
 	}
 }
 
@@ -88,8 +85,8 @@ func (c *outcomeWriter) addToPendingResultsOrReleases(ctx context.Context, o out
 func (c *outcomeWriter) receiveQueuedOutcomes(ctx context.Context) {
 	for len(c.pending) < maxBatch {
 		select {
-		case o := <-c.outcomes:
-			c.addToPendingResultsOrReleases(ctx, o)
+		case o := <-c.worker.outcomes:
+			c.addOutcome(ctx, o)
 		default:
 			return
 		}
@@ -99,15 +96,15 @@ func (c *outcomeWriter) receiveQueuedOutcomes(ctx context.Context) {
 // receiveOutcomesWithinDelay waits a little for more results while calls run.
 func (c *outcomeWriter) receiveOutcomesWithinDelay(ctx context.Context) {
 	c.receiveQueuedOutcomes(ctx)
-	c.timer.Reset(c.cfg.CompleteDelay)
+	c.timer.Reset(c.worker.cfg.CompleteDelay)
 	for len(c.pending) < maxBatch {
-		if running, _, _ := c.floor.countCallsAndClaims(); running == 0 {
+		if c.worker.limiter.counts().running == 0 {
 			c.receiveQueuedOutcomes(ctx)
 			return
 		}
 		select {
-		case o := <-c.outcomes:
-			c.addToPendingResultsOrReleases(ctx, o)
+		case o := <-c.worker.outcomes:
+			c.addOutcome(ctx, o)
 		case <-c.timer.C:
 			return
 		}
@@ -117,46 +114,39 @@ func (c *outcomeWriter) receiveOutcomesWithinDelay(ctx context.Context) {
 // writeResultBatch writes one batch.
 func (c *outcomeWriter) writeResultBatch(ctx context.Context) error {
 	results := c.prepareNextResultBatch()
-	n := len(results)
-	now := c.pending[:n]
 	lost, err := c.writeResultsOnce(ctx, results)
-	c.db.recordRequestResult(ctx, toComplete, err)
+	c.worker.db.recordRequestResult(ctx, toComplete, err)
 	if err != nil {
-		c.batch = max(1, n/2)
-		c.requeueResultsOrDropExpired(ctx, n)
+		c.batch = max(1, len(results)/2)
+		c.requeueResultsOrDropExpired(ctx, len(results))
 		return err
 	}
-	c.failed = 0
+	c.failures = 0
 	c.batch = min(maxBatch, 2*c.batch)
-	gone := make(map[string]bool, len(lost))
-	for _, id := range lost {
-		gone[id] = true
-	}
-	for _, o := range now {
-		if gone[o.ClusterID] {
+	for _, o := range c.pending[:len(results)] {
+		if slices.Contains(lost, o.ClusterID) {
 			c.recordLostClaim(ctx, o)
 		} else {
 			c.recordWrittenResult(ctx, o)
 		}
 	}
-	c.floor.subtractWrittenClaims(n)
-	c.pending = slices.Delete(c.pending, 0, n)
-	c.wakeClaimer()
+	c.pending = slices.Delete(c.pending, 0, len(results))
+	c.finishClaims(len(results))
 	return nil
 }
 
 // prepareNextResultBatch returns the results of the next batch, at most one per cluster. A claim
 // that was lost to a later claim of this worker is identified by its cluster.
 func (c *outcomeWriter) prepareNextResultBatch() []Result {
-	most := min(c.batch, len(c.pending))
-	results := make([]Result, 0, most)
-	clusters := make(map[string]struct{}, most)
-	for i := range c.pending[:most] {
+	maxResults := min(c.batch, len(c.pending))
+	results := make([]Result, 0, maxResults)
+	clusters := make(map[string]bool, maxResults)
+	for i := range c.pending[:maxResults] {
 		o := &c.pending[i]
-		if _, ok := clusters[o.ClusterID]; ok {
+		if clusters[o.ClusterID] {
 			break
 		}
-		clusters[o.ClusterID] = struct{}{}
+		clusters[o.ClusterID] = true
 		if change, ok := newSyncChange(o.Claim, o.result); ok {
 			change.At = time.Now()
 			o.result.Change = &change
@@ -169,117 +159,111 @@ func (c *outcomeWriter) prepareNextResultBatch() []Result {
 func (c *outcomeWriter) writeResultsOnce(ctx context.Context, results []Result) (lostClusterIDs []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
 	defer cancel()
-	return c.store.WriteResults(ctx, results)
+	return c.worker.deps.Store.WriteResults(ctx, results)
 }
 
 // requeueResultsOrDropExpired moves the first count results behind the others, except those whose lease is over.
 // Those rows are due again and some worker will retry them.
 func (c *outcomeWriter) requeueResultsOrDropExpired(ctx context.Context, count int) {
-	first := slices.Clone(c.pending[:count])
+	unwritten := slices.Clone(c.pending[:count])
 	c.pending = slices.Delete(c.pending, 0, count)
-	for _, o := range first {
+	for _, o := range unwritten {
 		if o.hasLeaseFor(0) {
 			c.pending = append(c.pending, o)
 			continue
 		}
 		c.recordLostClaim(ctx, o)
-		c.floor.subtractWrittenClaims(1)
-		c.wakeClaimer()
+		c.finishClaims(1)
 	}
+}
+
+// finishClaims makes room for new claims instead of finished ones.
+func (c *outcomeWriter) finishClaims(count int) {
+	c.worker.limiter.subtractFinishedClaims(count)
+	c.worker.wakeClaimer()
 }
 
 // recordLostClaim counts a result that was not written because the claim was lost.
 func (c *outcomeWriter) recordLostClaim(ctx context.Context, o outcome) {
-	c.counts.lost.Add(1)
-	c.metrics.fenced.Inc()
-	c.log.WarnContext(ctx, "claim lost, result discarded", "cluster_id", o.ClusterID, "token", o.Token)
+	c.worker.metrics.fenced.Inc()
+	c.worker.log.WarnContext(ctx, "claim lost, result discarded", "cluster_id", o.ClusterID, "token", o.Token)
 	c.setAlarmAfterLeaseEnd(o)
 }
 
 // setAlarmAfterLeaseEnd sets an alarm to claim the row after its lease ends, in case no other
 // worker has.
-func (c *outcomeWriter) setAlarmAfterLeaseEnd(o outcome) { c.alarms.addAlarm(o.Until.Add(time.Second)) }
+func (c *outcomeWriter) setAlarmAfterLeaseEnd(o outcome) {
+	c.worker.alarms.addAlarm(o.Until.Add(time.Second))
+}
 
 // recordWrittenResult logs and counts a written result, and sends its change event.
 func (c *outcomeWriter) recordWrittenResult(ctx context.Context, o outcome) {
-	now := time.Now()
-	c.metrics.countSyncResult(o.timedClaim, o.result)
-	switch {
-	case o.result.Err != nil:
-		c.counts.failed.Add(1)
-		c.alarms.addAlarm(now.Add(o.result.Delay))
+	w, now := c.worker, time.Now()
+	w.metrics.countSyncResult(o.timedClaim, o.result)
+	if o.result.Err != nil {
+		w.alarms.addAlarm(now.Add(o.result.Delay))
 		c.logSyncFailure(ctx, o)
-	default:
-		c.counts.synced.Add(1)
-		c.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
+	} else {
+		w.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
 	}
 	staysDue := o.result.Err == nil && o.result.Generation != o.Generation
-	if staysDue || c.woken.mayHaveMissedNotification(o.claimed, now) {
-		c.alarms.addAlarm(now)
+	if staysDue || w.notified.mayHaveMissedNotification(o.claimed, now) {
+		w.alarms.addAlarm(now)
 	}
-	if o.result.Change != nil {
-		c.recorder.Record(ctx, *o.result.Change)
+	if o.result.Change != nil && w.deps.Recorder != nil {
+		w.deps.Recorder.Record(ctx, *o.result.Change)
 	}
 }
 
 // logSyncFailure logs a failure: at debug level, or as a warning. The warnings are the first
 // failure of a row and the one that makes it stuck.
 func (c *outcomeWriter) logSyncFailure(ctx context.Context, o outcome) {
-	r, n := o.result, countFailuresWithThis(o.Claim)
-	level, log := slog.LevelDebug, c.log
-	if r.Spend && (n == 1 || n == v1.StuckAttempts) {
-		if omitted, ok := c.sampler.AllowLogLine(string(r.Class)); ok {
+	result, failures := o.result, countFailuresWithThis(o.Claim)
+	level, log := slog.LevelDebug, c.worker.log
+	isFirstOrStuck := failures == 1 || failures == v1.StuckAttempts
+	if result.CountsAttempt && isFirstOrStuck {
+		if omitted, ok := c.worker.sampler.AllowLogLine(string(result.Class)); ok {
 			level = slog.LevelWarn
 			if omitted > 0 {
 				log = log.With("suppressed", omitted)
 			}
 		}
 	}
-	log.Log(ctx, level, "cluster sync failed", "cluster_id", o.ClusterID, "shoot", o.ShootName, "class", string(r.Class),
-		"err", r.Err, "failures", n, "counts", r.Spend, "retry_in", r.Delay.Round(time.Second))
+	log.Log(ctx, level, "cluster sync failed", "cluster_id", o.ClusterID, "shoot", o.ShootName, "class", string(result.Class),
+		"err", result.Err, "failures", failures, "counts", result.CountsAttempt, "retry_in", result.Delay.Round(time.Second))
 }
 
 // releaseUnfinishedClaims releases unfinished claims, until the database accepts that or ctx
 // ends.
 func (c *outcomeWriter) releaseUnfinishedClaims(ctx context.Context) {
-	if len(c.back) == 0 {
+	if len(c.releases) == 0 {
 		return
 	}
-	claims := make([]Claim, len(c.back))
-	for i, o := range c.back {
-		claims[i] = o.Claim
-	}
-	for failed := 0; ctx.Err() == nil; failed++ {
-		c.writePulse.recordProgress()
-		err := c.releaseClaimsOnce(ctx, claims)
-		c.db.recordRequestResult(ctx, toRelease, err)
+	for failures := 0; ctx.Err() == nil; failures++ {
+		c.worker.writePulse.recordProgress()
+		err := c.releaseClaimsOnce(ctx)
+		c.worker.db.recordRequestResult(ctx, toRelease, err)
 		if err == nil {
-			c.floor.subtractWrittenClaims(len(claims))
-			c.counts.released.Add(uint64(len(claims)))
+			c.worker.limiter.subtractFinishedClaims(len(c.releases))
+			c.worker.released = len(c.releases)
 			return
 		}
-		_ = backoff.Sleep(ctx, databaseRetryPolicy().Delay(failed))
+		_ = backoff.Sleep(ctx, databaseRetryPolicy().Delay(failures)) // the loop checks ctx
 	}
-	c.log.WarnContext(ctx, "claims not released before shutdown, leases will expire", "claims", len(claims))
+	c.worker.log.WarnContext(ctx, "claims not released before shutdown, leases will expire", "claims", len(c.releases))
 }
 
-func (c *outcomeWriter) releaseClaimsOnce(ctx context.Context, claims []Claim) error {
+func (c *outcomeWriter) releaseClaimsOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
 	defer cancel()
-	return c.store.ReleaseClaims(ctx, claims)
-}
-
-// hasUnrecordedUpdate reports whether an earlier sync changed the Shoot and its result was lost: the Shoot
-// had a newer generation than the last recorded one, and its spec has changed since.
-func hasUnrecordedUpdate(claim Claim, applied shoot.Applied) bool {
-	return applied.SentBefore > claim.SyncedGeneration && applied.Generation > claim.ShootGeneration
+	return c.worker.deps.Store.ReleaseClaims(ctx, c.releases)
 }
 
 // newSyncChange returns the change event of a written result, or false without an event.
 func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 	change = Change{ClusterID: claim.ClusterID, Cluster: claim.Name, Tenant: claim.Tenant, Shoot: claim.ShootName, Generation: claim.ClusterGeneration}
 	switch {
-	case result.Err != nil && result.Spend && claim.Attempts == 0:
+	case result.Err != nil && result.CountsAttempt && claim.Attempts == 0:
 		change.Action, change.Message = ShootFailed, string(result.Class)+": "+result.Err.Error()
 	case result.Err != nil:
 		return Change{}, false
@@ -300,4 +284,10 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		return Change{}, false
 	}
 	return change, true
+}
+
+// hasUnrecordedUpdate reports whether an earlier sync changed the Shoot and its result was lost: the Shoot
+// had a newer generation than the last recorded one, and its spec has changed since.
+func hasUnrecordedUpdate(claim Claim, applied shoot.Applied) bool {
+	return applied.SentBefore > claim.SyncedGeneration && applied.Generation > claim.ShootGeneration
 }

@@ -1,6 +1,7 @@
 package clusterworker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -39,14 +40,14 @@ const (
 )
 
 func (c Config) withDefaultsValidated() (Config, error) {
-	setIfZero(&c.PollInterval, 30*time.Second)
-	setIfZero(&c.Slots, 32)
-	setIfZero(&c.Lease, time.Minute)
-	setIfZero(&c.CallTimeout, time.Minute)
-	setIfZero(&c.Listen, ListenOn)
-	setIfZero(&c.BlindPollInterval, 250*time.Millisecond)
-	setIfZero(&c.CompleteDelay, 5*time.Millisecond)
-	setIfZero(&c.StopTimeout, DefaultStopTimeout)
+	c.PollInterval = cmp.Or(c.PollInterval, 30*time.Second)
+	c.Slots = cmp.Or(c.Slots, 32)
+	c.Lease = cmp.Or(c.Lease, time.Minute)
+	c.CallTimeout = cmp.Or(c.CallTimeout, time.Minute)
+	c.Listen = cmp.Or(c.Listen, ListenOn)
+	c.BlindPollInterval = cmp.Or(c.BlindPollInterval, 250*time.Millisecond)
+	c.CompleteDelay = cmp.Or(c.CompleteDelay, 5*time.Millisecond)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
 
 	var errs []error
 	if min(c.PollInterval, c.Lease, c.CallTimeout, c.BlindPollInterval, c.CompleteDelay, c.StopTimeout) < 0 || c.Slots < 0 {
@@ -58,13 +59,6 @@ func (c Config) withDefaultsValidated() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-func setIfZero[T comparable](field *T, defaultValue T) {
-	var zero T
-	if *field == zero {
-		*field = defaultValue
-	}
-}
-
 // requestsPerCall is the number of requests, of CallTimeout each, that a whole call may
 // take. An apply needs up to four: it finds that the Shoot exists, reads it, writes it,
 // and removes node pools. A deletion needs three.
@@ -72,6 +66,9 @@ const requestsPerCall = 4
 
 // totalCallTimeout returns the timeout of a whole call with all of its requests.
 func (c Config) totalCallTimeout() time.Duration { return requestsPerCall * c.CallTimeout }
+
+// minLeaseToStartCall returns how much of a lease must remain for a call to begin.
+func (c Config) minLeaseToStartCall() time.Duration { return c.Lease / 4 }
 
 // stopTimeReservedForWrites returns the part of the stop timeout that is reserved for writing.
 func (c Config) stopTimeReservedForWrites() time.Duration { return min(5*time.Second, c.StopTimeout/4) }

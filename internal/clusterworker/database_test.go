@@ -28,7 +28,7 @@ func TestDatabaseIsAwayAndBack(t *testing.T) {
 				})
 				r.add(300)
 				r.pass(30 * time.Second)
-				if n := r.garden.total(); n > r.worker.floor.limit {
+				if n := r.garden.total(); n > r.worker.limiter.maxClaims {
 					t.Errorf("%d calls whose results can not be written", n)
 				}
 				if err := r.worker.CheckLive(); err != nil {
@@ -128,7 +128,7 @@ func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
 func TestPoisonResult(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		poison := &poisonStore{fakeStore: r.store, id: "cluster-0042"}
-		r.worker.store = poison
+		r.worker.deps.Store = poison
 		r.add(300)
 		r.start()
 		r.pass(40 * time.Second)
@@ -168,7 +168,7 @@ func TestDatabaseWorksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log processtest.Buffer
 		began := 0
-		d := &databaseHealth{log: slog.New(slog.NewTextHandler(&log, nil)), began: func() { began++ }}
+		d := &databaseHealth{log: slog.New(slog.NewTextHandler(&log, nil)), onOutageStart: func() { began++ }}
 		want := func(reason string, outages, ends int, failing ...string) {
 			t.Helper()
 			n := strings.Count(log.String(), "available again")

@@ -187,7 +187,7 @@ func (r *fakeRow) complete(res Result) {
 		r.err, r.class = res.Err.Error(), res.Class
 		if same {
 			r.dueAt = now.Add(res.Delay)
-			if res.Spend {
+			if res.CountsAttempt {
 				r.attempts++
 			}
 		}

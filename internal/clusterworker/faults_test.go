@@ -193,8 +193,8 @@ func TestThrottlingWithinReason(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := newFailureResult(Claim{}, &shoot.Error{Class: shoot.ClassThrottled, RetryAfter: tc.asked, Err: errDown}, false)
-			if r.Delay != tc.want || r.Spend {
-				t.Errorf("%s: %s, counts: %t", tc.reason, r.Delay, r.Spend)
+			if r.Delay != tc.want || r.CountsAttempt {
+				t.Errorf("%s: %s, counts: %t", tc.reason, r.Delay, r.CountsAttempt)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ func bubble(t *testing.T, change func(*Config), test func(r *fixture)) {
 		if r.done != nil {
 			r.stop()
 		}
-		r.garden.wantSound(t, r.worker.floor.maxConcurrentCalls())
+		r.garden.wantSound(t, r.worker.limiter.maxConcurrentCalls())
 	})
 }
 
@@ -55,7 +55,7 @@ func newFixture(t *testing.T, store *fakeStore, garden *fakeGarden, change func(
 	}
 	w, err := New(cfg, Deps{
 		Store: store, Garden: garden, Maker: r.maker, Recorder: r.recorder, Waker: r.waker, Outages: store, Owner: fmt.Sprintf("worker-%p", r),
-		Installation: func(context.Context) (string, error) { return "inst", nil },
+		Installation: "inst",
 		Log:          slog.New(slog.NewTextHandler(r.log, nil)), Registerer: r.registry,
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,12 +56,12 @@ func (w *Worker) CheckLive() error {
 }
 
 // Ready returns why the worker cannot work at present. It should receive notifications and does
-// not, or the database does not let it claim. An outage of Gardener is no reason: see Stats and the
-// metrics.
+// not, or the database does not let it claim. An outage of Gardener is no reason; DescribeOutageOrEmpty
+// reports it.
 func (w *Worker) Ready() error {
 	var errs []error
-	if w.waker != nil {
-		if err := w.waker.Ready(); err != nil {
+	if w.deps.Waker != nil {
+		if err := w.deps.Waker.Ready(); err != nil {
 			errs = append(errs, fmt.Errorf("listen for notifications: %w", err))
 		}
 	}
@@ -75,11 +74,11 @@ func (w *Worker) Ready() error {
 // DescribeOutageOrEmpty describes conditions that hold clusters up without making the worker unready,
 // empty if there are none.
 func (w *Worker) DescribeOutageOrEmpty() string {
-	o := w.breaker.currentOutageOrZero()
-	if o.Since.IsZero() {
+	outage := w.breaker.currentOutageOrZero()
+	if outage.Since.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("gardener unavailable since %s, sync paused: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
+	return fmt.Sprintf("gardener unavailable since %s, sync paused: %s", outage.Since.UTC().Format(time.RFC3339), outage.Reason)
 }
 
 // claimHangs is how long a claim may take before the worker becomes unready.
@@ -87,27 +86,27 @@ const claimHangs = 5 * time.Second
 
 // A claimHealth records the progress and result of the last claim.
 type claimHealth struct {
-	mu      sync.Mutex
-	last    error     // error of the last completed claim
-	since   time.Time // start of a running claim, else zero
-	good    time.Time // end of the last successful claim
-	overdue time.Time // latest start of the next claim, with allowance
+	mu           sync.Mutex
+	lastErr      error     // error of the last completed claim
+	runningSince time.Time // start of a running claim, else zero
+	lastSuccess  time.Time // end of the last successful claim
+	overdueAt    time.Time // latest start of the next claim, with allowance
 }
 
 // recordClaimStart records the start of a claim.
 func (h *claimHealth) recordClaimStart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.since = time.Now()
+	h.runningSince = time.Now()
 }
 
 // recordClaimEnd records the end of a claim and its error.
 func (h *claimHealth) recordClaimEnd(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.since, h.last = time.Time{}, err
+	h.runningSince, h.lastErr = time.Time{}, err
 	if err == nil {
-		h.good = time.Now()
+		h.lastSuccess = time.Now()
 	}
 }
 
@@ -115,7 +114,7 @@ func (h *claimHealth) recordClaimEnd(err error) {
 func (h *claimHealth) expectClaimWithin(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.overdue = time.Now().Add(wait + allowance)
+	h.overdueAt = time.Now().Add(wait + allowance)
 }
 
 func (h *claimHealth) checkClaimHealth() error {
@@ -123,30 +122,24 @@ func (h *claimHealth) checkClaimHealth() error {
 	defer h.mu.Unlock()
 	now := time.Now()
 	switch {
-	case h.last != nil:
-		return h.last
-	case h.good.IsZero():
+	case h.lastErr != nil:
+		return h.lastErr
+	case h.lastSuccess.IsZero():
 		return errNotClaimed
-	case !h.since.IsZero() && now.Sub(h.since) > claimHangs:
-		return fmt.Errorf("no response from database for %s", now.Sub(h.since).Round(time.Second))
-	case now.After(h.overdue):
-		return fmt.Errorf("no claim has started since the last successful one at %s, the claim loop does not run", h.good.UTC().Format(time.RFC3339))
+	case !h.runningSince.IsZero() && now.Sub(h.runningSince) > claimHangs:
+		return fmt.Errorf("no response from database for %s", now.Sub(h.runningSince).Round(time.Second))
+	case now.After(h.overdueAt):
+		return fmt.Errorf("no claim has started since the last successful one at %s, the claim loop does not run", h.lastSuccess.UTC().Format(time.RFC3339))
 	}
 	return nil
-}
-
-func (h *claimHealth) lastSuccessfulClaim() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.good
 }
 
 // A databaseHealth logs one line when database requests begin to fail and one when they work
 // again, however many fail in between. They work again when each kind of request that
 // failed has succeeded or is no longer needed.
 type databaseHealth struct {
-	log   *slog.Logger
-	began func()
+	log           *slog.Logger
+	onOutageStart func()
 
 	mu      sync.Mutex
 	failing map[requestKind]time.Time // by kind, the last failure
@@ -165,7 +158,7 @@ func (d *databaseHealth) recordRequestResult(ctx context.Context, kind requestKi
 	if err != nil {
 		if len(d.failing) == 0 {
 			d.failing, d.since = map[requestKind]time.Time{}, now
-			d.began()
+			d.onOutageStart()
 			d.log.ErrorContext(ctx, "database requests failing, retrying", "request", string(kind), "err", err)
 		}
 		d.failing[kind] = now
@@ -179,52 +172,4 @@ func (d *databaseHealth) recordRequestResult(ctx context.Context, kind requestKi
 	if len(d.failing) == 0 {
 		d.log.InfoContext(ctx, "database available again", "after", now.Sub(d.since).Round(time.Millisecond))
 	}
-}
-
-// listFailingRequestKinds returns the kinds of requests that fail.
-func (d *databaseHealth) listFailingRequestKinds() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var list []string
-	for kind := range d.failing {
-		list = append(list, string(kind))
-	}
-	slices.Sort(list)
-	return list
-}
-
-// Stats are the current load of a worker and the totals of its results.
-type Stats struct {
-	// Slots is how many calls may run, InFlight how many run, and Unwritten how many
-	// claims have no written result.
-	Slots, InFlight, Unwritten int
-
-	// Claimed rows end as Synced, Failed or Lost; each try of a row counts. Forgone
-	// ones were given up before their call, and Released ones were released at
-	// shutdown.
-	Claimed, Synced, Failed, Lost, Forgone, Released uint64
-
-	// LastClaim is when the database last answered a claim, even one without rows.
-	LastClaim time.Time
-
-	// OutageSince is when the outage of Gardener began, zero without an outage.
-	OutageSince time.Time
-	// DatabaseFails are the kinds of database requests that fail at present.
-	DatabaseFails []string
-}
-
-// CollectStats returns the current load and totals of the worker.
-func (w *Worker) CollectStats() Stats {
-	running, _, unsettled := w.floor.countCallsAndClaims()
-	return Stats{
-		Slots: w.cfg.Slots, InFlight: running, Unwritten: unsettled,
-		Claimed: w.counts.claimed.Load(), Synced: w.counts.synced.Load(), Failed: w.counts.failed.Load(),
-		Lost: w.counts.lost.Load(), Forgone: w.counts.forgone.Load(), Released: w.counts.released.Load(),
-		LastClaim: w.claims.lastSuccessfulClaim(), OutageSince: w.breaker.currentOutageOrZero().Since, DatabaseFails: w.db.listFailingRequestKinds(),
-	}
-}
-
-// counts are the totals of Stats.
-type counts struct {
-	claimed, synced, failed, lost, forgone, released atomic.Uint64
 }

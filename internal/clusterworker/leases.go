@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	// leaseStart is the part of a lease, as a divisor, that must remain for a call to
-	// begin.
-	leaseStart = 4
 	// leaseChecks is how many times per lease duration the keeper checks the held
 	// leases.
 	leaseChecks = 8
@@ -30,24 +27,24 @@ type leaseKeeper struct {
 // A heldLease is the lease of a row with a running call.
 type heldLease struct {
 	claim Claim // Until is the known end of the lease
-	// limit is when renewal stops. A call that runs longer ignores its deadline.
-	limit  time.Time
-	cancel context.CancelCauseFunc
-	timer  *time.Timer // calls cancel
+	// renewUntil is when renewal stops. A call that runs longer ignores its deadline.
+	renewUntil time.Time
+	cancel     context.CancelCauseFunc
+	timer      *time.Timer // calls cancel
 }
 
 // startRenewingLease renews the lease of a row until stopRenewingLease. The context ends shortly
 // before a lease that could not be renewed.
 func (k *leaseKeeper) startRenewingLease(ctx context.Context, claim timedClaim) (callCtx context.Context, lease *heldLease) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	callCtx, cancel := context.WithCancelCause(ctx)
 	cfg := k.worker.cfg
-	// A probe may follow a call.
-	h := &heldLease{claim: claim.Claim, limit: time.Now().Add(cfg.totalCallTimeout() + cfg.CallTimeout), cancel: cancel}
-	h.timer = time.AfterFunc(k.timeUntilCallCanceled(h), func() { cancel(errLeaseOver) })
+	maxCallDuration := cfg.totalCallTimeout() + cfg.CallTimeout // a probe may follow a call
+	lease = &heldLease{claim: claim.Claim, renewUntil: time.Now().Add(maxCallDuration), cancel: cancel}
+	lease.timer = time.AfterFunc(k.timeUntilCallCanceled(lease), func() { cancel(errLeaseOver) })
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.held[claim.ClusterID] = h
-	return ctx, h
+	k.held[claim.ClusterID] = lease
+	return callCtx, lease
 }
 
 // timeUntilCallCanceled returns how long a call may continue under its lease.
@@ -92,7 +89,7 @@ func (k *leaseKeeper) renewDueLeases(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, min(storeTimeout, w.cfg.Lease/4), errStoreTimeout)
 	defer cancel()
-	renewed, err := w.store.RenewLeases(ctx, claims, w.cfg.Lease)
+	renewed, err := w.deps.Store.RenewLeases(ctx, claims, w.cfg.Lease)
 	w.db.recordRequestResult(ctx, toRenew, err)
 	if err != nil {
 		return
@@ -102,9 +99,9 @@ func (k *leaseKeeper) renewDueLeases(ctx context.Context) {
 	defer k.mu.Unlock()
 	for _, id := range renewed {
 		// A lease whose call has ended keeps the earlier end, which is the safe side.
-		if h, ok := k.held[id]; ok && h.timer.Stop() {
-			h.claim.Until = began.Add(w.cfg.Lease)
-			h.timer.Reset(k.timeUntilCallCanceled(h))
+		if lease, ok := k.held[id]; ok && lease.timer.Stop() {
+			lease.claim.Until = began.Add(w.cfg.Lease)
+			lease.timer.Reset(k.timeUntilCallCanceled(lease))
 		}
 	}
 }
@@ -112,9 +109,10 @@ func (k *leaseKeeper) renewDueLeases(ctx context.Context) {
 func (k *leaseKeeper) listClaimsDueForRenewal(now time.Time) (claims []Claim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, h := range k.held {
-		if h.claim.Until.Sub(now) <= k.worker.cfg.Lease*3/4 && now.Before(h.limit) {
-			claims = append(claims, h.claim)
+	for _, lease := range k.held {
+		quarterPassed := lease.claim.Until.Sub(now) <= k.worker.cfg.Lease*3/4
+		if quarterPassed && now.Before(lease.renewUntil) {
+			claims = append(claims, lease.claim)
 		}
 	}
 	return claims

@@ -38,14 +38,14 @@ type metrics struct {
 	synced   prometheus.Counter
 	latency  prometheus.Histogram
 
-	forgone    prometheus.Counter
-	renewals   prometheus.Counter
-	fenced     prometheus.Counter
-	outages    prometheus.Counter
-	breaker    prometheus.Gauge
-	dbOutages  prometheus.Counter
-	panics     prometheus.Counter
-	tallyFails prometheus.Counter
+	abandoned   prometheus.Counter
+	renewals    prometheus.Counter
+	fenced      prometheus.Counter
+	outages     prometheus.Counter
+	breaker     prometheus.Gauge
+	dbOutages   prometheus.Counter
+	panics      prometheus.Counter
+	countErrors prometheus.Counter
 }
 
 // A metricRegistrar creates and registers metrics, and collects the errors.
@@ -61,14 +61,14 @@ func registerMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 		attempts:     r.registerHistogram("sync_consecutive_failures", "Number of consecutive failed syncs of one cluster to Gardener, observed at each failure.", []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 24, 96, 672}),
 		synced:       r.registerCounter("syncs_succeeded_total", "Total number of successful syncs of clusters to Gardener, including deletions."),
 		latency:      r.registerHistogram("sync_latency_seconds", "Time from a change to a cluster until the cluster-worker records its successful sync to Gardener, in seconds.", prometheus.ExponentialBuckets(0.005, 2, 20)),
-		forgone:      r.registerCounter("lost_leases_total", "Total number of times that this cluster-worker reserved a cluster for a sync, but could not start or finish the sync. Either its lease on the cluster expired or could not be renewed, or its previous call to Gardener for the same cluster was still running."),
+		abandoned:    r.registerCounter("lost_leases_total", "Total number of times that this cluster-worker reserved a cluster for a sync, but could not start or finish the sync. Either its lease on the cluster expired or could not be renewed, or its previous call to Gardener for the same cluster was still running."),
 		renewals:     r.registerCounter("lease_renewals_total", "Total number of times that this cluster-worker extended its lease on a cluster in the database, because a call to Gardener took long."),
 		fenced:       r.registerCounter("fence_rejections_total", "Total number of sync results that the database rejected, because another cluster-worker had taken over the cluster in the meantime."),
 		outages:      r.registerCounter("gardener_outages_total", "Total number of times that this cluster-worker found Gardener unavailable and paused the sync of all clusters."),
 		breaker:      r.registerGauge("circuit_breaker_open", "1 if this cluster-worker has paused all calls that create, change or delete Shoots because Gardener is unavailable, 0 otherwise."),
 		dbOutages:    r.registerCounter("database_outages_total", "Total number of times that the database requests of this cluster-worker began to fail. An outage counts once, however many requests fail."),
 		panics:       r.registerCounter("panics_total", "Total number of panics from which the cluster-worker recovered. The worker records each panic as the sync error of a cluster."),
-		tallyFails:   r.registerCounter("cluster_count_errors_total", "Total number of times that the cluster-worker failed to count the clusters in its database. After a failure, the metrics with the counts, such as fleetloop_clusterworker_clusters, are absent until the next success."),
+		countErrors:  r.registerCounter("cluster_count_errors_total", "Total number of times that the cluster-worker failed to count the clusters in its database. After a failure, the metrics with the counts, such as fleetloop_clusterworker_clusters, are absent until the next success."),
 	}
 	claims := r.registerCounterVec("claims_total", "Total number of database queries in which this cluster-worker reserved at least one cluster for a sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).", "cause")
 	empty := r.registerCounterVec("empty_claims_total", "Total number of database queries in which this cluster-worker found no cluster to sync, by cause of the query: notify (PostgreSQL notification), drain (the previous query returned a full batch, so more clusters may be due), retry (a retry was due) or poll (the poll interval passed).", "cause")
@@ -78,14 +78,13 @@ func registerMetrics(reg prometheus.Registerer, w *Worker) (*metrics, error) {
 	}
 	m.registerCallMetrics(r)
 	r.registerCollector(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "gardener_calls_in_flight", Help: "Number of calls from this cluster-worker to Gardener that are currently in progress."}, func() float64 {
-		running, _, _ := w.floor.countCallsAndClaims()
-		return float64(running)
+		return float64(w.limiter.counts().running)
 	}))
 	r.registerCollector(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "max_concurrent_syncs", Help: "Limit on the number of clusters that this cluster-worker syncs at the same time."}, func() float64 {
 		return float64(w.cfg.Slots)
 	}))
 	r.registerCollector(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricsPrefix + "listener_down", Help: "1 if the LISTEN connection of this cluster-worker to PostgreSQL is down; 0 if the connection is up, or if the configuration disables LISTEN. While the connection is down, the cluster-worker polls the database for changed clusters."}, func() float64 {
-		if w.waker != nil && w.waker.Ready() != nil {
+		if w.deps.Waker != nil && w.deps.Waker.Ready() != nil {
 			return 1
 		}
 		return 0
@@ -177,7 +176,7 @@ func (m *metrics) countSyncResult(claim timedClaim, result Result) {
 		return
 	}
 	m.failures[result.Class].Inc()
-	if result.Spend {
+	if result.CountsAttempt {
 		m.attempts.Observe(float64(countFailuresWithThis(claim.Claim)))
 	}
 }

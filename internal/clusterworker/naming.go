@@ -18,78 +18,77 @@ var errNoName = &rowError{class: ErrorClass(shoot.ClassConflict), err: fmt.Error
 // calls of those that got it. It returns the others for the next choice. No Shoot is
 // created before its name is in the database: a successor of this worker would not find
 // it.
-func (c *claimer) storeNamesAndStartCalls(
-	ctx, callCtx, databaseCtx context.Context, claims []timedClaim, choiceIndex int,
-) (nameTaken []timedClaim) {
-	names := make([]ProposedName, 0, len(claims))
-	asked := claims[:0:0]
-	for _, t := range claims {
-		name, err := c.deriveShootName(ctx, t.Claim, choiceIndex)
+func (c *claimer) storeNamesAndStartCalls(ctx context.Context, claims []timedClaim, choiceIndex int) (nameTaken []timedClaim) {
+	w := c.worker
+	var named []timedClaim
+	for _, claim := range claims {
+		name, err := w.deriveShootName(ctx, claim.Claim, choiceIndex)
 		if err != nil {
-			c.queueOutcomeAndWakeClaimer(newResultOutcome(t, newFailureResult(t.Claim, err, false)))
+			w.queueOutcomeAndWakeClaimer(newResultOutcome(claim, newFailureResult(claim.Claim, err, false)))
 			continue
 		}
-		t.ShootName = name
-		names = append(names, ProposedName{ClusterID: t.ClusterID, Token: t.Token, ShootName: name})
-		asked = append(asked, t)
+		claim.ShootName = name
+		named = append(named, claim)
 	}
-	taken, ok := c.storeNamesWithRetry(ctx, databaseCtx, asked, names)
-	for _, t := range asked {
+	if len(named) == 0 {
+		return nil
+	}
+	taken, stored := c.storeNamesWithRetry(ctx, named)
+	for _, claim := range named {
 		switch {
 		case ctx.Err() != nil:
-			c.queueOutcomeAndWakeClaimer(newReleaseOutcome(t))
-		case !ok:
-			c.queueOutcomeAndWakeClaimer(newAbandonedOutcome(t))
-		case taken[t.ClusterID]:
-			nameTaken = append(nameTaken, t)
+			w.queueOutcomeAndWakeClaimer(newReleaseOutcome(claim))
+		case !stored:
+			w.queueOutcomeAndWakeClaimer(newAbandonedOutcome(claim))
+		case taken[claim.ClusterID]:
+			nameTaken = append(nameTaken, claim)
 		default:
-			c.startSyncOrAbandon(callCtx, t)
+			c.startSyncOrAbandon(ctx, claim)
 		}
 	}
 	return nameTaken
 }
 
 // deriveShootName returns the nth choice for the name of a claim's Shoot.
-func (c *claimer) deriveShootName(ctx context.Context, claim Claim, choiceIndex int) (name string, err error) {
+func (w *Worker) deriveShootName(ctx context.Context, claim Claim, choiceIndex int) (name string, err error) {
 	if choiceIndex >= nameChoices {
 		return "", errNoName
 	}
-	err = c.callRecoveringPanic(ctx, "name Shoot", claim.ClusterID, func() error {
-		if name = c.maker.DeriveShootName(claim, choiceIndex); name == "" {
-			return &rowError{class: ClassBadSpec, err: errors.New("no Shoot name can be derived from the cluster name")}
-		}
-		return nil
-	})
-	return name, err
+	defer w.recoverPanic(ctx, "name Shoot", claim.ClusterID, &err)
+	name = w.deps.Maker.DeriveShootName(claim, choiceIndex)
+	if name == "" {
+		return "", &rowError{class: ClassBadSpec, err: errors.New("no Shoot name can be derived from the cluster name")}
+	}
+	return name, nil
 }
 
-// storeNamesWithRetry writes names, and returns the clusters whose name is taken. It retries as
+// storeNamesWithRetry stores the names of claims, and returns the clusters whose name is taken. It retries as
 // long as the leases leave enough time for calls.
-func (c *claimer) storeNamesWithRetry(
-	ctx, databaseCtx context.Context, claims []timedClaim, names []ProposedName,
-) (clustersWithTakenName map[string]bool, stored bool) {
-	if len(names) == 0 {
-		return nil, true
+func (c *claimer) storeNamesWithRetry(ctx context.Context, claims []timedClaim) (clustersWithTakenName map[string]bool, stored bool) {
+	w := c.worker
+	names := make([]ProposedName, len(claims))
+	for i, claim := range claims {
+		names[i] = ProposedName{ClusterID: claim.ClusterID, Token: claim.Token, ShootName: claim.ShootName}
 	}
-	for failed := 0; ; failed++ {
-		c.claimPulse.recordProgress()
-		list, err := c.storeNamesOnce(databaseCtx, names)
-		c.db.recordRequestResult(databaseCtx, toName, err)
+	for failures := 0; ; failures++ {
+		w.claimPulse.recordProgress()
+		taken, err := w.storeNamesOnce(ctx, names)
+		w.db.recordRequestResult(ctx, toName, err)
 		if err == nil {
-			clustersWithTakenName = make(map[string]bool, len(list))
-			for _, n := range list {
-				clustersWithTakenName[n.ClusterID] = true
+			clustersWithTakenName = make(map[string]bool, len(taken))
+			for _, name := range taken {
+				clustersWithTakenName[name.ClusterID] = true
 			}
 			return clustersWithTakenName, true
 		}
-		if backoff.Sleep(ctx, databaseRetryPolicy().Delay(failed)) != nil || !claims[0].hasLeaseFor(c.cfg.Lease/leaseStart) {
+		if backoff.Sleep(ctx, databaseRetryPolicy().Delay(failures)) != nil || !claims[0].hasLeaseFor(w.cfg.minLeaseToStartCall()) {
 			return nil, false
 		}
 	}
 }
 
-func (c *claimer) storeNamesOnce(databaseCtx context.Context, names []ProposedName) (taken []ProposedName, err error) {
-	ctx, cancel := context.WithTimeoutCause(databaseCtx, min(storeTimeout, c.cfg.Lease/2), errStoreTimeout)
+func (w *Worker) storeNamesOnce(ctx context.Context, names []ProposedName) (taken []ProposedName, err error) {
+	queryCtx, cancel := w.withQueryTimeout(ctx, min(storeTimeout, w.cfg.Lease/2))
 	defer cancel()
-	return c.store.StoreNames(ctx, names)
+	return w.deps.Store.StoreNames(queryCtx, names)
 }

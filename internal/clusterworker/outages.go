@@ -16,24 +16,23 @@ const (
 // An outageReporter records in the database that this worker gets no answer from Gardener. The API
 // can then say why clusters wait.
 type outageReporter struct {
-	worker  *Worker
-	store   OutageStore   // nil to record nothing
-	changed chan struct{} // capacity 1
-	noted   bool          // whether the database may have a record
+	worker      *Worker
+	changed     chan struct{} // capacity 1
+	mayBeStored bool          // the database may have a record
 }
 
 // triggerOutageWrite makes the reporter read the breaker.
 func (r *outageReporter) triggerOutageWrite() {
 	select {
 	case r.changed <- struct{}{}:
-	default:
+	default: // it will read the breaker anyway
 	}
 }
 
 // writeOutageUntilDone keeps the record in line with the breaker until ctx ends. It retries
 // failed writes.
 func (r *outageReporter) writeOutageUntilDone(ctx context.Context) {
-	if r.store == nil {
+	if r.worker.deps.Outages == nil {
 		return
 	}
 	ticker := time.NewTicker(outageRenewal)
@@ -50,14 +49,15 @@ func (r *outageReporter) writeOutageUntilDone(ctx context.Context) {
 }
 
 func (r *outageReporter) recordOrClearOutage(ctx context.Context) {
-	o := r.worker.breaker.currentOutageOrZero()
-	open := !o.Since.IsZero()
-	if !open && !r.noted {
+	w := r.worker
+	outage := w.breaker.currentOutageOrZero()
+	isOutage := !outage.Since.IsZero()
+	if !isOutage && !r.mayBeStored {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, storeTimeout, errStoreTimeout)
 	defer cancel()
-	err := r.store.RecordOrClearOutage(ctx, r.worker.owner, o, outageTTL)
-	r.worker.db.recordRequestResult(ctx, toNoteOutage, err)
-	r.noted = open || err != nil
+	err := w.deps.Outages.RecordOrClearOutage(ctx, w.deps.Owner, outage, outageTTL)
+	w.db.recordRequestResult(ctx, toNoteOutage, err)
+	r.mayBeStored = isOutage || err != nil
 }

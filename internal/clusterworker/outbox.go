@@ -2,13 +2,16 @@ package clusterworker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/changeevent"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
@@ -55,20 +58,6 @@ type OutboxStore interface {
 	DeleteExpiredChanges(ctx context.Context, maxAge time.Duration, limit int) (deleted int, err error)
 }
 
-// A DeliveryResult is the result of sending a change to a sink.
-type DeliveryResult struct {
-	Seq   int64
-	State v1.DeliveryState
-	// Delay is the time until the next attempt, for a change that is put off.
-	Delay time.Duration
-	// Attempts is the number of requests, 0 or 1.
-	Attempts int
-	// Class and Status are the error class and the HTTP status of the failure. They are
-	// zero without one.
-	Class  changeevent.Class
-	Status int
-}
-
 // An EventSink is a receiver of changes.
 type EventSink struct {
 	Name string
@@ -105,11 +94,11 @@ type Outbox struct {
 	sinks []EventSink // those with a client
 	wake  chan struct{}
 
-	givenUp *prometheus.CounterVec
-	sending prometheus.Gauge
+	undeliverable *prometheus.CounterVec
+	sending       prometheus.Gauge
 
-	mu       sync.Mutex
-	answered []answer
+	mu         sync.Mutex
+	deliveries []receivedDelivery // reported by the clients since the last round
 
 	// Used by Run only. A change stays in flight until the store has saved its result, if
 	// that is final.
@@ -117,17 +106,13 @@ type Outbox struct {
 	unsaved  []DeliveryResult
 }
 
-// An answer is the delivery result of a change.
-type answer struct {
-	seq      int64
-	delivery changeevent.Delivery
-}
-
 // NewOutbox returns an Outbox. It starts nothing.
 func NewOutbox(deps OutboxDeps) (*Outbox, error) {
 	o := &Outbox{
-		deps: deps, wake: make(chan struct{}, 1), inFlight: map[int64]PendingEvent{},
-		givenUp: prometheus.NewCounterVec(prometheus.CounterOpts{
+		deps:     deps,
+		wake:     make(chan struct{}, 1),
+		inFlight: map[int64]PendingEvent{},
+		undeliverable: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetloop_clusterworker_change_events_undeliverable_total",
 			Help: "Total number of times that the cluster-worker gave up the delivery of a change event to a sink, by error: client_error (the sink rejected the event), encode (the event could not be encoded) or expired (older than 12 hours). A sink is the HTTP endpoint that receives change events.",
 		}, []string{"error"}),
@@ -141,35 +126,36 @@ func NewOutbox(deps OutboxDeps) (*Outbox, error) {
 			o.sinks = append(o.sinks, s)
 		}
 	}
-	if err := deps.Registerer.Register(o.givenUp); err != nil {
-		return nil, err
+	err := errors.Join(deps.Registerer.Register(o.undeliverable), deps.Registerer.Register(o.sending))
+	if err != nil {
+		return nil, fmt.Errorf("register metrics of change events: %w", err)
 	}
-	return o, deps.Registerer.Register(o.sending)
+	return o, nil
 }
 
 // WakeRun wakes Run, which asks the store again. It never blocks.
 func (o *Outbox) WakeRun() {
 	select {
 	case o.wake <- struct{}{}:
-	default:
+	default: // it will wake up anyway
 	}
 }
 
 // Run delivers changes until ctx ends, and then those that are due, for some seconds.
 // The next process delivers the rest.
 func (o *Outbox) Run(ctx context.Context) error {
-	tick := time.NewTicker(outboxPollEvery)
-	defer tick.Stop()
-	var renewed, expired time.Time
+	poll := time.NewTicker(outboxPollEvery)
+	defer poll.Stop()
+	var lastRenewal, lastExpiry time.Time
 	for ctx.Err() == nil {
 		now := time.Now()
-		if now.Sub(expired) >= outboxExpireEvery {
-			expired = now
-			o.saveDeliveryResults(ctx) // what was delivered has not expired
+		if now.Sub(lastExpiry) >= outboxExpireEvery {
+			lastExpiry = now
+			o.saveDeliveryResults(ctx) // delivered changes have not expired
 			o.dropExpiredChanges(ctx)
 		}
-		if now.Sub(renewed) >= outboxRenewEvery {
-			renewed = now
+		if now.Sub(lastRenewal) >= outboxRenewEvery {
+			lastRenewal = now
 			o.renewInFlightLeases(ctx, outboxLease)
 		}
 		o.saveResultsAndSendDueChanges(ctx)
@@ -177,43 +163,24 @@ func (o *Outbox) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-o.wake:
-		case <-tick.C:
+		case <-poll.C:
 		}
 	}
 	o.sendDueChangesBeforeShutdown(context.WithoutCancel(ctx))
 	return nil
 }
 
-// sendDueChangesBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
-// to another process.
-func (o *Outbox) sendDueChangesBeforeShutdown(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, shutdownSendTime)
-	defer cancel()
-	for (o.saveResultsAndSendDueChanges(ctx) || len(o.inFlight) > 0) && backoff.Sleep(ctx, outboxRoundPause) == nil {
-		select {
-		case <-o.wake:
-		case <-ctx.Done():
-		}
-	}
-	rest, stop := context.WithTimeout(context.WithoutCancel(ctx), outboxCallTimeout)
-	defer stop()
-	o.saveDeliveryResults(rest)
-	o.renewInFlightLeases(rest, o.deps.Closing+closingSlack)
-	if n := len(o.inFlight); n > 0 {
-		o.deps.Log.WarnContext(rest, "change events not delivered or not saved as delivered before shutdown, retained in database", "count", n, "not_saved", len(o.unsaved))
-	}
-}
-
-// saveResultsAndSendDueChanges saves answers and sends due changes. It reports whether there were any to
+// saveResultsAndSendDueChanges saves delivery results and sends due changes. It reports whether there were any to
 // send.
 func (o *Outbox) saveResultsAndSendDueChanges(ctx context.Context) (sentAny bool) {
 	o.saveDeliveryResults(ctx)
-	under := map[string]int{}
-	for _, p := range o.inFlight {
-		under[p.Sink]++
+	inFlightPerSink := map[string]int{}
+	for _, pending := range o.inFlight {
+		inFlightPerSink[pending.Sink]++
 	}
-	for _, s := range o.sinks {
-		if room := maxInFlight - under[s.Name]; room > 0 && o.claimAndSendDueChanges(ctx, s, room) {
+	for _, sink := range o.sinks {
+		room := maxInFlight - inFlightPerSink[sink.Name]
+		if room > 0 && o.claimAndSendDueChanges(ctx, sink, room) {
 			sentAny = true
 		}
 	}
@@ -223,105 +190,40 @@ func (o *Outbox) saveResultsAndSendDueChanges(ctx context.Context) (sentAny bool
 
 // claimAndSendDueChanges leases due changes of one sink, up to maxChanges, and sends them.
 func (o *Outbox) claimAndSendDueChanges(ctx context.Context, sink EventSink, maxChanges int) (sentAny bool) {
-	var due []PendingEvent
 	// A claim whose answer is lost keeps its changes from all processes until its lease ends.
-	graced, release := withGracePeriod(ctx, shutdownSendTime)
+	graceCtx, release := withGracePeriod(ctx, shutdownSendTime)
 	defer release()
-	// After an error there is nothing to send.
-	_ = o.callStoreWithTimeout(graced, "claim due change events", func(ctx context.Context) (err error) {
-		due, err = o.deps.Store.LeaseDueChanges(ctx, sink.Name, maxChanges, outboxLease)
-		return err
-	})
-	for _, p := range due {
-		o.sendChangeAsync(ctx, sink, p)
+	claimCtx, cancel := context.WithTimeout(graceCtx, outboxCallTimeout)
+	defer cancel()
+	due, err := o.deps.Store.LeaseDueChanges(claimCtx, sink.Name, maxChanges, outboxLease)
+	if err != nil {
+		o.logStoreFailure(graceCtx, "claim due change events", err)
+		return false
+	}
+	for _, pending := range due {
+		o.sendChangeAsync(ctx, sink, pending)
 	}
 	return len(due) > 0
 }
 
-// sendChangeAsync passes a change to the client of its sink, which calls back once.
+// sendChangeAsync passes a change to the client of its sink, which reports its delivery once.
 func (o *Outbox) sendChangeAsync(ctx context.Context, sink EventSink, pending PendingEvent) {
 	if _, ok := o.inFlight[pending.Seq]; ok {
 		return // its lease expired, and the client still has it
 	}
 	o.inFlight[pending.Seq] = pending
-	e := pending.Change.ToChangeEvent()
-	e.QueuedAt = pending.QueuedAt
-	e.OnDelivery = func(d changeevent.Delivery) {
-		o.mu.Lock()
-		o.answered = append(o.answered, answer{pending.Seq, d})
-		o.mu.Unlock()
-		o.WakeRun()
-	}
-	sink.Client.SendChangeEvent(ctx, e)
+	event := pending.Change.ToChangeEvent()
+	event.QueuedAt = pending.QueuedAt
+	event.OnDelivery = func(delivery changeevent.Delivery) { o.receiveDelivery(pending.Seq, delivery) }
+	sink.Client.SendChangeEvent(ctx, event)
 }
 
-// saveDeliveryResults saves delivery results in the store. After an error it keeps those that are
-// final for the next call, so that no change is sent twice. The failure of a delivery is
-// dropped, because another process may send the change by then: it is sent again after its
-// lease.
-func (o *Outbox) saveDeliveryResults(ctx context.Context) {
+// receiveDelivery takes the delivery of a change from a client, at any time.
+func (o *Outbox) receiveDelivery(seq int64, delivery changeevent.Delivery) {
 	o.mu.Lock()
-	answered := o.answered
-	o.answered = nil
-	o.mu.Unlock()
-	for _, a := range answered {
-		r := classifyDelivery(o.inFlight[a.seq], a.delivery)
-		switch r.State {
-		case v1.DeliveryRejected:
-			o.givenUp.WithLabelValues(string(r.Class)).Inc()
-		case v1.DeliveryExpired:
-			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Inc()
-		case v1.DeliveryPending, v1.DeliveryDelivered, v1.DeliverySkipped:
-		}
-		o.unsaved = append(o.unsaved, r)
-	}
-	var done, failed []DeliveryResult
-	for _, r := range o.unsaved {
-		if r.State == v1.DeliveryPending {
-			failed = append(failed, r)
-		} else {
-			done = append(done, r)
-		}
-	}
-	if len(failed) > 0 {
-		_ = o.callStoreWithTimeout(ctx, "reschedule change events", func(ctx context.Context) error { return o.deps.Store.RecordFailuresAndRescheduleChanges(ctx, failed) })
-		o.removeFromInFlight(failed)
-	}
-	o.unsaved = done
-	if len(done) > 0 && o.callStoreWithTimeout(ctx, "finish change events", func(ctx context.Context) error { return o.deps.Store.DeleteChangesAndRecordDeliveries(ctx, done) }) == nil {
-		o.removeFromInFlight(done)
-		o.unsaved = nil
-	}
-	o.sending.Set(float64(len(o.inFlight)))
-}
-
-func (o *Outbox) removeFromInFlight(results []DeliveryResult) {
-	for _, r := range results {
-		delete(o.inFlight, r.Seq)
-	}
-}
-
-// classifyDelivery returns what a delivery means for a change. An event that can never succeed
-// is not sent again, because it would block those behind it forever. All other errors
-// are due to the sink or the network.
-func classifyDelivery(pending PendingEvent, delivery changeevent.Delivery) DeliveryResult {
-	r := DeliveryResult{Seq: pending.Seq, Attempts: delivery.Attempts, Class: delivery.Class, Status: delivery.Status}
-	switch {
-	case delivery.Class == "" && delivery.Attempts == 0:
-		r.State = v1.DeliverySkipped // the sink does not want the action
-	case delivery.Class == "":
-		r.State, r.Status = v1.DeliveryDelivered, 0
-	case delivery.Class == changeevent.ClassExpired:
-		r.State, r.Class = v1.DeliveryExpired, "" // the stored error says why it was not delivered before
-	case delivery.Class == changeevent.ClassClientError || delivery.Class == changeevent.ClassEncode:
-		r.State = v1.DeliveryRejected
-	case time.Since(pending.QueuedAt) > OutboxMaxAge:
-		r.State = v1.DeliveryExpired
-	default:
-		r.State = v1.DeliveryPending
-		r.Delay = backoff.Policy{Initial: outboxPollEvery, Max: 5 * time.Minute, Jitter: -1}.Delay(pending.Failures)
-	}
-	return r
+	defer o.mu.Unlock()
+	o.deliveries = append(o.deliveries, receivedDelivery{seq, delivery})
+	o.WakeRun()
 }
 
 // renewInFlightLeases extends the leases of changes in flight, as a client may wait long for a
@@ -330,36 +232,66 @@ func (o *Outbox) renewInFlightLeases(ctx context.Context, lease time.Duration) {
 	if len(o.inFlight) == 0 {
 		return
 	}
-	seqs := make([]int64, 0, len(o.inFlight))
-	for seq := range o.inFlight {
-		seqs = append(seqs, seq)
+	callCtx, cancel := context.WithTimeout(ctx, outboxCallTimeout)
+	defer cancel()
+	if err := o.deps.Store.RenewChangeLeases(callCtx, slices.Collect(maps.Keys(o.inFlight)), lease); err != nil {
+		o.logStoreFailure(ctx, "renew leases of change events", err)
 	}
-	_ = o.callStoreWithTimeout(ctx, "renew leases of change events", func(ctx context.Context) error { return o.deps.Store.RenewChangeLeases(ctx, seqs, lease) })
 }
 
-// dropExpiredChanges removes changes that are older than OutboxMaxAge.
+// dropExpiredChanges removes changes that are older than OutboxMaxAge. After an error the rest is removed the next time.
 func (o *Outbox) dropExpiredChanges(ctx context.Context) {
-	for n := maxExpired; n == maxExpired; {
-		n = 0
-		// After an error the rest is removed the next time.
-		_ = o.callStoreWithTimeout(ctx, "delete expired change events", func(ctx context.Context) (err error) {
-			n, err = o.deps.Store.DeleteExpiredChanges(ctx, OutboxMaxAge, maxExpired)
-			return err
-		})
-		if n > 0 {
-			o.givenUp.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(n))
-			o.deps.Log.ErrorContext(ctx, "change events dropped, not delivered within maximum age", "count", n, "age", OutboxMaxAge)
+	for {
+		dropped := o.dropExpiredBatch(ctx)
+		if dropped < maxExpired {
+			return
 		}
 	}
 }
 
-// callStoreWithTimeout makes one request to the store. A later round retries a failed request.
-func (o *Outbox) callStoreWithTimeout(ctx context.Context, action string, call func(context.Context) error) error {
+func (o *Outbox) dropExpiredBatch(ctx context.Context) (dropped int) {
 	callCtx, cancel := context.WithTimeout(ctx, outboxCallTimeout)
 	defer cancel()
-	err := call(callCtx)
-	if err != nil && ctx.Err() == nil {
+	dropped, err := o.deps.Store.DeleteExpiredChanges(callCtx, OutboxMaxAge, maxExpired)
+	if err != nil {
+		o.logStoreFailure(ctx, "delete expired change events", err)
+		return 0
+	}
+	if dropped > 0 {
+		o.undeliverable.WithLabelValues(string(changeevent.ClassExpired)).Add(float64(dropped))
+		o.deps.Log.ErrorContext(ctx, "change events dropped, not delivered within maximum age", "count", dropped, "age", OutboxMaxAge)
+	}
+	return dropped
+}
+
+// sendDueChangesBeforeShutdown delivers due changes as long as sinks accept them, and leaves the rest
+// to another process.
+func (o *Outbox) sendDueChangesBeforeShutdown(ctx context.Context) {
+	sendCtx, cancel := context.WithTimeout(ctx, shutdownSendTime)
+	defer cancel()
+	for sendCtx.Err() == nil {
+		sentAny := o.saveResultsAndSendDueChanges(sendCtx)
+		if !sentAny && len(o.inFlight) == 0 {
+			break
+		}
+		_ = backoff.Sleep(sendCtx, outboxRoundPause) // the loop checks sendCtx
+		select {
+		case <-o.wake:
+		case <-sendCtx.Done():
+		}
+	}
+	ctx, stop := context.WithTimeout(ctx, outboxCallTimeout)
+	defer stop()
+	o.saveDeliveryResults(ctx)
+	o.renewInFlightLeases(ctx, o.deps.Closing+closingSlack)
+	if n := len(o.inFlight); n > 0 {
+		o.deps.Log.WarnContext(ctx, "change events not delivered or not saved as delivered before shutdown, retained in database", "count", n, "not_saved", len(o.unsaved))
+	}
+}
+
+// logStoreFailure logs a failed request to the store, which a later round retries.
+func (o *Outbox) logStoreFailure(ctx context.Context, action string, err error) {
+	if ctx.Err() == nil {
 		o.deps.Log.WarnContext(ctx, "change event outbox: database request failed, retrying", "what", action, "err", err)
 	}
-	return err
 }

@@ -78,7 +78,7 @@ func TestConfig(t *testing.T) {
 		"Listen":   {reason: "on or off", cfg: Config{Listen: "maybe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := New(tc.cfg, Deps{Store: newFakeStore(), Garden: newFakeGarden(), Maker: &fakeMaker{}, Owner: "o", Installation: func(context.Context) (string, error) { return "", nil }}); err == nil {
+			if _, err := New(tc.cfg, Deps{Store: newFakeStore(), Garden: newFakeGarden(), Maker: &fakeMaker{}, Owner: "o", Installation: "inst"}); err == nil {
 				t.Error(tc.reason)
 			}
 		})
@@ -132,7 +132,7 @@ func TestSchedule(t *testing.T) {
 		start := time.Now()
 		want := func(reason string, room int, freed, after time.Duration, why claimCause) {
 			t.Helper()
-			at, c := s.nextClaimTime(ClaimLimits{Slots: room, TimedOut: room / timedOutShare}, start.Add(freed))
+			at, c := s.nextClaimTime(ClaimLimits{Slots: room, TimedOut: room / timedOutSlotsDivisor}, start.Add(freed))
 			if got := at.Sub(start); got != after || c != why {
 				t.Errorf("%s: after %s for %s, want %s for %s", reason, got, c, after, why)
 			}

@@ -24,37 +24,38 @@ func BuildPoolReport(row *Row, pool PoolSent, now time.Time) v1.Report {
 		return r
 	}
 	r.Conditions[0] = newReportCondition(v1.ConditionAvailable, false, "PoolDeleting", "The node pool is being deleted")
-	switch {
-	case isShootDeleted(row):
-		return appendFinalizedCondition(r, true, "ShootDeleted", "The cluster and its machines are deleted")
-	case isShootReady(row):
-		return appendFinalizedCondition(r, true, "PoolDeleted", "The cluster is fully operational without the node pool")
-	}
-	return appendFinalizedCondition(r, false, "PoolExists", "Gardener is still removing the node pool")
+	r.Conditions = append(r.Conditions, buildPoolFinalizedCondition(row))
+	return r
 }
 
-func appendFinalizedCondition(report v1.Report, isTrue bool, reason, message string) v1.Report {
-	report.Conditions = append(report.Conditions, newReportCondition(v1.ConditionFinalized, isTrue, reason, message))
-	return report
+func buildPoolFinalizedCondition(row *Row) v1.ReportCondition {
+	switch {
+	case isShootDeleted(row):
+		return newReportCondition(v1.ConditionFinalized, true, "ShootDeleted", "The cluster and its machines are deleted")
+	case isShootReady(row):
+		return newReportCondition(v1.ConditionFinalized, true, "PoolDeleted", "The cluster is fully operational without the node pool")
+	default:
+		return newReportCondition(v1.ConditionFinalized, false, "PoolExists", "Gardener is still removing the node pool")
+	}
 }
 
 // sendPoolReports reports on the node pools of a row that was reported on. statusIsCurrent is whether
 // the row's status is known to be about the Shoot as it was last sent. Otherwise the
 // Shoot may be ready with a pool that is being deleted, or without one that is being
 // added.
-func (b *Reporter) sendPoolReports(ctx context.Context, row Row, statusIsCurrent bool, now time.Time) error {
-	if b.deps.Pools == nil || !row.Synced {
+func (r *Reporter) sendPoolReports(ctx context.Context, row Row, statusIsCurrent bool, now time.Time) error {
+	if r.deps.Pools == nil || !row.Synced {
 		return nil
 	}
-	pools, err := b.deps.Pools.ListSentPools(ctx, &row)
+	pools, err := r.deps.Pools.ListSentPools(ctx, &row)
 	if err != nil {
 		return fmt.Errorf("report on the node pools of cluster %q: %w", row.ClusterID, err)
 	}
 	if isShootReady(&row) && !statusIsCurrent {
-		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
+		markStatusOutdated(&row)
 	}
 	for _, pool := range pools {
-		_, err := b.deps.Fleet.Report(ctx, poolsCollection, pool.ID, BuildPoolReport(&row, pool, now))
+		_, err := r.deps.Fleet.Report(ctx, poolsCollection, pool.ID, BuildPoolReport(&row, pool, now))
 		if httpStatusOrZero(err) == http.StatusNotFound {
 			continue // the pool is gone and needs no report
 		}

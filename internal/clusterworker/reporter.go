@@ -1,6 +1,7 @@
 package clusterworker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,12 +22,8 @@ type ReporterConfig struct {
 }
 
 func (c ReporterConfig) withDefaultsValidated() (ReporterConfig, error) {
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.InFlight == 0 {
-		c.InFlight = 8
-	}
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.InFlight = cmp.Or(c.InFlight, 8)
 	if c.Timeout < 0 || c.InFlight < 0 {
 		return c, fmt.Errorf("report_timeout %s and max_concurrent_reports %d must not be negative", c.Timeout, c.InFlight)
 	}
@@ -70,7 +67,7 @@ type ReporterDeps struct {
 const (
 	clustersCollection = "clusters"
 	poolsCollection    = "nodepools"
-	// batch is the number of reports in one query.
+	// reportBatch is the number of reports in one query.
 	reportBatch = 100
 
 	// readyReportDelay is the delay of the next report on a ready cluster, and otherReportDelay on
@@ -84,11 +81,11 @@ const (
 	// longest backoff, so that other reports go first.
 	failedReportDelay = 15 * time.Second
 
-	// idle is the interval of checks for due reports without a nudge.
+	// reportIdleInterval is the interval of checks for due reports that did not wake Run.
 	reportIdleInterval = 5 * time.Second
-	// gather is how long a nudge waits for others.
-	nudgeGatherDelay = 50 * time.Millisecond
-	// patience is how long a ready cluster waits to be observed after this process
+	// reportGatherDelay is how long Run waits for more due reports after it was woken.
+	reportGatherDelay = 50 * time.Millisecond
+	// observationPatience is how long a ready cluster waits to be observed after this process
 	// became the leader. A longer outage of Gardener leaves the row as the best
 	// information.
 	observationPatience = time.Minute
@@ -112,7 +109,7 @@ type Reporter struct {
 	deps    ReporterDeps
 	log     *slog.Logger
 	metrics *reporterMetrics
-	nudged  chan struct{} // capacity 1
+	wake    chan struct{} // capacity 1
 
 	leadsSince time.Time // zero while this process is not the leader
 }
@@ -133,68 +130,74 @@ func NewReporter(cfg ReporterConfig, deps ReporterDeps) (*Reporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reporter{cfg: cfg, deps: deps, log: deps.Log, metrics: m, nudged: make(chan struct{}, 1)}, nil
+	return &Reporter{cfg: cfg, deps: deps, log: deps.Log, metrics: m, wake: make(chan struct{}, 1)}, nil
 }
 
 // WakeRun wakes Run, as reports may be due. It never blocks; several calls are merged.
-func (b *Reporter) WakeRun() {
+func (r *Reporter) WakeRun() {
 	select {
-	case b.nudged <- struct{}{}:
-	default:
+	case r.wake <- struct{}{}:
+	default: // it will wake up anyway
 	}
 }
 
 // Run reports whenever this process is the leader, until ctx ends. It retries while the
 // fleet API or the database is unavailable.
-func (b *Reporter) Run(ctx context.Context) error {
-	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
-	for failures := 0; ctx.Err() == nil; {
-		if !b.updateLeadership() {
-			b.waitForWakeOrTimeout(ctx, reportIdleInterval)
+func (r *Reporter) Run(ctx context.Context) error {
+	failures := 0
+	for ctx.Err() == nil {
+		if !r.updateLeadership() {
+			r.waitForWakeOrTimeout(ctx, reportIdleInterval)
 			continue
 		}
-		more, answered, err := b.sendAndRecordDueReports(ctx)
+		round, err := r.sendAndRecordDueReports(ctx)
 		switch {
-		case ctx.Err() != nil:
 		case err != nil:
-			if failures == 0 {
-				b.log.WarnContext(ctx, "report to fleet API failed, retrying", "err", err)
-			}
-			after, _ := backoff.RetryAfter(err)
-			_ = backoff.Sleep(ctx, max(policy.Delay(failures), min(after, backoff.MaxRetryAfter)))
+			r.logFirstFailureAndWait(ctx, err, failures)
 			failures++
-		case answered && failures > 0:
-			b.log.InfoContext(ctx, "fleet API accepts reports again", "failures", failures)
+		case round.apiAnswered && failures > 0:
+			r.log.InfoContext(ctx, "fleet API accepts reports again", "failures", failures)
 			failures = 0
-		case !more:
-			b.waitForWakeOrTimeout(ctx, reportIdleInterval)
+		case !round.mayHaveMore:
+			r.waitForWakeOrTimeout(ctx, reportIdleInterval)
 		}
 	}
 	return nil
 }
 
-// updateLeadership reports whether this process is the leader, and records since when.
-func (b *Reporter) updateLeadership() (isLeader bool) {
-	switch leads := b.deps.Observer.IsLeader(); {
-	case !leads:
-		b.leadsSince = time.Time{}
-	case b.leadsSince.IsZero():
-		b.leadsSince = time.Now()
+// logFirstFailureAndWait waits for the next try, which a fleet API that asks for it delays.
+func (r *Reporter) logFirstFailureAndWait(ctx context.Context, err error, earlierFailures int) {
+	if earlierFailures == 0 && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "report to fleet API failed, retrying", "err", err)
 	}
-	return !b.leadsSince.IsZero()
+	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second}
+	retryAfter, _ := backoff.RetryAfter(err)
+	_ = backoff.Sleep(ctx, max(policy.Delay(earlierFailures), min(retryAfter, backoff.MaxRetryAfter))) // Run checks ctx
+}
+
+// updateLeadership reports whether this process is the leader, and records since when.
+func (r *Reporter) updateLeadership() (isLeader bool) {
+	if !r.deps.Observer.IsLeader() {
+		r.leadsSince = time.Time{}
+		return false
+	}
+	if r.leadsSince.IsZero() {
+		r.leadsSince = time.Now()
+	}
+	return true
 }
 
 // waitForWakeOrTimeout waits for WakeRun, at most for the given time.
-func (b *Reporter) waitForWakeOrTimeout(ctx context.Context, timeout time.Duration) {
+func (r *Reporter) waitForWakeOrTimeout(ctx context.Context, timeout time.Duration) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-b.nudged:
-		_ = backoff.Sleep(ctx, nudgeGatherDelay)
+	case <-r.wake:
+		_ = backoff.Sleep(ctx, reportGatherDelay)
 		select {
-		case <-b.nudged: // a nudge that came meanwhile
+		case <-r.wake: // from a call that came meanwhile
 		default:
 		}
 	}

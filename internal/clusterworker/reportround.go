@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,133 +18,161 @@ type reportOutcome struct {
 	result reportResult
 	// next is the delay of the row's next report; 0 leaves the report due.
 	next time.Duration
-	// away is the error of the fleet API, if it may concern all reports.
-	away error
+	// apiErr is the error of the fleet API, if it may concern all reports.
+	apiErr error
 }
 
-// sendAndRecordDueReports sends the reports that are due. mayHaveMore is whether others may be due, and
-// apiAnswered whether the fleet API answered. The error is one of the database, or of a
-// fleet API that accepts no report at all.
-func (b *Reporter) sendAndRecordDueReports(ctx context.Context) (mayHaveMore, apiAnswered bool, err error) {
-	now := time.Now()
-	rows, err := b.listRowsDueForReport(ctx)
+// A reportRound is the result of sending the reports that are due.
+type reportRound struct {
+	mayHaveMore bool // other reports may be due
+	apiAnswered bool // the fleet API answered
+}
+
+// sendAndRecordDueReports sends the reports that are due, and records when they are due again. The error is one of the
+// database, or of a fleet API that accepts no report at all.
+func (r *Reporter) sendAndRecordDueReports(ctx context.Context) (reportRound, error) {
+	readAt := time.Now()
+	rows, err := r.listRowsDueForReport(ctx)
 	if err != nil || len(rows) == 0 {
-		return false, false, err
+		return reportRound{}, err
 	}
-	outcomes := make([]reportOutcome, len(rows))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, b.cfg.InFlight)
-	for i := range rows {
-		slots <- struct{}{}
-		if ctx.Err() != nil || !b.deps.Observer.IsLeader() {
-			<-slots
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			outcomes[i] = b.sendClusterAndPoolReports(ctx, rows[i], now)
-			b.metrics.countReport(outcomes[i].result)
-		})
-	}
-	wg.Wait()
+	outcomes := r.sendReportsConcurrently(ctx, rows, readAt)
 
-	var away error
-	var notes []Reported
-	for i, o := range outcomes {
-		if o.next > 0 {
-			notes = append(notes, Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: o.next})
+	round := reportRound{mayHaveMore: len(rows) == reportBatch}
+	var apiErr error
+	var sent []Reported
+	for i, outcome := range outcomes {
+		if outcome.next > 0 {
+			sent = append(sent, Reported{ClusterID: rows[i].ClusterID, Version: rows[i].ReportVersion, Next: outcome.next})
 		}
-		apiAnswered = apiAnswered || o.result.isFleetAPIAnswer()
-		if o.away != nil {
-			away = o.away
+		round.apiAnswered = round.apiAnswered || outcome.result.isFleetAPIAnswer()
+		if outcome.apiErr != nil {
+			apiErr = outcome.apiErr
 		}
 	}
-	if err := b.recordSentReports(ctx, notes); err != nil {
-		return false, false, err
+	if err := r.recordSentReports(ctx, sent); err != nil {
+		return reportRound{}, err
 	}
-	if away != nil && !apiAnswered {
-		return false, false, away
+	if apiErr != nil && !round.apiAnswered {
+		return reportRound{}, apiErr
 	}
-	return len(rows) == reportBatch, apiAnswered, nil
+	return round, nil
 }
 
-func (b *Reporter) listRowsDueForReport(ctx context.Context) ([]Row, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, reportQueryTimeout, errors.New("database request timed out"))
+func (r *Reporter) listRowsDueForReport(ctx context.Context) ([]Row, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, reportQueryTimeout, errStoreTimeout)
 	defer cancel()
-	rows, err := b.deps.Store.ListDueReports(ctx, reportBatch)
+	rows, err := r.deps.Store.ListDueReports(ctx, reportBatch)
 	if err != nil {
 		return nil, fmt.Errorf("read due reports: %w", err)
 	}
 	return rows, nil
 }
 
+// sendReportsConcurrently reports on rows, and returns their outcomes in the same order. It leaves out the rest when ctx
+// ends or this process is no longer the leader.
+func (r *Reporter) sendReportsConcurrently(ctx context.Context, rows []Row, readAt time.Time) []reportOutcome {
+	outcomes := make([]reportOutcome, len(rows))
+	slots := make(chan struct{}, r.cfg.InFlight)
+	var reports sync.WaitGroup
+	for i := range rows {
+		slots <- struct{}{} // waits for a free one
+		if ctx.Err() != nil || !r.deps.Observer.IsLeader() {
+			break
+		}
+		reports.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i] = r.sendClusterAndPoolReports(ctx, rows[i], readAt)
+			r.metrics.countReport(outcomes[i].result)
+		})
+	}
+	reports.Wait()
+	return outcomes
+}
+
 // recordSentReports records reports even during shutdown, as they would be repeated
 // otherwise.
-func (b *Reporter) recordSentReports(ctx context.Context, sent []Reported) error {
+func (r *Reporter) recordSentReports(ctx context.Context, sent []Reported) error {
 	if len(sent) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reportQueryTimeout, errors.New("database request timed out"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reportQueryTimeout, errStoreTimeout)
 	defer cancel()
-	if err := b.deps.Store.RecordReports(ctx, sent); err != nil {
+	if err := r.deps.Store.RecordReports(ctx, sent); err != nil {
 		return fmt.Errorf("record %d reports: %w", len(sent), err)
 	}
 	return nil
 }
 
 // sendClusterAndPoolReports reports on one row that was read at the given time.
-func (b *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readAt time.Time) reportOutcome {
-	next, ready := otherReportDelay, isShootReady(&row)
-	if ready {
+func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readAt time.Time) reportOutcome {
+	isReady := isShootReady(&row)
+	isCurrent, isKnown := r.deps.Observer.IsStatusCurrent(&row)
+	if isReady && !isKnown && time.Since(r.leadsSince) < observationPatience {
+		return reportOutcome{result: resultUnseen, next: unseenReportDelay}
+	}
+	next := otherReportDelay
+	if isReady {
 		next = readyReportDelay
 	}
-	current, known := b.deps.Observer.IsStatusCurrent(&row)
-	switch {
-	case !ready && row.Status != v1.ShootError:
-		// A change of the Shoot does not invalidate such a status.
-	case ready && !known && time.Since(b.leadsSince) < observationPatience:
-		return reportOutcome{result: resultUnseen, next: unseenReportDelay}
-	case known && !current:
-		row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
+	// A change of the Shoot does not invalidate any other status.
+	isInvalidatedByChange := isReady || row.Status == v1.ShootError
+	if isInvalidatedByChange && isKnown && !isCurrent {
+		markStatusOutdated(&row)
 		next = unseenReportDelay
 	}
 	report, ok := BuildClusterReport(row, readAt)
 	if !ok {
 		return reportOutcome{result: resultUntried, next: next}
 	}
-	tctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Timeout, errors.New("fleet API request timed out"))
-	defer cancel()
-	stored, err := b.deps.Fleet.Report(tctx, clustersCollection, row.ClusterID, report)
-	if err == nil {
-		err = b.sendPoolReports(tctx, row, known && current, readAt)
-	}
+
+	stored, err := r.sendReports(ctx, row, report, isKnown && isCurrent)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return reportOutcome{}
 	case err != nil:
-		return b.logAndClassifyReportError(ctx, &row, err)
+		return r.logAndClassifyReportError(ctx, &row, err)
 	case !stored:
 		return reportOutcome{result: resultIgnored, next: otherReportDelay}
-	case next == readyReportDelay:
+	}
+	if next == readyReportDelay {
 		// The jitter spreads out clusters that were created together.
-		next -= time.Duration(rand.Int64N(int64(readyReportDelay / 10))) //nolint:gosec // when a report is repeated is no secret
+		next -= rand.N(readyReportDelay / 10) //nolint:gosec // when a report is repeated is no secret
 	}
 	return reportOutcome{result: resultStored, next: next}
 }
 
+// markStatusOutdated replaces a status that is about the Shoot before its last change.
+func markStatusOutdated(row *Row) {
+	row.Status, row.StatusMessage = v1.ShootProgressing, "Gardener accepted the last change; its status is not known yet"
+}
+
+// sendReports sends the report on a cluster and those on its node pools.
+func (r *Reporter) sendReports(ctx context.Context, row Row, report v1.Report, statusIsCurrent bool) (stored bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errors.New("fleet API request timed out"))
+	defer cancel()
+	stored, err = r.deps.Fleet.Report(ctx, clustersCollection, row.ClusterID, report)
+	if err != nil {
+		return false, err
+	}
+	return stored, r.sendPoolReports(ctx, row, statusIsCurrent, *report.ObservedTime)
+}
+
 // logAndClassifyReportError returns the outcome of a report that failed.
-func (b *Reporter) logAndClassifyReportError(ctx context.Context, row *Row, err error) reportOutcome {
-	switch code := httpStatusOrZero(err); {
-	case code == http.StatusNotFound:
-		b.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)
+func (r *Reporter) logAndClassifyReportError(ctx context.Context, row *Row, err error) reportOutcome {
+	code := httpStatusOrZero(err)
+	if code == http.StatusNotFound {
+		r.log.DebugContext(ctx, "cluster not found in fleet API, report skipped", "cluster_id", row.ClusterID)
 		return reportOutcome{result: resultGone, next: readyReportDelay}
-	case code == http.StatusUnauthorized, code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests:
-	case code >= 400 && code < 500:
-		b.log.WarnContext(ctx, "fleet API rejected report", "cluster_id", row.ClusterID, "err", err)
+	}
+	temporary := []int{http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}
+	isClientError := code >= 400 && code < 500
+	if isClientError && !slices.Contains(temporary, code) {
+		r.log.WarnContext(ctx, "fleet API rejected report", "cluster_id", row.ClusterID, "err", err)
 		return reportOutcome{result: resultRefused, next: readyReportDelay}
 	}
 	// Other reports go first, so that one that always fails does not block them.
-	return reportOutcome{result: resultFailed, next: failedReportDelay, away: err}
+	return reportOutcome{result: resultFailed, next: failedReportDelay, apiErr: err}
 }
 
 // httpStatusOrZero returns the HTTP status of an error, 0 if it has none.

@@ -3,6 +3,7 @@ package clusterworker
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,65 +41,97 @@ type schedule struct {
 	alarms *alarms
 	slots  int
 
-	last   time.Time // start of the last claim
-	pollAt time.Time // next claim if nothing happens
-	woken  time.Time // zero if no notification waits for a claim
-	until  time.Time // end of the burst
-	more   bool
-	// moreTimedOut is like more, for rows whose last try timed out.
-	moreTimedOut bool
+	lastClaim  time.Time // start of the last claim
+	nextPoll   time.Time // next claim if nothing happens
+	notifiedAt time.Time // zero if no notification waits for a claim
+	burstEnd   time.Time
+	reached    reachedLimits // of the last claim
 }
+
+// A reachedLimits is whether a claim returned all that there was room for: all rows, and rows whose last try timed out.
+type reachedLimits struct{ all, timedOut bool }
 
 // startClaimBurst makes claims due after a notification, and for a while after it.
 func (s *schedule) startClaimBurst(now time.Time) {
-	if s.woken.IsZero() {
-		s.woken = now
+	if s.notifiedAt.IsZero() {
+		s.notifiedAt = now
 	}
-	s.until = now.Add(burst)
+	s.burstEnd = now.Add(burst)
 }
 
 // setPollIfEarlier moves the next poll to at or earlier. Before the first claim the poll is due
 // at once in any case.
 func (s *schedule) setPollIfEarlier(at time.Time) {
-	if at.Before(s.pollAt) {
-		s.pollAt = at
+	if at.Before(s.nextPoll) {
+		s.nextPoll = at
 	}
 }
 
 // recordClaim records the start of a claim, and which of its limits it reached. The next poll
 // follows a pollInterval later.
 func (s *schedule) recordClaim(began time.Time, reached reachedLimits, pollInterval time.Duration) {
-	s.last, s.pollAt, s.woken = began, began.Add(pollInterval), time.Time{}
-	s.more, s.moreTimedOut = reached.all, reached.timedOut
+	s.lastClaim = began
+	s.nextPoll = began.Add(pollInterval)
+	s.notifiedAt = time.Time{}
+	s.reached = reached
 	s.alarms.removePassedAlarms(began)
 }
 
-// A reachedLimits is whether a claim returned all that there was room for.
-type reachedLimits struct{ all, timedOut bool }
-
 // nextClaimTime returns when to claim next and why. slotFreedAt is when the first slot became free.
-func (s *schedule) nextClaimTime(limits ClaimLimits, slotFreedAt time.Time) (claimAt time.Time, reason claimCause) {
-	at, why := s.pollAt, causePoll
-	consider := func(t time.Time, c claimCause) {
-		if t.Before(at) {
-			at, why = t, c
-		}
+func (s *schedule) nextClaimTime(limits ClaimLimits, slotFreedAt time.Time) (claimAt time.Time, cause claimCause) {
+	next := scheduledClaim{s.nextPoll, causePoll}
+	if alarmAt, ok := s.alarms.earliestAlarm(); ok {
+		next = next.orEarlier(alarmAt, causeRetry)
 	}
-	if first, ok := s.alarms.earliestAlarm(); ok {
-		consider(first, causeRetry)
+	manySlotsFree := limits.Slots >= max(1, s.slots/goodPart)
+	mayTryTimedOut := s.reached.timedOut && limits.TimedOut > 0
+	nextInBurst := s.lastClaim.Add(burstInterval)
+	switch {
+	case s.reached.all && manySlotsFree:
+		next = next.orEarlier(s.lastClaim, causeDrain)
+	case s.reached.all || mayTryTimedOut:
+		next = next.orEarlier(slotFreedAt.Add(linger), causeDrain)
+	case !nextInBurst.After(s.burstEnd):
+		next = next.orEarlier(nextInBurst, causeNotify)
 	}
-	switch t := s.last.Add(burstInterval); {
-	case s.more && limits.Slots >= max(1, s.slots/goodPart):
-		consider(s.last, causeDrain)
-	case s.more, s.moreTimedOut && limits.TimedOut > 0:
-		consider(slotFreedAt.Add(linger), causeDrain)
-	case !t.After(s.until):
-		consider(t, causeNotify)
+	if !s.notifiedAt.IsZero() {
+		next = next.orEarlier(s.notifiedAt, causeNotify)
 	}
-	if !s.woken.IsZero() {
-		consider(s.woken, causeNotify)
+	return next.at, next.cause
+}
+
+// A scheduledClaim is the time of a claim and its cause.
+type scheduledClaim struct {
+	at    time.Time
+	cause claimCause
+}
+
+func (c scheduledClaim) orEarlier(at time.Time, cause claimCause) scheduledClaim {
+	if at.Before(c.at) {
+		return scheduledClaim{at, cause}
 	}
-	return at, why
+	return c
+}
+
+// A lastNotification is the time of the last notification.
+type lastNotification struct{ at atomic.Pointer[time.Time] }
+
+func (l *lastNotification) recordNotification(now time.Time) { l.at.Store(&now) }
+
+// notificationSlack is how long after a notification a change may come without one.
+const notificationSlack = 2 * burstInterval
+
+// mayHaveMissedNotification reports whether a row may have changed since its claim without a
+// later event that wakes the claimer. A claimed row that changes is due when its result
+// is written, and that sends no notification.
+func (l *lastNotification) mayHaveMissedNotification(claimedAt, now time.Time) bool {
+	at := l.at.Load()
+	if at == nil {
+		return false
+	}
+	claimedBefore := claimedAt.Before(at.Add(notificationSlack))
+	burstIsOver := now.After(at.Add(burst - burstInterval))
+	return claimedBefore && burstIsOver
 }
 
 // grain is the distance between alarms. One claim serves all rows that are due within
@@ -141,9 +174,5 @@ func (a *alarms) earliestAlarm() (at time.Time, exists bool) {
 func (a *alarms) removePassedAlarms(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i, found := slices.BinarySearchFunc(a.times, now, time.Time.Compare)
-	if found {
-		i++
-	}
-	a.times = slices.Delete(a.times, 0, i)
+	a.times = slices.DeleteFunc(a.times, func(at time.Time) bool { return !at.After(now) })
 }

@@ -160,7 +160,7 @@ func TestAnOutageIsTold(t *testing.T) {
 		r.start()
 		began := time.Now()
 		r.pass(time.Second)
-		o, ok := r.store.outages[r.worker.owner]
+		o, ok := r.store.outages[r.worker.deps.Owner]
 		if !ok || !o.Since.Equal(began) || !strings.Contains(o.Reason, "connection refused") {
 			t.Errorf("the database has %+v", r.store.outages)
 		}
@@ -248,13 +248,13 @@ func TestHangingRowsHoldUpNobody(t *testing.T) {
 			}
 			r.pass(4 * time.Second)
 			suspects := 0
-			r.worker.floor.mu.Lock()
-			for _, c := range r.worker.floor.running {
+			r.worker.limiter.mu.Lock()
+			for _, c := range r.worker.limiter.running {
 				if c.timedOut {
 					suspects++
 				}
 			}
-			r.worker.floor.mu.Unlock()
+			r.worker.limiter.mu.Unlock()
 			if suspects > 8 {
 				t.Fatalf("%d rows that timed out before hold a slot", suspects)
 			}
@@ -283,7 +283,7 @@ func TestRowsOfADeadWorkerWaitALease(t *testing.T) {
 		r.pass(7 * time.Second)
 		r.store.notify = nil
 		r.store.edit("a", nil)
-		if _, err := r.store.ClaimRows(t.Context(), dead.worker.owner, ClaimLimits{Slots: 1}, time.Minute); err != nil {
+		if _, err := r.store.ClaimRows(t.Context(), dead.worker.deps.Owner, ClaimLimits{Slots: 1}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		r.pass(time.Minute - time.Millisecond)

@@ -32,9 +32,8 @@ type Deps struct {
 	Garden Garden
 	Maker  Maker
 
-	// Installation returns the id of the database, which is in the labels of its
-	// Shoots. It is called until it returns one, before the first claim.
-	Installation func(context.Context) (string, error)
+	// Installation is the id of the database, which is in the labels of its Shoots.
+	Installation string
 
 	// Owner is the name of the worker in the rows that it claims. It is unique among
 	// the workers of a database.
@@ -44,8 +43,8 @@ type Deps struct {
 	Waker Waker
 	// Recorder receives the changes.
 	Recorder Recorder
-	// Tallier counts the rows for the metrics.
-	Tallier ClusterCounter
+	// ClusterCounter counts the rows for the metrics.
+	ClusterCounter ClusterCounter
 	// Outages records an outage of Gardener for users.
 	Outages OutageStore
 
@@ -56,49 +55,40 @@ type Deps struct {
 // storeTimeout limits one request to the database.
 const storeTimeout = 10 * time.Second
 
-// Errors of the worker. Most are causes of contexts that ended.
+// Errors of the worker. They are causes of contexts that ended.
 var (
-	errStoreTimeout   = errors.New("database request timed out")
-	errCallTimeout    = timeoutError("Gardener did not respond in time")
-	errLeaseOver      = errors.New("lease expired and could not be renewed")
-	errNoInstallation = errors.New("installation id not read yet")
-	errStopTimeout    = errors.New("shutdown timeout exceeded")
+	errStoreTimeout = errors.New("database request timed out")
+	errCallTimeout  = timeoutError("Gardener did not respond in time")
+	errLeaseOver    = errors.New("lease expired and could not be renewed")
+	errStopTimeout  = errors.New("shutdown timeout exceeded")
 )
 
 // A Worker syncs clusters to Gardener. Create it with New and call Run once.
 type Worker struct {
-	cfg      Config
-	store    Store
-	garden   Garden
-	maker    Maker
-	recorder Recorder
-	waker    Waker
-	owner    string
-	log      *slog.Logger
-	metrics  *metrics
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
 
-	askInstallation func(context.Context) (string, error)
-	installation    string // set before the first call
-
-	floor    *callLimiter
+	limiter  *callLimiter
 	leases   *leaseKeeper
 	outages  *outageReporter
 	breaker  *circuitBreaker
 	alarms   *alarms
 	throttle throttle
-	woken    lastNotification
-	db       *databaseHealth
+	notified lastNotification
 	sampler  *telemetry.Sampler
 
 	// outcomes receives one outcome per claim. Its capacity covers every possible
 	// claim.
 	outcomes chan outcome
-	nudges   chan struct{} // capacity 1: wakes the claimer after a change
+	wakeups  chan struct{} // capacity 1: wakes the claimer after a change
 	ended    chan struct{} // closed when no more outcomes can come
 
 	claims                 claimHealth
+	db                     *databaseHealth
 	claimPulse, writePulse heartbeat
-	counts                 counts
+	released               int // claims released at shutdown, set by the writer
 	running                atomic.Bool
 }
 
@@ -108,53 +98,44 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create cluster-worker: %w", err)
 	}
-	if deps.Store == nil || deps.Garden == nil || deps.Maker == nil || deps.Installation == nil || deps.Owner == "" {
+	if deps.Store == nil || deps.Garden == nil || deps.Maker == nil || deps.Installation == "" || deps.Owner == "" {
 		return nil, errors.New("create cluster-worker: store, garden, maker, installation and owner are required")
 	}
-	deps = deps.withDefaults()
 	if cfg.Listen == ListenOff {
 		deps.Waker = nil
 	}
-	w := &Worker{
-		cfg: cfg, store: deps.Store, garden: deps.Garden, maker: deps.Maker, recorder: deps.Recorder,
-		waker: deps.Waker, owner: deps.Owner, log: deps.Log, askInstallation: deps.Installation,
-		floor: newCallLimiter(cfg.Slots), alarms: newAlarms(), sampler: telemetry.NewSampler(),
-		nudges: make(chan struct{}, 1), ended: make(chan struct{}),
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	w.outcomes = make(chan outcome, w.floor.limit)
+	if deps.Registerer == nil {
+		deps.Registerer = prometheus.NewRegistry()
+	}
+	w := &Worker{
+		cfg:     cfg,
+		deps:    deps,
+		log:     deps.Log,
+		limiter: newCallLimiter(cfg.Slots),
+		alarms:  newAlarms(),
+		sampler: telemetry.NewSampler(),
+		wakeups: make(chan struct{}, 1),
+		ended:   make(chan struct{}),
+	}
+	w.outcomes = make(chan outcome, w.limiter.maxClaims)
 	w.leases = &leaseKeeper{worker: w, held: map[string]*heldLease{}}
-	w.outages = &outageReporter{worker: w, store: deps.Outages, changed: make(chan struct{}, 1)}
+	w.outages = &outageReporter{worker: w, changed: make(chan struct{}, 1)}
 	w.breaker = newCircuitBreaker(w.probeGardener, w.recordOutageChange)
 	if w.metrics, err = registerMetrics(deps.Registerer, w); err != nil {
 		return nil, err
 	}
-	w.db = &databaseHealth{log: w.log, began: w.metrics.dbOutages.Inc}
-	if deps.Tallier != nil {
-		if err := deps.Registerer.Register(newClusterCountCollector(deps.Tallier, w.metrics.tallyFails)); err != nil {
-			return nil, fmt.Errorf("register cluster count metrics: %w", err)
-		}
+	w.db = &databaseHealth{log: w.log, onOutageStart: w.metrics.dbOutages.Inc}
+	if deps.ClusterCounter == nil {
+		return w, nil
+	}
+	if err := deps.Registerer.Register(newClusterCountCollector(deps.ClusterCounter, w.metrics.countErrors)); err != nil {
+		return nil, fmt.Errorf("register cluster count metrics: %w", err)
 	}
 	return w, nil
 }
-
-func (d Deps) withDefaults() Deps {
-	if d.Log == nil {
-		d.Log = slog.New(slog.DiscardHandler)
-	}
-	if d.Registerer == nil {
-		d.Registerer = prometheus.NewRegistry()
-	}
-	if d.Recorder == nil {
-		d.Recorder = nobody{}
-	}
-	return d
-}
-
-// nobody is a Recorder that discards changes.
-type nobody struct{}
-
-// Record does nothing.
-func (nobody) Record(context.Context, Change) {}
 
 // Run claims rows and syncs them until ctx ends. Then it lets running calls end,
 // cancels those that take too long, writes all outcomes, and releases unfinished
@@ -164,26 +145,24 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
 		return errors.New("run cluster-worker: Run was called before")
 	}
-	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.owner, "max_concurrent_syncs", w.cfg.Slots, "lease_duration", w.cfg.Lease,
-		"call_timeout", w.cfg.CallTimeout, "poll_interval", w.cfg.PollInterval, "listen", w.waker != nil)
-	// Calls end first, then the wait for them, then writing.
-	hard, release := withGracePeriod(ctx, w.cfg.StopTimeout)
-	defer release()
-	calls, releaseCalls := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.stopTimeReservedForWrites())
-	defer releaseCalls()
-	patience, releasePatience := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.stopTimeReservedForWrites()/2)
-	defer releasePatience()
+	w.log.InfoContext(ctx, "cluster-worker started", "owner", w.deps.Owner, "max_concurrent_syncs", w.cfg.Slots, "lease_duration", w.cfg.Lease,
+		"call_timeout", w.cfg.CallTimeout, "poll_interval", w.cfg.PollInterval, "listen", w.deps.Waker != nil)
+	writeCtx, releaseWrites := withGracePeriod(ctx, w.cfg.StopTimeout)
+	defer releaseWrites()
+	// The wait for outcomes ends after the calls and before the writes.
+	waitCtx, releaseWait := withGracePeriod(ctx, w.cfg.StopTimeout-w.cfg.stopTimeReservedForWrites()/2)
+	defer releaseWait()
 
 	var loops sync.WaitGroup
 	loops.Go(func() { w.breaker.runProbesWhileOpen(ctx) })
-	loops.Go(func() { w.writeOutcomesUntilDone(hard) })
-	loops.Go(func() { w.leases.renewLeasesUntilDone(hard) })
+	loops.Go(func() { w.writeOutcomesUntilDone(writeCtx) })
+	loops.Go(func() { w.leases.renewLeasesUntilDone(writeCtx) })
 	loops.Go(func() { w.outages.writeOutageUntilDone(ctx) })
-	newClaimer(w).claimUntilDone(ctx, calls, hard)
-	left := w.waitForOutcomesOfAllCalls(patience)
+	newClaimer(w).claimUntilDone(ctx)
+	left := w.waitForOutcomesOfAllCalls(waitCtx)
 	close(w.ended)
 	loops.Wait()
-	w.log.InfoContext(ctx, "cluster-worker stopped", "released", w.counts.released.Load())
+	w.log.InfoContext(ctx, "cluster-worker stopped", "released", w.released)
 	if left > 0 {
 		return fmt.Errorf("stop cluster-worker: %d calls to Gardener did not return before the deadline", left)
 	}
@@ -195,14 +174,14 @@ func (w *Worker) Run(ctx context.Context) error {
 // for a released row at the same time.
 func (w *Worker) waitForOutcomesOfAllCalls(ctx context.Context) (unfinished int) {
 	for {
-		_, under, _ := w.floor.countCallsAndClaims()
-		if under == 0 {
+		unfinished := w.limiter.counts().withoutOutcome
+		if unfinished == 0 {
 			return 0
 		}
 		select {
 		case <-ctx.Done():
-			return under
-		case <-w.nudges:
+			return unfinished
+		case <-w.wakeups:
 		}
 	}
 }
@@ -210,8 +189,8 @@ func (w *Worker) waitForOutcomesOfAllCalls(ctx context.Context) (unfinished int)
 // wakeClaimer wakes the claimer.
 func (w *Worker) wakeClaimer() {
 	select {
-	case w.nudges <- struct{}{}:
-	default:
+	case w.wakeups <- struct{}{}:
+	default: // it will wake up anyway
 	}
 }
 
@@ -227,41 +206,4 @@ func withGracePeriod(ctx context.Context, grace time.Duration) (graceCtx context
 		unhook()
 		cancel(context.Canceled)
 	}
-}
-
-// A throttle records until when Gardener asked the worker to wait.
-type throttle struct {
-	mu    sync.Mutex
-	until time.Time
-}
-
-// extendWaitUntil moves the end of the wait to until if that is later.
-func (t *throttle) extendWaitUntil(until time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if until.After(t.until) {
-		t.until = until
-	}
-}
-
-func (t *throttle) waitEnd() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.until
-}
-
-// A lastNotification is the time of the last notification.
-type lastNotification struct{ at atomic.Pointer[time.Time] }
-
-func (l *lastNotification) recordNotification(now time.Time) { l.at.Store(&now) }
-
-// wakeSlack is how long after a notification a change may come without one.
-const wakeSlack = 2 * burstInterval
-
-// mayHaveMissedNotification reports whether a row may have changed since its claim without a
-// later event that wakes the claimer. A claimed row that changes is due when its result
-// is written, and that sends no notification.
-func (l *lastNotification) mayHaveMissedNotification(claimedAt, now time.Time) bool {
-	at := l.at.Load()
-	return at != nil && at.Add(wakeSlack).After(claimedAt) && now.After(at.Add(burst-burstInterval))
 }

@@ -20,11 +20,12 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 	if err := CheckOwnedByRef(ref, live.Labels); err != nil {
 		return wanted, err
 	}
+	sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations)
 	if isFromLostHistory(wanted, live.Annotations) {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot has changes that the database lost when it was restored: they have cluster generation %d, the backup ends at generation %d",
-			ParseSentGeneration(live.Annotations), wanted.KnownGeneration)
+			sent, wanted.KnownGeneration)
 	}
-	if sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations); sent > ours {
+	if sent > ours {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
 	}
 	if live.Deleting {
@@ -38,8 +39,9 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 // isFromLostHistory reports whether a Shoot was changed last by a history of the database that has
 // ended, and after the present one parted from it. Generations of the two can be equal.
 func isFromLostHistory(wanted Manifest, live map[string]string) bool {
-	was, is := live[AnnotationHistory], wanted.Metadata.Annotations[AnnotationHistory]
-	return was != "" && is != "" && was != is && ParseSentGeneration(live) > wanted.KnownGeneration
+	liveHistory, ownHistory := live[AnnotationHistory], wanted.Metadata.Annotations[AnnotationHistory]
+	isOtherHistory := liveHistory != "" && ownHistory != "" && liveHistory != ownHistory
+	return isOtherHistory && ParseSentGeneration(live) > wanted.KnownGeneration
 }
 
 // CheckOwnedByRef returns an error if the labels are not those of the given Shoot. They are those
@@ -66,15 +68,19 @@ func ParseSentGeneration(annotations map[string]string) int64 {
 // withdrawn.
 func keepNewerLiveImages(wanted, live []Worker) []Worker {
 	wanted = slices.Clone(wanted)
-	for i, w := range wanted {
-		at := slices.IndexFunc(live, func(l Worker) bool { return l.Name == w.Name })
+	for i, worker := range wanted {
+		at := slices.IndexFunc(live, func(l Worker) bool { return l.Name == worker.Name })
 		if at < 0 || live[at].Machine.Image == nil {
 			continue
 		}
-		is, want := live[at].Machine.Image, w.Machine.Image
-		if want == nil || want.Name == is.Name && IsNewerVersion(is.Version, want.Version) {
-			wanted[i].Machine.Image = &Image{Name: is.Name, Version: is.Version}
+		liveImage, wantedImage := *live[at].Machine.Image, worker.Machine.Image
+		if wantedImage == nil || isNewerVersionOfImage(liveImage, *wantedImage) {
+			wanted[i].Machine.Image = &liveImage
 		}
 	}
 	return wanted
+}
+
+func isNewerVersionOfImage(image, than Image) bool {
+	return image.Name == than.Name && IsNewerVersion(image.Version, than.Version)
 }

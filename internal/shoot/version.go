@@ -67,15 +67,17 @@ func compareDottedParts(a, b string) int {
 }
 
 func compareVersionPart(x, y string) int {
-	nx, ny := isAllDigits(x), isAllDigits(y)
+	xIsNumber, yIsNumber := isAllDigits(x), isAllDigits(y)
 	switch {
-	case nx && ny:
+	case xIsNumber && yIsNumber:
 		x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
 		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
 	case x == "" || y == "": // the other is more precise
 		return cmp.Compare(len(x), len(y))
-	case nx != ny:
-		return map[bool]int{true: -1, false: 1}[nx]
+	case xIsNumber:
+		return -1
+	case yIsNumber:
+		return 1
 	default:
 		return cmp.Compare(x, y)
 	}

@@ -113,7 +113,7 @@ func (o Overrides) gardenOpenerOrConfigured(cfg Part) (gardenOpenFunc, error) {
 }
 
 // fleetClientOrNil returns the client for reports, or nil without a fleet API.
-func (o Overrides) fleetClientOrNil(cfg APIConfig) (fleetAPI, error) {
+func (o Overrides) fleetClientOrNil(cfg APIConfig) (clusterworker.ReportReceiver, error) {
 	if o.Fleet != nil {
 		return o.Fleet.Reporter(), nil
 	}

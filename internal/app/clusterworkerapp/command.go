@@ -24,6 +24,10 @@ func NewCommand(stdout, stderr io.Writer, env func(string) (string, bool)) *cobr
 		cfg.applyHealthPortToDefaults()
 		return report, err
 	}
+	loadConfig := func(cmd *cobra.Command) (Config, error) {
+		_, err := load(cmd)
+		return cfg, err
+	}
 
 	root := &cobra.Command{
 		Use:   binary,
@@ -38,7 +42,8 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := load(cmd); err != nil {
+			cfg, err := loadConfig(cmd)
+			if err != nil {
 				return err
 			}
 			return runWorkerUntilDone(cmd.Context(), cfg, stderr)
@@ -49,14 +54,8 @@ Unless GARDENER_MODE=real is set, it uses an in-memory mock of Gardener.`,
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file (YAML)")
 	settings.AddFlags(root.PersistentFlags(), &cfg)
 	root.AddCommand(
-		newPreflightCommand(stdout, func(cmd *cobra.Command) (Config, error) {
-			_, err := load(cmd)
-			return cfg, err
-		}),
-		newUnregisterCommand(stdout, func(cmd *cobra.Command) (Config, error) {
-			_, err := load(cmd)
-			return cfg, err
-		}),
+		newPreflightCommand(stdout, loadConfig),
+		newUnregisterCommand(stdout, loadConfig),
 		process.NewConfigCommands(binary, stdout, func(cmd *cobra.Command) ([]*settings.Report, error) {
 			report, err := load(cmd)
 			return []*settings.Report{report}, err

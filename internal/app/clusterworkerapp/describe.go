@@ -29,7 +29,7 @@ func (c Part) buildAndDiscardTrialWorker(reg prometheus.Registerer) error {
 	c.MaxShootNameLen = cmp.Or(c.MaxShootNameLen, longest)
 	maker, makerErr := c.newManifestMaker(name, name)
 	_, workerErr := clusterworker.New(c.Worker, clusterworker.Deps{
-		Store: store, Garden: garden, Maker: maker, Installation: store.GetInstallationID, Owner: name, Tallier: store, Registerer: reg,
+		Store: store, Garden: garden, Maker: maker, Installation: name, Owner: name, ClusterCounter: store, Registerer: reg,
 	})
 	status := c.Status
 	status.Owner = name

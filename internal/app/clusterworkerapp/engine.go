@@ -1,7 +1,6 @@
 package clusterworkerapp
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/manifest"
@@ -21,11 +19,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/clusterworker/poller"
 	"github.com/fleetloop/fleetloop/internal/lifecycle"
 )
-
-// A fleetAPI is what the fleet API offers the worker.
-type fleetAPI interface {
-	Report(ctx context.Context, collection, id string, report v1.Report) (stored bool, err error)
-}
 
 // engine is the worker with its poller and its reporter. They need the ID of the database and the
 // name of the project. Run reads both, because neither database nor Gardener may be available when
@@ -36,27 +29,27 @@ type engine struct {
 	store    *pgstore.Store
 	listener *pgstore.Listener // nil with listen=off
 	open     gardenOpenFunc
-	fleet    fleetAPI // nil without reports
+	fleet    clusterworker.ReportReceiver // nil without reports
 	recorder clusterworker.Recorder
 	log      *slog.Logger
 	metrics  prometheus.Registerer
 
 	// The health checks run at the same time as Run, so they read its state from these.
-	running atomic.Pointer[clusterworker.Worker] // nil until it has started
-	waits   atomic.Pointer[error]                // why Run has not started the worker yet; nil if Gardener is the reason
+	worker         atomic.Pointer[clusterworker.Worker] // nil until it has started
+	startupBlocked atomic.Pointer[error]                // why Run has not started the worker yet; nil if Gardener is the reason
 }
 
-// errWaits means that a running engine has not read its installation ID yet.
-var errWaits = errors.New("the cluster-worker has not read the installation ID from its database yet")
+// errNoInstallationID means that a running engine has not read its installation ID yet.
+var errNoInstallationID = errors.New("the cluster-worker has not read the installation ID from its database yet")
 
 // Ready reports why clusters cannot be claimed, or nil. An unavailable Gardener is no reason,
 // because a restart of this process would not help.
 func (e *engine) Ready() error {
-	if w := e.running.Load(); w != nil {
+	if w := e.worker.Load(); w != nil {
 		return w.Ready()
 	}
-	if waits := e.waits.Load(); waits != nil {
-		return *waits
+	if reason := e.startupBlocked.Load(); reason != nil {
+		return *reason
 	}
 	if e.listener != nil {
 		return e.listener.Ready()
@@ -66,7 +59,7 @@ func (e *engine) Ready() error {
 
 // DescribeOutageOrEmpty returns why clusters wait although the process works, or an empty text.
 func (e *engine) DescribeOutageOrEmpty() string {
-	if w := e.running.Load(); w != nil {
+	if w := e.worker.Load(); w != nil {
 		return w.DescribeOutageOrEmpty()
 	}
 	return ""
@@ -74,102 +67,76 @@ func (e *engine) DescribeOutageOrEmpty() string {
 
 // CheckLive reports why the process makes no progress, or nil.
 func (e *engine) CheckLive() error {
-	if w := e.running.Load(); w != nil {
+	if w := e.worker.Load(); w != nil {
 		return w.CheckLive()
 	}
 	return nil
 }
 
-// Run builds the parts and runs them until ctx ends.
+// Run connects to the database and to Gardener, and then runs the worker until ctx ends.
 func (e *engine) Run(ctx context.Context) error {
-	parts, err := e.registerAndBuildParts(ctx)
-	switch {
-	case ctx.Err() != nil:
+	target, err := e.registerAndConnect(ctx)
+	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it was told to stop before it could begin
-	case err != nil:
+	}
+	if err != nil {
+		return err
+	}
+	parts, err := e.buildAndRecordParts(ctx, target)
+	if err != nil {
 		return err
 	}
 	return lifecycle.Run(ctx, lifecycle.Options{StopTimeout: e.stop}, parts...)
 }
 
+// A syncTarget is where the worker keeps the Shoots of its database.
+type syncTarget struct {
+	installation string
+	garden       Garden
+	project      string
+}
+
+// registerAndConnect registers the worker in the database, and returns the garden of its Shoots. It retries while the
+// database or Gardener is unavailable.
+func (e *engine) registerAndConnect(ctx context.Context) (syncTarget, error) {
+	e.startupBlocked.Store(&errNoInstallationID)
+	installation, err := retryUntilSuccess(ctx, e.log, "read installation id", e.store.GetInstallationID)
+	if err != nil {
+		return syncTarget{}, err
+	}
+	// Register before the first request to Gardener: clusters are also deleted while it is unavailable.
+	if _, err := retryUntilSuccess(ctx, e.log, "register cluster-worker", e.registerClusterWorker); err != nil {
+		return syncTarget{}, err
+	}
+	garden, err := e.open(installation)
+	if err != nil {
+		return syncTarget{}, err
+	}
+	verify := func(ctx context.Context) (string, error) { return e.recordOrVerifyGarden(ctx, garden) }
+	if _, err := retryUntilSuccess(ctx, e.log, "check garden", verify); err != nil {
+		return syncTarget{}, err
+	}
+	e.startupBlocked.Store(nil)
+	project, err := retryUntilSuccess(ctx, e.log, "read Gardener project name", garden.FindProjectName)
+	return syncTarget{installation, garden, project}, err
+}
+
 // retryUntilSuccess retries attempt until it succeeds. It logs each distinct failure once.
 func retryUntilSuccess[T any](
-	ctx context.Context, e *engine, step string, attempt func(context.Context) (T, error),
+	ctx context.Context, log *slog.Logger, step string, attempt func(context.Context) (T, error),
 ) (result T, err error) {
-	var logged string // the last failure
+	var lastLogged string
 	policy := backoff.Policy{Initial: 200 * time.Millisecond, Max: 5 * time.Second}
 	err = backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		var err error
 		result, err = attempt(ctx)
-		if err != nil && err.Error() != logged && ctx.Err() == nil {
-			logged = err.Error()
-			e.log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", step, "err", err)
+		if err != nil && err.Error() != lastLogged && ctx.Err() == nil {
+			lastLogged = err.Error()
+			log.WarnContext(ctx, "cluster-worker startup blocked, retrying", "step", step, "err", err)
 		}
 		return err
 	})
 	return result, err
-}
-
-// registerAndBuildParts registers the worker in the database and builds the parts that the engine runs. It retries while
-// the database or Gardener is unavailable.
-func (e *engine) registerAndBuildParts(ctx context.Context) ([]lifecycle.Part, error) {
-	// What the database knows.
-	e.waits.Store(&errWaits)
-	installation, err := retryUntilSuccess(ctx, e, "read installation id", e.store.GetInstallationID)
-	if err != nil {
-		return nil, err
-	}
-	// Register before the first request to Gardener: clusters are also deleted while it is unavailable.
-	if _, err := retryUntilSuccess(ctx, e, "register cluster-worker", e.registerClusterWorker); err != nil {
-		return nil, err
-	}
-
-	// What Gardener knows.
-	garden, err := e.open(installation)
-	if err != nil {
-		return nil, err
-	}
-	verify := func(ctx context.Context) (string, error) { return e.recordOrVerifyGarden(ctx, garden) }
-	if _, err := retryUntilSuccess(ctx, e, "check garden", verify); err != nil {
-		return nil, err
-	}
-	e.waits.Store(nil)
-	project, err := retryUntilSuccess(ctx, e, "read Gardener project name", garden.FindProjectName)
-	if err != nil {
-		return nil, err
-	}
-
-	// The parts.
-	maker, err := e.cfg.newManifestMaker(installation, project)
-	if err != nil {
-		return nil, err
-	}
-	owner := newUniqueOwnerName()
-	statusPoller, reporter, err := e.buildPollerAndReporter(garden, owner)
-	if err != nil {
-		return nil, err
-	}
-	worker, err := e.buildWorker(garden, maker, owner, reporter)
-	if err != nil {
-		return nil, err
-	}
-	e.running.Store(worker)
-	e.log.InfoContext(ctx, "syncing clusters to Gardener",
-		"mode", e.cfg.Mode,
-		"project", project,
-		"namespace", e.cfg.Gardener.Namespace,
-		"installation", installation,
-		"owner", owner,
-		"provider", e.cfg.Shoots.ProviderType,
-	)
-	parts := []lifecycle.Part{
-		{Name: "sync", Run: worker.Run},
-		{Name: "status poller", Run: statusPoller.Run},
-	}
-	if reporter != nil {
-		parts = append(parts, lifecycle.Part{Name: "reports", Run: reporter.Run})
-	}
-	return parts, nil
 }
 
 // registerClusterWorker records that this installation has a cluster-worker.
@@ -183,7 +150,7 @@ func (e *engine) registerClusterWorker(ctx context.Context) (struct{}, error) {
 func (e *engine) recordOrVerifyGarden(ctx context.Context, garden Garden) (recorded string, err error) {
 	configured, err := identifyGarden(ctx, garden)
 	if err != nil {
-		e.waits.Store(nil) // Gardener is unavailable
+		e.startupBlocked.Store(nil) // Gardener is unavailable
 		return "", err
 	}
 	recorded, err = e.store.RecordGardenIfNone(ctx, configured, e.cfg.MoveToGarden)
@@ -191,7 +158,7 @@ func (e *engine) recordOrVerifyGarden(ctx context.Context, garden Garden) (recor
 		err = newGardenMismatchError(recorded, configured)
 	}
 	if err != nil {
-		e.waits.Store(&err)
+		e.startupBlocked.Store(&err)
 	}
 	return recorded, err
 }
@@ -202,30 +169,64 @@ func newGardenMismatchError(recorded, configured string) error {
 		"or set CLUSTER_WORKER_RECREATE_SHOOTS=true to create all Shoots again in the new garden", recorded, configured)
 }
 
-// newManifestMaker returns the builder of Shoot manifests.
-func (c Part) newManifestMaker(installationID, project string) (*manifest.Maker, error) {
-	shoots := c.Shoots
-	shoots.Namespace = c.Gardener.Namespace
-	return manifest.New(shoots, installationID, project, c.MaxShootNameLen)
+// buildAndRecordParts builds the parts that Run runs, and gives the worker to the health checks.
+func (e *engine) buildAndRecordParts(ctx context.Context, target syncTarget) ([]lifecycle.Part, error) {
+	owner := newUniqueOwnerName()
+	statusPoller, reporter, err := e.buildPollerAndReporter(target.garden, owner)
+	if err != nil {
+		return nil, err
+	}
+	worker, err := e.buildWorker(target, owner, reporter)
+	if err != nil {
+		return nil, err
+	}
+	e.worker.Store(worker)
+	e.log.InfoContext(ctx, "syncing clusters to Gardener",
+		"mode", e.cfg.Mode,
+		"project", target.project,
+		"namespace", e.cfg.Gardener.Namespace,
+		"installation", target.installation,
+		"owner", owner,
+		"provider", e.cfg.Shoots.ProviderType,
+	)
+	parts := []lifecycle.Part{
+		{Name: "sync", Run: worker.Run},
+		{Name: "status poller", Run: statusPoller.Run},
+	}
+	if reporter != nil {
+		parts = append(parts, lifecycle.Part{Name: "reports", Run: reporter.Run})
+	}
+	return parts, nil
+}
+
+// newUniqueOwnerName returns a name that is unique among all processes that use the database.
+func newUniqueOwnerName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "cluster-worker"
+	}
+	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), rand.Text()[:8])
 }
 
 // buildWorker builds the sync.
-func (e *engine) buildWorker(
-	garden Garden, maker *manifest.Maker, owner string, reporter *clusterworker.Reporter,
-) (*clusterworker.Worker, error) {
+func (e *engine) buildWorker(target syncTarget, owner string, reporter *clusterworker.Reporter) (*clusterworker.Worker, error) {
+	maker, err := e.cfg.newManifestMaker(target.installation, target.project)
+	if err != nil {
+		return nil, err
+	}
 	cfg := e.cfg.Worker
 	cfg.StopTimeout = e.stop * 3 / 4 // the rest is for the parts that stop before and after
 	deps := clusterworker.Deps{
-		Store:        e.store,
-		Garden:       garden,
-		Maker:        maker,
-		Installation: e.store.GetInstallationID,
-		Owner:        owner,
-		Recorder:     e.recorder,
-		Tallier:      e.store,
-		Outages:      e.store,
-		Log:          e.log,
-		Registerer:   e.metrics,
+		Store:          e.store,
+		Garden:         target.garden,
+		Maker:          maker,
+		Installation:   target.installation,
+		Owner:          owner,
+		Recorder:       e.recorder,
+		ClusterCounter: e.store,
+		Outages:        e.store,
+		Log:            e.log,
+		Registerer:     e.metrics,
 	}
 	if e.listener != nil {
 		deps.Waker = e.listener
@@ -234,6 +235,13 @@ func (e *engine) buildWorker(
 		deps.Store = reportingStore{e.store, reporter}
 	}
 	return clusterworker.New(cfg, deps)
+}
+
+// newManifestMaker returns the builder of Shoot manifests.
+func (c Part) newManifestMaker(installationID, project string) (*manifest.Maker, error) {
+	shoots := c.Shoots
+	shoots.Namespace = c.Gardener.Namespace
+	return manifest.New(shoots, installationID, project, c.MaxShootNameLen)
 }
 
 // reportingStore is a store that wakes the reporter after results are written.
@@ -280,13 +288,4 @@ func (e *engine) buildPollerAndReporter(garden Garden, owner string) (*poller.Po
 		Registerer: e.metrics,
 	})
 	return statusPoller, reporter, err
-}
-
-// newUniqueOwnerName returns a name that is unique among all processes that use the database.
-func newUniqueOwnerName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = ""
-	}
-	return fmt.Sprintf("%s-%d-%s", cmp.Or(host, "cluster-worker"), os.Getpid(), rand.Text()[:8])
 }

@@ -55,8 +55,6 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 	if err := errors.Join(cfg.validateWithTrialWorker(), cfg.sinksConfigWithDefaults().ValidateSinks()); err != nil {
 		return err
 	}
-
-	// The database.
 	pool, err := postgres.New(cfg.Database, slog.New(slog.DiscardHandler)) //nolint:contextcheck // it makes no idle connections
 	if err != nil {
 		return err
@@ -71,7 +69,7 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 		return err
 	}
 
-	// The garden, and what the worker may do there.
+	// Open the garden, and check what the worker may do there.
 	open, err := cfg.newGardenOpener()
 	if err != nil {
 		return err
@@ -90,7 +88,7 @@ func checkAccessAndDryRunClusters(ctx context.Context, cfg Part, out io.Writer, 
 		return err
 	}
 
-	// The clusters.
+	// Check the clusters.
 	project, err := garden.FindProjectName(ctx)
 	if err != nil {
 		return err
@@ -125,15 +123,11 @@ func (c Part) checkRecordedGardenMatches(ctx context.Context, store *pgstore.Sto
 // printAccessFindings prints the findings and reports whether a worker could run.
 func printAccessFindings(out io.Writer, findings []gardener.Finding) (noneBroken bool) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	noneBroken = true
 	for _, f := range findings {
-		if f.Level == gardener.Broken {
-			noneBroken = false
-		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.Level, terminal.ReplaceUnprintable(f.Subject), terminal.ReplaceUnprintable(f.Message))
 	}
 	_ = w.Flush()
-	return noneBroken
+	return !slices.ContainsFunc(findings, func(f gardener.Finding) bool { return f.Level == gardener.Broken })
 }
 
 // preflightChecker validates clusters against Gardener.
@@ -143,8 +137,8 @@ type preflightChecker struct {
 	out    io.Writer
 	names  []string // empty means all
 
-	checked, refused int
-	found            []string // the names and ids of the checked clusters
+	checked, rejected int
+	checkedNames      []string // the names and ids of the checked clusters
 }
 
 // dryRunSelectedClusters checks the clusters of the database, page by page.
@@ -194,11 +188,11 @@ func (c *preflightChecker) dryRunAndPrintPage(ctx context.Context, page []cluste
 	}
 	for i, cluster := range page {
 		c.checked++
-		c.found = append(c.found, cluster.Name, cluster.ClusterID)
+		c.checkedNames = append(c.checkedNames, cluster.Name, cluster.ClusterID)
 		name := terminal.ReplaceUnprintable(cluster.Name)
 		switch {
 		case errs[i] != nil:
-			c.refused++
+			c.rejected++
 			_, _ = fmt.Fprintf(c.out, "error   cluster %s (%s): %s\n", name, cluster.ClusterID, terminal.ReplaceUnprintable(errs[i].Error()))
 		case missing[i]:
 			_, _ = fmt.Fprintf(c.out, "missing cluster %s (%s): Shoot %q was synced and does not exist; the worker creates it again\n",
@@ -236,13 +230,13 @@ func (c *preflightChecker) isSyncedShootMissing(ctx context.Context, cluster clu
 // was rejected.
 func (c *preflightChecker) printMissingAndTotals() error {
 	for _, name := range c.names {
-		if !slices.Contains(c.found, name) {
-			c.refused++
+		if !slices.Contains(c.checkedNames, name) {
+			c.rejected++
 			_, _ = fmt.Fprintf(c.out, "error   cluster %s: not found, or being deleted\n", terminal.ReplaceUnprintable(name))
 		}
 	}
-	_, _ = fmt.Fprintf(c.out, "clusters checked: %d, would be rejected: %d\n", c.checked, c.refused)
-	if c.refused > 0 {
+	_, _ = fmt.Fprintf(c.out, "clusters checked: %d, would be rejected: %d\n", c.checked, c.rejected)
+	if c.rejected > 0 {
 		return errPreflight
 	}
 	return nil

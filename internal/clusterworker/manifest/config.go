@@ -56,15 +56,15 @@ type resolvedConfig struct {
 
 func (c Config) resolveAndValidate() (resolvedConfig, error) {
 	s := resolvedConfig{Config: c}
-	setIfEmpty(&s.Namespace, "garden-fundament")
-	setIfEmpty(&s.ProviderType, providerLocal)
-	setIfEmpty(&s.CloudProfile, "local")
-	setIfEmpty(&s.CloudProfileKind, "CloudProfile")
-	setIfEmpty(&s.NetworkingType, "calico")
+	s.Namespace = cmp.Or(s.Namespace, "garden-fundament")
+	s.ProviderType = cmp.Or(s.ProviderType, providerLocal)
+	s.CloudProfile = cmp.Or(s.CloudProfile, "local")
+	s.CloudProfileKind = cmp.Or(s.CloudProfileKind, "CloudProfile")
+	s.NetworkingType = cmp.Or(s.NetworkingType, "calico")
 	if s.ProviderType == providerLocal {
-		setIfEmpty(&s.Region, "local")
-		setIfEmpty(&s.MachineType, "local")
-		setIfEmpty(&s.NodeCIDR, "10.0.0.0/16")
+		s.Region = cmp.Or(s.Region, "local")
+		s.MachineType = cmp.Or(s.MachineType, "local")
+		s.NodeCIDR = cmp.Or(s.NodeCIDR, "10.0.0.0/16")
 	}
 	s.needs = requiredFieldsOf(s.ProviderType)
 	s.KubernetesVersion = strings.TrimPrefix(s.KubernetesVersion, "v")
@@ -77,17 +77,14 @@ func (c Config) resolveAndValidate() (resolvedConfig, error) {
 		errs = append(errs, fmt.Errorf("invalid kubernetes_version %q: use the form 1.34 or 1.34.1", s.KubernetesVersion))
 	}
 	for _, cidr := range []string{s.NodeCIDR, s.PodCIDR, s.ServiceCIDR} {
-		if what := describeCIDRFault(cidr); what != "" {
-			errs = append(errs, fmt.Errorf("%q %s", cidr, what))
+		if fault := describeCIDRFault(cidr); fault != "" {
+			errs = append(errs, fmt.Errorf("%q %s", cidr, fault))
 		}
 	}
-	var err error
-	if s.infrastructure, err = parseJSONObjectOrNil("infrastructure config", c.InfrastructureConfig); err != nil {
-		errs = append(errs, err)
-	}
-	if s.controlPlane, err = parseJSONObjectOrNil("control plane config", c.ControlPlaneConfig); err != nil {
-		errs = append(errs, err)
-	}
+	var errInfrastructure, errControlPlane error
+	s.infrastructure, errInfrastructure = parseJSONObjectOrNil("infrastructure config", c.InfrastructureConfig)
+	s.controlPlane, errControlPlane = parseJSONObjectOrNil("control plane config", c.ControlPlaneConfig)
+	errs = append(errs, errInfrastructure, errControlPlane)
 	for _, key := range slices.Sorted(maps.Keys(c.Annotations)) {
 		if isReservedAnnotation(key) {
 			errs = append(errs, fmt.Errorf("annotation %q is reserved: Fleetloop or Gardener uses it", key))
@@ -96,14 +93,12 @@ func (c Config) resolveAndValidate() (resolvedConfig, error) {
 	return s, errors.Join(errs...)
 }
 
-func setIfEmpty(field *string, defaultValue string) { *field = cmp.Or(*field, defaultValue) }
-
 // isReservedAnnotation reports whether an annotation would interfere with those of the worker.
 func isReservedAnnotation(key string) bool {
-	own, _, _ := strings.Cut(shoot.AnnotationGeneration, "/")
-	confirmation, _, _ := strings.Cut(shoot.AnnotationConfirmDeletion, "/")
-	domain, name, _ := strings.Cut(key, "/")
-	return domain == own || domain == confirmation || domain == "gardener.cloud" && name == "operation"
+	domain, _, _ := strings.Cut(key, "/")
+	ownDomain, _, _ := strings.Cut(shoot.AnnotationGeneration, "/")
+	confirmationDomain, _, _ := strings.Cut(shoot.AnnotationConfirmDeletion, "/")
+	return domain == ownDomain || domain == confirmationDomain || key == "gardener.cloud/operation"
 }
 
 // parseJSONObjectOrNil parses a provider's config, nil if empty.
@@ -124,14 +119,14 @@ func parseJSONObjectOrNil(description, text string) (json.RawMessage, error) {
 // canonicalizeJSON returns the canonical encoding of a value: sorted unique keys and no
 // spaces.
 func canonicalizeJSON(raw json.RawMessage) (json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber() // a float64 would change large numbers
-	var v any
-	if err := d.Decode(&v); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber() // a float64 would change large numbers
+	var value any
+	if err := decoder.Decode(&value); err != nil {
 		return nil, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("unexpected data after the JSON value")
 	}
-	return json.Marshal(v)
+	return json.Marshal(value)
 }

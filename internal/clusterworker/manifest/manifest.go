@@ -16,7 +16,7 @@
 // words for the cluster's owner. Gardener itself checks everything that only it
 // can know, such as the available versions.
 //
-// ShootName chooses the name of the Shoot.
+// DeriveShootName chooses the name of the Shoot.
 package manifest
 
 import (
@@ -38,27 +38,28 @@ type Maker struct {
 	resolvedConfig
 
 	installation string
-	limit        int // longest name
+	nameLimit    int // longest name of a Shoot
 }
 
 // New validates the configuration of all Shoots. installationID is the id of the
 // database, projectName the name of the Gardener project, and configuredNameLimit the
 // configured limit of Shoot names.
 func New(cfg Config, installationID, projectName string, configuredNameLimit int) (*Maker, error) {
-	s, err := cfg.resolveAndValidate()
-	limit, errLimit := ResolveNameLimit(configuredNameLimit, projectName)
+	resolved, errConfig := cfg.resolveAndValidate()
+	nameLimit, errLimit := ResolveNameLimit(configuredNameLimit, projectName)
+	var errInstallation error
 	if installationID == "" {
-		err = errors.Join(err, errors.New("installation id is empty"))
+		errInstallation = errors.New("installation id is empty")
 	}
-	if err := errors.Join(err, errLimit); err != nil {
+	if err := errors.Join(errConfig, errInstallation, errLimit); err != nil {
 		return nil, err
 	}
-	return &Maker{resolvedConfig: s, installation: installationID, limit: limit}, nil
+	return &Maker{resolvedConfig: resolved, installation: installationID, nameLimit: nameLimit}, nil
 }
 
 // DeriveShootName returns the nth choice for the name of a cluster's Shoot, from 0.
 func (m *Maker) DeriveShootName(claim clusterworker.Claim, choiceIndex int) string {
-	return DeriveShootName(claim.Name, claim.ClusterID, choiceIndex, m.limit)
+	return DeriveShootName(claim.Name, claim.ClusterID, choiceIndex, m.nameLimit)
 }
 
 // BuildManifest builds the manifest of a cluster that has a name for its Shoot. The error is for
@@ -67,8 +68,8 @@ func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error)
 	if claim.ShootName == "" {
 		return shoot.Manifest{}, errors.New("name of the Shoot is empty")
 	}
-	p := &specProblems{}
-	spec := decodeObject(p, "spec", claim.Spec)
+	problems := &specProblems{}
+	spec := decodeObject(problems, "spec", claim.Spec)
 	region := cmp.Or(spec.readString("region"), m.Region)
 	if region == "" {
 		spec.addMissingProblem("region", "no default region is configured")
@@ -92,8 +93,8 @@ func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error)
 			Provider:               m.buildProvider(spec),
 		},
 	}
-	made.Spec.Provider.Workers = m.buildWorkers(p, claim.Pools, region)
-	if err := p.joinFirstErrors(); err != nil {
+	made.Spec.Provider.Workers = m.buildWorkers(problems, claim.Pools, region)
+	if err := problems.joinFirstErrors(); err != nil {
 		return shoot.Manifest{}, err
 	}
 	return made, nil
@@ -115,15 +116,15 @@ func (m *Maker) newAnnotations(claim clusterworker.Claim) map[string]string {
 
 // readKubernetesVersion returns the version, empty if Gardener chooses it.
 func (m *Maker) readKubernetesVersion(spec specObject) string {
-	v, nested := spec.readString("version"), spec.readObject("kubernetes").readString("version")
-	if v != "" && nested != "" && v != nested {
+	direct, nested := spec.readString("version"), spec.readObject("kubernetes").readString("version")
+	if direct != "" && nested != "" && direct != nested {
 		spec.p.addProblemf("%s and %s have different values; set only one of them", spec.childPath("version"), spec.childPath("kubernetes.version"))
 	}
-	v = strings.TrimPrefix(cmp.Or(v, nested, m.KubernetesVersion), "v")
-	if v != "" && !isValidKubernetesVersion(v) {
-		spec.p.addProblemf("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.childPath("version"), v)
+	version := strings.TrimPrefix(cmp.Or(direct, nested, m.KubernetesVersion), "v")
+	if version != "" && !isValidKubernetesVersion(version) {
+		spec.p.addProblemf("%s is %q, not a Kubernetes version; use the form 1.34 or 1.34.1", spec.childPath("version"), version)
 	}
-	return v
+	return version
 }
 
 // isValidKubernetesVersion reports whether a version has two or three numbers and optionally a
@@ -143,23 +144,24 @@ func isValidKubernetesVersion(v string) bool {
 
 func (m *Maker) buildNetworking(spec specObject) *shoot.Networking {
 	network := spec.readObject("network")
-	cidr := func(otherwise string, spellings ...string) string {
-		given := network.readString(spellings...)
-		if what := describeCIDRFault(given); what != "" {
-			network.p.addProblemf("%s is %q, which %s", network.childPath(spellings[0]), given, what)
-		}
-		return cmp.Or(given, otherwise)
-	}
-	n := &shoot.Networking{
+	networking := &shoot.Networking{
 		Type:     cmp.Or(network.readString("type"), m.NetworkingType),
-		Nodes:    cidr(m.NodeCIDR, "nodeCIDR", "node_cidr"),
-		Pods:     cidr(m.PodCIDR, "podCIDR", "pod_cidr"),
-		Services: cidr(m.ServiceCIDR, "serviceCIDR", "service_cidr"),
+		Nodes:    cmp.Or(readCIDR(network, "nodeCIDR", "node_cidr"), m.NodeCIDR),
+		Pods:     cmp.Or(readCIDR(network, "podCIDR", "pod_cidr"), m.PodCIDR),
+		Services: cmp.Or(readCIDR(network, "serviceCIDR", "service_cidr"), m.ServiceCIDR),
 	}
-	if n.Nodes == "" && m.needs.nodes {
+	if networking.Nodes == "" && m.needs.nodes {
 		network.addMissingProblem("nodeCIDR", m.describeMissingDefault())
 	}
-	return n
+	return networking
+}
+
+func readCIDR(network specObject, key, otherSpelling string) string {
+	cidr := network.readString(key, otherSpelling)
+	if fault := describeCIDRFault(cidr); fault != "" {
+		network.p.addProblemf("%s is %q, which %s", network.childPath(key), cidr, fault)
+	}
+	return cidr
 }
 
 // describeCIDRFault returns the fault of a CIDR, empty if it is valid or empty.
@@ -167,14 +169,14 @@ func describeCIDRFault(cidr string) string {
 	if cidr == "" {
 		return ""
 	}
-	switch prefix, err := netip.ParsePrefix(cidr); {
-	case err != nil:
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
 		return "is not a CIDR; use the form 10.0.0.0/16"
-	case prefix != prefix.Masked():
-		return fmt.Sprintf("has host bits set; use %s", prefix.Masked())
-	default:
-		return ""
 	}
+	if prefix != prefix.Masked() {
+		return fmt.Sprintf("has host bits set; use %s", prefix.Masked())
+	}
+	return ""
 }
 
 func (m *Maker) buildProvider(spec specObject) shoot.Provider {

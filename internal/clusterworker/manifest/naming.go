@@ -31,7 +31,8 @@ const (
 // ResolveNameLimit returns the longest name of a Shoot in a project: the configured length, or
 // less if Gardener allows less.
 func ResolveNameLimit(configuredLength int, projectName string) (limit int, err error) {
-	switch left := MaxCombinedLength - len(projectName); {
+	left := MaxCombinedLength - len(projectName)
+	switch {
 	case configuredLength < 1 || configuredLength > MaxNameLength:
 		return 0, fmt.Errorf("invalid maximum length of Shoot names: must be 1 to %d, not %d", MaxNameLength, configuredLength)
 	case configuredLength < MinNameLimit:
@@ -58,20 +59,18 @@ func DeriveShootName(clusterName, clusterID string, choiceIndex, maxLength int) 
 	if maxLength < MinNameLimit {
 		panic(fmt.Sprintf("create Shoot name: no name has at most %d characters", maxLength)) // ResolveNameLimit returns this error first
 	}
-	length := shortHashLength
+	hashLength := shortHashLength
 	if maxLength >= longHashLimit {
-		length = longHashLength
+		hashLength = longHashLength
 	}
-	h := hashClusterID(clusterID, choiceIndex)
-	room := min(maxLength, MaxNameLength) - length - len("-")
-	if room < 1 {
-		return replaceLeadingDigit(h)[:length]
+	hash := hashClusterID(clusterID, choiceIndex)[:hashLength]
+	room := max(0, min(maxLength, MaxNameLength)-hashLength-len("-"))
+	readable := sanitizeClusterName(clusterName)
+	readable = strings.TrimRight(readable[:min(room, len(readable))], "-")
+	if readable == "" {
+		return replaceLeadingDigit(hash)
 	}
-	r := sanitizeClusterName(clusterName)
-	if r = strings.TrimRight(r[:min(room, len(r))], "-"); r == "" {
-		return replaceLeadingDigit(h)[:length]
-	}
-	return r + "-" + h[:length]
+	return readable + "-" + hash
 }
 
 // hashClusterID returns 52 characters, of which every leading one is equally random.

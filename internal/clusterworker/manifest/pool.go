@@ -53,13 +53,12 @@ func (m *Maker) buildWorkers(problems *specProblems, pools []clusterworker.Pool,
 
 // isValidWorkerName reports whether a name is a DNS label within the limit.
 func isValidWorkerName(name string) bool {
-	edge := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
-	for _, c := range []byte(name) {
-		if c != '-' && !edge(c) {
-			return false
-		}
+	if name == "" || len(name) > maxWorkerName {
+		return false
 	}
-	return name != "" && len(name) <= maxWorkerName && edge(name[0]) && edge(name[len(name)-1])
+	hasValidCharacters := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+	hasHyphenAtEdge := strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-")
+	return hasValidCharacters && !hasHyphenAtEdge
 }
 
 func (m *Maker) buildWorker(spec specObject, name, region string) shoot.Worker {

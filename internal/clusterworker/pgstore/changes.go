@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
@@ -15,7 +13,7 @@ import (
 var _ clusterworker.OutboxStore = (*Outbox)(nil)
 
 // An Outbox stores the change events that are not delivered yet.
-type Outbox struct{ db database }
+type Outbox struct{ db, indexed database }
 
 // marshalChangeOrEmpty returns a change in its stored form, empty for nil.
 func marshalChangeOrEmpty(change *clusterworker.Change) (string, error) {
@@ -35,21 +33,17 @@ func marshalChangeOrEmpty(change *clusterworker.Change) (string, error) {
 // LeaseDueChanges leases due changes of a sink. It skips a change that it cannot read,
 // which a newer version wrote and will deliver.
 func (o *Outbox) LeaseDueChanges(ctx context.Context, sink string, limit int, lease time.Duration) ([]clusterworker.PendingEvent, error) {
-	var rows []db.ClaimChangesRow
-	err := o.db.runBatch(ctx, fmt.Sprintf("claim change events of sink %q", sink), func(b *pgx.Batch) {
-		b.Queue(byIndex)
-		scanRowsInto(b.Queue(db.ClaimChanges, lease, sink, int64(limit)), &rows)
-	})
+	action := fmt.Sprintf("claim change events of sink %q", sink)
+	rows, err := queryStructs[db.ClaimChangesRow](ctx, o.indexed, action, db.ClaimChanges, lease, sink, int64(limit))
 	if err != nil {
 		return nil, err
 	}
 	pending := make([]clusterworker.PendingEvent, 0, len(rows))
-	for i := range rows {
-		p := clusterworker.PendingEvent{Seq: rows[i].Seq, Sink: sink, Failures: int(rows[i].Failures), QueuedAt: rows[i].CreatedAt.Time.UTC()}
-		if json.Unmarshal([]byte(rows[i].Change), &p.Change) != nil {
-			continue
+	for _, row := range rows {
+		event := clusterworker.PendingEvent{Seq: row.Seq, Sink: sink, Failures: int(row.Failures), QueuedAt: row.CreatedAt.Time.UTC()}
+		if json.Unmarshal([]byte(row.Change), &event.Change) == nil {
+			pending = append(pending, event)
 		}
-		pending = append(pending, p)
 	}
 	return pending, nil
 }
@@ -81,9 +75,12 @@ type resultColumns struct {
 
 func toResultColumns(results []clusterworker.DeliveryResult) (columns resultColumns) {
 	for _, r := range results {
-		columns.seqs, columns.delays = append(columns.seqs, r.Seq), append(columns.delays, r.Delay.Microseconds())
-		columns.states, columns.errors = append(columns.states, string(r.State)), append(columns.errors, string(r.Class))
-		columns.attempts, columns.statuses = append(columns.attempts, int32(r.Attempts)), append(columns.statuses, int32(r.Status)) //nolint:gosec // 0 or 1, and an HTTP status
+		columns.seqs = append(columns.seqs, r.Seq)
+		columns.delays = append(columns.delays, r.Delay.Microseconds())
+		columns.states = append(columns.states, string(r.State))
+		columns.errors = append(columns.errors, string(r.Class))
+		columns.attempts = append(columns.attempts, int32(r.Attempts)) //nolint:gosec // 0 or 1
+		columns.statuses = append(columns.statuses, int32(r.Status))   //nolint:gosec // an HTTP status
 	}
 	return columns
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
@@ -22,8 +20,8 @@ func (s *Store) ListClusters(ctx context.Context, afterClusterID string, limit i
 	if afterClusterID == "" {
 		afterClusterID = firstID
 	}
-	var rows []db.ReadClaimedRow
-	if err := s.db.runBatch(ctx, "read clusters", func(b *pgx.Batch) { scanRowsInto(b.Queue(buildListClustersSQL(), afterClusterID, int64(limit)), &rows) }); err != nil {
+	rows, err := queryStructs[db.ReadClaimedRow](ctx, s.db, "read clusters", buildListClustersSQL(), afterClusterID, int64(limit))
+	if err != nil {
 		return nil, err
 	}
 	claims := make([]clusterworker.Claim, len(rows))

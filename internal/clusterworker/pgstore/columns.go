@@ -82,14 +82,22 @@ func SortResultsAndBuildArgs(results []clusterworker.Result, sinkNames, sinkType
 	}
 	for i := range results {
 		r := &results[i]
-		a.IDs[i], a.Tokens[i], a.Generations[i], a.ClusterGenerations[i] = r.ClusterID, r.Token, r.Generation, r.ClusterGeneration
-		a.Spend[i], a.Deleting[i], a.Absent[i] = r.Spend, r.Deleting, r.Absent
-		a.ShootUIDs[i], a.ShootGenerations[i] = sanitizeAndTruncateText(r.Applied.UID), r.Applied.Generation
+		a.IDs[i] = r.ClusterID
+		a.Tokens[i] = r.Token
+		a.Generations[i] = r.Generation
+		a.ClusterGenerations[i] = r.ClusterGeneration
+		a.Spend[i] = r.CountsAttempt
+		a.Deleting[i] = r.Deleting
+		a.Absent[i] = r.Absent
+		a.ShootUIDs[i] = sanitizeAndTruncateText(r.Applied.UID)
+		a.ShootGenerations[i] = r.Applied.Generation
 		if a.Changes[i], err = marshalChangeOrEmpty(r.Change); err != nil {
 			return nil, err
 		}
 		if r.Err != nil {
-			a.Failed[i], a.Errors[i], a.Classes[i] = true, sanitizeAndTruncateText(r.Err.Error()), sanitizeAndTruncateText(string(r.Class))
+			a.Failed[i] = true
+			a.Errors[i] = sanitizeAndTruncateText(r.Err.Error())
+			a.Classes[i] = sanitizeAndTruncateText(string(r.Class))
 			a.Delays[i] = min(max(r.Delay, 0), maxDelay).Microseconds()
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
@@ -23,49 +21,43 @@ const (
 // WriteResults writes results. A row that stays locked by another transaction counts as
 // lost: it is claimed again after its lease.
 func (s *Store) WriteResults(ctx context.Context, results []clusterworker.Result) (lostClusterIDs []string, err error) {
-	left := slices.Clone(results)
-	if len(left) == 0 {
+	unwritten := slices.Clone(results)
+	if len(unwritten) == 0 {
 		return nil, nil
 	}
-	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (int, error) {
-		args, err := SortResultsAndBuildArgs(left, s.sinks.names, s.sinks.types)
-		if err != nil {
-			return 0, err
-		}
-		var written []int64
-		err = s.db.runBatch(ctx, "complete claims", func(b *pgx.Batch) {
-			b.Queue(byIndex)
-			scanScalarsInto(b.Queue(db.Complete, args...), &written)
-		})
-		if err != nil || len(written) == len(left) {
-			left = left[:0]
-			return 0, err
-		}
-		done := make(map[int64]bool, len(written))
-		for _, token := range written {
-			done[token] = true
-		}
-		left = slices.DeleteFunc(left, func(r clusterworker.Result) bool { return done[r.Token] })
-		return countStillClaimed(ctx, s.db, left)
+	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+		unwritten, lockedRows, err = s.writeResultsOnce(ctx, unwritten)
+		return lockedRows, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for i := range left {
-		lostClusterIDs = append(lostClusterIDs, left[i].ClusterID)
+	for i := range unwritten {
+		lostClusterIDs = append(lostClusterIDs, unwritten[i].ClusterID)
 	}
 	return lostClusterIDs, nil
 }
 
-// countStillClaimed counts the claims that are valid although their results were not
-// written.
-func countStillClaimed(ctx context.Context, conn database, results []clusterworker.Result) (claimed int, err error) {
-	ids, tokens := make([]string, len(results)), make([]int64, len(results))
-	for i := range results {
-		ids[i], tokens[i] = results[i].ClusterID, results[i].Token
+// writeResultsOnce writes results, and returns those that it did not write. lockedRows is how many of their claims are
+// valid nevertheless.
+func (s *Store) writeResultsOnce(
+	ctx context.Context, results []clusterworker.Result,
+) (unwritten []clusterworker.Result, lockedRows int, err error) {
+	args, err := SortResultsAndBuildArgs(results, s.sinks.names, s.sinks.types)
+	if err != nil {
+		return nil, 0, err
 	}
-	err = conn.queryRow(ctx, "complete claims", []any{&claimed}, db.CountClaimed, ids, tokens)
-	return claimed, err
+	writtenTokens, err := queryScalars[int64](ctx, s.indexed, "complete claims", db.Complete, args...)
+	if err != nil || len(writtenTokens) == len(results) {
+		return nil, 0, err
+	}
+	unwritten = slices.DeleteFunc(results, func(r clusterworker.Result) bool { return slices.Contains(writtenTokens, r.Token) })
+	ids, tokens := make([]string, len(unwritten)), make([]int64, len(unwritten))
+	for i := range unwritten {
+		ids[i], tokens[i] = unwritten[i].ClusterID, unwritten[i].Token
+	}
+	err = s.db.queryRow(ctx, "complete claims", []any{&lockedRows}, db.CountClaimed, ids, tokens)
+	return unwritten, lockedRows, err
 }
 
 // sanitizeAndTruncateText returns s in a form that PostgreSQL accepts, cut to maxText. A rejected

@@ -10,17 +10,34 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
-// A database runs statements. what is the action as errors name it.
-type database struct{ pool *postgres.Pool }
+// A database runs statements. Their action is what errors call them.
+type database struct {
+	pool *postgres.Pool
+	// preferIndexes makes the planner use indexes for all statements of a batch.
+	preferIndexes bool
+}
 
 // runBatch runs statements in one round trip and one transaction. The scope is empty
 // because the policies of the role ignore tenants.
 func (d database) runBatch(ctx context.Context, action string, queueStatements func(*pgx.Batch)) error {
-	if err := d.pool.RunBatch(ctx, postgres.Scope{}, queueStatements); err != nil {
+	err := d.pool.RunBatch(ctx, postgres.Scope{}, func(b *pgx.Batch) {
+		if d.preferIndexes {
+			b.Queue(byIndex)
+		}
+		queueStatements(b)
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
+
+// byIndex makes the planner use indexes. Right after many rows have become due at once,
+// its statistics are outdated, and it might collect and sort all rows for each claim.
+// It also likes to read a small table completely to find a few rows. JIT is off because
+// compilation takes longer than any of these statements.
+const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
+	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
 
 // execStatement runs a statement.
 func (d database) execStatement(ctx context.Context, action, statement string, args ...any) error {
@@ -29,15 +46,25 @@ func (d database) execStatement(ctx context.Context, action, statement string, a
 
 // queryRow runs a statement that returns one row, and scans the row.
 func (d database) queryRow(ctx context.Context, action string, dest []any, statement string, args ...any) error {
-	return d.runBatch(ctx, action, func(b *pgx.Batch) {
-		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
-	})
+	return d.runBatch(ctx, action, func(b *pgx.Batch) { scanRowInto(b.Queue(statement, args...), dest...) })
+}
+
+// queryStructs runs a statement whose columns are the fields of T.
+func queryStructs[T any](ctx context.Context, d database, action, statement string, args ...any) (list []T, err error) {
+	err = d.runBatch(ctx, action, func(b *pgx.Batch) { scanListInto(b.Queue(statement, args...), &list, pgx.RowToStructByPos[T]) })
+	return list, err
+}
+
+// queryScalars runs a statement with one column.
+func queryScalars[T any](ctx context.Context, d database, action, statement string, args ...any) (list []T, err error) {
+	err = d.runBatch(ctx, action, func(b *pgx.Batch) { scanListInto(b.Queue(statement, args...), &list, pgx.RowTo[T]) })
+	return list, err
 }
 
 // querySyncRows runs a statement that returns syncRows.
 func (d database) querySyncRows(ctx context.Context, statement string, args ...any) ([]clusterworker.Row, error) {
-	var found []syncRow
-	if err := d.runBatch(ctx, "read sync rows", func(b *pgx.Batch) { scanRowsInto(b.Queue(statement, args...), &found) }); err != nil {
+	found, err := queryStructs[syncRow](ctx, d, "read sync rows", statement, args...)
+	if err != nil {
 		return nil, err
 	}
 	list := make([]clusterworker.Row, len(found))
@@ -47,25 +74,15 @@ func (d database) querySyncRows(ctx context.Context, statement string, args ...a
 	return list, nil
 }
 
-// scanRowsInto makes a queued statement replace the list with its rows.
-func scanRowsInto[T any](query *pgx.QueuedQuery, dest *[]T) {
-	query.Query(func(rows pgx.Rows) error {
-		var err error
-		*dest, err = pgx.AppendRows((*dest)[:0], rows, pgx.RowToStructByPos[T])
+// scanListInto makes a queued statement replace the list with its rows. A batch may run twice.
+func scanListInto[T any](query *pgx.QueuedQuery, dest *[]T, toElement pgx.RowToFunc[T]) {
+	query.Query(func(rows pgx.Rows) (err error) {
+		*dest, err = pgx.AppendRows((*dest)[:0], rows, toElement)
 		return err
 	})
 }
 
-// scanScalarsInto is scanRowsInto for rows of one column.
-func scanScalarsInto[T any](query *pgx.QueuedQuery, dest *[]T) {
-	query.Query(func(rows pgx.Rows) error {
-		var err error
-		*dest, err = pgx.AppendRows((*dest)[:0], rows, pgx.RowTo[T])
-		return err
-	})
-}
-
-// scanIntInto reads the single value of a queued statement.
-func scanIntInto(query *pgx.QueuedQuery, dest *int) {
-	query.QueryRow(func(row pgx.Row) error { return row.Scan(dest) })
+// scanRowInto scans the single row of a queued statement.
+func scanRowInto(query *pgx.QueuedQuery, dest ...any) {
+	query.QueryRow(func(row pgx.Row) error { return row.Scan(dest...) })
 }

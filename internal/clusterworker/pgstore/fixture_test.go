@@ -163,7 +163,7 @@ func done(c clusterworker.Claim) clusterworker.Result {
 func failed(c clusterworker.Claim, why string, spend bool, delay time.Duration) clusterworker.Result {
 	return clusterworker.Result{
 		ClusterID: c.ClusterID, Token: c.Token, Generation: c.Generation, ClusterGeneration: c.ClusterGeneration, Deleting: c.Deleting,
-		Err: errors.New(why), Class: clusterworker.ClassBadSpec, Spend: spend, Delay: delay,
+		Err: errors.New(why), Class: clusterworker.ClassBadSpec, CountsAttempt: spend, Delay: delay,
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *Store) UnregisterClusterWorker(ctx context.Context, abandonShoots bool)
 func (s *Store) RecordGardenIfNone(ctx context.Context, gardenIdentity string, overwriteExisting bool) (recorded string, err error) {
 	err = s.db.runBatch(ctx, "record garden of the installation", func(b *pgx.Batch) {
 		b.Queue(takeGarden, gardenIdentity, overwriteExisting)
-		b.Queue(readGarden).QueryRow(func(row pgx.Row) error { return row.Scan(&recorded) })
+		scanRowInto(b.Queue(readGarden), &recorded)
 	})
 	return recorded, err
 }

@@ -76,24 +76,28 @@ func (l *Listener) LastPingTime() time.Time {
 
 // Run listens until ctx ends. It replaces a broken connection.
 func (l *Listener) Run(ctx context.Context) error {
-	cc, err := l.cfg.NewConnConfig()
+	connConfig, err := l.cfg.NewConnConfig()
 	if err != nil {
 		return fmt.Errorf("start database listener: %w", err)
 	}
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	cc.DialFunc = dialer.DialContext
-	again := backoff.Policy{Initial: 100 * time.Millisecond, Max: 3 * time.Second}
-	for failed := 0; ctx.Err() == nil; failed++ {
-		before := l.Ready()
-		err := l.listenUntilError(ctx, cc.Copy())
-		if l.Ready() == nil {
-			failed = 0
+	connConfig.DialFunc = dialer.DialContext
+	policy := backoff.Policy{Initial: 100 * time.Millisecond, Max: 3 * time.Second}
+	failures := 0
+	for ctx.Err() == nil {
+		lastErr := l.Ready()
+		err := l.listenUntilError(ctx, connConfig.Copy())
+		wasListening := l.Ready() == nil
+		if wasListening {
+			failures = 0
 		}
-		if ctx.Err() == nil && (l.Ready() == nil || before.Error() != err.Error()) {
+		isNewError := wasListening || lastErr.Error() != err.Error()
+		if isNewError && ctx.Err() == nil {
 			l.log.WarnContext(ctx, "LISTEN connection lost, reconnecting", "err", err)
 		}
 		l.storeReadyError(err)
-		_ = backoff.Sleep(ctx, again.Delay(failed))
+		_ = backoff.Sleep(ctx, policy.Delay(failures)) // the loop checks ctx
+		failures++
 	}
 	return nil
 }
@@ -113,15 +117,11 @@ func (l *Listener) listenUntilError(ctx context.Context, config *pgx.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_ = conn.Close(ctx) // errors do not matter for an abandoned connection
-	}()
-	begin, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNoPing)
+	defer closeConnection(ctx, conn)
+	listenCtx, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNoPing)
 	defer cancel()
-	if _, err := conn.Exec(begin, "listen "+Channel+"; listen "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("listen: %w", contextCauseOr(begin, err))
+	if _, err := conn.Exec(listenCtx, "listen "+Channel+"; listen "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
+		return fmt.Errorf("listen: %w", contextCauseOr(listenCtx, err))
 	}
 	// Earlier commits send no notification to this connection.
 	l.notifyWorker()
@@ -166,41 +166,44 @@ func (l *Listener) sendPingAndWaitForArrival(ctx context.Context, conn *pgx.Conn
 
 // sendPingOnNewConnection sends a notification to this listener on a new connection, and closes it.
 func (l *Listener) sendPingOnNewConnection(ctx context.Context, config *pgx.ConnConfig) error {
-	within, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNotNotified)
+	notifyCtx, cancel := context.WithTimeoutCause(ctx, pingTimeout, errNotNotified)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(within, config)
+	conn, err := pgx.ConnectConfig(notifyCtx, config)
 	if err != nil {
-		return fmt.Errorf("connect to notify: %w", contextCauseOr(within, err))
+		return fmt.Errorf("connect to notify: %w", contextCauseOr(notifyCtx, err))
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_ = conn.Close(ctx) // the connection is no longer needed
-	}()
-	if _, err := conn.Exec(within, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
-		return fmt.Errorf("notify: %w", contextCauseOr(within, err))
+	defer closeConnection(ctx, conn)
+	if _, err := conn.Exec(notifyCtx, "notify "+pgx.Identifier{l.pings}.Sanitize()); err != nil {
+		return fmt.Errorf("notify: %w", contextCauseOr(notifyCtx, err))
 	}
 	return nil
+}
+
+// closeConnection closes a connection that is not used any more, so errors do not matter.
+func closeConnection(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
 }
 
 // waitAndForwardNotification waits for one notification, which may be long queued, and returns
 // its channel. It returns the empty string if none arrives until the given time.
 func (l *Listener) waitAndForwardNotification(ctx context.Context, conn *pgx.Conn, until time.Time) (channel string, err error) {
-	within, cancel := context.WithDeadline(ctx, until)
+	waitCtx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	n, err := conn.WaitForNotification(within)
-	switch {
-	case err == nil:
-	case ctx.Err() == nil && within.Err() != nil && !conn.IsClosed():
-		return "", nil
-	default:
+	notification, err := conn.WaitForNotification(waitCtx)
+	if err != nil {
+		isTimeout := ctx.Err() == nil && waitCtx.Err() != nil
+		if isTimeout && !conn.IsClosed() {
+			return "", nil
+		}
 		return "", fmt.Errorf("listen: %w", err)
 	}
-	if n.Channel == Channel {
+	if notification.Channel == Channel {
 		l.notifications.Add(1)
 		l.notifyWorker()
 	}
-	return n.Channel, nil
+	return notification.Channel, nil
 }
 
 // contextCauseOr returns the cause of ctx if it has ended, and err otherwise.

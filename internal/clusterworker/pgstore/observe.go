@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
@@ -26,8 +25,7 @@ type Observations struct {
 // AcquireOrExtendTerm begins a term, or extends the worker's current one.
 func (o *Observations) AcquireOrExtendTerm(ctx context.Context, owner string, ttl time.Duration) (clusterworker.Term, error) {
 	until := time.Now().Add(ttl)
-	var fences []int64
-	err := o.db.runBatch(ctx, "acquire leadership", func(b *pgx.Batch) { scanScalarsInto(b.Queue(db.Lead, sanitizeAndTruncateText(owner), ttl), &fences) })
+	fences, err := queryScalars[int64](ctx, o.db, "acquire leadership", db.Lead, sanitizeAndTruncateText(owner), ttl)
 	if err != nil || len(fences) == 0 {
 		return clusterworker.Term{}, err
 	}
@@ -54,8 +52,7 @@ func (o *Observations) GetHistoryID(ctx context.Context) (id string, err error) 
 
 // AddMissingRows creates rows for up to limit clusters without one.
 func (o *Observations) AddMissingRows(ctx context.Context, limit int) (clusterIDs []string, err error) {
-	err = o.db.runBatch(ctx, "add missing sync rows", func(b *pgx.Batch) { scanScalarsInto(b.Queue(db.AddMissing, int32(limit)), &clusterIDs) }) //nolint:gosec // a limit of ours
-	return clusterIDs, err
+	return queryScalars[string](ctx, o.db, "add missing sync rows", db.AddMissing, int32(limit)) //nolint:gosec // a limit of ours
 }
 
 // ListRows returns rows after an id.
@@ -109,8 +106,12 @@ func (o *Observations) SaveStatus(ctx context.Context, fence int64, changes []cl
 	}
 	for i := range changes {
 		c := &changes[i]
-		a.IDs[i], a.WasStatuses[i], a.WasDeleting[i] = c.ClusterID, sanitizeAndTruncateText(string(c.WasStatus)), c.WasDeleting
-		a.Statuses[i], a.Messages[i], a.ShootUIDs[i] = sanitizeAndTruncateText(string(c.Status)), sanitizeAndTruncateText(c.Message), sanitizeAndTruncateText(c.ShootUID)
+		a.IDs[i] = c.ClusterID
+		a.WasStatuses[i] = sanitizeAndTruncateText(string(c.WasStatus))
+		a.WasDeleting[i] = c.WasDeleting
+		a.Statuses[i] = sanitizeAndTruncateText(string(c.Status))
+		a.Messages[i] = sanitizeAndTruncateText(c.Message)
+		a.ShootUIDs[i] = sanitizeAndTruncateText(c.ShootUID)
 		if a.Changes[i], err = marshalChangeOrEmpty(c.Change); err != nil {
 			return nil, err
 		}

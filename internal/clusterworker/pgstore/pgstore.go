@@ -29,8 +29,8 @@ const lockPatience = time.Second
 
 // A Store stores the rows in PostgreSQL.
 type Store struct {
-	db    database
-	sinks sinkColumns
+	db, indexed database
+	sinks       sinkColumns
 
 	// Observations is the store of the worker that observes the Shoots.
 	Observations Observations
@@ -54,10 +54,12 @@ type sinkColumns struct{ names, types []string }
 func New(pool *postgres.Pool, sinks ...clusterworker.EventSink) *Store {
 	var columns sinkColumns
 	for _, sink := range sinks {
-		columns.names, columns.types = append(columns.names, sink.Name), append(columns.types, sink.Type)
+		columns.names = append(columns.names, sink.Name)
+		columns.types = append(columns.types, sink.Type)
 	}
-	d := database{pool}
-	return &Store{db: d, sinks: columns, Observations: Observations{d, columns}, Outbox: Outbox{d}}
+	d := database{pool: pool}
+	indexed := database{pool: pool, preferIndexes: true}
+	return &Store{db: d, indexed: indexed, sinks: columns, Observations: Observations{d, columns}, Outbox: Outbox{d, indexed}}
 }
 
 // maxExpiredPauses limits the pauses that one claim ends.
@@ -72,11 +74,10 @@ func (s *Store) ClaimRows(
 	owner = sanitizeAndTruncateText(owner)
 	until := time.Now().Add(lease)
 	var rows []db.ReadClaimedRow
-	err = s.db.runBatch(ctx, "claim clusters", func(b *pgx.Batch) {
-		b.Queue(byIndex)
+	err = s.indexed.runBatch(ctx, "claim clusters", func(b *pgx.Batch) {
 		b.Queue(db.EndExpiredPauses, maxExpiredPauses)
 		b.Queue(db.ClaimDue, lease, owner, int64(limits.Slots), int64(limits.TimedOut))
-		scanRowsInto(b.Queue(db.ReadClaimed, lease, owner), &rows)
+		scanListInto(b.Queue(db.ReadClaimed, lease, owner), &rows, pgx.RowToStructByPos[db.ReadClaimedRow])
 	})
 	if err != nil {
 		return nil, err
@@ -89,39 +90,44 @@ func (s *Store) ClaimRows(
 	return claims, nil
 }
 
-// byIndex makes the planner use indexes. Right after many rows have become due at once,
-// its statistics are outdated, and it might collect and sort all rows for each claim.
-// It also likes to read a small table completely to find a few rows. JIT is off because
-// compilation takes longer than any of these statements.
-const byIndex = "select set_config('enable_bitmapscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
-	"set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)"
-
 // StoreNames stores the names of Shoots for rows. A row whose claim is lost is returned as if
 // its name were taken; its new owner may choose another.
 func (s *Store) StoreNames(ctx context.Context, names []clusterworker.ProposedName) (taken []clusterworker.ProposedName, err error) {
-	left := slices.Clone(names)
-	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (int, error) {
-		ids, tokens, shoots := splitNamesIntoColumns(left)
-		var named []string
-		var busy int
-		err := s.db.runBatch(ctx, "name Shoots", func(b *pgx.Batch) {
-			b.Queue(byIndex)
-			scanScalarsInto(b.Queue(db.Name, ids, tokens, shoots), &named)
-			scanIntInto(b.Queue(db.CountUnnamed, ids, tokens, shoots), &busy)
-		})
-		switch {
-		case postgres.SQLState(err) == codeUniqueViolation:
-			return len(left), nil // another transaction took one of the names meanwhile
-		case err != nil:
-			return 0, err
-		}
-		left = slices.DeleteFunc(left, func(n clusterworker.ProposedName) bool { return slices.Contains(named, n.ClusterID) })
-		return busy, nil
+	taken = slices.Clone(names)
+	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+		taken, lockedRows, err = s.storeNamesOnce(ctx, taken)
+		return lockedRows, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return left, nil
+	return taken, nil
+}
+
+// storeNamesOnce stores names, and returns those that it did not store. lockedRows is how many of them may be stored later.
+func (s *Store) storeNamesOnce(
+	ctx context.Context, names []clusterworker.ProposedName,
+) (unstored []clusterworker.ProposedName, lockedRows int, err error) {
+	var ids, shoots []string
+	var tokens []int64
+	for _, name := range names {
+		ids = append(ids, name.ClusterID)
+		tokens = append(tokens, name.Token)
+		shoots = append(shoots, sanitizeAndTruncateText(name.ShootName))
+	}
+	var stored []string
+	err = s.indexed.runBatch(ctx, "name Shoots", func(b *pgx.Batch) {
+		scanListInto(b.Queue(db.Name, ids, tokens, shoots), &stored, pgx.RowTo[string])
+		scanRowInto(b.Queue(db.CountUnnamed, ids, tokens, shoots), &lockedRows)
+	})
+	if postgres.SQLState(err) == codeUniqueViolation {
+		return names, len(names), nil // another transaction took one of the names meanwhile
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	unstored = slices.DeleteFunc(names, func(n clusterworker.ProposedName) bool { return slices.Contains(stored, n.ClusterID) })
+	return unstored, lockedRows, nil
 }
 
 const codeUniqueViolation = "23505"
@@ -130,20 +136,36 @@ const codeUniqueViolation = "23505"
 // until its lease ends.
 func (s *Store) ReleaseClaims(ctx context.Context, claims []clusterworker.Claim) error {
 	ids, tokens := splitIntoColumns(claims)
-	return retryWhileRowsLocked(ctx, func(ctx context.Context) (busy int, err error) {
-		err = s.db.runBatch(ctx, "release claims", func(b *pgx.Batch) {
-			b.Queue(byIndex)
+	return retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+		err = s.indexed.runBatch(ctx, "release claims", func(b *pgx.Batch) {
 			b.Queue(db.Release, ids, tokens)
-			scanIntInto(b.Queue(db.CountClaimed, ids, tokens), &busy)
+			scanRowInto(b.Queue(db.CountClaimed, ids, tokens), &lockedRows)
 		})
-		return busy, err
+		return lockedRows, err
 	})
+}
+
+// retryWhileRowsLocked calls attempt, which returns how many rows another transaction has locked,
+// until there are none or lockPatience has passed.
+func retryWhileRowsLocked(ctx context.Context, attempt func(context.Context) (lockedRows int, err error)) error {
+	policy := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
+	began := time.Now()
+	for try := 0; ; try++ {
+		lockedRows, err := attempt(ctx)
+		if err != nil || lockedRows == 0 || time.Since(began) > lockPatience {
+			return err
+		}
+		if err := backoff.Sleep(ctx, policy.Delay(try)); err != nil {
+			return err
+		}
+	}
 }
 
 // splitIntoColumns arranges claims in columns.
 func splitIntoColumns(claims []clusterworker.Claim) (ids []string, tokens []int64) {
 	for i := range claims {
-		ids, tokens = append(ids, claims[i].ClusterID), append(tokens, claims[i].Token)
+		ids = append(ids, claims[i].ClusterID)
+		tokens = append(tokens, claims[i].Token)
 	}
 	return ids, tokens
 }
@@ -154,21 +176,13 @@ func (s *Store) RenewLeases(
 	ctx context.Context, claims []clusterworker.Claim, lease time.Duration,
 ) (renewedClusterIDs []string, err error) {
 	ids, tokens := splitIntoColumns(claims)
-	err = s.db.runBatch(ctx, "renew leases", func(b *pgx.Batch) {
-		b.Queue(byIndex)
-		scanScalarsInto(b.Queue(db.Renew, lease.Truncate(time.Microsecond), ids, tokens), &renewedClusterIDs)
-	})
-	return renewedClusterIDs, err
+	return queryScalars[string](ctx, s.indexed, "renew leases", db.Renew, lease.Truncate(time.Microsecond), ids, tokens)
 }
 
 // FindNextLeaseEndOfOthers returns the time until the first lease of another owner ends, or the first
 // pause.
 func (s *Store) FindNextLeaseEndOfOthers(ctx context.Context, owner string) (untilEnd time.Duration, found bool, err error) {
-	var ends []time.Duration
-	err = s.db.runBatch(ctx, "find next lease to expire", func(b *pgx.Batch) {
-		b.Queue(byIndex)
-		scanScalarsInto(b.Queue(db.NextLease, sanitizeAndTruncateText(owner)), &ends)
-	})
+	ends, err := queryScalars[time.Duration](ctx, s.indexed, "find next lease to expire", db.NextLease, sanitizeAndTruncateText(owner))
 	if err != nil || len(ends) == 0 {
 		return 0, false, err
 	}
@@ -177,32 +191,10 @@ func (s *Store) FindNextLeaseEndOfOthers(ctx context.Context, owner string) (unt
 
 // RecordOrClearOutage records the outage that a worker sees, or removes the record.
 func (s *Store) RecordOrClearOutage(ctx context.Context, owner string, outage clusterworker.Outage, ttl time.Duration) error {
-	const what = "record Gardener outage"
+	const action = "record Gardener outage"
+	owner = sanitizeAndTruncateText(owner)
 	if outage.Since.IsZero() {
-		return s.db.execStatement(ctx, what, db.EndOutage, sanitizeAndTruncateText(owner))
+		return s.db.execStatement(ctx, action, db.EndOutage, owner)
 	}
-	return s.db.execStatement(ctx, what, db.SetOutage, sanitizeAndTruncateText(owner), time.Since(outage.Since), sanitizeAndTruncateText(outage.Reason), ttl)
-}
-
-// retryWhileRowsLocked calls attempt, which returns how many rows another transaction has locked,
-// until there are none or lockPatience has passed.
-func retryWhileRowsLocked(ctx context.Context, attempt func(context.Context) (lockedRows int, err error)) error {
-	again := backoff.Policy{Initial: time.Millisecond, Max: 100 * time.Millisecond}
-	begin := time.Now()
-	for try := 0; ; try++ {
-		busy, err := attempt(ctx)
-		if err != nil || busy == 0 || time.Since(begin) > lockPatience {
-			return err
-		}
-		if err := backoff.Sleep(ctx, again.Delay(try)); err != nil {
-			return err
-		}
-	}
-}
-
-func splitNamesIntoColumns(names []clusterworker.ProposedName) (ids []string, tokens []int64, shoots []string) {
-	for _, n := range names {
-		ids, tokens, shoots = append(ids, n.ClusterID), append(tokens, n.Token), append(shoots, sanitizeAndTruncateText(n.ShootName))
-	}
-	return ids, tokens, shoots
+	return s.db.execStatement(ctx, action, db.SetOutage, owner, time.Since(outage.Since), sanitizeAndTruncateText(outage.Reason), ttl)
 }

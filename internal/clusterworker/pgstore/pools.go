@@ -3,8 +3,6 @@ package pgstore
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
@@ -19,7 +17,5 @@ order by n.id`
 // ListSentPools returns the node pools of a cluster. It returns none if Gardener has not
 // received their current state, or the row has changed since it was read.
 func (s *Store) ListSentPools(ctx context.Context, row *clusterworker.Row) ([]clusterworker.PoolSent, error) {
-	var pools []clusterworker.PoolSent
-	err := s.db.runBatch(ctx, "read node pools", func(b *pgx.Batch) { scanRowsInto(b.Queue(readPools, row.ClusterID, row.ReportVersion), &pools) })
-	return pools, err
+	return queryStructs[clusterworker.PoolSent](ctx, s.db, "read node pools", readPools, row.ClusterID, row.ReportVersion)
 }

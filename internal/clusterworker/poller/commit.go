@@ -16,72 +16,64 @@ import (
 
 // A pendingWrites is a set of changes that are written together.
 type pendingWrites struct {
-	changes []clusterworker.StatusChange
-	causes  []changeCause // one per change
-	touch   []string
+	changes []pendingChange
 	drifts  map[string]driftedShoot // by cluster
+	checked []string                // clusters that were observed without a change
 }
 
-// A changeCause is the observation behind a change.
-type changeCause struct {
-	row  clusterworker.Row
-	seen *shoot.Observed // nil if the Shoot was absent
-	from observation
-	// began is when Gardener began the operation that a watch reported, zero if the
+// A pendingChange is a change of a row with the observation behind it.
+type pendingChange struct {
+	change   clusterworker.StatusChange
+	row      clusterworker.Row
+	observed observation
+	shoot    *shoot.Observed // nil if the row's Shoot was absent
+	// operationBegan is when Gardener began the operation that a watch reported, zero if the
 	// watch reported no new operation.
-	began time.Time
+	operationBegan time.Time
 }
 
 type driftedShoot struct {
-	drift Drift
-	shoot string
-	from  observation
-}
-
-func (b *pendingWrites) addDriftedRow(drift Drift, row *clusterworker.Row, observed observation) {
-	if b.drifts == nil {
-		b.drifts = map[string]driftedShoot{}
-	}
-	b.drifts[row.ClusterID] = driftedShoot{drift, row.ShootName, observed}
+	drift    Drift
+	key      shootKey
+	observed observation
 }
 
 // A statusWriter writes what observations mean for their rows.
 type statusWriter struct {
 	poller       *Poller
-	tenure       *leaderTerm
+	term         *leaderTerm
 	inbox        *inbox
-	book         *statusCache
-	later        *delayedObservations
+	cache        *statusCache
+	delayed      *delayedObservations
 	installation string
 }
 
 // cacheShootIfUnchanged reports whether an event changes nothing, compared with the cached row, and then
-// caches its Shoot. The
-// absence of a Shoot always counts as a change, and so does any requested observation.
+// caches its Shoot. The absence of a Shoot always counts as a change, and so does any requested observation.
 func (w *statusWriter) cacheShootIfUnchanged(key shootKey, observed *observation) (cached bool) {
-	if !observed.told || observed.thorough || observed.shoot == nil {
+	if !observed.fromWatch || observed.checkDrift || observed.shoot == nil {
 		return false
 	}
-	e, ok := w.book.getEntry(key.cluster)
-	if !ok || e.row.ShootName != key.name {
+	entry, ok := w.cache.getEntry(key.cluster)
+	if !ok || entry.row.ShootName != key.name {
 		return false
 	}
-	j, ok := w.classifyRowRecoveringPanic(&e.row, observed)
-	if !ok || j != (rowDecision{}) {
+	decision, ok := w.decideRowActionRecoveringPanic(&entry.row, observed)
+	if !ok || decision != (rowDecision{}) {
 		return false
 	}
-	w.book.storeRowAndShoot(&e.row, observed.shoot)
+	w.cache.storeRowAndShoot(&entry.row, observed.shoot)
 	return true
 }
 
-// classifyRowRecoveringPanic classifies a row, and recovers from a panic, so that a faulty Shoot
-// does not affect the others.
-func (w *statusWriter) classifyRowRecoveringPanic(row *clusterworker.Row, observed *observation) (decision rowDecision, classified bool) {
+// decideRowActionRecoveringPanic decides what an observation means for a row. It recovers from a panic, so that a faulty
+// Shoot does not affect the others.
+func (w *statusWriter) decideRowActionRecoveringPanic(row *clusterworker.Row, observed *observation) (decision rowDecision, decided bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.poller.metrics.countFailure(classPanic)
 			w.poller.log.Error("panic recovered, shoot skipped", "cluster_id", row.ClusterID, "shoot", row.ShootName, "err", fmt.Sprint(v), "stack", string(debug.Stack()))
-			decision, classified = rowDecision{}, false
+			decision, decided = rowDecision{}, false
 		}
 	}()
 	return decideRowAction(row, w.installation, observed), true
@@ -90,55 +82,72 @@ func (w *statusWriter) classifyRowRecoveringPanic(row *clusterworker.Row, observ
 // queueRowWritesAndLiveRead adds the consequences of an observation for a row to a batch. recordCheckTime is
 // whether to record the time of the observation even if nothing has changed.
 func (w *statusWriter) queueRowWritesAndLiveRead(batch *pendingWrites, row *clusterworker.Row, observed observation, recordCheckTime bool) {
-	j, ok := w.classifyRowRecoveringPanic(row, &observed)
+	decision, ok := w.decideRowActionRecoveringPanic(row, &observed)
 	if !ok {
 		return
 	}
-	o := shootIfOwnedByRow(row, w.installation, observed.shoot)
-	k := shootKey{row.ClusterID, row.ShootName}
-	switch {
-	case j.look && observed.tries > maxTries && !observed.waited:
-		w.later.delayObservation(k, observed, databaseRetryPolicy().Delay(observed.tries))
-	case j.look:
-		asked := *row
-		w.inbox.queueLiveRead(liveRead{shootKey: k, asked: &asked, thorough: observed.thorough, polled: observed.polled, tries: observed.tries + 1})
+	key := shootKey{row.ClusterID, row.ShootName}
+	if decision.needsLiveRead {
+		w.queueOrDelayLiveRead(key, row, observed)
 	}
-	if j.drift != DriftNone {
-		batch.addDriftedRow(j.drift, row, observed)
+	if decision.drift != DriftNone {
+		batch.addDriftedShoot(decision.drift, key, observed)
 	}
-	if j.change != nil {
-		batch.changes = append(batch.changes, *j.change)
-		c := changeCause{row: *row, seen: o, from: observed}
-		if observed.told && o != nil && o.LastOperation != nil && w.book.isNewerOperation(row.ClusterID, o.LastOperation.Updated) {
-			c.began = o.LastOperation.Updated
-		}
-		batch.causes = append(batch.causes, c)
+	ownShoot := shootIfOwnedByRow(row, w.installation, observed.shoot)
+	if decision.change != nil {
+		pending := pendingChange{change: *decision.change, row: *row, observed: observed, shoot: ownShoot}
+		pending.operationBegan = w.beginOfNewOperation(row.ClusterID, ownShoot, observed.fromWatch)
+		batch.changes = append(batch.changes, pending)
 		return
 	}
-	w.book.storeRowAndShoot(row, o)
-	if recordCheckTime && !j.look && row.ShootName != "" {
-		batch.touch = append(batch.touch, row.ClusterID)
+	w.cache.storeRowAndShoot(row, ownShoot)
+	if recordCheckTime && !decision.needsLiveRead && row.ShootName != "" {
+		batch.checked = append(batch.checked, row.ClusterID)
 	}
+}
+
+// queueOrDelayLiveRead requests a live read that confirms an observation. It delays the read if the row has changed during
+// several ones.
+func (w *statusWriter) queueOrDelayLiveRead(key shootKey, row *clusterworker.Row, observed observation) {
+	if observed.tries > maxImmediateReads && !observed.wasDelayed {
+		w.delayed.delayObservation(key, observed, databaseRetryPolicy().Delay(observed.tries))
+		return
+	}
+	readFor := *row
+	w.inbox.queueLiveRead(liveRead{
+		shootKey: key, readFor: &readFor, checkDrift: observed.checkDrift, fromPoll: observed.fromPoll, tries: observed.tries + 1,
+	})
+}
+
+func (b *pendingWrites) addDriftedShoot(drift Drift, key shootKey, observed observation) {
+	if b.drifts == nil {
+		b.drifts = map[string]driftedShoot{}
+	}
+	b.drifts[key.cluster] = driftedShoot{drift, key, observed}
+}
+
+// beginOfNewOperation returns when Gardener began the operation that a watch reported, zero if it reported no new one.
+func (w *statusWriter) beginOfNewOperation(clusterID string, observed *shoot.Observed, fromWatch bool) time.Time {
+	if !fromWatch || observed == nil || observed.LastOperation == nil {
+		return time.Time{}
+	}
+	began := observed.LastOperation.Updated
+	if !w.cache.isNewerOperation(clusterID, began) {
+		return time.Time{}
+	}
+	return began
 }
 
 // writeBatch writes a batch.
 func (w *statusWriter) writeBatch(ctx context.Context, batch *pendingWrites) error {
-	if len(batch.changes) > 0 {
-		n, err := w.saveStatusChanges(ctx, batch)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			w.poller.deps.Wrote()
-		}
+	if err := w.saveStatusChanges(ctx, batch.changes); err != nil {
+		return err
 	}
-	if len(batch.drifts) > 0 {
-		if err := w.requeueDriftedClusters(ctx, batch.drifts); err != nil {
-			return err
-		}
+	if err := w.requeueDriftedClusters(ctx, batch.drifts); err != nil {
+		return err
 	}
-	for part := range slices.Chunk(batch.touch, maxBatch) {
-		err := w.tenure.writeWithinTerm(ctx, func(ctx context.Context, fence int64) error {
+	for part := range slices.Chunk(batch.checked, maxBatch) {
+		err := w.term.writeWithinTerm(ctx, func(ctx context.Context, fence int64) error {
 			return w.poller.deps.Store.RecordObservationTime(ctx, fence, part)
 		})
 		if err != nil {
@@ -148,97 +157,107 @@ func (w *statusWriter) writeBatch(ctx context.Context, batch *pendingWrites) err
 	return nil
 }
 
-// saveStatusChanges writes the changes of a batch, and returns how many rows were written.
-// The others have changed since they were read, or are being changed, and are checked
-// again.
-func (w *statusWriter) saveStatusChanges(ctx context.Context, batch *pendingWrites) (savedRows int, err error) {
-	var saved []string
-	now := time.Now()
-	for i := range batch.changes {
-		c := &batch.changes[i]
-		// The row is unknown until the result of the write is known.
-		w.book.removeEntry(c.ClusterID)
-		c.Change = newStatusChangeEvent(c, &batch.causes[i].row, now)
+// saveStatusChanges writes changes. Rows that are not written have changed since they were read, or are being changed, and
+// are checked again.
+func (w *statusWriter) saveStatusChanges(ctx context.Context, pending []pendingChange) error {
+	if len(pending) == 0 {
+		return nil
 	}
-	err = w.tenure.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
-		saved, err = w.poller.deps.Store.SaveStatus(ctx, fence, batch.changes)
+	now := time.Now()
+	changes := make([]clusterworker.StatusChange, len(pending))
+	for i := range pending {
+		p := &pending[i]
+		// The row is unknown until the result of the write is known.
+		w.cache.removeEntry(p.row.ClusterID)
+		p.change.Change = newStatusChangeEvent(&p.change, &p.row, now)
+		changes[i] = p.change
+	}
+	var saved []string
+	err := w.term.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
+		saved, err = w.poller.deps.Store.SaveStatus(ctx, fence, changes)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("save status of %d Shoots: %w", len(batch.changes), err)
+		return fmt.Errorf("save status of %d Shoots: %w", len(changes), err)
 	}
 	now = time.Now()
-	written := toSet(saved)
-	for i := range batch.changes {
-		c := &batch.causes[i]
-		if written[c.row.ClusterID] {
-			w.cacheAndRecordSavedChange(ctx, &batch.changes[i], c, now)
-			continue
+	isSaved := toSet(saved)
+	for i := range pending {
+		p := &pending[i]
+		if isSaved[p.row.ClusterID] {
+			w.cacheAndRecordSavedChange(ctx, p, now)
+		} else {
+			w.recheckAfterDelay(shootKey{p.row.ClusterID, p.row.ShootName}, p.observed)
 		}
-		w.later.delayObservation(shootKey{c.row.ClusterID, c.row.ShootName}, c.from, databaseRetryPolicy().Delay(c.from.tries))
 	}
-	return len(saved), nil
+	if len(saved) > 0 && w.poller.deps.Wrote != nil {
+		w.poller.deps.Wrote()
+	}
+	return nil
+}
+
+// recheckAfterDelay handles an observation again later, because its row could not be written.
+func (w *statusWriter) recheckAfterDelay(key shootKey, observed observation) {
+	w.delayed.delayObservation(key, observed, databaseRetryPolicy().Delay(observed.tries))
 }
 
 // cacheAndRecordSavedChange caches a written change and records its event.
-func (w *statusWriter) cacheAndRecordSavedChange(
-	ctx context.Context, change *clusterworker.StatusChange, cause *changeCause, now time.Time,
-) {
-	was := cause.row.Status
-	row := cause.row
-	row.Status, row.StatusMessage, row.ReadyOnce = change.Status, change.Message, row.ReadyOnce || change.Status == v1.ShootReady
+func (w *statusWriter) cacheAndRecordSavedChange(ctx context.Context, saved *pendingChange, now time.Time) {
+	change, row := saved.change, saved.row
+	previous := row.Status
+	row.Status, row.StatusMessage = change.Status, change.Message
+	row.ReadyOnce = row.ReadyOnce || change.Status == v1.ShootReady
 	if change.ShootUID != "" {
 		row.ShootUID = change.ShootUID
 	}
-	if !cause.began.IsZero() {
-		w.poller.metrics.lag.Observe(max(0, now.Sub(cause.began)).Seconds())
+	w.cache.storeRowAndShoot(&row, saved.shoot)
+	if !saved.operationBegan.IsZero() {
+		w.poller.metrics.lag.Observe(max(0, now.Sub(saved.operationBegan)).Seconds())
 	}
-	if change.Status == v1.ShootDeleted {
-		w.book.removeEntry(change.ClusterID)
-	} else {
-		w.book.storeRowAndShoot(&row, cause.seen)
-	}
-	if change.Status == was {
+	if change.Status == previous {
 		return
 	}
 	w.poller.metrics.countStatusChange(change.Status)
-	w.poller.log.DebugContext(ctx, "shoot status changed", "cluster_id", change.ClusterID, "shoot", row.ShootName, "was", was, "is", change.Status, "message", change.Message)
+	w.poller.log.DebugContext(ctx, "shoot status changed", "cluster_id", change.ClusterID, "shoot", row.ShootName, "was", previous, "is", change.Status, "message", change.Message)
 	if change.Change == nil {
 		return
 	}
 	if change.Status == v1.ShootError {
 		w.poller.log.WarnContext(ctx, "shoot failed", "cluster_id", change.ClusterID, "cluster", row.Name, "shoot", row.ShootName, "message", change.Message)
 	}
-	w.poller.deps.Recorder.Record(ctx, *change.Change)
+	if w.poller.deps.Recorder != nil {
+		w.poller.deps.Recorder.Record(ctx, *change.Change)
+	}
 }
 
 // requeueDriftedClusters requeues the clusters whose Shoots differ from their last applied
 // spec. Rows that it does not requeue have changed or are being changed, for example by a
 // report to the API, and are checked again.
 func (w *statusWriter) requeueDriftedClusters(ctx context.Context, driftedByCluster map[string]driftedShoot) error {
-	ids := slices.Collect(maps.Keys(driftedByCluster))
+	if len(driftedByCluster) == 0 {
+		return nil
+	}
 	var requeued []string
-	err := w.tenure.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
-		requeued, err = w.poller.deps.Store.RequeueSynced(ctx, fence, ids)
+	err := w.term.writeWithinTerm(ctx, func(ctx context.Context, fence int64) (err error) {
+		requeued, err = w.poller.deps.Store.RequeueSynced(ctx, fence, slices.Collect(maps.Keys(driftedByCluster)))
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("requeue %d clusters: %w", len(ids), err)
+		return fmt.Errorf("requeue %d clusters: %w", len(driftedByCluster), err)
 	}
-	counts, done := map[Drift]int{}, toSet(requeued)
-	for id := range done {
-		d := driftedByCluster[id]
-		counts[d.drift]++
+	counts := map[Drift]int{}
+	isRequeued := toSet(requeued)
+	for id, drifted := range driftedByCluster {
+		if !isRequeued[id] {
+			w.recheckAfterDelay(drifted.key, drifted.observed)
+			continue
+		}
+		counts[drifted.drift]++
 		level := slog.LevelDebug
-		if d.drift == DriftMissing || d.drift == DriftAhead {
+		if drifted.drift == DriftMissing || drifted.drift == DriftAhead {
 			level = slog.LevelWarn // the Shoot is created again, or is newer than the database
 		}
-		w.poller.log.Log(ctx, level, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", d.shoot, "reason", d.drift)
-	}
-	for id, d := range driftedByCluster {
-		if !done[id] {
-			w.later.delayObservation(shootKey{id, d.shoot}, d.from, databaseRetryPolicy().Delay(d.from.tries))
-		}
+		w.poller.log.Log(ctx, level, "shoot drifted, cluster requeued", "cluster_id", id, "shoot", drifted.key.name, "reason", drifted.drift)
 	}
 	for _, drift := range listDriftKinds() {
 		if n := counts[drift]; n > 0 {
@@ -280,6 +299,7 @@ func changeActionOfStatus(status v1.ShootStatus) (action clusterworker.Action, h
 	case v1.ShootDeleted:
 		return clusterworker.ShootDeleted, true
 	case v1.ShootPending, v1.ShootProgressing, v1.ShootDeleting:
+		return "", false
 	}
 	return "", false
 }

@@ -5,51 +5,53 @@ import "time"
 // delayedObservations holds observations to handle later.
 type delayedObservations struct {
 	timer *time.Timer // runs until the first is due
-	held  map[shootKey]delayed
+	held  map[shootKey]delayedObservation
 	next  time.Time // when the first is due; zero is never
 }
 
-type delayed struct {
-	at time.Time
-	s  observation
+type delayedObservation struct {
+	dueAt    time.Time
+	observed observation
 }
 
 func newDelayedObservations() *delayedObservations {
-	return &delayedObservations{timer: newStoppedTimer(), held: map[shootKey]delayed{}}
+	return &delayedObservations{timer: newStoppedTimer(), held: map[shootKey]delayedObservation{}}
 }
 
 // delayObservation delays an observation, which is handled later unless a newer one arrives first. It
 // confirms nothing by then.
 func (d *delayedObservations) delayObservation(key shootKey, observed observation, delay time.Duration) {
 	observed.tries++
-	observed.waited = true
-	observed.asked, observed.err = nil, nil
-	at := time.Now().Add(delay)
-	d.held[key] = delayed{at: at, s: observed}
-	if d.next.IsZero() || at.Before(d.next) {
-		d.next = at
+	observed.wasDelayed = true
+	observed.readFor, observed.err = nil, nil
+	dueAt := time.Now().Add(delay)
+	d.held[key] = delayedObservation{dueAt, observed}
+	if d.next.IsZero() || dueAt.Before(d.next) {
+		d.next = dueAt
 		d.timer.Reset(delay)
 	}
 }
 
 // removeObservation removes the delayed observation of a Shoot, if there is one.
 func (d *delayedObservations) removeObservation(key shootKey) (removed observation, found bool) {
-	e, found := d.held[key]
+	held, found := d.held[key]
 	delete(d.held, key)
-	return e.s, found
+	return held.observed, found
 }
 
 // takeDueObservations removes and returns the observations that are due.
 func (d *delayedObservations) takeDueObservations() map[shootKey]observation {
-	due, now := map[shootKey]observation{}, time.Now()
+	now := time.Now()
+	due := map[shootKey]observation{}
 	d.next = time.Time{}
-	for k, e := range d.held {
-		switch {
-		case !e.at.After(now):
-			due[k] = e.s
-			delete(d.held, k)
-		case d.next.IsZero() || e.at.Before(d.next):
-			d.next = e.at
+	for key, held := range d.held {
+		if !held.dueAt.After(now) {
+			due[key] = held.observed
+			delete(d.held, key)
+			continue
+		}
+		if d.next.IsZero() || held.dueAt.Before(d.next) {
+			d.next = held.dueAt
 		}
 	}
 	if !d.next.IsZero() {

@@ -67,15 +67,6 @@ const (
 	ReasonStrange        StatusReason = "unknown_state"
 )
 
-// ListStatusReasons returns all reasons, in the order of the rules.
-func ListStatusReasons() []StatusReason {
-	return []StatusReason{
-		ReasonGone, ReasonUnconfirmed, ReasonNotSeen, ReasonMissing,
-		ReasonDeletionFailed, ReasonDeleting, ReasonUnscheduled, ReasonOutdated, ReasonOperating, ReasonRetrying, ReasonFailed,
-		ReasonMigrated, ReasonHibernated, ReasonUnhealthy, ReasonUnsettled, ReasonHealthy, ReasonStrange,
-	}
-}
-
 // DeriveStatus returns the status of a cluster whose Shoot was observed, nil if absent. It has a
 // message for the cluster's owner.
 //

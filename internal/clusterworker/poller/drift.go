@@ -66,34 +66,32 @@ type rowDecision struct {
 	// change is the change to write, nil if the row is up to date.
 	change *clusterworker.StatusChange
 	drift  Drift
-	// look is whether a live read has to confirm the drift, or the change if the Shoot
+	// needsLiveRead is whether a live read has to confirm the drift, or the change if the Shoot
 	// was absent, first.
-	look bool
+	needsLiveRead bool
 }
 
 // decideRowAction returns the consequence of an observation for a row that was read after
 // it. It is a pure function.
 func decideRowAction(row *clusterworker.Row, installationID string, observed *observation) rowDecision {
-	o := shootIfOwnedByRow(row, installationID, observed.shoot)
-	if o == nil && wasNeverApplied(row) {
+	ownShoot := shootIfOwnedByRow(row, installationID, observed.shoot)
+	if ownShoot == nil && wasNeverApplied(row) {
 		return rowDecision{}
 	}
-	j := rowDecision{change: newStatusChangeOrNil(row, o), drift: DetectDrift(row, o)}
-	if !observed.thorough && !j.drift.isUrgent() {
-		j.drift = DriftNone
+	change, drift := newStatusChangeOrNil(row, ownShoot), DetectDrift(row, ownShoot)
+	if !observed.checkDrift && !drift.isUrgent() {
+		drift = DriftNone
 	}
 	if isLiveReadStillValid(observed, row) {
-		return j
+		return rowDecision{change: change, drift: drift}
 	}
 	// An observed Shoot is trusted. Its absence or drift may be due to an observation
 	// that is older than the row.
-	doubtful := o == nil || observed.doubtful
-	j.look = j.drift != DriftNone || doubtful && j.change != nil
-	j.drift = DriftNone
-	if doubtful {
-		j.change = nil
+	mayBeOutdated := ownShoot == nil || observed.mayBeStale
+	if mayBeOutdated {
+		return rowDecision{needsLiveRead: change != nil || drift != DriftNone}
 	}
-	return j
+	return rowDecision{change: change, needsLiveRead: drift != DriftNone}
 }
 
 // newStatusChangeOrNil returns how a Shoot, nil if confirmed absent, changes a row. It returns nil
@@ -102,20 +100,20 @@ func newStatusChangeOrNil(row *clusterworker.Row, observed *shoot.Observed) *clu
 	if row.Status == v1.ShootDeleted {
 		return nil // deleted is final; a Shoot that still exists is a drift
 	}
-	v := DeriveStatus(observed, RowFacts{
+	derived := DeriveStatus(observed, RowFacts{
 		DeletionWanted: row.Deleting, DeletionSent: row.DeletionSent,
 		EverSeen: wasShootEverSeen(row), EverReady: row.ReadyOnce, Confirmed: observed == nil,
 	})
-	uid := ""
+	newUID := ""
 	if observed != nil && observed.UID != row.ShootUID {
-		uid = observed.UID
+		newUID = observed.UID
 	}
-	if v.Status == row.Status && v.Message == row.StatusMessage && uid == "" {
+	if derived.Status == row.Status && derived.Message == row.StatusMessage && newUID == "" {
 		return nil
 	}
 	return &clusterworker.StatusChange{
 		ClusterID: row.ClusterID, WasStatus: row.Status, WasDeleting: row.Deleting,
-		Status: v.Status, Message: v.Message, ShootUID: uid,
+		Status: derived.Status, Message: derived.Message, ShootUID: newUID,
 	}
 }
 
@@ -130,19 +128,26 @@ func wasShootEverSeen(row *clusterworker.Row) bool {
 // missing. A Shoot that was deleted before its cluster was created again would be
 // deleted for good.
 func isLiveReadStillValid(observed *observation, row *clusterworker.Row) bool {
-	a := observed.asked
-	return a != nil && a.ShootName == row.ShootName && a.Generation == row.Generation && a.Synced == row.Synced &&
-		a.SyncedGeneration == row.SyncedGeneration && a.ShootGeneration == row.ShootGeneration &&
-		a.Deleting == row.Deleting && a.DeletionSent == row.DeletionSent
+	before := observed.readFor
+	return before != nil &&
+		before.ShootName == row.ShootName &&
+		before.Generation == row.Generation &&
+		before.Synced == row.Synced &&
+		before.SyncedGeneration == row.SyncedGeneration &&
+		before.ShootGeneration == row.ShootGeneration &&
+		before.Deleting == row.Deleting &&
+		before.DeletionSent == row.DeletionSent
 }
 
 // shootIfOwnedByRow returns the Shoot if it belongs to the row, and nil if another one has its
 // name. A Shoot that was seen before keeps belonging to the row, whatever its labels.
 func shootIfOwnedByRow(row *clusterworker.Row, installationID string, observed *shoot.Observed) *shoot.Observed {
-	switch {
-	case observed == nil || observed.Name != row.ShootName:
+	if observed == nil || observed.Name != row.ShootName {
 		return nil
-	case observed.Cluster == row.ClusterID && observed.Installation == installationID, row.ShootUID != "" && observed.UID == row.ShootUID:
+	}
+	hasLabels := observed.Cluster == row.ClusterID && observed.Installation == installationID
+	wasSeenBefore := row.ShootUID != "" && observed.UID == row.ShootUID
+	if hasLabels || wasSeenBefore {
 		return observed
 	}
 	return nil

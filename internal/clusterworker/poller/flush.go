@@ -13,31 +13,30 @@ import (
 
 // processInboxObservations handles all observations in the inbox.
 func (s *leaderSession) processInboxObservations(ctx context.Context) {
-	s.flushing = false
-	rest := s.inbox.takeAllObservations()
-	for k, n := range rest {
-		if older, ok := s.later.removeObservation(k); ok { // its check for drift is still due
-			n.thorough = n.thorough || older.thorough
-			rest[k] = n
+	s.inboxScheduled = false
+	observations := s.inbox.takeAllObservations()
+	for key, observed := range observations {
+		if older, ok := s.delayed.removeObservation(key); ok { // its check for drift is still due
+			observed.checkDrift = observed.checkDrift || older.checkDrift
+			observations[key] = observed
 		}
-		switch {
-		case n.err != nil:
-			s.retryLaterOrSkipInPolls(ctx, k, n)
-			delete(rest, k)
-		case !isClusterID(k.cluster), s.writer.cacheShootIfUnchanged(k, &n):
-			delete(rest, k)
+		if observed.err != nil {
+			s.retryLaterOrSkipInPolls(ctx, key, observed)
+			delete(observations, key)
+		} else if !isClusterID(key.cluster) || s.writer.cacheShootIfUnchanged(key, &observed) {
+			delete(observations, key)
 		}
 	}
-	for part := range slices.Chunk(slices.Collect(maps.Keys(rest)), maxBatch) {
-		if err := s.writeObservations(ctx, part, rest); err != nil {
-			s.inbox.putBackObservations(rest)
+	for part := range slices.Chunk(slices.Collect(maps.Keys(observations)), maxBatch) {
+		if err := s.writeObservations(ctx, part, observations); err != nil {
+			s.inbox.putBackObservations(observations)
 			s.countAndLogDatabaseFailure(ctx, "save status of Shoots", err)
 			s.scheduleInboxProcessing(databaseRetryPolicy().Delay(s.dbFailures))
 			return
 		}
 		s.dbFailures = 0
-		for _, k := range part {
-			delete(rest, k)
+		for _, key := range part {
+			delete(observations, key)
 		}
 	}
 }
@@ -52,35 +51,36 @@ func isClusterID(label string) bool {
 // writeObservations handles the observations of some Shoots against the current rows.
 func (s *leaderSession) writeObservations(ctx context.Context, keys []shootKey, observations map[shootKey]observation) error {
 	ids := make([]string, len(keys))
-	for i, k := range keys {
-		ids[i] = k.cluster
+	for i, key := range keys {
+		ids[i] = key.cluster
 	}
 	rows, err := s.poller.readRowsByClusterID(ctx, ids)
 	if err != nil {
 		return err
 	}
-	var b pendingWrites
-	for _, k := range keys {
-		n := observations[k]
-		row, ok := rows[k.cluster]
-		switch {
-		case !ok:
-			s.book.removeEntry(k.cluster)
-		case row.ShootName == k.name:
-			s.writer.queueRowWritesAndLiveRead(&b, row, n, n.polled)
+	var batch pendingWrites
+	for _, key := range keys {
+		row, ok := rows[key.cluster]
+		if !ok {
+			s.cache.removeEntry(key.cluster)
+			continue
+		}
+		if row.ShootName == key.name {
+			observed := observations[key]
+			s.writer.queueRowWritesAndLiveRead(&batch, row, observed, observed.fromPoll)
 		}
 	}
-	return s.writer.writeBatch(ctx, &b)
+	return s.writer.writeBatch(ctx, &batch)
 }
 
 // retryLaterOrSkipInPolls schedules another live read. A poll reaches the Shoot again in any case,
 // and reads others first.
 func (s *leaderSession) retryLaterOrSkipInPolls(ctx context.Context, key shootKey, failed observation) {
 	s.poller.countAndLogGardenerFailure(ctx, "get Shoot", failed.err)
-	if failed.polled {
+	if failed.fromPoll {
 		s.skipShootInNextPolls(key)
 		return
 	}
 	wait := max(gardenerRetryPolicy().Delay(failed.tries), min(shoot.RetryAfter(failed.err), backoff.MaxRetryAfter))
-	s.later.delayObservation(key, failed, wait)
+	s.delayed.delayObservation(key, failed, wait)
 }

@@ -18,32 +18,32 @@ type observation struct {
 	shoot *shoot.Observed
 	// err is the error of a live read that failed.
 	err error
-	// asked is the row for which a live read was started. It is nil for an observation
+	// readFor is the row for which a live read was started. It is nil for an observation
 	// of a list or a watch, which may be older than the row that it is compared with.
-	asked *clusterworker.Row
-	// thorough is whether to check for drift as well.
-	thorough bool
-	// polled is whether the read is part of a poll.
-	polled bool
-	// told is whether the observation is a new watch event.
-	told bool
-	// doubtful is whether newer state may be known.
-	doubtful bool
+	readFor *clusterworker.Row
+	// checkDrift is whether to check for drift as well.
+	checkDrift bool
+	// fromPoll is whether the read is part of a poll.
+	fromPoll bool
+	// fromWatch is whether the observation is a new watch event.
+	fromWatch bool
+	// mayBeStale is whether newer state may be known.
+	mayBeStale bool
 	// tries counts the live reads and the delays of the observation.
 	tries int
-	// waited is whether the observation was delayed since it was made. Then it is confirmed by
+	// wasDelayed is whether the observation was delayed since it was made. Then it is confirmed by
 	// a live read at once, however many tries it had.
-	waited bool
+	wasDelayed bool
 }
 
 // A liveRead is a requested live read of a Shoot.
 type liveRead struct {
 	shootKey
-	asked    *clusterworker.Row
-	thorough bool
-	polled   bool
-	tries    int
-	ticket   uint64
+	readFor    *clusterworker.Row
+	checkDrift bool
+	fromPoll   bool
+	tries      int
+	ticket     uint64
 }
 
 // An inbox collects observations until the session reads them, and keeps only the
@@ -54,159 +54,159 @@ type inbox struct {
 
 	mu      sync.Mutex
 	epoch   int // rises with every list; observations of earlier epochs are dropped
-	news    map[shootKey]observation
+	newest  map[shootKey]observation
 	queue   []liveRead
 	waiting *sync.Cond            // signals the queue
-	asked   map[shootKey]liveRead // requested and unanswered reads
+	pending map[shootKey]liveRead // requested and unanswered reads
 	tickets uint64
-	// during are the Shoots with an observation since the current list began. The list
+	// seenDuringList are the Shoots with an observation since the current list began. The list
 	// may be older than those observations.
-	during map[shootKey]bool
+	seenDuringList map[shootKey]bool
 }
 
 func newInbox() *inbox {
-	b := &inbox{wake: make(chan struct{}, 1), news: map[shootKey]observation{}, asked: map[shootKey]liveRead{}}
-	b.waiting = sync.NewCond(&b.mu)
-	return b
+	i := &inbox{wake: make(chan struct{}, 1), newest: map[shootKey]observation{}, pending: map[shootKey]liveRead{}}
+	i.waiting = sync.NewCond(&i.mu)
+	return i
 }
 
 // startTrackingObservations records that a list begins.
-func (b *inbox) startTrackingObservations() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.during = map[shootKey]bool{}
+func (i *inbox) startTrackingObservations() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.seenDuringList = map[shootKey]bool{}
 }
 
 // clearForNewEpoch clears the inbox after a list. It returns the new epoch and the Shoots for
 // which the list may be older than an earlier observation.
-func (b *inbox) clearForNewEpoch() (epoch int, observedDuringList map[shootKey]bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.epoch++
-	clear(b.news)
-	clear(b.asked)
-	b.queue = nil
-	observedDuringList, b.during = b.during, nil
-	return b.epoch, observedDuringList
+func (i *inbox) clearForNewEpoch() (epoch int, observedDuringList map[shootKey]bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.epoch++
+	clear(i.newest)
+	clear(i.pending)
+	i.queue = nil
+	observedDuringList, i.seenDuringList = i.seenDuringList, nil
+	return i.epoch, observedDuringList
 }
 
 // currentEpoch returns the current epoch.
-func (b *inbox) currentEpoch() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.epoch
+func (i *inbox) currentEpoch() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.epoch
 }
 
 // putWatchObservation adds an observation of the watch of an epoch. It is newer than the result
 // of any live read that began before.
-func (b *inbox) putWatchObservation(epoch int, key shootKey, observed observation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if epoch != b.epoch {
+func (i *inbox) putWatchObservation(epoch int, key shootKey, observed observation) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if epoch != i.epoch {
 		return
 	}
-	if l, ok := b.asked[key]; ok {
-		observed.thorough = l.thorough
-		delete(b.asked, key)
+	if read, ok := i.pending[key]; ok {
+		observed.checkDrift = read.checkDrift
+		delete(i.pending, key)
 	}
-	b.recordObservedDuringList(key)
-	b.mergeObservationAndWake(key, observed)
+	i.recordObservedDuringList(key)
+	i.mergeObservationAndWake(key, observed)
 }
 
 // putBackObservations returns observations that could not be handled yet, unless newer ones have
 // arrived. These then check for drift if the older ones had to.
-func (b *inbox) putBackObservations(observations map[shootKey]observation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, s := range observations {
-		if n, ok := b.news[k]; ok {
-			n.thorough = n.thorough || s.thorough
-			b.news[k] = n
+func (i *inbox) putBackObservations(observations map[shootKey]observation) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for key, older := range observations {
+		if newer, ok := i.newest[key]; ok {
+			newer.checkDrift = newer.checkDrift || older.checkDrift
+			i.newest[key] = newer
 			continue
 		}
-		b.mergeObservationAndWake(k, s)
+		i.mergeObservationAndWake(key, older)
 	}
 }
 
 // recordObservedDuringList records that a Shoot was observed while a list is in progress.
-func (b *inbox) recordObservedDuringList(key shootKey) {
-	if b.during != nil {
-		b.during[key] = true
+func (i *inbox) recordObservedDuringList(key shootKey) {
+	if i.seenDuringList != nil {
+		i.seenDuringList[key] = true
 	}
 }
 
-func (b *inbox) mergeObservationAndWake(key shootKey, observed observation) {
-	observed.thorough = observed.thorough || b.news[key].thorough
-	b.news[key] = observed
+func (i *inbox) mergeObservationAndWake(key shootKey, observed observation) {
+	observed.checkDrift = observed.checkDrift || i.newest[key].checkDrift
+	i.newest[key] = observed
 	select {
-	case b.wake <- struct{}{}:
-	default:
+	case i.wake <- struct{}{}:
+	default: // the session will read the inbox anyway
 	}
 }
 
 // takeAllObservations returns all observations and empties the inbox.
-func (b *inbox) takeAllObservations() map[shootKey]observation {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := b.news
-	b.news = map[shootKey]observation{}
+func (i *inbox) takeAllObservations() map[shootKey]observation {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := i.newest
+	i.newest = map[shootKey]observation{}
 	return all
 }
 
 // queueLiveRead queues a live read, unless one is already requested. It reports whether
 // it did.
-func (b *inbox) queueLiveRead(read liveRead) (queued bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, ok := b.asked[read.shootKey]; ok {
+func (i *inbox) queueLiveRead(read liveRead) (queued bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, ok := i.pending[read.shootKey]; ok {
 		return false
 	}
-	b.tickets++
-	read.ticket = b.tickets
-	b.asked[read.shootKey] = read
-	b.queue = append(b.queue, read)
-	b.waiting.Signal()
+	i.tickets++
+	read.ticket = i.tickets
+	i.pending[read.shootKey] = read
+	i.queue = append(i.queue, read)
+	i.waiting.Signal()
 	return true
 }
 
 // countUnansweredReads returns the number of unanswered live reads.
-func (b *inbox) countUnansweredReads() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.asked)
+func (i *inbox) countUnansweredReads() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.pending)
 }
 
 // waitForNextRead waits for the next live read and returns it, or false after ctx ends.
-func (b *inbox) waitForNextRead(ctx context.Context) (read liveRead, ok bool) {
+func (i *inbox) waitForNextRead(ctx context.Context) (read liveRead, ok bool) {
 	stop := context.AfterFunc(ctx, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.waiting.Broadcast()
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.waiting.Broadcast()
 	})
 	defer stop()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for ctx.Err() == nil {
-		for len(b.queue) > 0 {
-			l := b.queue[0]
-			b.queue = b.queue[1:]
-			if b.asked[l.shootKey].ticket == l.ticket { // otherwise newer state is known
-				return l, true
+		for len(i.queue) > 0 {
+			next := i.queue[0]
+			i.queue = i.queue[1:]
+			if i.pending[next.shootKey].ticket == next.ticket { // otherwise newer state is known
+				return next, true
 			}
 		}
-		b.waiting.Wait()
+		i.waiting.Wait()
 	}
 	return liveRead{}, false
 }
 
 // putLiveReadResultIfCurrent adds the observation of a live read, unless newer state is known.
-func (b *inbox) putLiveReadResultIfCurrent(read liveRead, observed observation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.asked[read.shootKey].ticket != read.ticket {
+func (i *inbox) putLiveReadResultIfCurrent(read liveRead, observed observation) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.pending[read.shootKey].ticket != read.ticket {
 		return
 	}
-	delete(b.asked, read.shootKey)
-	b.recordObservedDuringList(read.shootKey)
-	b.mergeObservationAndWake(read.shootKey, observed)
+	delete(i.pending, read.shootKey)
+	i.recordObservedDuringList(read.shootKey)
+	i.mergeObservationAndWake(read.shootKey, observed)
 }

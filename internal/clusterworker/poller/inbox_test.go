@@ -22,7 +22,7 @@ func (b *inbox) versions() map[string]string {
 }
 
 func at(version string) observation {
-	return observation{shoot: &shoot.Observed{ResourceVersion: version}, told: true}
+	return observation{shoot: &shoot.Observed{ResourceVersion: version}, fromWatch: true}
 }
 
 // TestInbox: the newest observation of each Shoot counts, regardless of its source.
@@ -102,7 +102,7 @@ func asked(t *testing.T, b *inbox, l liveRead) liveRead {
 // performed; and a request survives an event that replaces its read.
 func TestLooks(t *testing.T) {
 	b := newInbox()
-	l := liveRead{shootKey: shootKey{name: "a"}, thorough: true}
+	l := liveRead{shootKey: shootKey{name: "a"}, checkDrift: true}
 	if !b.queueLiveRead(l) || b.queueLiveRead(l) || b.countUnansweredReads() != 1 {
 		t.Error("it was asked for twice")
 	}
@@ -116,7 +116,7 @@ func TestLooks(t *testing.T) {
 		t.Errorf("%v was to be looked up", got)
 	}
 	b.putWatchObservation(0, l.shootKey, at("2"))
-	if s := b.takeAllObservations()[l.shootKey]; !s.thorough {
+	if s := b.takeAllObservations()[l.shootKey]; !s.checkDrift {
 		t.Error("what was asked is forgotten")
 	}
 }

@@ -25,7 +25,7 @@ type metrics struct {
 	watchRestarts  prometheus.Counter
 	relists        prometheus.Counter
 	polls          prometheus.Counter
-	looks          prometheus.Counter
+	liveReads      prometheus.Counter
 	drift          *prometheus.CounterVec
 	missing        prometheus.Counter
 	orphans        prometheus.Gauge
@@ -50,7 +50,7 @@ func registerMetrics(reg prometheus.Registerer) (*metrics, error) {
 		watchRestarts:  newCounter("shoot_watch_restarts_total", "Total number of times that the watch of Shoots ended and the cluster-worker had to restart it."),
 		relists:        newCounter("shoot_relists_total", "Total number of times that the cluster-worker listed all Shoots in Gardener."),
 		polls:          newCounter("shoot_poll_rounds_total", "Total number of times that the cluster-worker read a batch of Shoots, with one request per Shoot, because it could not watch Shoots. Each batch contains the Shoots that were read longest ago."),
-		looks:          newCounter("shoot_lookups_total", "Total number of GET requests that this cluster-worker sent to Gardener to read one Shoot. List and watch requests are not counted."),
+		liveReads:      newCounter("shoot_lookups_total", "Total number of GET requests that this cluster-worker sent to Gardener to read one Shoot. List and watch requests are not counted."),
 		drift:          prometheus.NewCounterVec(prometheus.CounterOpts(newMetricOpts("shoot_drift_total", "Total number of Shoots that differed from the last applied spec, by reason: missing (not in Gardener), not_deleted (its deletion was requested, but has not begun), stale_generation (older than the applied spec), newer_generation (newer than the applied spec, after a restore of the database) or changed (by another client). The cluster-worker then synced the cluster again.")), []string{"reason"}),
 		missing:        newCounter("missing_sync_rows_total", "Total number of missing rows that the cluster-worker added to the database table tenant.cluster_sync. The table has one row for each cluster, with the state of its sync."),
 		orphans:        newGauge("orphan_shoots", "Number of Shoots in Gardener that this installation created and that have no cluster in its database. The leader counts them whenever it lists the Shoots; all other processes report 0."),
@@ -76,7 +76,7 @@ func registerMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.leader, m.termLosses, m.shoots, m.changes, m.lag, m.watchRestarts, m.relists, m.polls, m.looks,
+		m.leader, m.termLosses, m.shoots, m.changes, m.lag, m.watchRestarts, m.relists, m.polls, m.liveReads,
 		m.drift, m.missing, m.orphans, m.strays, m.orphanHalts, m.orphansDeleted, m.errors,
 	} {
 		errs = append(errs, reg.Register(c))

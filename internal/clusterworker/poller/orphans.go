@@ -49,120 +49,142 @@ var (
 // function, and slow to accept an orphan: a list is a snapshot, databases are restored
 // and exchanged, and a deleted Shoot cannot be recovered.
 func PlanOrphanCleanup(candidates OrphanCandidates) OrphanPlan {
-	p := OrphanPlan{Seen: map[string]bool{}}
+	plan := OrphanPlan{Seen: map[string]bool{}}
 	if candidates.Clusters == 0 && candidates.Listed > 0 {
-		p.Halt = errNoClusters
-		return p
+		plan.Halt = errNoClusters
+		return plan
 	}
-	var doomed []shoot.Observed
-	for _, o := range candidates.Orphans {
-		if o.Installation != candidates.Installation || o.UID == "" {
+	var deletable []shoot.Observed
+	for _, orphan := range candidates.Orphans {
+		if orphan.Installation != candidates.Installation || orphan.UID == "" {
 			continue
 		}
-		p.Seen[o.UID] = true
-		if !candidates.Before[o.UID] || candidates.Now.Sub(o.Created) < candidates.MinAge {
+		plan.Seen[orphan.UID] = true
+		isTooYoung := candidates.Now.Sub(orphan.Created) < candidates.MinAge
+		if !candidates.Before[orphan.UID] || isTooYoung {
 			continue
 		}
-		p.Report = append(p.Report, o)
+		plan.Report = append(plan.Report, orphan)
 		// A Shoot of another history may belong to a cluster that a restore has lost.
-		if !o.Deleting && isClusterID(o.Cluster) && o.History != "" && o.History == candidates.History {
-			doomed = append(doomed, o)
+		isOfThisHistory := orphan.History != "" && orphan.History == candidates.History
+		if !orphan.Deleting && isClusterID(orphan.Cluster) && isOfThisHistory {
+			deletable = append(deletable, orphan)
 		}
 	}
-	switch {
-	case !candidates.Delete:
-	case len(doomed) > max(1, candidates.Listed/100):
-		p.Halt = errTooMany
-	default:
-		p.Delete = doomed
+	if !candidates.Delete {
+		return plan
 	}
-	return p
+	if len(deletable) > max(1, candidates.Listed/100) {
+		plan.Halt = errTooMany
+		return plan
+	}
+	plan.Delete = deletable
+	return plan
 }
 
 // An orphanCleaner reports and deletes orphans.
 type orphanCleaner struct {
 	poller       *Poller
-	tenure       *leaderTerm
+	term         *leaderTerm
 	installation string
-	before       map[string]bool // uids of the last list's orphans
+	lastOrphans  map[string]bool // uids of the last list's orphans
 	running      *sync.WaitGroup
-	reaping      sync.Mutex // held while orphans are deleted
+	deleting     sync.Mutex // held while orphans are deleted
 }
 
 // reportAndDeleteOrphans reports orphans, and deletes those that the plan deletes.
-func (k *orphanCleaner) reportAndDeleteOrphans(ctx context.Context, candidates OrphanCandidates) {
-	candidates.Installation, candidates.Before = k.installation, k.before
-	candidates.Now, candidates.MinAge, candidates.Delete = time.Now(), k.poller.cfg.OrphanAge, k.poller.cfg.DeleteOrphans
-	candidates.History = k.readHistoryID(ctx)
-	p := PlanOrphanCleanup(candidates)
-	k.before = p.Seen
-	k.poller.metrics.orphans.Set(float64(len(p.Report)))
-	k.poller.metrics.strays.Set(float64(len(candidates.Strays)))
-	k.poller.state.updateStats(func(now *Stats) { now.Orphans = len(p.Report) })
-	if p.Halt != nil {
-		k.poller.metrics.orphanHalts.Inc()
-		k.poller.log.ErrorContext(ctx, "orphan cleanup blocked", "err", p.Halt, "shoots", candidates.Listed, "clusters", candidates.Clusters, "orphans", len(candidates.Orphans))
-	}
-	for i := range p.Report {
-		o := &p.Report[i]
-		k.poller.log.WarnContext(ctx, "orphan shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID, "created", o.Created, "deleting", o.Deleting,
-			"from_other_history", o.History != candidates.History)
-	}
-	for i := range candidates.Strays {
-		o := &candidates.Strays[i]
-		k.poller.log.WarnContext(ctx, "duplicate shoot found", "shoot", o.Name, "cluster_id", o.Cluster, "shoot_uid", o.UID)
-	}
-	if k.poller.deps.Remover == nil || len(p.Delete) == 0 || !k.reaping.TryLock() {
+func (c *orphanCleaner) reportAndDeleteOrphans(ctx context.Context, candidates OrphanCandidates) {
+	candidates.Installation = c.installation
+	candidates.History = c.readHistoryID(ctx)
+	candidates.Before = c.lastOrphans
+	candidates.Now = time.Now()
+	candidates.MinAge = c.poller.cfg.OrphanAge
+	candidates.Delete = c.poller.cfg.DeleteOrphans
+	plan := PlanOrphanCleanup(candidates)
+	c.lastOrphans = plan.Seen
+	c.reportPlan(ctx, plan, candidates)
+	if c.poller.deps.Remover == nil || len(plan.Delete) == 0 {
 		return
 	}
-	k.running.Go(func() {
-		defer k.reaping.Unlock()
-		for i := range p.Delete {
-			k.recheckAndDeleteOrphan(ctx, &p.Delete[i])
+	if !c.deleting.TryLock() {
+		return // the orphans of the last list are still being deleted
+	}
+	c.running.Go(func() {
+		defer c.deleting.Unlock()
+		for i := range plan.Delete {
+			c.recheckAndDeleteOrphan(ctx, &plan.Delete[i])
 		}
 	})
 }
 
+func (c *orphanCleaner) reportPlan(ctx context.Context, plan OrphanPlan, candidates OrphanCandidates) {
+	metrics, log := c.poller.metrics, c.poller.log
+	metrics.orphans.Set(float64(len(plan.Report)))
+	metrics.strays.Set(float64(len(candidates.Strays)))
+	c.poller.state.updateStats(func(now *Stats) { now.Orphans = len(plan.Report) })
+	if plan.Halt != nil {
+		metrics.orphanHalts.Inc()
+		log.ErrorContext(ctx, "orphan cleanup blocked", "err", plan.Halt, "shoots", candidates.Listed, "clusters", candidates.Clusters, "orphans", len(candidates.Orphans))
+	}
+	for _, orphan := range plan.Report {
+		log.WarnContext(ctx, "orphan shoot found", "shoot", orphan.Name, "cluster_id", orphan.Cluster, "shoot_uid", orphan.UID, "created", orphan.Created,
+			"deleting", orphan.Deleting, "from_other_history", orphan.History != candidates.History)
+	}
+	for _, stray := range candidates.Strays {
+		log.WarnContext(ctx, "duplicate shoot found", "shoot", stray.Name, "cluster_id", stray.Cluster, "shoot_uid", stray.UID)
+	}
+}
+
 // readHistoryID returns the id of the database's present history. It is empty after an error,
 // which keeps all orphans.
-func (k *orphanCleaner) readHistoryID(ctx context.Context) string {
+func (c *orphanCleaner) readHistoryID(ctx context.Context) string {
 	ctx, cancel := withReadTimeout(ctx)
 	defer cancel()
-	id, err := k.poller.deps.Store.GetHistoryID(ctx)
+	id, err := c.poller.deps.Store.GetHistoryID(ctx)
 	if err != nil {
-		k.poller.log.WarnContext(ctx, "history id not read, no orphan is deleted", "err", err)
+		c.poller.log.WarnContext(ctx, "history id not read, no orphan is deleted", "err", err)
 	}
 	return id
 }
 
 // recheckAndDeleteOrphan deletes an orphan after a last check.
-func (k *orphanCleaner) recheckAndDeleteOrphan(ctx context.Context, orphan *shoot.Observed) {
-	still, err := k.isStillOrphan(ctx, orphan)
-	if err == nil && still {
-		dctx, cancel := context.WithTimeoutCause(ctx, k.poller.cfg.CallTimeout, errTimeout)
-		defer cancel()
-		err = k.tenure.writeWithinTerm(dctx, func(ctx context.Context, _ int64) error {
-			_, err := k.poller.deps.Remover.DeleteShoot(ctx, shoot.Ref{Name: orphan.Name, UID: orphan.UID, Cluster: orphan.Cluster, Installation: k.installation})
-			return err
-		})
+func (c *orphanCleaner) recheckAndDeleteOrphan(ctx context.Context, orphan *shoot.Observed) {
+	stillOrphan, err := c.isStillOrphan(ctx, orphan)
+	if err == nil && stillOrphan {
+		err = c.deleteOrphan(ctx, orphan)
 	}
 	switch {
 	case ctx.Err() != nil:
+		return // the term is over
 	case err != nil:
-		k.poller.metrics.countFailure(string(shoot.ClassOf(err)))
-		k.poller.log.WarnContext(ctx, "orphan shoot not deleted", "shoot", orphan.Name, "cluster_id", orphan.Cluster, "err", err)
-	case still:
-		k.poller.metrics.orphansDeleted.Inc()
-		k.poller.log.WarnContext(ctx, "orphan shoot deleted", "shoot", orphan.Name, "cluster_id", orphan.Cluster, "shoot_uid", orphan.UID)
+		c.poller.metrics.countFailure(string(shoot.ClassOf(err)))
+		c.poller.log.WarnContext(ctx, "orphan shoot not deleted", "shoot", orphan.Name, "cluster_id", orphan.Cluster, "err", err)
+	case stillOrphan:
+		c.poller.metrics.orphansDeleted.Inc()
+		c.poller.log.WarnContext(ctx, "orphan shoot deleted", "shoot", orphan.Name, "cluster_id", orphan.Cluster, "shoot_uid", orphan.UID)
 	}
 }
 
 // isStillOrphan checks again, in Gardener and in the database, that a Shoot is an orphan.
-func (k *orphanCleaner) isStillOrphan(ctx context.Context, orphan *shoot.Observed) (stillOrphan bool, err error) {
-	live, err := k.poller.getShootOrNil(ctx, orphan.Name)
-	if err != nil || live == nil || live.UID != orphan.UID || live.Cluster != orphan.Cluster || live.Installation != k.installation || live.Deleting || live.History != orphan.History {
+func (c *orphanCleaner) isStillOrphan(ctx context.Context, orphan *shoot.Observed) (stillOrphan bool, err error) {
+	live, err := c.poller.getShootOrNil(ctx, orphan.Name)
+	if err != nil || live == nil {
 		return false, err
 	}
-	rows, err := k.poller.readRowsByClusterID(ctx, []string{orphan.Cluster})
+	isSame := live.UID == orphan.UID && live.Cluster == orphan.Cluster && live.Installation == c.installation && live.History == orphan.History
+	if !isSame || live.Deleting {
+		return false, nil
+	}
+	rows, err := c.poller.readRowsByClusterID(ctx, []string{orphan.Cluster})
 	return err == nil && len(rows) == 0, err
+}
+
+func (c *orphanCleaner) deleteOrphan(ctx context.Context, orphan *shoot.Observed) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.poller.cfg.CallTimeout, errTimeout)
+	defer cancel()
+	ref := shoot.Ref{Name: orphan.Name, UID: orphan.UID, Cluster: orphan.Cluster, Installation: c.installation}
+	return c.term.writeWithinTerm(ctx, func(ctx context.Context, _ int64) error {
+		_, err := c.poller.deps.Remover.DeleteShoot(ctx, ref)
+		return err
+	})
 }

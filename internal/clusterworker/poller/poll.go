@@ -2,6 +2,7 @@ package poller
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -9,8 +10,8 @@ const (
 	// maxUnreadable limits the remembered Shoots that could not be read. They are
 	// skipped for a while so that others are polled.
 	maxUnreadable = 1000
-	// passOverRounds is the number of poll rounds that skip an unreadable Shoot.
-	passOverRounds = 10
+	// skippedPolls is the number of poll rounds that skip an unreadable Shoot.
+	skippedPolls = 10
 )
 
 // startPollingShoots starts to read Shoots one by one instead of by a watch. watchErr is nil if
@@ -23,7 +24,7 @@ func (s *leaderSession) startPollingShoots(ctx context.Context, watchErr error) 
 	if watchErr != nil {
 		s.poller.log.WarnContext(ctx, "shoot watch forbidden, polling shoots individually", "err", watchErr, "interval", s.poller.cfg.PollInterval, "batch", s.poller.cfg.BatchSize)
 	}
-	s.pollAt.Reset(0)
+	s.pollTimer.Reset(0)
 }
 
 // queueReadsOfStalestShoots reads the Shoots that were observed longest ago. Unanswered reads of the
@@ -32,21 +33,17 @@ func (s *leaderSession) queueReadsOfStalestShoots(ctx context.Context) {
 	if !s.polling {
 		return
 	}
-	s.pollAt.Reset(s.poller.cfg.PollInterval)
+	s.pollTimer.Reset(s.poller.cfg.PollInterval)
 	room := s.poller.cfg.BatchSize - s.inbox.countUnansweredReads()
 	if room <= 0 {
 		return
 	}
 	s.poller.metrics.polls.Inc()
 	now := time.Now()
-	for k, until := range s.unreadable {
-		if !now.Before(until) {
-			delete(s.unreadable, k)
-		}
-	}
+	maps.DeleteFunc(s.unreadable, func(_ shootKey, until time.Time) bool { return !now.Before(until) })
 	// Rows with a live read in progress are still stale, and returned again.
-	qctx, cancel := withReadTimeout(ctx)
-	rows, err := s.poller.deps.Store.ListStalestRows(qctx, s.poller.cfg.BatchSize+len(s.unreadable))
+	queryCtx, cancel := withReadTimeout(ctx)
+	rows, err := s.poller.deps.Store.ListStalestRows(queryCtx, s.poller.cfg.BatchSize+len(s.unreadable))
 	cancel()
 	if err != nil {
 		s.countAndLogDatabaseFailure(ctx, "read Shoots to poll", err)
@@ -54,14 +51,14 @@ func (s *leaderSession) queueReadsOfStalestShoots(ctx context.Context) {
 	}
 	for i := range rows {
 		row := &rows[i]
-		k := shootKey{row.ClusterID, row.ShootName}
-		if _, skip := s.unreadable[k]; skip || row.ShootName == "" {
+		key := shootKey{row.ClusterID, row.ShootName}
+		if _, skip := s.unreadable[key]; skip || row.ShootName == "" {
 			continue
 		}
 		if room == 0 {
 			break
 		}
-		if s.inbox.queueLiveRead(liveRead{shootKey: k, asked: row, thorough: true, polled: true}) {
+		if s.inbox.queueLiveRead(liveRead{shootKey: key, readFor: row, checkDrift: true, fromPoll: true}) {
 			room--
 		}
 	}
@@ -72,5 +69,5 @@ func (s *leaderSession) skipShootInNextPolls(key shootKey) {
 	if len(s.unreadable) >= maxUnreadable {
 		clear(s.unreadable)
 	}
-	s.unreadable[key] = time.Now().Add(passOverRounds * s.poller.cfg.PollInterval)
+	s.unreadable[key] = time.Now().Add(skippedPolls * s.poller.cfg.PollInterval)
 }

@@ -17,8 +17,7 @@
 // configuration allows it.
 //
 // The status of a cluster and the drift of its Shoot are pure functions of the row and
-// the Shoot: DeriveStatus and DetectDrift. ListNextStatuses and ListNextSyncStates return the states
-// that may follow a state of a Shoot or of a sync; docs/states draws them.
+// the Shoot: DeriveStatus and DetectDrift. docs/states draws the states of a Shoot and of a sync.
 //
 // A poller whose term is over writes nothing: it stops before the end of its term by
 // its own clock, and the database rejects later writes nevertheless. A slow or
@@ -26,6 +25,7 @@
 package poller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,12 +56,12 @@ type Config struct {
 }
 
 func (c Config) withDefaultsValidated() (Config, error) {
-	setIfZero(&c.PollInterval, 30*time.Second)
-	setIfZero(&c.BatchSize, 50)
-	setIfZero(&c.ReconcileInterval, 5*time.Minute)
-	setIfZero(&c.OrphanAge, 15*time.Minute)
-	setIfZero(&c.Term, 30*time.Second)
-	setIfZero(&c.CallTimeout, 15*time.Second)
+	c.PollInterval = cmp.Or(c.PollInterval, 30*time.Second)
+	c.BatchSize = cmp.Or(c.BatchSize, 50)
+	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, 5*time.Minute)
+	c.OrphanAge = cmp.Or(c.OrphanAge, 15*time.Minute)
+	c.Term = cmp.Or(c.Term, 30*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 15*time.Second)
 	switch {
 	case c.Owner == "":
 		return c, errors.New("create status poller: owner is empty")
@@ -71,13 +71,6 @@ func (c Config) withDefaultsValidated() (Config, error) {
 		return c, fmt.Errorf("invalid status_poll_batch_size %d: must be 1 to %d", c.BatchSize, maxBatch)
 	}
 	return c, nil
-}
-
-func setIfZero[T comparable](field *T, defaultValue T) {
-	var zero T
-	if *field == zero {
-		*field = defaultValue
-	}
 }
 
 // A Viewer reads the Shoots of the installation. It is safe for concurrent use. Its
@@ -125,11 +118,11 @@ type Deps struct {
 const (
 	// maxBatch is the largest number of rows in one query.
 	maxBatch = 500
-	// collect is how long an event waits for others. Together with the queries that
+	// inboxDelay is how long an event waits for others. Together with the queries that
 	// read and write the rows, it takes less than a tenth of a second.
-	collect = 50 * time.Millisecond
-	// lookers is the number of concurrent live reads.
-	lookers = 8
+	inboxDelay = 50 * time.Millisecond
+	// liveReaders is the number of concurrent live reads.
+	liveReaders = 8
 )
 
 // A Poller observes Shoots while it is the leader. Its methods are safe for concurrent
@@ -151,12 +144,6 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 	if deps.Store == nil || deps.Viewer == nil {
 		return nil, errors.New("create status poller: store and viewer are required")
 	}
-	if deps.Recorder == nil {
-		deps.Recorder = discard{}
-	}
-	if deps.Wrote == nil {
-		deps.Wrote = func() {}
-	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
@@ -166,8 +153,3 @@ func New(cfg Config, deps Deps) (*Poller, error) {
 	}
 	return &Poller{cfg: cfg, deps: deps, log: deps.Log, metrics: m}, nil
 }
-
-// discard is a Recorder that discards changes.
-type discard struct{}
-
-func (discard) Record(context.Context, clusterworker.Change) {}

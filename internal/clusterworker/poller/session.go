@@ -11,20 +11,20 @@ import (
 	"github.com/fleetloop/fleetloop/internal/shoot"
 )
 
-// errTimeout is the cause of a canceled call to Gardener.
-var errTimeout = errors.New("request to Gardener timed out")
+// Causes of canceled requests.
+var (
+	errTimeout      = errors.New("request to Gardener timed out")
+	errQueryTimeout = errors.New("database request timed out")
+)
 
 // withReadTimeout limits a query that reads. The term limits a query that writes.
 func withReadTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, 10*time.Second, errNoRows)
+	return context.WithTimeoutCause(ctx, 10*time.Second, errQueryTimeout)
 }
 
-// errNoRows is the cause of a canceled query.
-var errNoRows = errors.New("database request timed out")
-
-// maxTries is the number of immediate live reads of a Shoot whose row keeps changing.
+// maxImmediateReads is the number of immediate live reads of a Shoot whose row keeps changing.
 // Later reads follow with growing delays.
-const maxTries = 3
+const maxImmediateReads = 3
 
 // Backoff of a session after failures.
 func gardenerRetryPolicy() backoff.Policy {
@@ -39,27 +39,31 @@ func databaseRetryPolicy() backoff.Policy {
 // goroutine of observeShootsUntilDone.
 type leaderSession struct {
 	poller *Poller     // shared
-	tenure *leaderTerm // shared
+	term   *leaderTerm // shared
 	inbox  *inbox      // shared
-	lists  chan listResult
-	ends   chan watchEnd
 
 	installation string
-	book         *statusCache
+	cache        *statusCache
 	writer       *statusWriter
 	orphans      *orphanCleaner
-	polling      bool                   // no watch is available
-	listing      bool                   // a list is in progress
-	flushing     bool                   // flushAt is set
-	failures     int                    // consecutive failures of lists and watches
-	dbFailures   int                    // consecutive
-	unreadable   map[shootKey]time.Time // Shoots that could not be read, and until when they are skipped
+	delayed      *delayedObservations
 
-	relist, flushAt, pollAt *time.Timer
-	later                   *delayedObservations
+	listing     bool // a list is in progress
+	listResults chan listResult
+	relistTimer *time.Timer
+	stopWatch   context.CancelFunc
+	watchEnds   chan watchEnd
+	failures    int // consecutive failures of lists and watches
 
-	stopWatch context.CancelFunc
-	wg        sync.WaitGroup
+	polling    bool // no watch is available
+	pollTimer  *time.Timer
+	unreadable map[shootKey]time.Time // Shoots that could not be read, and until when they are skipped
+
+	inboxScheduled bool // inboxTimer is set
+	inboxTimer     *time.Timer
+	dbFailures     int // consecutive
+
+	wg sync.WaitGroup
 }
 
 // A listResult is the result of a list.
@@ -77,10 +81,15 @@ type watchEnd struct {
 
 func newLeaderSession(p *Poller, term *leaderTerm, cache *statusCache) *leaderSession {
 	return &leaderSession{
-		poller: p, tenure: term, inbox: newInbox(),
-		lists: make(chan listResult, 1), ends: make(chan watchEnd, 1),
-		book: cache, unreadable: map[shootKey]time.Time{}, later: newDelayedObservations(),
-		stopWatch: func() {},
+		poller:      p,
+		term:        term,
+		inbox:       newInbox(),
+		cache:       cache,
+		delayed:     newDelayedObservations(),
+		listResults: make(chan listResult, 1),
+		stopWatch:   func() {},
+		watchEnds:   make(chan watchEnd, 1),
+		unreadable:  map[shootKey]time.Time{},
 	}
 }
 
@@ -99,35 +108,35 @@ func (s *leaderSession) observeShootsUntilDone(ctx context.Context) {
 	if !s.loadInstallationID(ctx) {
 		return
 	}
-	s.writer = &statusWriter{poller: s.poller, tenure: s.tenure, inbox: s.inbox, book: s.book, later: s.later, installation: s.installation}
-	s.orphans = &orphanCleaner{poller: s.poller, tenure: s.tenure, installation: s.installation, running: &s.wg}
-	s.relist, s.flushAt, s.pollAt = time.NewTimer(0), newStoppedTimer(), newStoppedTimer()
-	defer s.relist.Stop()
-	defer s.flushAt.Stop()
-	defer s.pollAt.Stop()
-	defer s.later.timer.Stop()
+	s.writer = &statusWriter{poller: s.poller, term: s.term, inbox: s.inbox, cache: s.cache, delayed: s.delayed, installation: s.installation}
+	s.orphans = &orphanCleaner{poller: s.poller, term: s.term, installation: s.installation, running: &s.wg}
+	s.relistTimer, s.inboxTimer, s.pollTimer = time.NewTimer(0), newStoppedTimer(), newStoppedTimer()
+	defer s.relistTimer.Stop()
+	defer s.inboxTimer.Stop()
+	defer s.pollTimer.Stop()
+	defer s.delayed.timer.Stop()
 	if s.poller.cfg.PollOnly {
 		s.startPollingShoots(ctx, nil)
 	}
-	for range lookers {
+	for range liveReaders {
 		s.wg.Go(func() { s.poller.performLiveReadsUntilDone(ctx, s.inbox) })
 	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-s.relist.C:
+		case <-s.relistTimer.C:
 			s.startListingShoots(ctx)
-		case l := <-s.lists:
-			s.applyListAndRestartWatch(ctx, l)
-		case e := <-s.ends:
-			s.relistOrPollAfterWatchEnd(ctx, e)
+		case result := <-s.listResults:
+			s.applyListAndRestartWatch(ctx, result)
+		case end := <-s.watchEnds:
+			s.relistOrPollAfterWatchEnd(ctx, end)
 		case <-s.inbox.wake:
-			s.scheduleInboxProcessing(collect)
-		case <-s.flushAt.C:
+			s.scheduleInboxProcessing(inboxDelay)
+		case <-s.inboxTimer.C:
 			s.processInboxObservations(ctx)
-		case <-s.later.timer.C:
-			s.inbox.putBackObservations(s.later.takeDueObservations())
-		case <-s.pollAt.C:
+		case <-s.delayed.timer.C:
+			s.inbox.putBackObservations(s.delayed.takeDueObservations())
+		case <-s.pollTimer.C:
 			s.queueReadsOfStalestShoots(ctx)
 		}
 	}
@@ -142,18 +151,16 @@ func (s *leaderSession) loadInstallationID(ctx context.Context) (loaded bool) {
 			return true
 		}
 		s.countAndLogDatabaseFailure(ctx, "read installation id", err)
-		if backoff.Sleep(ctx, databaseRetryPolicy().Delay(attempt)) != nil {
-			break
-		}
+		_ = backoff.Sleep(ctx, databaseRetryPolicy().Delay(attempt)) // the loop checks ctx
 	}
 	return false
 }
 
 // scheduleInboxProcessing schedules processInboxObservations after a while, unless it is already scheduled.
 func (s *leaderSession) scheduleInboxProcessing(delay time.Duration) {
-	if !s.flushing {
-		s.flushing = true
-		s.flushAt.Reset(delay)
+	if !s.inboxScheduled {
+		s.inboxScheduled = true
+		s.inboxTimer.Reset(delay)
 	}
 }
 
@@ -170,10 +177,10 @@ func (s *leaderSession) startListingShoots(ctx context.Context) {
 		s.failures = 0
 	}
 	s.wg.Go(func() {
-		lctx, cancel := context.WithTimeoutCause(ctx, 4*s.poller.cfg.CallTimeout, errTimeout)
+		listCtx, cancel := context.WithTimeoutCause(ctx, 4*s.poller.cfg.CallTimeout, errTimeout)
 		defer cancel()
-		l, err := s.poller.deps.Viewer.ListShoots(lctx)
-		s.lists <- listResult{l, err}
+		list, err := s.poller.deps.Viewer.ListShoots(listCtx)
+		s.listResults <- listResult{list, err}
 	})
 }
 
@@ -189,21 +196,21 @@ func (s *leaderSession) applyListAndRestartWatch(ctx context.Context, result lis
 	}
 	s.poller.state.recordGardenerResult(nil)
 	s.stopWatch()
-	epoch, during := s.inbox.clearForNewEpoch()
-	clear(s.later.held)
+	epoch, seenDuringList := s.inbox.clearForNewEpoch()
+	clear(s.delayed.held)
 	if s.poller.cfg.PollOnly {
 		s.startPollingShoots(ctx, nil)
 	} else {
 		s.polling = false
 		s.startWatchingShoots(ctx, epoch, result.list.ResourceVersion)
 	}
-	if err := s.reconcileAllRowsWithList(ctx, &result.list, during); err != nil {
+	if err := s.reconcileAllRowsWithList(ctx, &result.list, seenDuringList); err != nil {
 		s.countAndLogDatabaseFailure(ctx, "compare Shoots with database", err)
-		s.relist.Reset(databaseRetryPolicy().Delay(s.dbFailures))
+		s.relistTimer.Reset(databaseRetryPolicy().Delay(s.dbFailures))
 		return
 	}
 	s.dbFailures = 0
-	s.relist.Reset(s.poller.cfg.ReconcileInterval)
+	s.relistTimer.Reset(s.poller.cfg.ReconcileInterval)
 }
 
 func (s *leaderSession) retryListOrStartPolling(ctx context.Context, err error) {
@@ -211,7 +218,7 @@ func (s *leaderSession) retryListOrStartPolling(ctx context.Context, err error) 
 	if shoot.ClassOf(err) == shoot.ClassForbidden {
 		s.evictDeletedRowsFromCache(ctx)
 		s.startPollingShoots(ctx, err)
-		s.relist.Reset(s.poller.cfg.ReconcileInterval)
+		s.relistTimer.Reset(s.poller.cfg.ReconcileInterval)
 		return
 	}
 	s.scheduleRelistWithBackoff(err)
@@ -222,7 +229,7 @@ func (s *leaderSession) retryListOrStartPolling(ctx context.Context, err error) 
 func (s *leaderSession) scheduleRelistWithBackoff(err error) {
 	wait := max(gardenerRetryPolicy().Delay(s.failures), min(shoot.RetryAfter(err), backoff.MaxRetryAfter))
 	s.failures++
-	s.relist.Reset(wait)
+	s.relistTimer.Reset(wait)
 }
 
 // countAndLogGardenerFailure counts failures and logs the first of consecutive ones.

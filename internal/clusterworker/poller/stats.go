@@ -28,25 +28,25 @@ type Stats struct {
 
 // pollerState is the part of a poller that its exported methods read.
 type pollerState struct {
-	mu     sync.Mutex
-	tenure *leaderTerm
-	book   *statusCache
-	stats  Stats
+	mu    sync.Mutex
+	term  *leaderTerm
+	cache *statusCache
+	stats Stats
 }
 
 // beginTerm records the start of a term, and returns the cache for its duration.
 func (s *pollerState) beginTerm(term *leaderTerm) *statusCache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tenure, s.book = term, &statusCache{entries: map[string]entry{}}
+	s.term, s.cache = term, &statusCache{entries: map[string]cacheEntry{}}
 	s.stats = Stats{Fence: term.fence}
-	return s.book
+	return s.cache
 }
 
 func (s *pollerState) endTerm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tenure, s.book = nil, nil
+	s.term, s.cache = nil, nil
 	s.stats = Stats{Fence: s.stats.Fence, GardenerErr: s.stats.GardenerErr}
 }
 
@@ -75,17 +75,16 @@ func (s *pollerState) updateStats(modify func(*Stats)) {
 
 // holdsCurrentTerm reports whether this process holds a term that is not over.
 func (s *pollerState) holdsCurrentTerm() bool {
-	return s.tenure != nil && time.Now().Before(s.tenure.writeDeadline())
+	return s.term != nil && time.Now().Before(s.term.writeDeadline())
 }
 
 // CollectStats returns the state of the poller. It may be called at any time.
 func (p *Poller) CollectStats() Stats {
-	s := &p.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.stats
-	now.Leads = s.holdsCurrentTerm()
-	return now
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	stats := p.state.stats
+	stats.Leads = p.state.holdsCurrentTerm()
+	return stats
 }
 
 // IsLeader reports whether this process is the leader.
@@ -100,19 +99,21 @@ func (p *Poller) IsLeader() bool {
 // began.
 func (p *Poller) IsStatusCurrent(row *clusterworker.Row) (current, known bool) {
 	p.state.mu.Lock()
-	b := p.state.book
+	cache := p.state.cache
 	p.state.mu.Unlock()
-	if b == nil {
+	if cache == nil {
 		return false, false
 	}
-	e, ok := b.getEntry(row.ClusterID)
-	switch {
-	case !ok:
+	entry, ok := cache.getEntry(row.ClusterID)
+	if !ok {
 		return false, false
-	case e.row.Status != row.Status:
+	}
+	if entry.row.Status != row.Status {
 		return false, true // the status has changed since
-	case e.uid == "":
-		return e.row.SyncedGeneration >= row.SyncedGeneration, true
 	}
-	return e.generation >= row.ShootGeneration && (row.ShootUID == "" || e.uid == row.ShootUID), true
+	if entry.uid == "" { // the Shoot was absent
+		return entry.row.SyncedGeneration >= row.SyncedGeneration, true
+	}
+	isSameShoot := row.ShootUID == "" || entry.uid == row.ShootUID
+	return isSameShoot && entry.generation >= row.ShootGeneration, true
 }

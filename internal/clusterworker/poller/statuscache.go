@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -14,75 +15,72 @@ import (
 // whose Shoot is deleted. It is safe for concurrent use.
 type statusCache struct {
 	mu      sync.Mutex
-	entries map[string]entry
+	entries map[string]cacheEntry
 }
 
-type entry struct {
+// A cacheEntry is a cached row.
+type cacheEntry struct {
 	row clusterworker.Row
 	// uid and generation are those of the observed Shoot, empty and 0 if it was absent.
-	uid        string
-	generation int64
-	operated   time.Time // time of Gardener's last operation
+	uid           string
+	generation    int64
+	lastOperation time.Time // of Gardener
 }
 
-func (b *statusCache) getEntry(clusterID string) (cached entry, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e, ok := b.entries[clusterID]
-	return e, ok
+func (c *statusCache) getEntry(clusterID string) (entry cacheEntry, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry, ok = c.entries[clusterID]
+	return entry, ok
 }
 
 // storeRowAndShoot stores a row and its Shoot, nil if the Shoot is absent.
-func (b *statusCache) storeRowAndShoot(row *clusterworker.Row, observed *shoot.Observed) {
-	e := entry{row: *row}
+func (c *statusCache) storeRowAndShoot(row *clusterworker.Row, observed *shoot.Observed) {
+	entry := cacheEntry{row: *row}
 	if observed != nil {
-		e.uid, e.generation = observed.UID, observed.Generation
+		entry.uid, entry.generation = observed.UID, observed.Generation
 		if observed.LastOperation != nil {
-			e.operated = observed.LastOperation.Updated
+			entry.lastOperation = observed.LastOperation.Updated
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if row.Status == v1.ShootDeleted {
-		delete(b.entries, row.ClusterID)
+		delete(c.entries, row.ClusterID)
 		return
 	}
-	b.entries[row.ClusterID] = e
+	c.entries[row.ClusterID] = entry
 }
 
 // isNewerOperation reports whether Gardener has operated on a known Shoot since the last
 // observation.
-func (b *statusCache) isNewerOperation(clusterID string, operatedAt time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e, ok := b.entries[clusterID]
-	return ok && operatedAt.After(e.operated)
+func (c *statusCache) isNewerOperation(clusterID string, operatedAt time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry, ok := c.entries[clusterID]
+	return ok && operatedAt.After(entry.lastOperation)
 }
 
-func (b *statusCache) removeEntry(clusterID string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.entries, clusterID)
+func (c *statusCache) removeEntry(clusterID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.entries, clusterID)
 }
 
 // removeAllExcept removes the entries of all other clusters.
-func (b *statusCache) removeAllExcept(keepClusterIDs map[string]bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id := range b.entries {
-		if !keepClusterIDs[id] {
-			delete(b.entries, id)
-		}
-	}
+func (c *statusCache) removeAllExcept(keepClusterIDs map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.entries, func(id string, _ cacheEntry) bool { return !keepClusterIDs[id] })
 }
 
 // countRowsByStatus counts the rows by status.
-func (b *statusCache) countRowsByStatus() map[v1.ShootStatus]int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *statusCache) countRowsByStatus() map[v1.ShootStatus]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	counts := map[v1.ShootStatus]int{}
-	for id := range b.entries {
-		counts[b.entries[id].row.Status]++
+	for _, entry := range c.entries {
+		counts[entry.row.Status]++
 	}
 	return counts
 }

@@ -19,9 +19,10 @@ const renewals = 3
 // Run observes whenever this process is the leader, until ctx ends. It retries while
 // the database or Gardener is unavailable.
 func (p *Poller) Run(ctx context.Context) error {
-	for failing := false; ctx.Err() == nil; {
-		failing = p.acquireTermAndObserve(ctx, failing)
-		_ = backoff.Sleep(ctx, p.cfg.Term/renewals)
+	databaseFailed := false
+	for ctx.Err() == nil {
+		databaseFailed = p.acquireTermAndObserve(ctx, databaseFailed)
+		_ = backoff.Sleep(ctx, p.cfg.Term/renewals) // the loop checks ctx
 	}
 	return nil
 }
@@ -46,7 +47,7 @@ func (p *Poller) acquireTermAndObserve(ctx context.Context, wasFailing bool) (da
 
 // requestOrExtendTerm requests a term, or an extension of the current one.
 func (p *Poller) requestOrExtendTerm(ctx context.Context) (clusterworker.Term, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errors.New("database request timed out"))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Term/renewals, errQueryTimeout)
 	defer cancel()
 	return p.deps.Store.AcquireOrExtendTerm(ctx, p.cfg.Owner, p.cfg.Term)
 }
@@ -54,20 +55,17 @@ func (p *Poller) requestOrExtendTerm(ctx context.Context) (clusterworker.Term, e
 // observeShootsUntilTermEnds observes until the term is over.
 func (p *Poller) observeShootsUntilTermEnds(ctx context.Context, term clusterworker.Term) {
 	p.log.InfoContext(ctx, "leadership acquired", "fence", term.Fence)
-	sctx, cancel := context.WithCancelCause(ctx)
-	t := &leaderTerm{fence: term.Fence, margin: p.cfg.Term / 10, over: cancel}
-	t.setEndWithMargin(term.Until)
+	sessionCtx, endSession := context.WithCancelCause(ctx)
+	current := &leaderTerm{fence: term.Fence, margin: p.cfg.Term / 10, endSession: endSession}
+	current.setEndWithMargin(term.Until)
 	p.metrics.leader.Set(1)
 
-	s := newLeaderSession(p, t, p.state.beginTerm(t))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.observeShootsUntilDone(sctx)
-	}()
-	p.renewTermUntilLost(sctx, t)
-	cancel(errTermOver)
-	<-done
+	session := newLeaderSession(p, current, p.state.beginTerm(current))
+	var running sync.WaitGroup
+	running.Go(func() { session.observeShootsUntilDone(sessionCtx) })
+	p.renewTermUntilLost(sessionCtx, current)
+	endSession(errTermOver)
+	running.Wait()
 	p.state.endTerm()
 	p.metrics.clearLeaderMetrics()
 
@@ -76,7 +74,7 @@ func (p *Poller) observeShootsUntilTermEnds(ctx context.Context, term clusterwor
 		return
 	}
 	p.metrics.termLosses.Inc()
-	p.log.WarnContext(ctx, "leadership lost", "fence", term.Fence, "reason", context.Cause(sctx))
+	p.log.WarnContext(ctx, "leadership lost", "fence", term.Fence, "reason", context.Cause(sessionCtx))
 }
 
 // renewTermUntilLost renews the term until it is lost or ctx ends.
@@ -84,7 +82,7 @@ func (p *Poller) renewTermUntilLost(ctx context.Context, current *leaderTerm) {
 	pause := p.cfg.Term / renewals
 	for backoff.Sleep(ctx, min(pause, time.Until(current.writeDeadline()))) == nil {
 		if !time.Now().Before(current.writeDeadline()) {
-			current.over(errTermOver)
+			current.endSession(errTermOver)
 			return
 		}
 		term, err := p.requestOrExtendTerm(ctx)
@@ -94,7 +92,7 @@ func (p *Poller) renewTermUntilLost(ctx context.Context, current *leaderTerm) {
 		case !term.Held || term.Fence != current.fence:
 			// Another fence is a new term. Another worker may have written between the
 			// two, so the new term begins with a complete comparison.
-			current.over(clusterworker.ErrFenced)
+			current.endSession(clusterworker.ErrFenced)
 			return
 		default:
 			current.setEndWithMargin(term.Until)
@@ -105,7 +103,7 @@ func (p *Poller) renewTermUntilLost(ctx context.Context, current *leaderTerm) {
 
 // releaseTerm resigns, so that another worker can lead at once.
 func (p *Poller) releaseTerm(ctx context.Context, fence int64) {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errors.New("database request timed out"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*time.Second, errQueryTimeout)
 	defer cancel()
 	if err := p.deps.Store.ReleaseTerm(ctx, fence); err != nil && !errors.Is(err, clusterworker.ErrFenced) {
 		p.log.WarnContext(ctx, "release leadership failed", "err", err)
@@ -114,9 +112,9 @@ func (p *Poller) releaseTerm(ctx context.Context, fence int64) {
 
 // A leaderTerm is the term of this process: its fence and its end.
 type leaderTerm struct {
-	fence  int64
-	margin time.Duration
-	over   context.CancelCauseFunc // ends the session
+	fence      int64
+	margin     time.Duration
+	endSession context.CancelCauseFunc
 
 	mu    sync.Mutex
 	until time.Time
@@ -139,14 +137,14 @@ func (t *leaderTerm) writeDeadline() time.Time {
 func (t *leaderTerm) writeWithinTerm(ctx context.Context, write func(ctx context.Context, fence int64) error) error {
 	until := t.writeDeadline()
 	if !time.Now().Before(until) {
-		t.over(errTermOver)
+		t.endSession(errTermOver)
 		return errTermOver
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, until, errTermOver)
 	defer cancel()
 	err := write(ctx, t.fence)
 	if errors.Is(err, clusterworker.ErrFenced) {
-		t.over(err)
+		t.endSession(err)
 	}
 	return err
 }

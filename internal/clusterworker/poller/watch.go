@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// lively is the shortest duration of a watch that counts as working.
-	lively = 10 * time.Second
-	// rewatch is the shortest time between the starts of two watches.
-	rewatch = time.Second
+	// minWorkingWatch is the shortest duration of a watch that counts as working.
+	minWorkingWatch = 10 * time.Second
+	// minWatchInterval is the shortest time between the starts of two watches.
+	minWatchInterval = time.Second
 )
 
 // startWatchingShoots watches from a resource version on in a separate goroutine, until stopWatch
@@ -34,13 +34,13 @@ func (s *leaderSession) startWatchingShoots(ctx context.Context, inboxEpoch int,
 			s.poller.metrics.watchRestarts.Inc()
 			if err != nil {
 				select {
-				case s.ends <- watchEnd{epoch: inboxEpoch, err: err, lasted: time.Since(began)}:
+				case s.watchEnds <- watchEnd{epoch: inboxEpoch, err: err, lasted: time.Since(began)}:
 				case <-ctx.Done():
 				}
 				return
 			}
 			// Servers end watches from time to time. The watch continues where it was.
-			if backoff.Sleep(ctx, time.Until(began.Add(rewatch))) != nil {
+			if backoff.Sleep(ctx, time.Until(began.Add(minWatchInterval))) != nil {
 				return
 			}
 		}
@@ -53,7 +53,7 @@ func (s *leaderSession) relistOrPollAfterWatchEnd(ctx context.Context, end watch
 		return // a newer epoch has begun
 	}
 	s.poller.state.updateStats(func(now *Stats) { now.Watching = false })
-	if end.lasted >= lively {
+	if end.lasted >= minWorkingWatch {
 		s.failures = 0
 	}
 	switch {
@@ -82,14 +82,14 @@ func (w *watcher) putEventInInbox(event shoot.Event) error {
 	if event.Shoot.ResourceVersion != "" {
 		w.version = event.Shoot.ResourceVersion
 	}
-	k := shootKey{cluster: event.Shoot.Cluster, name: event.Shoot.Name}
+	key := shootKey{cluster: event.Shoot.Cluster, name: event.Shoot.Name}
 	switch event.Type {
 	case shoot.Seen:
-		o := event.Shoot
-		w.inbox.putWatchObservation(w.epoch, k, observation{shoot: &o, told: true})
+		w.inbox.putWatchObservation(w.epoch, key, observation{shoot: &event.Shoot, fromWatch: true})
 	case shoot.Gone:
-		w.inbox.putWatchObservation(w.epoch, k, observation{told: true})
+		w.inbox.putWatchObservation(w.epoch, key, observation{fromWatch: true})
 	case shoot.Mark:
+		// It has only the resource version.
 	}
 	return nil
 }
@@ -97,16 +97,16 @@ func (w *watcher) putEventInInbox(event shoot.Event) error {
 // performLiveReadsUntilDone performs requested live reads until ctx ends.
 func (p *Poller) performLiveReadsUntilDone(ctx context.Context, inbox *inbox) {
 	for {
-		l, ok := inbox.waitForNextRead(ctx)
+		read, ok := inbox.waitForNextRead(ctx)
 		if !ok {
 			return
 		}
-		found := observation{asked: l.asked, thorough: l.thorough, polled: l.polled, tries: l.tries}
-		found.shoot, found.err = p.getShootOrNil(ctx, l.name)
+		found := observation{readFor: read.readFor, checkDrift: read.checkDrift, fromPoll: read.fromPoll, tries: read.tries}
+		found.shoot, found.err = p.getShootOrNil(ctx, read.name)
 		if ctx.Err() != nil {
 			return
 		}
-		inbox.putLiveReadResultIfCurrent(l, found)
+		inbox.putLiveReadResultIfCurrent(read, found)
 	}
 }
 
@@ -114,13 +114,13 @@ func (p *Poller) performLiveReadsUntilDone(ctx context.Context, inbox *inbox) {
 func (p *Poller) getShootOrNil(ctx context.Context, name string) (*shoot.Observed, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.CallTimeout, errTimeout)
 	defer cancel()
-	p.metrics.looks.Inc()
-	o, err := p.deps.Viewer.GetShoot(ctx, name)
-	switch {
-	case errors.Is(err, shoot.ErrNotFound):
+	p.metrics.liveReads.Inc()
+	observed, err := p.deps.Viewer.GetShoot(ctx, name)
+	if errors.Is(err, shoot.ErrNotFound) {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
 	}
-	return &o, nil
+	return &observed, nil
 }

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// tallyAge is how old a reported tally may be. Counting costs the database time,
+	// countsMaxAge is how old reported counts may be. Counting costs the database time,
 	// and there may be many scrapes.
-	tallyAge = 15 * time.Second
-	// tallyTimeout limits how long a scrape waits for the tally.
-	tallyTimeout = 5 * time.Second
+	countsMaxAge = 15 * time.Second
+	// countTimeout limits how long a scrape waits for the counts.
+	countTimeout = 5 * time.Second
 )
 
 // A ClusterCounter counts the rows.
@@ -24,15 +24,15 @@ type ClusterCounter interface {
 // A clusterCountCollector exports metrics of the rows. It exports none while the rows cannot
 // be counted: old numbers would hide the failure.
 type clusterCountCollector struct {
-	tallier ClusterCounter
-	failed  prometheus.Counter
+	counter  ClusterCounter
+	failures prometheus.Counter
 
 	rows, oldestDue, deadRows, oldestTransaction *prometheus.Desc
 
-	mu   sync.Mutex
-	last ClusterCounts
-	ok   bool
-	at   time.Time // zero before the first tally
+	mu        sync.Mutex
+	counts    ClusterCounts
+	ok        bool      // the last count succeeded
+	countedAt time.Time // zero before the first count
 }
 
 func newClusterCountCollector(counter ClusterCounter, failures prometheus.Counter) *clusterCountCollector {
@@ -40,7 +40,7 @@ func newClusterCountCollector(counter ClusterCounter, failures prometheus.Counte
 		return prometheus.NewDesc(metricsPrefix+name, help, labels, nil)
 	}
 	return &clusterCountCollector{
-		tallier: counter, failed: failures,
+		counter: counter, failures: failures,
 		rows:              desc("clusters", "Number of clusters in the database, by state of their sync to Gardener: pending (the sync is due), running, backing_off (1 to 7 failures in a row; waits for the retry), stuck (8 or more failures in a row; still retried), paused (by a user) or synced. Each cluster has one state.", "state"),
 		oldestDue:         desc("oldest_pending_cluster_age_seconds", "Longest time that any cluster has been waiting for a sync to Gardener that is due, in seconds; 0 if no cluster is waiting."),
 		deadRows:          desc("sync_table_dead_rows", "Number of dead rows in the PostgreSQL table tenant.cluster_sync. Dead rows slow down the queries of the cluster-worker until PostgreSQL vacuums the table."),
@@ -57,7 +57,7 @@ func (c *clusterCountCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the metrics.
 func (c *clusterCountCollector) Collect(ch chan<- prometheus.Metric) {
-	t, ok := c.cachedOrNewCounts()
+	counts, ok := c.cachedOrNewCounts()
 	if !ok {
 		return
 	}
@@ -65,29 +65,30 @@ func (c *clusterCountCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...) //nolint:promlinter // it does not find the name here
 	}
 	for state, n := range map[string]int64{
-		"pending": t.Due, "running": t.Leased, "backing_off": t.BackingOff, "stuck": t.Stuck, "paused": t.Paused, "synced": t.Synced,
+		"pending": counts.Due, "running": counts.Leased, "backing_off": counts.BackingOff,
+		"stuck": counts.Stuck, "paused": counts.Paused, "synced": counts.Synced,
 	} {
 		gauge(c.rows, float64(n), state)
 	}
-	gauge(c.oldestDue, t.OldestDue.Seconds())
-	gauge(c.deadRows, float64(t.DeadRows))
-	gauge(c.oldestTransaction, t.OldestTransaction.Seconds())
+	gauge(c.oldestDue, counts.OldestDue.Seconds())
+	gauge(c.deadRows, float64(counts.DeadRows))
+	gauge(c.oldestTransaction, counts.OldestTransaction.Seconds())
 }
 
-// cachedOrNewCounts returns the last tally, or a new one if the last is too old. Concurrent
+// cachedOrNewCounts returns the last counts, or new ones if the last are too old. Concurrent
 // callers wait for a count in progress.
 func (c *clusterCountCollector) cachedOrNewCounts() (counts ClusterCounts, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < tallyAge {
-		return c.last, c.ok
+	if !c.countedAt.IsZero() && time.Since(c.countedAt) < countsMaxAge {
+		return c.counts, c.ok
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tallyTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
 	defer cancel()
-	t, err := c.tallier.CountClusters(ctx)
-	c.last, c.ok, c.at = t, err == nil, time.Now()
+	counts, err := c.counter.CountClusters(ctx)
 	if err != nil {
-		c.failed.Inc()
+		c.failures.Inc()
 	}
-	return c.last, c.ok
+	c.counts, c.ok, c.countedAt = counts, err == nil, time.Now()
+	return c.counts, c.ok
 }

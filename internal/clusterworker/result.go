@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -39,37 +40,24 @@ func classifyError(err error) ErrorClass {
 	if e, ok := errors.AsType[*rowError](err); ok {
 		return e.class
 	}
-	if _, ok := errors.AsType[*shoot.Error](err); !ok && errors.Is(err, context.DeadlineExceeded) {
+	class := shoot.ClassOf(err)
+	_, isClassified := errors.AsType[*shoot.Error](err)
+	mayBeTimeout := class == shoot.ClassUnavailable || !isClassified
+	if mayBeTimeout && errors.Is(err, context.DeadlineExceeded) {
 		return ClassTimeout
 	}
-	switch c := shoot.ClassOf(err); c {
-	case shoot.ClassUnavailable:
-		if errors.Is(err, context.DeadlineExceeded) {
-			return ClassTimeout
-		}
-		return ErrorClass(c)
-	case shoot.ClassInvalid, shoot.ClassForbidden, shoot.ClassApproval, shoot.ClassForeign, shoot.ClassConflict,
-		shoot.ClassThrottled, shoot.ClassUnknown:
-		return ErrorClass(c)
-	default:
+	if !slices.Contains(shoot.ListClasses(), class) {
 		return ErrorClass(shoot.ClassUnknown)
 	}
+	return ErrorClass(class)
 }
 
 // isAnswerFromGardener reports whether Gardener answers, given the error of a probe. A
 // refusal is an answer: otherwise a right that only the probe lacks would stop
 // everything.
 func isAnswerFromGardener(probeErr error) bool {
-	if probeErr == nil {
-		return true
-	}
-	switch shoot.ClassOf(probeErr) {
-	case shoot.ClassInvalid, shoot.ClassForbidden, shoot.ClassApproval, shoot.ClassForeign, shoot.ClassConflict:
-		return true
-	case shoot.ClassThrottled, shoot.ClassUnavailable, shoot.ClassUnknown:
-		return false
-	}
-	return false
+	refusals := []shoot.Class{shoot.ClassInvalid, shoot.ClassForbidden, shoot.ClassApproval, shoot.ClassForeign, shoot.ClassConflict}
+	return probeErr == nil || slices.Contains(refusals, shoot.ClassOf(probeErr))
 }
 
 func newSuccessResult(claim Claim) Result {
@@ -93,7 +81,7 @@ func newLateCreationResult(claim Claim, created *shoot.Observed) Result {
 func newFailureResult(claim Claim, err error, gardenerDown bool) Result {
 	r := newSuccessResult(claim)
 	r.Class = classifyError(err)
-	r.Err = &plainError{text: sanitizeAndTruncateText(err.Error()), err: err}
+	r.Err = &storableError{text: sanitizeAndTruncateText(err.Error()), err: err}
 	switch {
 	case r.Class == ErrorClass(shoot.ClassThrottled):
 		r.Delay = retryAfterWithinLimits(err)
@@ -101,7 +89,7 @@ func newFailureResult(claim Claim, err error, gardenerDown bool) Result {
 		r.Class = ErrorClass(shoot.ClassUnavailable) // a timeout would count against the row
 		r.Delay = rand.N(outageSpread)               //nolint:gosec // when a row is tried again is no secret
 	default:
-		r.Spend = true
+		r.CountsAttempt = true
 		r.Delay = RetryDelay(countFailuresWithThis(claim))
 	}
 	return r
@@ -124,15 +112,15 @@ func (e timeoutError) Error() string { return string(e) }
 // Is reports whether target is context.DeadlineExceeded, which a cause hides.
 func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// A plainError is an error whose text every database accepts. A rejected text would
+// A storableError is an error whose text every database accepts. A rejected text would
 // keep this result and the others of its batch from being written.
-type plainError struct {
+type storableError struct {
 	text string
 	err  error
 }
 
-func (e *plainError) Error() string { return e.text }
-func (e *plainError) Unwrap() error { return e.err }
+func (e *storableError) Error() string { return e.text }
+func (e *storableError) Unwrap() error { return e.err }
 
 // sanitizeAndTruncateText returns text as valid UTF-8 without NUL and cut to maxMessage.
 func sanitizeAndTruncateText(text string) string {
