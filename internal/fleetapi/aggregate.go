@@ -109,11 +109,7 @@ func FormatSuccessfulConditionType(adapterName string) string {
 func (f *StatusFacts) findRequiredReports() []*v1.AdapterStatus {
 	out := make([]*v1.AdapterStatus, len(f.Required))
 	for i, name := range f.Required {
-		for j := range f.Reports {
-			if f.Reports[j].Adapter == name {
-				out[i] = &f.Reports[j]
-			}
-		}
+		out[i] = findReport(f.Reports, name)
 	}
 	return out
 }

@@ -127,7 +127,7 @@ func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, pr
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // reading a fleet takes longer than the deadline of a request
 	stored.Existing, err = sr.findExistingViolations(r.Context(), k, schema)
-	_ = control.SetWriteDeadline(time.Now().Add(taken))
+	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
 	if err != nil {
 		return err
 	}
