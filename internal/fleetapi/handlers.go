@@ -160,7 +160,7 @@ func (rs resourceRoutes) handleForceDelete(w http.ResponseWriter, r *http.Reques
 }
 
 func validateForceDeleteReason(reason string) error {
-	constraint := ""
+	var constraint string
 	switch {
 	case strings.TrimSpace(reason) == "":
 		constraint = "min_length"

@@ -52,7 +52,11 @@ type schemaRoutes struct{ api *API }
 
 func (sr schemaRoutes) registerRoutes(mux *http.ServeMux) {
 	sr.api.registerRoute(mux, v1.SchemasPath, route{http.MethodGet: sr.serveSchemaList})
-	sr.api.registerRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: sr.serveSchema, http.MethodPut: sr.registerSchema, http.MethodDelete: sr.deleteSchema})
+	sr.api.registerRoute(mux, v1.SchemasPath+"/{kind}", route{
+		http.MethodGet:    sr.serveSchema,
+		http.MethodPut:    sr.registerSchema,
+		http.MethodDelete: sr.deleteSchema,
+	})
 }
 
 // findKindFromPath returns the kind that the path names, by its name or its collection.
@@ -140,30 +144,32 @@ func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, pr
 func (sr schemaRoutes) findExistingViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
 	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
-	for rows := maxSize; rows == maxSize; {
-		rows = 0
+	for {
+		rows := 0
 		_, err := sr.api.store.List(ctx, Scope{All: true}, q, func(r *Record) error {
 			rows++
 			q.After = Position{ID: r.ID}
-			if r.IsBeingDeleted() {
-				return nil
-			}
-			found.Checked++
-			violations := schema.ValidateSpec(r.Spec)
-			if len(violations) == 0 {
-				return nil
-			}
-			found.Invalid++
-			if len(found.Examples) < maxSchemaWarnings {
-				found.Examples = append(found.Examples, v1.SchemaWarning{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Errors: violations})
+			if !r.IsBeingDeleted() {
+				countViolation(found, r, schema)
 			}
 			return nil
 		})
-		if err != nil {
-			return nil, err
+		if err != nil || rows < q.Limit {
+			return found, err
 		}
 	}
-	return found, nil
+}
+
+func countViolation(found *v1.SchemaWarnings, record *Record, schema *SpecSchema) {
+	found.Checked++
+	violations := schema.ValidateSpec(record.Spec)
+	if len(violations) == 0 {
+		return
+	}
+	found.Invalid++
+	if len(found.Examples) < maxSchemaWarnings {
+		found.Examples = append(found.Examples, v1.SchemaWarning{ID: record.ID, Name: record.Name, Tenant: record.Tenant, Errors: violations})
+	}
 }
 
 func (sr schemaRoutes) deleteSchema(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
@@ -174,9 +180,11 @@ func (sr schemaRoutes) deleteSchema(w http.ResponseWriter, r *http.Request, prin
 	if err != nil {
 		return err
 	}
-	if err := sr.api.store.DeleteSpecSchema(r.Context(), k.name); errors.Is(err, ErrNotFound) {
+	err = sr.api.store.DeleteSpecSchema(r.Context(), k.name)
+	if errors.Is(err, ErrNotFound) {
 		return newNoSchemaError(k)
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", principal.Actor())
@@ -204,14 +212,14 @@ func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string)
 		return nil, errors.New("the store has no schemas")
 	}
 	c.mu.Lock()
-	have := c.kinds[kind]
+	cached := c.kinds[kind]
 	c.mu.Unlock()
-	revision, raw, err := reader.ReadSpecSchemaIfChanged(ctx, kind, have.revision)
-	switch {
-	case err != nil, revision == 0:
+	revision, raw, err := reader.ReadSpecSchemaIfChanged(ctx, kind, cached.revision)
+	if err != nil || revision == 0 { // 0 means that the kind has no schema
 		return nil, err
-	case revision == have.revision:
-		return have.schema, nil
+	}
+	if revision == cached.revision {
+		return cached.schema, nil
 	}
 	schema, err := CompileSpecSchema(raw)
 	if err != nil {

@@ -84,41 +84,42 @@ func (r *Record) IsBeingDeleted() bool { return !r.DeletedTime.IsZero() }
 
 // sortValue returns the value of a column by which a list can be sorted.
 func (r *Record) sortValue(column search.Field) search.Value {
-	at := func(t time.Time) search.Value { return search.Value{Type: search.Time, Time: t} }
-	text := func(s string) search.Value { return search.Value{Type: search.Text, Text: s} }
-	v := search.Value{Type: search.Absent}
 	switch column { //nolint:exhaustive // the others are not sorted by
 	case search.Name:
-		v = text(r.Name)
+		return newTextValue(r.Name)
 	case search.CreatedBy:
-		v = text(r.CreatedBy)
+		return newTextValue(r.CreatedBy)
 	case search.UpdatedBy:
-		v = text(r.UpdatedBy)
+		return newTextValue(r.UpdatedBy)
 	case search.Generation:
-		v = search.Value{Type: search.Integer, Int: r.Generation}
+		return search.Value{Type: search.Integer, Int: r.Generation}
 	case search.Phase:
-		v = text(string(r.Status.Phase))
+		return newTextValue(string(r.Status.Phase))
 	case search.LastTransitionTime:
-		v = at(r.Status.LastTransitionTime)
+		return newTimeValue(r.Status.LastTransitionTime)
 	case search.CreatedTime:
-		v = at(r.CreatedTime)
+		return newTimeValue(r.CreatedTime)
 	case search.UpdatedTime:
-		v = at(r.UpdatedTime)
+		return newTimeValue(r.UpdatedTime)
 	case search.DeletedTime:
 		if r.IsBeingDeleted() {
-			v = at(r.DeletedTime)
+			return newTimeValue(r.DeletedTime)
 		}
 	case search.DeletedBy:
 		if r.DeletedBy != "" {
-			v = text(r.DeletedBy)
+			return newTextValue(r.DeletedBy)
 		}
 	case search.OwnerID:
 		if r.ParentID != "" {
-			v = text(r.ParentID)
+			return newTextValue(r.ParentID)
 		}
 	}
-	return v
+	return search.Value{Type: search.Absent}
 }
+
+func newTextValue(text string) search.Value { return search.Value{Type: search.Text, Text: text} }
+
+func newTimeValue(at time.Time) search.Value { return search.Value{Type: search.Time, Time: at} }
 
 // Status is the aggregated status as the store keeps it.
 type Status struct {
