@@ -79,5 +79,5 @@ func (a *API) serveIdentity(w http.ResponseWriter, _ *http.Request, principal au
 		identity.WriteScope = identity.ReadScope
 	}
 	w.Header().Set(v1.VersionHeader, a.version)
-	return writeJSONValue(w, http.StatusOK, identity)
+	return rest.WriteJSONValue(w, http.StatusOK, identity)
 }

@@ -111,7 +111,7 @@ func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kin
 	if err != nil {
 		return toExpiredCursorProblem(err)
 	}
-	writeJSON(w, http.StatusOK, encoder.finishJSON(next, hasMore))
+	rest.WriteJSON(w, http.StatusOK, encoder.finishJSON(next, hasMore))
 	return nil
 }
 

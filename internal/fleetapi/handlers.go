@@ -1,7 +1,6 @@
 package fleetapi
 
 import (
-	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -46,7 +45,7 @@ func (rs resourceRoutes) serveResource(w http.ResponseWriter, r *http.Request, p
 		return nil
 	}
 	w.Header().Set("Etag", rest.QuoteETag(tag))
-	writeJSON(w, http.StatusOK, fields.appendRecordFields(nil, &record, rs.kind))
+	rest.WriteJSON(w, http.StatusOK, fields.appendRecordFields(nil, &record, rs.kind))
 	return nil
 }
 
@@ -134,7 +133,7 @@ func (rs resourceRoutes) handleDelete(w http.ResponseWriter, r *http.Request, pr
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusAccepted, appendRecordJSON(nil, &record, rs.kind))
+	rest.WriteJSON(w, http.StatusAccepted, appendRecordJSON(nil, &record, rs.kind))
 	return nil
 }
 
@@ -200,7 +199,7 @@ func (rs resourceRoutes) handleReport(w http.ResponseWriter, r *http.Request, pr
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return writeJSONValue(w, http.StatusCreated, status)
+	return rest.WriteJSONValue(w, http.StatusCreated, status)
 }
 
 // serveReports answers with a page of the last reports of all adapters.
@@ -225,7 +224,7 @@ func (rs resourceRoutes) serveReports(w http.ResponseWriter, r *http.Request, pr
 	if items == nil {
 		items = []v1.AdapterStatus{}
 	}
-	return writeJSONValue(w, http.StatusOK, v1.AdapterStatusList{Items: items, Page: page, Size: len(items), Total: int64(len(all))})
+	return rest.WriteJSONValue(w, http.StatusOK, v1.AdapterStatusList{Items: items, Page: page, Size: len(items), Total: int64(len(all))})
 }
 
 // authorizeOnPath returns the author with whose scope a principal may use a verb, and the id that the path
@@ -289,23 +288,5 @@ func computeETag(record *Record) (etag string) {
 // writeRecordWithETag answers with the current state of a resource.
 func writeRecordWithETag(w http.ResponseWriter, status int, record *Record, k *kind) {
 	w.Header().Set("Etag", rest.QuoteETag(computeETag(record)))
-	writeJSON(w, status, appendRecordJSON(nil, record, k))
-}
-
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // JSON, which no browser takes for a page; a client that is gone misses nothing
-}
-
-func writeJSONValue(w http.ResponseWriter, status int, value any) error {
-	b, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, status, b)
-	return nil
+	rest.WriteJSON(w, status, appendRecordJSON(nil, record, k))
 }

@@ -58,7 +58,7 @@ func (ls listRoutes) servePage(w http.ResponseWriter, r *http.Request, principal
 		return nil
 	}
 	w.Header().Set("Etag", tag)
-	writeJSON(w, http.StatusOK, page.json)
+	rest.WriteJSON(w, http.StatusOK, page.json)
 	return nil
 }
 

@@ -75,7 +75,7 @@ func (rs resourceRoutes) handleBulkLoad(w http.ResponseWriter, r *http.Request, 
 	if err != nil {
 		return l.addLoadedCounts(err)
 	}
-	return writeJSONValue(w, http.StatusOK, l.result)
+	return rest.WriteJSONValue(w, http.StatusOK, l.result)
 }
 
 func parseIfExistsParameter(query url.Values) (skipExisting bool, err error) {

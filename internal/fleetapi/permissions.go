@@ -79,11 +79,11 @@ func (pr permissionRoutes) servePermission(w http.ResponseWriter, r *http.Reques
 	}
 	err = pr.checkPermission(r, principal, verb, k, name)
 	if err == nil {
-		return writeJSONValue(w, http.StatusOK, v1.Permission{Allowed: true})
+		return rest.WriteJSONValue(w, http.StatusOK, v1.Permission{Allowed: true})
 	}
 	problem, ok := errors.AsType[*rest.Error](err)
 	if ok && (problem.Code == rest.CodeForbidden || problem.Code == rest.CodeNotFound) {
-		return writeJSONValue(w, http.StatusOK, v1.Permission{Reason: problem.Detail})
+		return rest.WriteJSONValue(w, http.StatusOK, v1.Permission{Reason: problem.Detail})
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func (rs resourceRoutes) serveRevisions(w http.ResponseWriter, r *http.Request, 
 		last := page.Items[len(page.Items)-1]
 		page.Continue = rest.NewTimeAndNumberPageToken(digest, time.Time{}, last.Generation)
 	}
-	return writeJSONValue(w, http.StatusOK, page)
+	return rest.WriteJSONValue(w, http.StatusOK, page)
 }
 
 // readRevisionPage reads a page of generations. The current one is not kept if the spec never changed;

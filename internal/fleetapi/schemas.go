@@ -82,7 +82,7 @@ func (sr schemaRoutes) serveSchemaList(w http.ResponseWriter, r *http.Request, _
 	if list == nil {
 		list = []v1.SpecSchema{}
 	}
-	return writeJSONValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
+	return rest.WriteJSONValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
 }
 
 func (sr schemaRoutes) serveSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
@@ -96,7 +96,7 @@ func (sr schemaRoutes) serveSchema(w http.ResponseWriter, r *http.Request, _ aut
 	}
 	for _, s := range list {
 		if s.Kind == k.name {
-			return writeJSONValue(w, http.StatusOK, s)
+			return rest.WriteJSONValue(w, http.StatusOK, s)
 		}
 	}
 	return newNoSchemaError(k)
@@ -137,7 +137,7 @@ func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, pr
 	}
 	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", principal.Actor(),
 		"checked", stored.Existing.Checked, "invalid", stored.Existing.Invalid)
-	return writeJSONValue(w, http.StatusOK, stored)
+	return rest.WriteJSONValue(w, http.StatusOK, stored)
 }
 
 // findExistingViolations reads all resources of a kind, except those that are being deleted.

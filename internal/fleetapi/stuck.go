@@ -102,7 +102,7 @@ func (st stuckRoutes) serveStuckList(w http.ResponseWriter, r *http.Request, pri
 			return err
 		}
 	}
-	return writeJSONValue(w, http.StatusOK, list)
+	return rest.WriteJSONValue(w, http.StatusOK, list)
 }
 
 // readStuckPage reads pages of the store until the page of the API is full. next is the position at which

@@ -68,5 +68,5 @@ func (a *API) serveSummary(w http.ResponseWriter, r *http.Request, principal aut
 	if err != nil {
 		return err
 	}
-	return writeJSONValue(w, http.StatusOK, summary)
+	return rest.WriteJSONValue(w, http.StatusOK, summary)
 }

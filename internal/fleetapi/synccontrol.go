@@ -47,7 +47,7 @@ func (sa syncActionRoutes) handleForOne(w http.ResponseWriter, r *http.Request, 
 	if err != nil {
 		return err
 	}
-	return writeJSONValue(w, http.StatusOK, sync)
+	return rest.WriteJSONValue(w, http.StatusOK, sync)
 }
 
 // handleForMany applies the action to several syncs, each in its own transaction.
@@ -74,7 +74,7 @@ func (sa syncActionRoutes) handleForMany(w http.ResponseWriter, r *http.Request,
 	if err != nil {
 		return err
 	}
-	return writeJSONValue(w, http.StatusOK, result)
+	return rest.WriteJSONValue(w, http.StatusOK, result)
 }
 
 // newValidatedSyncChange validates a request and returns its change.

@@ -122,7 +122,7 @@ func (sy syncRoutes) serveSync(w http.ResponseWriter, r *http.Request, principal
 	if err != nil {
 		return err
 	}
-	return writeJSONValue(w, http.StatusOK, sync)
+	return rest.WriteJSONValue(w, http.StatusOK, sync)
 }
 
 func (sy syncRoutes) serveSyncList(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
@@ -147,7 +147,7 @@ func (sy syncRoutes) serveSyncList(w http.ResponseWriter, r *http.Request, princ
 			return err
 		}
 	}
-	return writeJSONValue(w, http.StatusOK, page)
+	return rest.WriteJSONValue(w, http.StatusOK, page)
 }
 
 // parseSyncQuery parses the parameters of a list of syncs. The digest identifies the query.
