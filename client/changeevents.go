@@ -63,7 +63,6 @@ func (o *ChangeEventOptions) timedURLValues() url.Values {
 	return v
 }
 
-// pageValues returns the parameters of the first page of a list.
 func (o *ChangeEventOptions) pageValues() url.Values {
 	v := o.timedURLValues()
 	v.Set("limit", strconv.Itoa(cmp.Or(o.PageSize, DefaultPageSize)))
@@ -142,5 +141,4 @@ func (c *ChangeEvents) Resend(ctx context.Context, id, key string, resend v1.Cha
 	return call[v1.ChangeResent](ctx, c.caller, r, resend)
 }
 
-// changePath returns a path with the id of a change event.
 func changePath(path, id string) string { return strings.Replace(path, "{id}", url.PathEscape(id), 1) }

@@ -114,6 +114,15 @@ func (f *StatusFacts) findRequiredReports() []*v1.AdapterStatus {
 	return out
 }
 
+func findReport(reports []v1.AdapterStatus, adapter string) *v1.AdapterStatus {
+	for i := range reports {
+		if reports[i].Adapter == adapter {
+			return &reports[i]
+		}
+	}
+	return nil
+}
+
 func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
 	if f.Deleting {
 		return v1.PhaseDeleting

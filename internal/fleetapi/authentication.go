@@ -27,7 +27,6 @@ func (a *API) requireAuthentication(next handler) handler {
 	}
 }
 
-// toAuthProblem converts an authentication error into a problem.
 func toAuthProblem(err error) error {
 	const challenge = `Bearer realm="fleet-api"`
 	switch {
@@ -55,7 +54,6 @@ func toAuthProblem(err error) error {
 	}
 }
 
-// serveIdentity answers with the identity of the caller.
 func (a *API) serveIdentity(w http.ResponseWriter, _ *http.Request, principal auth.Principal) error {
 	identity := v1.Identity{
 		Subject:         principal.Subject,

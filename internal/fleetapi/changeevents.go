@@ -10,7 +10,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
-// initTimelineIfStored creates the timeline if there is a store for it.
 func (a *API) initTimelineIfStored(cfg Config, deps Deps) (err error) {
 	if deps.Timeline == nil {
 		return nil

@@ -80,7 +80,6 @@ type kind struct {
 	minName, maxName int
 }
 
-// buildKinds returns the kinds that the configuration describes.
 func (c Config) buildKinds() ([]*kind, error) {
 	nodePoolPolicy := cmp.Or(c.NodePoolsOnClusterDelete, Cascade)
 	clusters := &kind{

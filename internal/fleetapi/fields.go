@@ -65,7 +65,6 @@ func parseFieldsParameter(values []string) (fieldSelection, error) {
 	return set, nil
 }
 
-// addPathIfKnown adds a path if it is a known one.
 func (s fieldSelection) addPathIfKnown(known fieldSelection, path []string) (added bool) {
 	below, ok := known[path[0]]
 	if !ok {

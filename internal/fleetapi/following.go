@@ -91,7 +91,6 @@ func parseStartCursor(r *http.Request, isWatch bool) (*watch.Cursor, error) {
 	return &after, nil
 }
 
-// serveChangesOrWatch answers with the changes of a collection.
 func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kind, principal auth.Principal) error {
 	request, err := parseChangesRequest(r, k)
 	if err != nil {
@@ -115,7 +114,6 @@ func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kin
 	return nil
 }
 
-// toExpiredCursorProblem converts an expired cursor into a problem.
 func toExpiredCursorProblem(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
 		return rest.NewError(rest.CodeCursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")

@@ -202,7 +202,6 @@ func (rs resourceRoutes) handleReport(w http.ResponseWriter, r *http.Request, pr
 	return rest.WriteJSONValue(w, http.StatusCreated, status)
 }
 
-// serveReports answers with a page of the last reports of all adapters.
 func (rs resourceRoutes) serveReports(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
 	by, id, err := rs.authorizeOnPath(r, principal, v1.VerbGet)
 	if err != nil {
@@ -242,7 +241,6 @@ func (rs resourceRoutes) authorizeOnPath(r *http.Request, principal auth.Princip
 	return by, record.ID, err
 }
 
-// getRecordFromPath reads the resource that the path names.
 func (rs resourceRoutes) getRecordFromPath(r *http.Request, scope Scope) (Record, error) {
 	id, err := parseResourceID(rs.kind, r.PathValue("id"))
 	if err != nil {
@@ -285,7 +283,6 @@ func computeETag(record *Record) (etag string) {
 	return tag + "-" + strconv.FormatUint(hash.Sum64(), 36)
 }
 
-// writeRecordWithETag answers with the current state of a resource.
 func writeRecordWithETag(w http.ResponseWriter, status int, record *Record, k *kind) {
 	w.Header().Set("Etag", rest.QuoteETag(computeETag(record)))
 	rest.WriteJSON(w, status, appendRecordJSON(nil, record, k))

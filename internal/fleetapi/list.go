@@ -174,7 +174,6 @@ type pageEncoder struct {
 	snapshot Page
 }
 
-// listAndEncodeRows appends the rows of a page.
 func (ls listRoutes) listAndEncodeRows(ctx context.Context, request *pageRequest, page *pageEncoder) error {
 	page.last = request.walk.start
 	var err error

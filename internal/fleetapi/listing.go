@@ -45,7 +45,6 @@ type listParameters struct {
 	selection []string
 }
 
-// isNumbered reports whether the client pages by number.
 func (l *listParameters) isNumbered() bool { return l.page > 0 }
 
 // computeQueryDigest returns the digest of the listed rows and their order. It is specific to a subject;
@@ -60,7 +59,6 @@ func (l *listParameters) computeQueryDigest(subject string) rest.QueryDigest {
 	}, l.selection...)...)
 }
 
-// parseListParameters parses the parameters of a list request.
 func parseListParameters(k *kind, query url.Values) (*listParameters, error) {
 	err := checkQueryParameters(query, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy",
 		"limit", "continue", "ids", "changed_since", "watch")
@@ -195,7 +193,6 @@ func (l *listParameters) parseContinueToken() (after Position, err error) {
 	return after, toTokenProblem(l.token, err)
 }
 
-// newContinueToken returns the token that continues the list after a position.
 func (l *listParameters) newContinueToken(after Position) (string, error) {
 	if len(l.query.Order) == 0 {
 		return rest.NewIDPageToken(l.computeQueryDigest(""), after.ID)

@@ -215,7 +215,6 @@ func (l *bulkLoader) checkSpecsAgainstSchema(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// addLineNumber adds the line number to a problem.
 func addLineNumber(number int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	if !ok {

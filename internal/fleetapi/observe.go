@@ -132,7 +132,6 @@ type observedResponse struct {
 	observed bool
 }
 
-// observeOnce records the answer in metrics, traces and the log.
 func (w *observedResponse) observeOnce(ctx context.Context) {
 	if w.observed {
 		return

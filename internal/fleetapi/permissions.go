@@ -42,7 +42,6 @@ func authorizeVerb(principal auth.Principal, verb v1.Verb) (author, error) {
 	return author{scope: scope, subject: principal.Actor(), tenant: principal.Tenant}, err
 }
 
-// authorizeRead returns the scope in which a principal may read.
 func authorizeRead(principal auth.Principal) (Scope, error) {
 	switch {
 	case principal.CanReadAllTenants():
@@ -125,7 +124,6 @@ func (pr permissionRoutes) requireVisibleResource(r *http.Request, scope Scope, 
 	return err
 }
 
-// parsePermissionQuery parses a question.
 func (pr permissionRoutes) parsePermissionQuery(query url.Values) (verb v1.Verb, k *kind, name string, err error) {
 	if err = checkQueryParameters(query, "verb", "resource", "name"); err != nil {
 		return "", nil, "", err

@@ -143,7 +143,6 @@ func FindFailedCondition(conditions []v1.AdapterCondition) (failed v1.AdapterCon
 // conditionReady is a condition that adapters of other systems report.
 const conditionReady = "Ready"
 
-// joinReasonAndMessage returns the reason and the message of a condition as one text.
 func joinReasonAndMessage(condition v1.AdapterCondition) string {
 	switch {
 	case condition.Message == "":

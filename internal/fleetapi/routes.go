@@ -1,6 +1,7 @@
 package fleetapi
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -8,6 +9,12 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
+)
+
+// Paths of the OpenAPI document in its two forms.
+const (
+	documentPath     = "/openapi.yaml"
+	documentPathJSON = "/openapi.json"
 )
 
 // A handler answers one request, or returns an error that explains the failure.
@@ -107,6 +114,14 @@ func (a *API) registerMethod(mux *http.ServeMux, method, path string, h handler)
 
 func refuseUnknownPath(http.ResponseWriter, *http.Request, auth.Principal) error {
 	return rest.NewError(rest.CodeNotFound, "no such path; %s lists the paths of this API", documentPath)
+}
+
+// newStaticHandler returns a handler that serves the same document to all clients, which need no token.
+func newStaticHandler(contentType, content string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = io.WriteString(w, content) // a client that is gone misses nothing
+	})
 }
 
 // stripTrailingSlash removes one slash from the end of a path, as the public HyperFleet API does.

@@ -234,7 +234,6 @@ func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string)
 	return schema, nil
 }
 
-// checkSpecAgainstSchema refuses a spec that violates the schema of its kind.
 func (c *schemaCache) checkSpecAgainstSchema(ctx context.Context, tx Tx, k *kind, spec json.RawMessage) error {
 	schema, err := c.getCompiledSchema(ctx, tx, k.name)
 	if err != nil || schema == nil {

@@ -138,7 +138,6 @@ func (st stuckRoutes) readStuckPage(
 	return items, next, nil
 }
 
-// newStuckResource returns a row with its cause.
 func (st stuckRoutes) newStuckResource(row *StuckRow) v1.StuckResource {
 	resource := v1.StuckResource{
 		Kind:               row.Kind,
@@ -158,7 +157,6 @@ func (st stuckRoutes) newStuckResource(row *StuckRow) v1.StuckResource {
 	return resource
 }
 
-// parseStuckRequest parses the parameters of a list of what is stuck.
 func parseStuckRequest(scope Scope, query url.Values) (req stuckRequest, err error) {
 	if err = checkQueryParameters(query, "kind", "cause", "older_than", "limit", "continue"); err != nil {
 		return req, err

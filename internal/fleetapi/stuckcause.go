@@ -45,7 +45,6 @@ func DecideStuckCause(row *StuckRow, requiredAdapters []string) v1.StuckCause {
 	return v1.StuckCause{Type: v1.StuckOnAdapter, Message: "all required adapters have reported; the next report computes the status again"}
 }
 
-// describePause says who paused a sync and why, since when and until when.
 func describePause(pause *v1.SyncPause) string {
 	text := "paused"
 	if pause.By != "" {

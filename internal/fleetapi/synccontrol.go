@@ -77,7 +77,6 @@ func (sa syncActionRoutes) handleForMany(w http.ResponseWriter, r *http.Request,
 	return rest.WriteJSONValue(w, http.StatusOK, result)
 }
 
-// newValidatedSyncChange validates a request and returns its change.
 func newValidatedSyncChange(action SyncAction, principal auth.Principal, req v1.SyncControl, now time.Time) (SyncChange, error) {
 	c := SyncChange{Action: action, By: principal.Actor(), Reason: strings.TrimSpace(req.Reason)}
 	var errs []v1.FieldError

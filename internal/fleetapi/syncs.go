@@ -56,7 +56,6 @@ type SyncPosition struct {
 	ID    string
 }
 
-// newSyncPosition returns the position of a sync in the order.
 func newSyncPosition(of *v1.ClusterSync) SyncPosition {
 	p := SyncPosition{ID: of.ClusterID}
 	if of.Synced == nil && of.UnsyncedSince != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// serveWatch streams changes to the client for as long as it listens.
 func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, request *changesRequest, principal auth.Principal) error {
 	return watch.ServeEvents(w, r, watch.EventStream{
 		Hub: a.hub, Log: a.log, Expired: toExpiredCursorProblem,
@@ -88,7 +87,6 @@ func (s watchSource) VisitChanges(
 	return next, hasMore, toWatchError(err)
 }
 
-// toWatchError converts errors of the store into those of package watch.
 func toWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):

@@ -73,7 +73,6 @@ func scanRecords(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error)
 	return rows.Err()
 }
 
-// newRecordFromRow converts a row into a Record.
 func newRecordFromRow(row *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
 		Key:         fleetapi.Key{Kind: row.Kind, ID: row.ID},

@@ -212,7 +212,6 @@ const nextRows = `select id from (
 	(select id from tenant.rollup_rows where kind = $1 and id > $2::uuid order by id limit $3)
 ) both_rows order by id limit $3`
 
-// recountNextRows counts the next rows of a recount.
 func recountNextRows(ctx context.Context, tx postgres.Tx, at *rollupPosition) error {
 	rows, err := tx.Query(ctx, nextRows, *at.recountKind, *at.recountID, rollBatch)
 	if err != nil {
@@ -254,7 +253,6 @@ const (
 	countedUntil = `select least(statement_timestamp(), (select min(changed_at) from tenant.resource_changes where xact >= pg_snapshot_xmin(pg_current_snapshot())))`
 )
 
-// countNextChanges counts the next changes of the feed.
 func countNextChanges(ctx context.Context, tx postgres.Tx, at *rollupPosition) (hasMore bool, err error) {
 	// The time is read before the changes: those that settle in between are counted without it.
 	var until time.Time

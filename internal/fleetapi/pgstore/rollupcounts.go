@@ -79,7 +79,6 @@ const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, '
 	join lateral (select * from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind) a on a.conditions::text like '%"False"%'
 	left join lateral (select o.name from tenant.all_resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1) o on true`
 
-// readFailureReasons returns the reasons that adapters reported on rows.
 func readFailureReasons(ctx context.Context, tx postgres.Tx, rowsToRead rowKeys) (reasons reasonRows, err error) {
 	rows, err := tx.Query(ctx, failedReports, rowsToRead.kinds, rowsToRead.ids)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -15,6 +17,11 @@ import (
 type sqlBuilder struct {
 	sql  strings.Builder
 	args []any
+}
+
+// queueOn adds the statement to a batch.
+func (c *sqlBuilder) queueOn(b *pgx.Batch) *pgx.QueuedQuery {
+	return b.Queue(c.sql.String(), c.args...)
 }
 
 // writeSQL appends trusted SQL.
@@ -30,7 +37,6 @@ func (c *sqlBuilder) addArg(value any, sqlType string) (placeholder string) {
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// writeLabelConditions appends the conditions of a selector.
 func (c *sqlBuilder) writeLabelConditions(labels selector.Selector) {
 	for _, r := range labels.Requirements() {
 		c.writeSQL(" and ")

@@ -37,7 +37,6 @@ func ParseETagList(headerLines []string) ETagList {
 	return l
 }
 
-// trimETagSeparators skips the separators between tags.
 func trimETagSeparators(s string) string { return strings.TrimLeft(s, " \t,") }
 
 // cutFirstETag parses one tag. A tag may contain commas.

@@ -126,10 +126,8 @@ func (t *Timeline) parseBucketQuery(query url.Values, now time.Time) (q BucketQu
 	return q, nil
 }
 
-// roundUpDuration rounds a duration up to a multiple of unit.
 func roundUpDuration(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
 
-// newBucketsAnswer returns the answer, in which every lane has a count for each step.
 func newBucketsAnswer(q *BucketQuery, counted *Buckets) v1.ChangeBuckets {
 	steps := int(roundUpDuration(q.Until.Sub(q.Since), q.Step) / q.Step)
 	answer := v1.ChangeBuckets{

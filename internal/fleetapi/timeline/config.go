@@ -84,7 +84,6 @@ func (t *Timeline) Stop() { t.hub.Stop() }
 // TriggerStreamRead signals that events were appended. It never blocks.
 func (t *Timeline) TriggerStreamRead() { t.hub.TriggerRead() }
 
-// authorizeRead returns the scope in which a principal may read.
 func authorizeRead(principal auth.Principal) (Scope, error) {
 	switch {
 	case principal.CanReadAllTenants():
@@ -98,7 +97,6 @@ func authorizeRead(principal auth.Principal) (Scope, error) {
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// toProblem converts an error of the store into a problem.
 func toProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):

@@ -149,7 +149,6 @@ func formatSinkSuffix(name string) string {
 	return " to sink " + strconv.Quote(name)
 }
 
-// decodeResendRequest reads a request to send an event again.
 func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, principal auth.Principal) (Resend, error) {
 	id, err := parseEventIDFromPath(r)
 	if err != nil {
@@ -178,7 +177,6 @@ func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, p
 	return resend, nil
 }
 
-// parseEventIDFromPath returns the id of an event in the path.
 func parseEventIDFromPath(r *http.Request) (eventID string, err error) {
 	id := r.PathValue("id")
 	if len(id) > maxEventID || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {

@@ -64,7 +64,6 @@ func decodeMessage(payload json.RawMessage) (message string, err error) {
 	return joinSummaryAndReason(p.Summary, p.Reason), nil
 }
 
-// hashTexts returns a hash of the texts.
 func hashTexts(texts ...string) uuid.UUID {
 	h := sha256.New()
 	var length [8]byte

@@ -176,7 +176,6 @@ func expandComponentNames(commaSeparated string) []string {
 	return list
 }
 
-// splitCommaList splits a list at commas.
 func splitCommaList(text string) []string {
 	var list []string
 	for word := range strings.SplitSeq(text, ",") {

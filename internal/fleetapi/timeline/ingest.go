@@ -62,7 +62,6 @@ func (t *Timeline) HandlePostEvents(w http.ResponseWriter, r *http.Request, prin
 	return rest.WriteJSONValue(w, http.StatusAccepted, summary)
 }
 
-// parseClusterNameFromPath returns the cluster name in the path.
 func parseClusterNameFromPath(r *http.Request) (clusterName string, err error) {
 	name := r.PathValue("cluster")
 	if !isValidName(name) {
@@ -113,7 +112,6 @@ func chooseEventTenant(payload *changeevent.Payload, sender auth.Principal) stri
 	return sender.Tenant
 }
 
-// decodePayloads decodes the body.
 func (t *Timeline) decodePayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
@@ -168,7 +166,6 @@ func (t *Timeline) checkSourceAndTimestamp(payload *changeevent.Payload, now tim
 	return nil
 }
 
-// addElementIndex adds the index of an event to a problem.
 func addElementIndex(index, count int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	if !ok || count == 1 {
@@ -199,7 +196,6 @@ func (t *Timeline) requireKnownClustersIfConfigured(r *http.Request, scope Scope
 	return nil
 }
 
-// summarizeOutcomes counts the outcomes of events.
 func summarizeOutcomes(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesAccepted {
 	summary := v1.ChangesAccepted{Conflicts: []string{}}
 	for i, o := range outcomes {

@@ -34,7 +34,6 @@ func (t *Timeline) ServeListOrStream(w http.ResponseWriter, r *http.Request, pri
 	return t.serveEventPage(w, r, scope)
 }
 
-// acceptsEventStream reports whether the client prefers a stream.
 func acceptsEventStream(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(accept, ",") {
@@ -51,7 +50,6 @@ func acceptsEventStream(r *http.Request) bool {
 	return false
 }
 
-// rejectUnknownIfStrict refuses unknown parameters, if the client is strict.
 func rejectUnknownIfStrict(query url.Values, known ...string) error {
 	strict, err := strconv.ParseBool(query.Get("strict"))
 	if query.Has("strict") && err != nil {
@@ -119,7 +117,6 @@ func (l *listRequest) parseContinueToken(token string) error {
 	return nil
 }
 
-// serveEventPage answers with a page.
 func (t *Timeline) serveEventPage(w http.ResponseWriter, r *http.Request, scope Scope) error {
 	l, err := t.parseListRequest(r, scope, time.Now())
 	if err != nil {

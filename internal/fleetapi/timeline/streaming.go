@@ -115,7 +115,6 @@ func (s watchSource) VisitChanges(
 	return next, hasMore, toWatchError(err)
 }
 
-// toWatchError converts errors of the store into those of package watch.
 func toWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):

@@ -281,7 +281,6 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 	return hasMore, nil
 }
 
-// waitUntilNextRead waits until the next read is due.
 func (t *feedReader) waitUntilNextRead(ctx context.Context) {
 	least, most := gap, idleEvery
 	if t.found > 0 {
@@ -304,7 +303,6 @@ func (t *feedReader) waitUntilNextRead(ctx context.Context) {
 	}
 }
 
-// hasWatchers reports whether there are watchers.
 func (h *Hub) hasWatchers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -75,7 +75,6 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, stream EventStream) err
 	return stream.sendEndProblem(r.Context(), out, err)
 }
 
-// toStartProblem converts the error of a watch that did not begin.
 func (to *EventStream) toStartProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrTooMany):
@@ -86,7 +85,6 @@ func (to *EventStream) toStartProblem(err error) error {
 	return to.Expired(err)
 }
 
-// sendEndProblem sends the reason of the end to the client.
 func (to *EventStream) sendEndProblem(ctx context.Context, out *httpStream, err error) error {
 	p, ok := errors.AsType[*rest.Error](to.Expired(err))
 	if !ok {
@@ -181,7 +179,6 @@ func (s *httpStream) writeStreamHeaders() {
 	}
 }
 
-// limitFinalWriteTime limits the time that the server takes to finish the answer.
 func (s *httpStream) limitFinalWriteTime() {
 	if s.begun {
 		s.setWriteDeadline(lastBatchTimeout)

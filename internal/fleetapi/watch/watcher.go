@@ -191,7 +191,6 @@ func (w *watcher) sendBookmark(ctx context.Context) error {
 	return w.batch.flushFrames(ctx)
 }
 
-// addToBatchIfVisible adds a change to the batch if the watcher should receive it.
 func (w *watcher) addToBatchIfVisible(change *encodedChange) {
 	w.at.Position = change.at
 	if frame, removed := w.selectFrame(change); frame != nil {
