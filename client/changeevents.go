@@ -134,8 +134,7 @@ func (c *ChangeEvents) Undelivered(ctx context.Context) (v1.UndeliveredChanges, 
 	return call[v1.UndeliveredChanges](ctx, c.caller, request{method: http.MethodGet, root: v1.UndeliveredChangesPath}, nil)
 }
 
-// Resend queues a change event for its sinks again. A repeated request with the same key has
-// no effect.
+// Resend queues a change event for its sinks again. A repeated request with the same key has no effect.
 func (c *ChangeEvents) Resend(ctx context.Context, id, key string, resend v1.ChangeResend) (v1.ChangeResent, error) {
 	r := request{method: http.MethodPost, root: changePath(v1.ChangeResendPath, id), header: map[string]string{v1.IdempotencyKeyHeader: key}}
 	return call[v1.ChangeResent](ctx, c.caller, r, resend)

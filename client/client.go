@@ -32,8 +32,7 @@ const maxRedirects = 5
 
 // Config selects the server and configures the requests. Only Endpoint is required.
 type Config struct {
-	// Endpoint is the server's URL. Its path precedes v1.BasePath, which the URL may include or
-	// omit.
+	// Endpoint is the server's URL. Its path precedes v1.BasePath, which the URL may include or omit.
 	Endpoint string
 
 	// Token is the source of the bearer token. Nil means that requests are anonymous.
@@ -58,15 +57,13 @@ type Config struct {
 	// Header is sent with every request, for gateways that require more than a token.
 	Header http.Header
 
-	// Timeout limits one attempt of a request, including reading the response body. Zero means
-	// DefaultTimeout.
+	// Timeout limits one attempt of a request, including reading the response body. Zero means DefaultTimeout.
 	Timeout time.Duration
 
 	// MaxBody limits a response body in bytes. Zero means DefaultMaxBody.
 	MaxBody int64
 
-	// MaxAttempts limits how often a request is sent. Zero means DefaultMaxAttempts, and 1 means no
-	// retries.
+	// MaxAttempts limits how often a request is sent. Zero means DefaultMaxAttempts, and 1 means no retries.
 	MaxAttempts int
 
 	// UserAgent is the User-Agent of the client. Empty means DefaultUserAgent.
@@ -167,8 +164,7 @@ func (c *Client) Endpoint() string { return c.caller.base }
 // CloseIdle closes the connections that no request uses just now. The client remains usable.
 func (c *Client) CloseIdle() { c.caller.transport.CloseIdleConnections() }
 
-// Collection returns the client of a collection, such as v1.CollectionWorkloads or one that Nested
-// returns.
+// Collection returns the client of a collection, such as v1.CollectionWorkloads or one that Nested returns.
 func (c *Client) Collection(name string) *Collection {
 	return &Collection{caller: c.caller, path: name}
 }
@@ -205,8 +201,7 @@ func (c *Client) WhoAmI(ctx context.Context) (identity v1.Identity, err error) {
 	return identity, err
 }
 
-// CanI asks whether the caller may use a verb on resources of a collection, or on one resource by
-// its name or id.
+// CanI asks whether the caller may use a verb on resources of a collection, or on one resource by its name or id.
 func (c *Client) CanI(ctx context.Context, verb v1.Verb, collection, name string) (v1.Permission, error) {
 	q := url.Values{"verb": {string(verb)}, "resource": {collection}}
 	if name != "" {
@@ -215,8 +210,7 @@ func (c *Client) CanI(ctx context.Context, verb v1.Verb, collection, name string
 	return call[v1.Permission](ctx, c.caller, request{method: http.MethodGet, root: v1.CanIPath, query: q}, nil)
 }
 
-// Nested names the children of one kind under one parent. It stands where a
-// collection is asked for.
+// Nested names the children of one kind under one parent. It stands where a collection is asked for.
 func Nested(parents, parentID, children string) string {
 	return parents + "/" + url.PathEscape(parentID) + "/" + children
 }

@@ -130,8 +130,7 @@ func (c *Collection) Statuses(ctx context.Context, id string) ([]v1.AdapterStatu
 	}
 }
 
-// Revisions yields the kept generations of a cluster or a node pool, the newest first. It ends with
-// the first error.
+// Revisions yields the kept generations of a cluster or a node pool, the newest first. It ends with the first error.
 func (c *Collection) Revisions(ctx context.Context, id string) iter.Seq2[v1.Revision, error] {
 	path, err := itemPath(c.path, id)
 	if err != nil {

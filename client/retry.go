@@ -15,8 +15,7 @@ import (
 const (
 	firstDelay = 200 * time.Millisecond
 	maxDelay   = 10 * time.Second
-	// maxRetryAfter limits the delay that a server can request. The caller decides about longer
-	// ones.
+	// maxRetryAfter limits the delay that a server can request. The caller decides about longer ones.
 	maxRetryAfter = 30 * time.Second
 )
 

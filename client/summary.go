@@ -24,8 +24,7 @@ type StuckOptions struct {
 	Collection string
 	// Causes holds the selected types of causes; none means all.
 	Causes []v1.StuckCauseType
-	// OlderThan is the minimum time for which a resource is not ready. Zero means the default of
-	// the server.
+	// OlderThan is the minimum time for which a resource is not ready. Zero means the default of the server.
 	OlderThan time.Duration
 
 	// PageSize is the number of resources per request. Zero means DefaultPageSize.
@@ -46,8 +45,7 @@ func (o StuckOptions) urlValues() url.Values {
 	return v
 }
 
-// Stuck yields the resources that are stuck, page by page, the oldest first. It ends with the first
-// error.
+// Stuck yields the resources that are stuck, page by page, the oldest first. It ends with the first error.
 func (c *Client) Stuck(ctx context.Context, o StuckOptions) iter.Seq2[v1.StuckResource, error] {
 	r := request{method: http.MethodGet, root: v1.StuckPath, query: o.urlValues()}
 	return eachItem(ctx, c.caller, r, func(p *v1.StuckList) ([]v1.StuckResource, string) { return p.Items, p.Continue })

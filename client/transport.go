@@ -53,8 +53,7 @@ func (r request) operation() string {
 	return r.method + " /" + r.path
 }
 
-// succeeded reports whether status is a success for r. An unchanged resource is a success for a
-// conditional request.
+// succeeded reports whether status is a success for r. An unchanged resource is a success for a conditional request.
 func (r request) succeeded(status int) bool {
 	return status >= 200 && status <= 299 || status == http.StatusNotModified && r.header["If-None-Match"] != ""
 }
@@ -65,9 +64,8 @@ type answer struct {
 	tag    string // its ETag
 }
 
-// sendAndRead sends a request and reads the response body into dst, which it overwrites and grows.
-// It returns an error unless the response is a success. The buffer is then empty but keeps its
-// capacity for reuse.
+// sendAndRead sends a request and reads the response body into dst, which it overwrites and grows. It returns an error
+// unless the response is a success. The buffer is then empty but keeps its capacity for reuse.
 func (c *caller) sendAndRead(ctx context.Context, r request, dst []byte) (body []byte, a answer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
@@ -103,8 +101,7 @@ func (c *caller) readBodyOrError(ctx context.Context, r request, resp *http.Resp
 	return body, a, nil
 }
 
-// sendAndRetryWithNewToken sends a request, and once more if the server rejects a token that has been
-// replaced.
+// sendAndRetryWithNewToken sends a request, and once more if the server rejects a token that has been replaced.
 func (c *caller) sendAndRetryWithNewToken(ctx context.Context, r request) (*http.Response, error) {
 	if err := c.confirmImpersonationOnce(ctx, r); err != nil {
 		return nil, err

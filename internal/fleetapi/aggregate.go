@@ -19,8 +19,7 @@ type StatusFacts struct {
 	Generation int64
 	// Deleting reports whether deletion was requested.
 	Deleting bool
-	// Children is the number of children of the resource. It matters only while the resource is
-	// being deleted.
+	// Children is the number of children of the resource. It matters only while the resource is being deleted.
 	Children int
 
 	CreatedTime time.Time
@@ -173,11 +172,10 @@ func (f *StatusFacts) findOldestReportTime(reports []*v1.AdapterStatus) time.Tim
 	return oldest
 }
 
-// computeReconciledCondition returns the condition of the whole resource, as the public API defines it. Its
-// observed generation is that of the resource: the condition states how far that one is. The public
-// sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
-// until all adapters have reported. The generation that adapters have observed is in the status and
-// in their own conditions.
+// computeReconciledCondition returns the condition of the whole resource, as the public API defines it. Its observed
+// generation is that of the resource: the condition states how far that one is. The public sentinel's rules rely on
+// this. With the adapters' generation, they publish an event at every poll until all adapters have reported. The
+// generation that adapters have observed is in the status and in their own conditions.
 func (f *StatusFacts) computeReconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,

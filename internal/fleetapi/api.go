@@ -1,12 +1,10 @@
-// Package fleetapi serves clusters, node pools and the other resources of the fleet over HTTP and
-// JSON.
+// Package fleetapi serves clusters, node pools and the other resources of the fleet over HTTP and JSON.
 //
-// It stores the specs of owners and aggregates the reports of adapters. A generation rises when the
-// spec changes, and only then. A late report never overwrites a newer one. A deleted resource stays
-// until its adapters have finalised and its children are gone. A tenant sees only its own rows.
-// Every change is one transaction under the row's lock; the rules are plain functions that run
-// inside it: ValidateReport and DecideReport for a report, AggregateStatus for the status, and a
-// SpecSchema for the spec.
+// It stores the specs of owners and aggregates the reports of adapters. A generation rises when the spec changes, and
+// only then. A late report never overwrites a newer one. A deleted resource stays until its adapters have finalised and
+// its children are gone. A tenant sees only its own rows. Every change is one transaction under the row's lock; the
+// rules are plain functions that run inside it: ValidateReport and DecideReport for a report, AggregateStatus for the
+// status, and a SpecSchema for the spec.
 //
 // Lists are paged by keyset (limit and continue) or by number (page and size). By keyset, a row
 // that matches from the first page to the last is listed exactly once, whatever other rows come and

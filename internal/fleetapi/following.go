@@ -26,8 +26,7 @@ type changesRequest struct {
 	watch bool
 }
 
-// asksForChanges reports whether a request on a collection asks for changes and not
-// for a page.
+// asksForChanges reports whether a request on a collection asks for changes and not for a page.
 func asksForChanges(query url.Values) bool {
 	wanted, err := strconv.ParseBool(query.Get("watch"))
 	return query.Has("changed_since") || query.Has("watch") && (wanted || err != nil)

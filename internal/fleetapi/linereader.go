@@ -34,8 +34,7 @@ type lineReader struct {
 func newLineReader(w http.ResponseWriter, body io.Reader, maxLineBytes int64) *lineReader {
 	l := &lineReader{control: http.NewResponseController(w), maxLine: maxLineBytes}
 	l.src = bufio.NewReaderSize(deadlineReader{body, l}, 64<<10)
-	// The server's deadline for a request is meant for requests of bounded size, and over HTTP/2 it
-	// ends the request.
+	// The server's deadline for a request is meant for requests of bounded size, and over HTTP/2 it ends the request.
 	_ = l.control.SetWriteDeadline(time.Time{}) // every connection of a server has deadlines
 	return l
 }
@@ -56,8 +55,7 @@ func (t deadlineReader) Read(p []byte) (int, error) {
 	return t.src.Read(p)
 }
 
-// readLine returns the next line, which is valid until the following call. The last line may lack a
-// newline.
+// readLine returns the next line, which is valid until the following call. The last line may lack a newline.
 func (l *lineReader) readLine() (line []byte, err error) {
 	l.line = l.line[:0]
 	for {
@@ -83,8 +81,7 @@ func (l *lineReader) readLine() (line []byte, err error) {
 	}
 }
 
-// clearReadDeadline removes the deadline while nothing is read: the client does not pay for the
-// server's work.
+// clearReadDeadline removes the deadline while nothing is read: the client does not pay for the server's work.
 func (l *lineReader) clearReadDeadline() {
 	l.deadlineFor = 0
 	_ = l.control.SetReadDeadline(time.Time{})

@@ -25,9 +25,8 @@ const requestIDHeader = "X-Request-Id"
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// instrumentAndHandleErrors returns a handler for a path and a method, which the metrics use as labels. It
-// answers with the problem that the given handler returns, turns a panic into one, and counts, logs and
-// traces the request.
+// instrumentAndHandleErrors returns a handler for a path and a method, which the metrics use as labels. It answers with
+// the problem that the given handler returns, turns a panic into one, and counts, logs and traces the request.
 func (a *API) instrumentAndHandleErrors(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -148,8 +147,7 @@ func (w *observedResponse) observeOnce(ctx context.Context) {
 		"method", w.request.Method, "path", w.request.URL.Path, "status", w.status, "took", took, "request_id", w.requestID)
 }
 
-// OnStreamOpened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends
-// here.
+// OnStreamOpened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends here.
 func (w *observedResponse) OnStreamOpened() { w.observeOnce(w.request.Context()) }
 
 // WriteHeader records the status and passes it on.

@@ -127,8 +127,7 @@ func isWordByte(c byte) bool {
 	return c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// FindFailedCondition returns the condition with which an adapter reported a failure. ok is false if it
-// reported none.
+// FindFailedCondition returns the condition with which an adapter reported a failure. ok is false if it reported none.
 func FindFailedCondition(conditions []v1.AdapterCondition) (failed v1.AdapterCondition, ok bool) {
 	for _, kind := range []string{v1.ConditionHealth, v1.ConditionAvailable, conditionReady} {
 		for _, c := range conditions {

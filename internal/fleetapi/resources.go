@@ -15,12 +15,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// maxAdapters limits the adapters that report on one resource. Without it, a reporter could fill
-// the table with names.
+// maxAdapters limits the adapters that report on one resource. Without it, a reporter could fill the table with names.
 const maxAdapters = 64
 
-// resourceService implements the rules by which rows are created, changed and removed. The store carries
-// them out.
+// resourceService implements the rules by which rows are created, changed and removed. The store carries them out.
 type resourceService struct {
 	store   Store
 	kinds   map[string]*kind // by name
@@ -150,10 +148,9 @@ func checkIfMatch(record *Record, ifMatch rest.ETagList) error {
 	return rest.NewError(rest.CodePreconditionFailed, "%s %q has changed; read it again and retry", record.Kind, record.ID)
 }
 
-// requestDeletion requests the deletion of a resource. The row stays until its adapters have
-// finalised and its children are gone, which may be at once. A repeated request changes nothing,
-// but checks whether the row can be removed now, because the adapters it waited for may no longer
-// be required.
+// requestDeletion requests the deletion of a resource. The row stays until its adapters have finalised and its children
+// are gone, which may be at once. A repeated request changes nothing, but checks whether the row can be removed now,
+// because the adapters it waited for may no longer be required.
 func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *kind, id string, ifMatch rest.ETagList) (Record, error) {
 	var deleted Record
 	err := rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
@@ -214,8 +211,7 @@ func markDeletionRequested(row *Locked, by author) {
 	row.Record.UpdatedTime, row.Record.UpdatedBy = row.Now, by.subject
 }
 
-// forceDeleteResource removes a row that is being deleted, and its children, without waiting for
-// adapters.
+// forceDeleteResource removes a row that is being deleted, and its children, without waiting for adapters.
 func (rs *resourceService) forceDeleteResource(ctx context.Context, by author, k *kind, id string) error {
 	return rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		if !t.Record.IsBeingDeleted() {

@@ -22,12 +22,10 @@ type Schemas interface {
 	// ListSpecSchemas returns all schemas, ordered by kind.
 	ListSpecSchemas(ctx context.Context) ([]v1.SpecSchema, error)
 
-	// SetSpecSchema sets the schema of a kind, replacing any previous one, and returns the stored
-	// schema.
+	// SetSpecSchema sets the schema of a kind, replacing any previous one, and returns the stored schema.
 	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, updatedBy string) (v1.SpecSchema, error)
 
-	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if the kind has no
-	// schema.
+	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if the kind has no schema.
 	DeleteSpecSchema(ctx context.Context, kind string) error
 }
 
@@ -38,8 +36,7 @@ type SchemaReader interface {
 	ReadSpecSchemaIfChanged(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error)
 }
 
-// requireSchemaManager returns an error unless a principal may register schemas, which apply to all
-// tenants.
+// requireSchemaManager returns an error unless a principal may register schemas, which apply to all tenants.
 func requireSchemaManager(principal auth.Principal) error {
 	if principal.Unrestricted || principal.HasRole(auth.Operator) {
 		return nil
@@ -204,8 +201,7 @@ type compiledSchema struct {
 	schema   *SpecSchema
 }
 
-// getCompiledSchema returns the schema of a kind's specs, nil for none. The transaction reads the current
-// revision.
+// getCompiledSchema returns the schema of a kind's specs, nil for none. The transaction reads the current revision.
 func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string) (*SpecSchema, error) {
 	reader, ok := tx.(SchemaReader)
 	if !ok {

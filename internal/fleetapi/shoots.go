@@ -22,8 +22,7 @@ const (
 	unsettledBatch = 100
 )
 
-// ErrShootExists means that the row of a cluster cannot be removed, because its Shoot is not
-// confirmed gone.
+// ErrShootExists means that the row of a cluster cannot be removed, because its Shoot is not confirmed gone.
 var ErrShootExists = errors.New("the deletion of the cluster's Shoot is not confirmed")
 
 // A ShootState is the recorded state of the Shoot of a locked cluster. The zero value is that of an
@@ -130,9 +129,8 @@ func toConditionStatus(isTrue bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// RunClusterStatusUpdates updates the status of clusters from the sync of their Shoots until ctx ends. It also
-// removes deleted clusters that waited only for their Shoot. It retries while the database is
-// unavailable.
+// RunClusterStatusUpdates updates the status of clusters from the sync of their Shoots until ctx ends. It also removes
+// deleted clusters that waited only for their Shoot. It retries while the database is unavailable.
 func (a *API) RunClusterStatusUpdates(ctx context.Context) error {
 	failing := false
 	for backoff.Sleep(ctx, unsettledEvery) == nil {

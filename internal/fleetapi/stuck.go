@@ -28,8 +28,7 @@ type StuckQuery struct {
 	// Kinds are the kinds of resources, v1.KindCluster, v1.KindNodePool or both.
 	Kinds     []string
 	OlderThan time.Duration
-	// After is the position of the resource after which the page begins. The zero value starts at
-	// the beginning.
+	// After is the position of the resource after which the page begins. The zero value starts at the beginning.
 	After StuckPosition
 	Limit int
 }
@@ -48,8 +47,7 @@ func (p StuckPosition) Compare(other StuckPosition) int {
 	return strings.Compare(p.ID, other.ID)
 }
 
-// A StuckPage is what a store read for one page. It may have fewer rows than the limit although
-// others follow.
+// A StuckPage is what a store read for one page. It may have fewer rows than the limit although others follow.
 type StuckPage struct {
 	Rows []StuckRow
 	// Next is the position at which to continue, nil at the end.

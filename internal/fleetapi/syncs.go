@@ -42,16 +42,14 @@ type SyncChange struct {
 type SyncQuery struct {
 	// States restricts the query to syncs in these states; empty means all.
 	States []v1.SyncState
-	// After is the position of the sync after which the page begins. The zero value starts at the
-	// beginning.
+	// After is the position of the sync after which the page begins. The zero value starts at the beginning.
 	After SyncPosition
 	Limit int
 }
 
 // A SyncPosition is the place of a sync in the order. The zero value comes before every sync.
 type SyncPosition struct {
-	// Since is the time since which the sync has work. It is zero if the sync has none or the time
-	// is unknown.
+	// Since is the time since which the sync has work. It is zero if the sync has none or the time is unknown.
 	Since time.Time
 	ID    string
 }

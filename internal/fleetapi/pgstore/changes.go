@@ -110,8 +110,7 @@ func (s *Store) VisitChanges(
 	return next, hasMore, nil
 }
 
-// peekForChanges returns the horizon, and whether there are changes between the cursor of a query and
-// the horizon.
+// peekForChanges returns the horizon, and whether there are changes between the cursor of a query and the horizon.
 func peekForChanges(ctx context.Context, pool *postgres.Pool, q fleetapi.ChangeQuery) (latest watch.Cursor, hasChanges bool, err error) {
 	err = readFeed(ctx, pool, func(b *pgx.Batch) {
 		queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
@@ -229,9 +228,8 @@ func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err
 	return uuid.Parse(epochText)
 }
 
-// validateAndAdvanceCursor returns the later of the horizon and the cursor. It fails if changes after the
-// cursor were pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be
-// at a running transaction.)
+// validateAndAdvanceCursor returns the later of the horizon and the cursor. It fails if changes after the cursor were
+// pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be at a running transaction.)
 func validateAndAdvanceCursor(cursor watch.Cursor, bounds *db.FeedBoundsRow) (advanced watch.Cursor, err error) {
 	horizon, err := newSettledCursor(bounds)
 	if err != nil {

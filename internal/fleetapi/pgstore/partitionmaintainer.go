@@ -62,8 +62,7 @@ func NewPartitionMaintainer(
 	return m, nil
 }
 
-// Run runs a round at once and then periodically, until ctx ends. It retries while the database is
-// unavailable.
+// Run runs a round at once and then periodically, until ctx ends. It retries while the database is unavailable.
 func (m *PartitionMaintainer) Run(ctx context.Context) error {
 	for pause := time.Duration(0); backoff.Sleep(ctx, pause) == nil; {
 		pause = maintainEvery
@@ -88,8 +87,7 @@ func (m *PartitionMaintainer) Run(ctx context.Context) error {
 
 // MaintainPartitionsOnce runs one round of maintenance.
 func (m *PartitionMaintainer) MaintainPartitionsOnce(ctx context.Context) error {
-	// A restored database starts a new feed, the sooner the better: events stored before that do
-	// not reach streams.
+	// A restored database starts a new feed, the sooner the better: events stored before that do not reach streams.
 	if _, err := NewTimelineStore(m.pool).ReadLatestCursor(ctx); err != nil {
 		return err
 	}

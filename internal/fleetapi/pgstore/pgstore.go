@@ -41,8 +41,7 @@ type Option func(*Store)
 // WithRevisionLimit sets the number of kept generations of a resource.
 func WithRevisionLimit(limit int) Option { return func(s *Store) { s.revisions = limit } }
 
-// New returns a store on a pool whose schema is migrated. It keeps fleetapi.DefaultRevisionLimit
-// generations.
+// New returns a store on a pool whose schema is migrated. It keeps fleetapi.DefaultRevisionLimit generations.
 func New(pool *postgres.Pool, options ...Option) *Store {
 	s := &Store{pool: pool, revisions: fleetapi.DefaultRevisionLimit}
 	for _, o := range options {
@@ -137,6 +136,15 @@ func queueCollect[T any](q *pgx.QueuedQuery, scan pgx.RowToFunc[T], into *[]T) {
 		*into, err = pgx.AppendRows(*into, rows, scan)
 		return err
 	})
+}
+
+// collectRows returns the rows of a statement, which are structs or, with pgx.RowTo, single values.
+func collectRows[T any](ctx context.Context, tx pgx.Tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
 }
 
 // queueScanRow scans the only row of a queued statement.

@@ -22,8 +22,7 @@ const (
 	pruneParts = 60
 	pruneMost  = time.Minute
 	pruneLeast = time.Second
-	// heldUpAfter is the age of a transaction after which a warning reports that it delays all
-	// change feeds.
+	// heldUpAfter is the age of a transaction after which a warning reports that it delays all change feeds.
 	heldUpAfter = time.Minute
 )
 
@@ -40,8 +39,7 @@ type Pruner struct {
 	told    bool
 }
 
-// NewPruner returns a pruner of changes that are older than the retention. Zero means
-// fleetapi.DefaultChangeRetention.
+// NewPruner returns a pruner of changes that are older than the retention. Zero means fleetapi.DefaultChangeRetention.
 func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *Pruner {
 	return &Pruner{pool: pool, retention: cmp.Or(retention, fleetapi.DefaultChangeRetention), log: log}
 }

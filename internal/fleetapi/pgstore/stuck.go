@@ -38,8 +38,7 @@ func (s *Store) ListStuckResources(ctx context.Context, scope fleetapi.Scope, q 
 	return mergeSortedStuckRows(parts, q.Limit), nil
 }
 
-// A stuckRow is a row of a part. Other is the position of the same cluster in the other part, if it
-// is in both.
+// A stuckRow is a row of a part. Other is the position of the same cluster in the other part, if it is in both.
 type stuckRow struct {
 	fleetapi.StuckRow
 

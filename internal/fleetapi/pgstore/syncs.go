@@ -336,8 +336,7 @@ func (q syncQuery) stateConditionSQL(into *sqlBuilder) string {
 	return " and s.state = any(" + into.addArg(q.States, "text[]") + ")"
 }
 
-// writeSyncPageSelect selects syncs along the index of those with work, and joins only the clusters of the
-// page.
+// writeSyncPageSelect selects syncs along the index of those with work, and joins only the clusters of the page.
 func (c *sqlBuilder) writeSyncPageSelect(fromSQL string, limit int) {
 	const order = " order by s.unsynced_since, s.cluster_id"
 	c.writeSQL("select ", syncColumns, " from (select s.* from ", fromSQL, order, " limit ", c.addArg(limit, "bigint"), ") s", c.joinClustersSQL(), order)

@@ -147,12 +147,8 @@ func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Rese
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, insertKeyedEvents, buildInsertParams([]timeline.Event{event})...)
-	if err != nil {
-		return err
-	}
-	fresh, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err == nil && len(fresh) == 0 {
+	insertedKeys, err := collectRows(ctx, tx, pgx.RowTo[string], insertKeyedEvents, buildInsertParams([]timeline.Event{event})...)
+	if err == nil && len(insertedKeys) == 0 {
 		err = errRepeated
 	}
 	return err

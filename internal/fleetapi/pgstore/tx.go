@@ -57,8 +57,7 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 	if !isUUIDText(key.ID) {
 		return nil, fleetapi.ErrNotFound
 	}
-	// Each statement has its own snapshot: those after the lock see the writes of previous lock
-	// holders.
+	// Each statement has its own snapshot: those after the lock see the writes of previous lock holders.
 	var rows []db.Resource
 	var reports []db.ListReportConditionsRow
 	var counted db.CountChildrenRow

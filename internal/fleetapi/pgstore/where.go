@@ -221,8 +221,7 @@ func (w searchWriter) conditionMemberSQL(conditionType, member string) string {
 	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + w.addArg(conditionType, "text") + ")) ->> '" + member + "')"
 }
 
-// plainColumnSQL returns the SQL of a field that has its own column, which has the name that a
-// query uses.
+// plainColumnSQL returns the SQL of a field that has its own column, which has the name that a query uses.
 func plainColumnSQL(field search.Field) string {
 	if field >= search.Label {
 		panic(fmt.Sprintf("pgstore: field %d is not a column", field))

@@ -2,8 +2,7 @@ package rest
 
 import "strings"
 
-// An ETagList holds the tags of a condition. The zero value stands for a request without a
-// condition.
+// An ETagList holds the tags of a condition. The zero value stands for a request without a condition.
 type ETagList struct {
 	// Given reports whether there is a condition, even one that cannot be parsed.
 	Given bool

@@ -31,8 +31,7 @@ type Deps struct {
 	Store   Store
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Authenticate returns the principal of a request with the given headers. Streams repeat the check
-	// periodically.
+	// Authenticate returns the principal of a request with the given headers. Streams repeat the check periodically.
 	Authenticate func(ctx context.Context, header http.Header) (auth.Principal, error)
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64

@@ -73,8 +73,7 @@ func (f *Facts) outcomeText() string {
 	return changeevent.OutcomeSucceeded
 }
 
-// fieldFact is the prefix of the fact that a field was changed. Such a fact is present or absent,
-// like a label.
+// fieldFact is the prefix of the fact that a field was changed. Such a fact is present or absent, like a label.
 const fieldFact = "field "
 
 // Matches reports whether the facts satisfy the filter, except for its times.

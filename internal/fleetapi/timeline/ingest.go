@@ -120,8 +120,7 @@ func (t *Timeline) decodePayloads(w http.ResponseWriter, r *http.Request) ([]cha
 	isJSON := err == nil && media == "application/json"
 	isCloudEvent := changeevent.IsCloudEvent(r.Header)
 	if !isCloudEvent && !isJSON {
-		// A request without a type is refused, because a foreign web page can make a browser send
-		// one.
+		// A request without a type is refused, because a foreign web page can make a browser send one.
 		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))

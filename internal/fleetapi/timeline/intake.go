@@ -25,8 +25,7 @@ const (
 // transaction go together into the next one, so concurrent callers share a commit, which takes as
 // long as a disk write.
 //
-// It starts no goroutine. The first caller of a group appends it, and then hands over to a caller
-// of the next group.
+// It starts no goroutine. The first caller of a group appends it, and then hands over to a caller of the next group.
 type groupAppender struct {
 	store Store
 

@@ -1,6 +1,5 @@
-// Package watch streams changes to many watchers, as server-sent events, and reads the changes once
-// for all of them. ServeEvents answers a request with a watch, and a Cursor is a place in the feed
-// of changes.
+// Package watch streams changes to many watchers, as server-sent events, and reads the changes once for all of them.
+// ServeEvents answers a request with a watch, and a Cursor is a place in the feed of changes.
 //
 // While it has watchers, a Hub reads the feed of all kinds and tenants at a short interval. A nudge
 // makes it read at once. Each change is encoded as an event once and kept in a ring of bounded
@@ -96,8 +95,7 @@ type Change struct {
 	ID     string
 	Tenant string
 	Labels selector.Labels
-	// Relabelled reports whether this change affected the labels, so that a selector may have
-	// matched before.
+	// Relabelled reports whether this change affected the labels, so that a selector may have matched before.
 	Relabelled bool
 	// Record is the resource as JSON, nil if it no longer exists.
 	Record []byte
@@ -309,8 +307,7 @@ func (h *Hub) hasWatchers() bool {
 	return len(h.watchers) > 0
 }
 
-// registerWatcher registers a watcher until unregister is called. The returned context ends when the watch
-// must end.
+// registerWatcher registers a watcher until unregister is called. The returned context ends when the watch must end.
 func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context.Context, unregister func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -81,8 +81,7 @@ func (r *changeRing) resetToCursor(cursor Cursor) {
 	r.wakeWaiters()
 }
 
-// appendAndEvictOldest appends the changes up to a place, and drops the oldest ones that exceed the
-// limits.
+// appendAndEvictOldest appends the changes up to a place, and drops the oldest ones that exceed the limits.
 func (r *changeRing) appendAndEvictOldest(entries []*encodedChange, head Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

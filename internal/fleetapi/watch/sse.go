@@ -15,8 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last
-// event it received.
+// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last event it received.
 const LastEventIDHeader = "Last-Event-ID"
 
 const (
@@ -136,8 +135,7 @@ func (s *httpStream) SendEvents(ctx context.Context, events []byte) error {
 	return nil
 }
 
-// limitWriteTime limits the time to write a batch, until it is released. The time between two
-// batches is unlimited.
+// limitWriteTime limits the time to write a batch, until it is released. The time between two batches is unlimited.
 func (s *httpStream) limitWriteTime(ctx context.Context) (liftLimit func()) {
 	s.setWriteDeadline(batchTimeout)
 	if ctx.Err() != nil {
@@ -157,8 +155,7 @@ func (s *httpStream) limitWriteTime(ctx context.Context) (liftLimit func()) {
 }
 
 func (s *httpStream) setWriteDeadline(fromNow time.Duration) {
-	// The error is ignored: a closed connection supports no deadlines, and the next write reports
-	// it.
+	// The error is ignored: a closed connection supports no deadlines, and the next write reports it.
 	_ = s.control.SetWriteDeadline(time.Now().Add(fromNow))
 }
 
