@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/http"
@@ -62,10 +63,9 @@ func (o *ChangeEventOptions) timedURLValues() url.Values {
 	return v
 }
 
-// pageValues returns the parameters of the first page of a list.
 func (o *ChangeEventOptions) pageValues() url.Values {
 	v := o.timedURLValues()
-	v.Set("limit", strconv.Itoa(orDefault(o.PageSize, DefaultPageSize)))
+	v.Set("limit", strconv.Itoa(cmp.Or(o.PageSize, DefaultPageSize)))
 	return v
 }
 
@@ -86,9 +86,7 @@ func (c *ChangeEvents) Count(ctx context.Context, o ChangeEventOptions, by strin
 	if buckets > 0 {
 		v.Set("buckets", strconv.Itoa(buckets))
 	}
-	var counted v1.ChangeBuckets
-	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.ChangeBucketsPath, query: v}, nil, &counted)
-	return counted, err
+	return call[v1.ChangeBuckets](ctx, c.caller, request{method: http.MethodGet, root: v1.ChangeBucketsPath, query: v}, nil)
 }
 
 // Page reads one page of change events, the newest first. It returns the page after the
@@ -98,9 +96,7 @@ func (c *ChangeEvents) Page(ctx context.Context, o ChangeEventOptions, cursor st
 	if cursor != "" {
 		v.Set("continue", cursor)
 	}
-	var page v1.ChangeEventList
-	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil, &page)
-	return page, err
+	return call[v1.ChangeEventList](ctx, c.caller, request{method: http.MethodGet, root: v1.ChangesPath, query: v}, nil)
 }
 
 // Pages yields pages of change events, the newest first. It ends with the first error.
@@ -130,26 +126,18 @@ func (c *ChangeEvents) Watch(ctx context.Context, o ChangeEventOptions, after st
 
 // Deliveries reads the deliveries of a change event to sinks.
 func (c *ChangeEvents) Deliveries(ctx context.Context, id string) (v1.ChangeDeliveries, error) {
-	var d v1.ChangeDeliveries
-	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: changePath(v1.ChangeDeliveriesPath, id)}, nil, &d)
-	return d, err
+	return call[v1.ChangeDeliveries](ctx, c.caller, request{method: http.MethodGet, root: changePath(v1.ChangeDeliveriesPath, id)}, nil)
 }
 
 // Undelivered lists the deliveries of change events that fail or were given up.
 func (c *ChangeEvents) Undelivered(ctx context.Context) (v1.UndeliveredChanges, error) {
-	var list v1.UndeliveredChanges
-	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.UndeliveredChangesPath}, nil, &list)
-	return list, err
+	return call[v1.UndeliveredChanges](ctx, c.caller, request{method: http.MethodGet, root: v1.UndeliveredChangesPath}, nil)
 }
 
-// Resend queues a change event for its sinks again. A repeated request with the same key has
-// no effect.
+// Resend queues a change event for its sinks again. A repeated request with the same key has no effect.
 func (c *ChangeEvents) Resend(ctx context.Context, id, key string, resend v1.ChangeResend) (v1.ChangeResent, error) {
-	var sent v1.ChangeResent
 	r := request{method: http.MethodPost, root: changePath(v1.ChangeResendPath, id), header: map[string]string{v1.IdempotencyKeyHeader: key}}
-	_, err := c.caller.callJSONWithRetry(ctx, r, resend, &sent)
-	return sent, err
+	return call[v1.ChangeResent](ctx, c.caller, r, resend)
 }
 
-// changePath returns a path with the id of a change event.
 func changePath(path, id string) string { return strings.Replace(path, "{id}", url.PathEscape(id), 1) }

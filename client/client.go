@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,8 +32,7 @@ const maxRedirects = 5
 
 // Config selects the server and configures the requests. Only Endpoint is required.
 type Config struct {
-	// Endpoint is the server's URL. Its path precedes v1.BasePath, which the URL may include or
-	// omit.
+	// Endpoint is the server's URL. Its path precedes v1.BasePath, which the URL may include or omit.
 	Endpoint string
 
 	// Token is the source of the bearer token. Nil means that requests are anonymous.
@@ -57,15 +57,13 @@ type Config struct {
 	// Header is sent with every request, for gateways that require more than a token.
 	Header http.Header
 
-	// Timeout limits one attempt of a request, including reading the response body. Zero means
-	// DefaultTimeout.
+	// Timeout limits one attempt of a request, including reading the response body. Zero means DefaultTimeout.
 	Timeout time.Duration
 
 	// MaxBody limits a response body in bytes. Zero means DefaultMaxBody.
 	MaxBody int64
 
-	// MaxAttempts limits how often a request is sent. Zero means DefaultMaxAttempts, and 1 means no
-	// retries.
+	// MaxAttempts limits how often a request is sent. Zero means DefaultMaxAttempts, and 1 means no retries.
 	MaxAttempts int
 
 	// UserAgent is the User-Agent of the client. Empty means DefaultUserAgent.
@@ -97,10 +95,33 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	var rt http.RoundTripper = transport
+	var roundTripper http.RoundTripper = transport
 	if cfg.WrapTransport != nil {
-		rt = cfg.WrapTransport(rt)
+		roundTripper = cfg.WrapTransport(transport)
 	}
+	header, err := newHeader(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{&caller{
+		base:        base,
+		http:        &http.Client{Transport: roundTripper, CheckRedirect: followOnlySameHostGET},
+		transport:   transport,
+		header:      header,
+		reads:       new(readTokens),
+		timeout:     cmp.Or(cfg.Timeout, DefaultTimeout),
+		maxBody:     cmp.Or(cfg.MaxBody, DefaultMaxBody),
+		maxAttempts: cmp.Or(cfg.MaxAttempts, DefaultMaxAttempts),
+		log:         cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+	}}
+	if !cfg.Impersonate.isZero() {
+		c.caller.impersonator = &impersonator{who: cfg.Impersonate}
+	}
+	return c.WithToken(cfg.Token)
+}
+
+// newHeader returns the header of all requests.
+func newHeader(cfg Config) (http.Header, error) {
 	header, err := validateAndCloneHeader(cfg.Header)
 	if err != nil {
 		return nil, err
@@ -114,22 +135,8 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	header.Set("Accept", "application/json, application/problem+json")
-	header.Set("User-Agent", orDefault(cfg.UserAgent, DefaultUserAgent))
-	c := &Client{&caller{
-		base:        base,
-		http:        &http.Client{Transport: rt, CheckRedirect: followOnlySameHostGET},
-		transport:   transport,
-		header:      header,
-		reads:       new(readTokens),
-		timeout:     orDefault(cfg.Timeout, DefaultTimeout),
-		maxBody:     orDefault(cfg.MaxBody, DefaultMaxBody),
-		maxAttempts: orDefault(cfg.MaxAttempts, DefaultMaxAttempts),
-		log:         orDefault(cfg.Logger, slog.New(slog.DiscardHandler)),
-	}}
-	if !cfg.Impersonate.isZero() {
-		c.caller.impersonator = &impersonator{who: cfg.Impersonate}
-	}
-	return c.WithToken(cfg.Token)
+	header.Set("User-Agent", cmp.Or(cfg.UserAgent, DefaultUserAgent))
+	return header, nil
 }
 
 // WithToken returns a client with another token, for programs that act for several people. It
@@ -157,8 +164,7 @@ func (c *Client) Endpoint() string { return c.caller.base }
 // CloseIdle closes the connections that no request uses just now. The client remains usable.
 func (c *Client) CloseIdle() { c.caller.transport.CloseIdleConnections() }
 
-// Collection returns the client of a collection, such as v1.CollectionWorkloads or one that Nested
-// returns.
+// Collection returns the client of a collection, such as v1.CollectionWorkloads or one that Nested returns.
 func (c *Client) Collection(name string) *Collection {
 	return &Collection{caller: c.caller, path: name}
 }
@@ -188,27 +194,23 @@ func (c *Client) Raw() *Raw { return &Raw{c.caller} }
 // WhoAmI returns the identity of the caller in the API. An error for which IsNotFound is true means
 // that the server does not support this.
 func (c *Client) WhoAmI(ctx context.Context) (identity v1.Identity, err error) {
-	_, err = c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil, &identity)
+	identity, err = call[v1.Identity](ctx, c.caller, request{method: http.MethodGet, root: v1.WhoAmIPath}, nil)
 	if err == nil {
 		err = c.caller.impersonator.confirmIdentity(identity)
 	}
 	return identity, err
 }
 
-// CanI asks whether the caller may use a verb on resources of a collection, or on one resource by
-// its name or id.
+// CanI asks whether the caller may use a verb on resources of a collection, or on one resource by its name or id.
 func (c *Client) CanI(ctx context.Context, verb v1.Verb, collection, name string) (v1.Permission, error) {
 	q := url.Values{"verb": {string(verb)}, "resource": {collection}}
 	if name != "" {
 		q.Set("name", name)
 	}
-	var answer v1.Permission
-	_, err := c.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, root: v1.CanIPath, query: q}, nil, &answer)
-	return answer, err
+	return call[v1.Permission](ctx, c.caller, request{method: http.MethodGet, root: v1.CanIPath, query: q}, nil)
 }
 
-// Nested names the children of one kind under one parent. It stands where a
-// collection is asked for.
+// Nested names the children of one kind under one parent. It stands where a collection is asked for.
 func Nested(parents, parentID, children string) string {
 	return parents + "/" + url.PathEscape(parentID) + "/" + children
 }
@@ -296,7 +298,13 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		// bytes it saves inside one network.
 		DisableCompression: true,
 	}
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: cfg.InsecureSkipVerify} //nolint:gosec // the user chose it
+	var err error
+	t.TLSClientConfig, err = newTLSConfig(cfg)
+	return t, err
+}
+
+func newTLSConfig(cfg Config) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: cfg.InsecureSkipVerify} //nolint:gosec // the user chose it
 	if cfg.CAFile != "" {
 		pem, err := os.ReadFile(cfg.CAFile)
 		if err != nil {
@@ -306,19 +314,19 @@ func newTransport(cfg Config) (*http.Transport, error) {
 		if !pool.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("read CA file %q: it contains no PEM certificate", cfg.CAFile)
 		}
-		t.TLSClientConfig.RootCAs = pool
+		c.RootCAs = pool
 	}
-	switch {
-	case (cfg.ClientCertFile == "") != (cfg.ClientKeyFile == ""):
+	if (cfg.ClientCertFile == "") != (cfg.ClientKeyFile == "") {
 		return nil, errors.New("a client certificate needs its key, and the key needs its certificate: set both files or none")
-	case cfg.ClientCertFile != "":
+	}
+	if cfg.ClientCertFile != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.ClientCertFile, cfg.ClientKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("read client certificate: %w", err)
 		}
-		t.TLSClientConfig.Certificates = []tls.Certificate{pair}
+		c.Certificates = []tls.Certificate{pair}
 	}
-	return t, nil
+	return c, nil
 }
 
 // followOnlySameHostGET follows a redirect only where the token may go and only for
@@ -330,12 +338,4 @@ func followOnlySameHostGET(req *http.Request, via []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	return nil
-}
-
-func orDefault[T comparable](v, fallback T) T {
-	var zero T
-	if v == zero {
-		return fallback
-	}
-	return v
 }

@@ -24,7 +24,9 @@ func newClient(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	cfg.Endpoint = server.URL
-	cfg.MaxAttempts = orDefault(cfg.MaxAttempts, 1)
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = 1
+	}
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatalf("New: %v", err)

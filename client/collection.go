@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type ListOptions struct {
 
 // Values returns the query parameters of the first page, for Raw.ListPage.
 func (o ListOptions) Values() url.Values {
-	v := url.Values{"limit": {strconv.Itoa(orDefault(o.PageSize, DefaultPageSize))}}
+	v := url.Values{"limit": {strconv.Itoa(cmp.Or(o.PageSize, DefaultPageSize))}}
 	if o.Labels != "" {
 		v.Set("labels", o.Labels)
 	}
@@ -49,10 +50,9 @@ func (o ListOptions) Values() url.Values {
 // Changes reads one page of changes since a cursor, for programs that poll instead of Watch. If a
 // server does not support changes, and returns a list, the error is errors.ErrUnsupported.
 func (c *Collection) Changes(ctx context.Context, since string, o ListOptions) (v1.Changes, error) {
-	var out v1.Changes
 	r := request{method: http.MethodGet, path: c.path, query: o.Values()}
 	r.query.Set("changed_since", since)
-	_, err := c.caller.callJSONWithRetry(ctx, r, nil, &out)
+	out, err := call[v1.Changes](ctx, c.caller, r, nil)
 	if err == nil && out.Cursor == "" {
 		err = fmt.Errorf("%s: %w: the server returned a list; it does not support changed_since", r.operation(), errors.ErrUnsupported)
 	}
@@ -78,9 +78,8 @@ func (c *Collection) List(ctx context.Context, o ListOptions) iter.Seq2[v1.Resou
 }
 
 // Create creates a resource. A kind with a parent is created in the collection that Nested returns.
-func (c *Collection) Create(ctx context.Context, in v1.CreateRequest) (out v1.Resource, err error) {
-	_, err = c.caller.callJSONWithRetry(ctx, request{method: http.MethodPost, path: c.path, query: c.changeQuery()}, in, &out)
-	return out, err
+func (c *Collection) Create(ctx context.Context, in v1.CreateRequest) (v1.Resource, error) {
+	return call[v1.Resource](ctx, c.caller, request{method: http.MethodPost, path: c.path, query: c.changeQuery()}, in)
 }
 
 // Patch replaces the spec, the labels and the annotations, each if it is given.
@@ -131,8 +130,7 @@ func (c *Collection) Statuses(ctx context.Context, id string) ([]v1.AdapterStatu
 	}
 }
 
-// Revisions yields the kept generations of a cluster or a node pool, the newest first. It ends with
-// the first error.
+// Revisions yields the kept generations of a cluster or a node pool, the newest first. It ends with the first error.
 func (c *Collection) Revisions(ctx context.Context, id string) iter.Seq2[v1.Revision, error] {
 	path, err := itemPath(c.path, id)
 	if err != nil {

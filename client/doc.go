@@ -61,10 +61,9 @@
 //
 // # Errors
 //
-// An unsuccessful response is an [*Error] with the status and the problem that the server sent; use
-// errors.As, or the predicates such as [IsNotFound]. [ErrUnreachable] means that no response
-// arrived, and [ErrInvalidResponse] that the response is not one of a fleet API. Errors never
-// contain the token.
+// An unsuccessful response is an [*Error] with the status and the problem that the server sent; use errors.As, or the
+// predicates such as [IsNotFound]. [ErrUnreachable] means that no response arrived, and [ErrInvalidResponse] that the
+// response is not one of a fleet API. Errors never contain the token.
 //
 // # Compatibility
 //

@@ -8,7 +8,6 @@ func (c *Collection) DryRun() *Collection {
 	return &Collection{caller: c.caller, path: c.path, dryRun: true}
 }
 
-// changeQuery returns the query parameters of a request that changes a resource.
 func (c *Collection) changeQuery() url.Values {
 	if !c.dryRun {
 		return nil

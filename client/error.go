@@ -19,13 +19,11 @@ var (
 	// request exceeded the timeout. A request with effects may or may not have had them.
 	ErrUnreachable = errors.New("fleet API unreachable")
 
-	// ErrInvalidResponse means that the response is not one of a fleet API: too large, not JSON, or
-	// truncated.
+	// ErrInvalidResponse means that the response is not one of a fleet API: too large, not JSON, or truncated.
 	ErrInvalidResponse = errors.New("invalid response")
 )
 
-// errTimeout is the cause of a request that exceeded Config.Timeout, in contrast to one that the
-// caller cancelled.
+// errTimeout is the cause of a request that exceeded Config.Timeout, in contrast to one that the caller cancelled.
 var errTimeout = errors.New("request timed out")
 
 // errSilence is the cause of a stream on which the server was silent for too long.
@@ -150,8 +148,7 @@ func fallbackDetail(resp *http.Response, body []byte) string {
 	return text
 }
 
-// parseRetryAfter parses the header, which holds seconds or a date. A past date or an invalid value
-// counts as missing.
+// parseRetryAfter parses the header, which holds seconds or a date. A past date or an invalid value counts as missing.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	const most = 24 * time.Hour // a longer delay is a mistake
 	if value == "" {

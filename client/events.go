@@ -10,10 +10,9 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 )
 
-// An eventReader reads server-sent events as the HTML standard describes them (section
-// "Interpreting an event stream"), with two differences. An event that is truncated by the end of
-// the stream is an error instead of nothing. The field retry is ignored, because the caller has its
-// own backoff.
+// An eventReader reads server-sent events as the HTML standard describes them (section "Interpreting an event stream"),
+// with two differences. An event that is truncated by the end of the stream is an error instead of nothing. The field
+// retry is ignored, because the caller has its own backoff.
 type eventReader struct {
 	src   *bufio.Reader
 	limit int64
@@ -171,8 +170,7 @@ func lineEnd(chunk []byte) int {
 	return lf
 }
 
-// lineWithoutBOM returns the line without the byte order mark with which the first line of the stream
-// may begin.
+// lineWithoutBOM returns the line without the byte order mark with which the first line of the stream may begin.
 func (r *eventReader) lineWithoutBOM() []byte {
 	if r.begun {
 		return r.line

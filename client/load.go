@@ -31,9 +31,8 @@ type LoadOptions struct {
 	SkipExisting bool
 }
 
-// Load creates a resource for each line while it reads them. Each line is the JSON of a
-// v1.CreateRequest. The number of lines and the duration are unlimited, as long as the server
-// continues to accept data.
+// Load creates a resource for each line while it reads them. Each line is the JSON of a v1.CreateRequest. The number of
+// lines and the duration are unlimited, as long as the server continues to accept data.
 //
 // The server creates resources in batches. With an *Error, the result counts its work
 // before the rejected line, which is permanent; with any other error the counts are unknown. Load

@@ -15,8 +15,8 @@ func eachItem[T, P any](ctx context.Context, c *caller, r request, split func(*P
 		r := r
 		r.query = maps.Clone(r.query) // the sequence may be used again
 		for {
-			var page P
-			if _, err := c.callJSONWithRetry(ctx, r, nil, &page); err != nil {
+			page, err := call[P](ctx, c, r, nil)
+			if err != nil {
 				yield(none, err)
 				return
 			}

@@ -43,8 +43,7 @@ func (c *caller) sendAndReadInParts(ctx context.Context, r request, dst []byte) 
 	}, a, nil
 }
 
-// A remainder is the part of a body after its beginning. Its timer runs while a read waits for the
-// server.
+// A remainder is the part of a body after its beginning. Its timer runs while a read waits for the server.
 type remainder struct {
 	caller  *caller
 	ctx     context.Context //nolint:containedctx // that of the request which the body belongs to

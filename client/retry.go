@@ -15,33 +15,34 @@ import (
 const (
 	firstDelay = 200 * time.Millisecond
 	maxDelay   = 10 * time.Second
-	// maxRetryAfter limits the delay that a server can request. The caller decides about longer
-	// ones.
+	// maxRetryAfter limits the delay that a server can request. The caller decides about longer ones.
 	maxRetryAfter = 30 * time.Second
 )
 
-// retry calls send until it succeeds, its error is permanent, or the attempts are used up.
-func (c *caller) retry(ctx context.Context, r request, send func() error) error {
+// sendAndReadWithRetry is sendAndRead, repeated until it succeeds, its error is permanent, or the attempts are used up.
+func (c *caller) sendAndReadWithRetry(ctx context.Context, r request) (body []byte, a answer, err error) {
 	for attempt := 1; ; attempt++ {
-		err := send()
+		body, a, err = c.sendAndRead(ctx, r, nil)
 		if err == nil || attempt >= c.maxAttempts || !r.mayRepeat(err) || requestedDelay(err) > maxRetryAfter {
-			return err
+			return body, a, err
 		}
 		delay := max(delayAfter(attempt), requestedDelay(err))
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < delay {
-			return err
+			return nil, a, err
 		}
 		c.log.DebugContext(ctx, "retrying request", "request", r.operation(), "attempt", attempt, "delay", delay, "err", err)
 		if !sleep(ctx, delay) {
-			return c.wrapTransportError(ctx, r, err)
+			return nil, a, c.wrapTransportError(ctx, r, err)
 		}
 	}
 }
 
 // mayRepeat reports whether the request can be sent again after an error.
 func (r request) mayRepeat(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return IsTransient(err) && (r.isIdempotent() || hasStatus(err, http.StatusTooManyRequests) || ok && op.Op == "dial")
+	op, isNetworkError := errors.AsType[*net.OpError](err)
+	notConnected := isNetworkError && op.Op == "dial"
+	notProcessed := notConnected || hasStatus(err, http.StatusTooManyRequests)
+	return IsTransient(err) && (notProcessed || r.isIdempotent())
 }
 
 // isIdempotent reports whether sending the request twice has the effect of sending it once.

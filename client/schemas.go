@@ -17,30 +17,27 @@ type Schemas struct {
 
 // List returns the schemas of specs, in the order of their kinds.
 func (s *Schemas) List(ctx context.Context) ([]v1.SpecSchema, error) {
-	var list v1.SpecSchemaList
-	_, err := s.caller.callJSONWithRetry(ctx, request{method: http.MethodGet, path: schemasPath}, nil, &list)
+	list, err := call[v1.SpecSchemaList](ctx, s.caller, request{method: http.MethodGet, path: schemasPath}, nil)
 	return list.Items, err
 }
 
 // Get returns the schema of a kind, identified by its collection. An error for which IsNotFound
 // is true means that the kind has none.
 func (s *Schemas) Get(ctx context.Context, collection string) (v1.SpecSchema, error) {
-	return s.call(ctx, http.MethodGet, collection, nil)
+	return call[v1.SpecSchema](ctx, s.caller, schemaRequest(http.MethodGet, collection), nil)
 }
 
 // Set registers a schema, and returns the resources that violate it.
 func (s *Schemas) Set(ctx context.Context, collection string, schema json.RawMessage) (v1.SpecSchema, error) {
-	return s.call(ctx, http.MethodPut, collection, schema)
+	return call[v1.SpecSchema](ctx, s.caller, schemaRequest(http.MethodPut, collection), schema)
 }
 
 // Delete removes the schema of a kind.
 func (s *Schemas) Delete(ctx context.Context, collection string) error {
-	_, err := s.caller.callJSONWithRetry(ctx, request{method: http.MethodDelete, path: schemasPath + "/" + collection}, nil, nil)
+	_, err := s.caller.callJSONWithRetry(ctx, schemaRequest(http.MethodDelete, collection), nil, nil)
 	return err
 }
 
-func (s *Schemas) call(ctx context.Context, method, collection string, in any) (v1.SpecSchema, error) {
-	var out v1.SpecSchema
-	_, err := s.caller.callJSONWithRetry(ctx, request{method: method, path: schemasPath + "/" + collection}, in, &out)
-	return out, err
+func schemaRequest(method, collection string) request {
+	return request{method: method, path: schemasPath + "/" + collection}
 }

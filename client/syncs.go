@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"net/http"
@@ -26,15 +27,19 @@ type SyncOptions struct {
 }
 
 func (o SyncOptions) urlValues() url.Values {
-	v := url.Values{"limit": {strconv.Itoa(orDefault(o.PageSize, DefaultPageSize))}}
+	v := url.Values{"limit": {strconv.Itoa(cmp.Or(o.PageSize, DefaultPageSize))}}
 	if len(o.States) > 0 {
-		names := make([]string, len(o.States))
-		for i, state := range o.States {
-			names[i] = string(state)
-		}
-		v.Set("state", strings.Join(names, ","))
+		v.Set("state", joinWithCommas(o.States))
 	}
 	return v
+}
+
+func joinWithCommas[T ~string](words []T) string {
+	texts := make([]string, len(words))
+	for i, word := range words {
+		texts[i] = string(word)
+	}
+	return strings.Join(texts, ",")
 }
 
 // Get returns the state of a cluster's sync to Gardener.
@@ -67,21 +72,17 @@ func (s *Syncs) control(ctx context.Context, id, action string, control v1.SyncC
 }
 
 func (s *Syncs) call(ctx context.Context, method, id, action string, body any) (v1.ClusterSync, error) {
-	var out v1.ClusterSync
 	path, err := itemPath(v1.CollectionClusters, id)
 	if err != nil {
-		return out, err
+		return v1.ClusterSync{}, err
 	}
-	_, err = s.caller.callJSONWithRetry(ctx, request{method: method, path: path + "/sync" + action}, body, &out)
-	return out, err
+	return call[v1.ClusterSync](ctx, s.caller, request{method: method, path: path + "/sync" + action}, body)
 }
 
 // ControlMany retries, pauses or resumes the syncs of up to v1.MaxBulkSyncs clusters. The action is
 // "retry", "pause" or "resume". The result lists the clusters that failed.
 func (s *Syncs) ControlMany(ctx context.Context, action string, control v1.BulkSyncControl) (v1.BulkSyncResult, error) {
-	var out v1.BulkSyncResult
-	_, err := s.caller.callJSONWithRetry(ctx, request{method: http.MethodPost, path: v1.CollectionClusters + "/sync/" + action}, control, &out)
-	return out, err
+	return call[v1.BulkSyncResult](ctx, s.caller, request{method: http.MethodPost, path: v1.CollectionClusters + "/sync/" + action}, control)
 }
 
 // List yields the states of cluster syncs to Gardener, page by page, the longest waiting

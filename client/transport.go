@@ -53,8 +53,7 @@ func (r request) operation() string {
 	return r.method + " /" + r.path
 }
 
-// succeeded reports whether status is a success for r. An unchanged resource is a success for a
-// conditional request.
+// succeeded reports whether status is a success for r. An unchanged resource is a success for a conditional request.
 func (r request) succeeded(status int) bool {
 	return status >= 200 && status <= 299 || status == http.StatusNotModified && r.header["If-None-Match"] != ""
 }
@@ -65,9 +64,8 @@ type answer struct {
 	tag    string // its ETag
 }
 
-// sendAndRead sends a request and reads the response body into dst, which it overwrites and grows.
-// It returns an error unless the response is a success. The buffer is then empty but keeps its
-// capacity for reuse.
+// sendAndRead sends a request and reads the response body into dst, which it overwrites and grows. It returns an error
+// unless the response is a success. The buffer is then empty but keeps its capacity for reuse.
 func (c *caller) sendAndRead(ctx context.Context, r request, dst []byte) (body []byte, a answer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
@@ -103,8 +101,7 @@ func (c *caller) readBodyOrError(ctx context.Context, r request, resp *http.Resp
 	return body, a, nil
 }
 
-// sendAndRetryWithNewToken sends a request, and once more if the server rejects a token that has been
-// replaced.
+// sendAndRetryWithNewToken sends a request, and once more if the server rejects a token that has been replaced.
 func (c *caller) sendAndRetryWithNewToken(ctx context.Context, r request) (*http.Response, error) {
 	if err := c.confirmImpersonationOnce(ctx, r); err != nil {
 		return nil, err
@@ -114,8 +111,12 @@ func (c *caller) sendAndRetryWithNewToken(ctx context.Context, r request) (*http
 		return nil, err
 	}
 	resp, err := c.sendOnce(ctx, r, token)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || token == "" || r.stream != nil && !r.stream.untouched() {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
+	}
+	canRepeat := r.stream == nil || r.stream.untouched()
+	if token == "" || !canRepeat {
+		return resp, nil
 	}
 	renewed, err := c.currentToken(ctx, token)
 	if err != nil || renewed == "" || renewed == token {
@@ -239,8 +240,12 @@ func closeBody(resp *http.Response) {
 // isForeign reports whether a response has a type that no fleet API returns, such as the login page
 // of a proxy. Plain Go servers send JSON as plain text, or without a type.
 func isForeign(contentType string) bool {
+	if contentType == "" || isJSON(contentType) {
+		return false
+	}
 	kind, _, err := mime.ParseMediaType(contentType)
-	return contentType != "" && !isJSON(contentType) && (err != nil || kind != "text/plain" && kind != "application/octet-stream")
+	isPlain := err == nil && (kind == "text/plain" || kind == "application/octet-stream")
+	return !isPlain
 }
 
 func isJSON(contentType string) bool {
@@ -248,19 +253,21 @@ func isJSON(contentType string) bool {
 	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
-// callJSONWithRetry sends a request with in as its body, unless in is nil, with retries, and decodes the
-// response into out. Only 202 and 204 may come without a body.
+// call sends a request with in as its body, unless in is nil, with retries, and returns the decoded response.
+func call[T any](ctx context.Context, c *caller, r request, in any) (out T, err error) {
+	_, err = c.callJSONWithRetry(ctx, r, in, &out)
+	return out, err
+}
+
+// callJSONWithRetry is call for a response that is decoded into out. Only 202 and 204 may come without a body.
 func (c *caller) callJSONWithRetry(ctx context.Context, r request, in, out any) (a answer, err error) {
 	if in != nil {
 		if r.body, err = json.Marshal(in); err != nil {
 			return a, fmt.Errorf("%s: encode the request: %w", r.operation(), err)
 		}
 	}
-	var body []byte
-	if err = c.retry(ctx, r, func() (err error) {
-		body, a, err = c.sendAndRead(ctx, r, nil)
-		return err
-	}); err != nil {
+	body, a, err := c.sendAndReadWithRetry(ctx, r)
+	if err != nil {
 		return a, err
 	}
 	if len(body) == 0 && (a.status == http.StatusNoContent || a.status == http.StatusAccepted) {

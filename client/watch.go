@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,7 +61,7 @@ func (c *caller) followEventsReconnecting(ctx context.Context, cursor string, op
 	for {
 		r := open(cursor)
 		err := c.streamEventsOnce(ctx, r, func(e v1.WatchEvent) error {
-			cursor, begun, failures = orDefault(e.Cursor, cursor), true, 0
+			cursor, begun, failures = cmp.Or(e.Cursor, cursor), true, 0
 			return handle(e)
 		})
 		failures++
@@ -126,7 +127,7 @@ func (c *caller) streamEventsOnce(ctx context.Context, r request, handle func(v1
 	if kind := resp.Header.Get("Content-Type"); !isEventStream(kind) {
 		return fmt.Errorf("%s: %w: the response is %q, not an event stream; the server does not support watch", r.operation(), errors.ErrUnsupported, kind)
 	}
-	body := newWary(resp.Body, cancel)
+	body := newSilenceReader(resp.Body, cancel)
 	defer body.stopTimer()
 	return c.readEvents(ctx, r, newEventReader(body, c.maxBody), handle)
 }
@@ -168,7 +169,7 @@ func streamError(op string, data []byte) *Error {
 		e.Problem.Status = http.StatusServiceUnavailable
 	}
 	e.Status = e.Problem.Status
-	e.Problem.Title = orDefault(e.Problem.Title, http.StatusText(e.Status))
+	e.Problem.Title = cmp.Or(e.Problem.Title, http.StatusText(e.Status))
 	return e
 }
 
@@ -178,21 +179,21 @@ func closeStream(resp *http.Response, cancel context.CancelCauseFunc) {
 	_ = resp.Body.Close()
 }
 
-// A wary reader cancels a stream that is silent for too long. Only the time spent in Read counts.
-type wary struct {
+// A silenceReader cancels a stream that is silent for too long. Only the time spent in Read counts.
+type silenceReader struct {
 	src   io.Reader
 	timer *time.Timer
 }
 
-func newWary(src io.Reader, cancel context.CancelCauseFunc) *wary {
-	return &wary{src: src, timer: time.AfterFunc(silence, func() { cancel(errSilence) })}
+func newSilenceReader(src io.Reader, cancel context.CancelCauseFunc) *silenceReader {
+	return &silenceReader{src: src, timer: time.AfterFunc(silence, func() { cancel(errSilence) })}
 }
 
 // Read implements io.Reader.
-func (w *wary) Read(p []byte) (int, error) {
+func (w *silenceReader) Read(p []byte) (int, error) {
 	w.timer.Reset(silence)
 	defer w.timer.Stop()
 	return w.src.Read(p)
 }
 
-func (w *wary) stopTimer() { w.timer.Stop() }
+func (w *silenceReader) stopTimer() { w.timer.Stop() }

@@ -193,7 +193,9 @@ func newNearby(t *testing.T, cfg Config, h http.HandlerFunc) *Client {
 	transport := &http.Transport{DialContext: l.dial}
 	cfg.Endpoint = "http://nearby"
 	cfg.WrapTransport = func(http.RoundTripper) http.RoundTripper { return transport }
-	cfg.MaxAttempts = orDefault(cfg.MaxAttempts, 1)
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = 1
+	}
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

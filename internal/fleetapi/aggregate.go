@@ -19,8 +19,7 @@ type StatusFacts struct {
 	Generation int64
 	// Deleting reports whether deletion was requested.
 	Deleting bool
-	// Children is the number of children of the resource. It matters only while the resource is
-	// being deleted.
+	// Children is the number of children of the resource. It matters only while the resource is being deleted.
 	Children int
 
 	CreatedTime time.Time
@@ -109,13 +108,18 @@ func FormatSuccessfulConditionType(adapterName string) string {
 func (f *StatusFacts) findRequiredReports() []*v1.AdapterStatus {
 	out := make([]*v1.AdapterStatus, len(f.Required))
 	for i, name := range f.Required {
-		for j := range f.Reports {
-			if f.Reports[j].Adapter == name {
-				out[i] = &f.Reports[j]
-			}
-		}
+		out[i] = findReport(f.Reports, name)
 	}
 	return out
+}
+
+func findReport(reports []v1.AdapterStatus, adapter string) *v1.AdapterStatus {
+	for i := range reports {
+		if reports[i].Adapter == adapter {
+			return &reports[i]
+		}
+	}
+	return nil
 }
 
 func (f *StatusFacts) computePhase(reports []*v1.AdapterStatus) v1.Phase {
@@ -168,11 +172,10 @@ func (f *StatusFacts) findOldestReportTime(reports []*v1.AdapterStatus) time.Tim
 	return oldest
 }
 
-// computeReconciledCondition returns the condition of the whole resource, as the public API defines it. Its
-// observed generation is that of the resource: the condition states how far that one is. The public
-// sentinel's rules rely on this. With the adapters' generation, they publish an event at every poll
-// until all adapters have reported. The generation that adapters have observed is in the status and
-// in their own conditions.
+// computeReconciledCondition returns the condition of the whole resource, as the public API defines it. Its observed
+// generation is that of the resource: the condition states how far that one is. The public sentinel's rules rely on
+// this. With the adapters' generation, they publish an event at every poll until all adapters have reported. The
+// generation that adapters have observed is in the status and in their own conditions.
 func (f *StatusFacts) computeReconciledCondition(reports []*v1.AdapterStatus) v1.Condition {
 	c := v1.Condition{
 		Type:               v1.ConditionReconciled,
@@ -181,7 +184,8 @@ func (f *StatusFacts) computeReconciledCondition(reports []*v1.AdapterStatus) v1
 		Message:            "waiting for " + strings.Join(f.listUnmetAdapters(reports), ", "),
 		ObservedGeneration: f.Generation,
 	}
-	switch done := f.allTrueAtCurrentGeneration(reports, f.goalConditionType()); {
+	done := f.allTrueAtCurrentGeneration(reports, f.goalConditionType())
+	switch {
 	case done && f.Deleting && f.Children > 0:
 		c.Reason, c.Message = ReasonWaitingForChildren, "waiting for the deletion of its child resources"
 	case done:
@@ -194,15 +198,15 @@ func (f *StatusFacts) computeReconciledCondition(reports []*v1.AdapterStatus) v1
 			oldest = earlierNonZeroTime(oldest, r.LastReportTime)
 		}
 	}
-	if c.LastUpdatedTime = oldest; oldest.IsZero() {
+	c.LastUpdatedTime = oldest
+	transitionTime := f.Now
+	if oldest.IsZero() {
 		c.LastUpdatedTime = f.UpdatedTime
+		if c.Status == v1.ConditionFalse {
+			transitionTime = f.UpdatedTime // the new generation caused the change
+		}
 	}
-
-	changed := f.Now
-	if c.Status == v1.ConditionFalse && oldest.IsZero() {
-		changed = f.UpdatedTime // the new generation caused the change
-	}
-	return f.keepPreviousTimes(c, changed)
+	return f.keepPreviousTimes(c, transitionTime)
 }
 
 // computeLastKnownReconciledCondition is True once all required adapters were available at one generation. It stays
@@ -214,16 +218,16 @@ func (f *StatusFacts) computeLastKnownReconciledCondition(reports []*v1.AdapterS
 		Reason:          ReasonMissingAdapters,
 		LastUpdatedTime: f.Now,
 	}
-	if p, ok := f.findPreviousCondition(c.Type); ok {
+	if p, ok := findCondition(f.Previous, c.Type); ok {
 		c = p
 	}
 
-	together, takenBack := true, false
+	allAvailableTogether, withdrawn := true, false
 	var generation int64
 	var oldest time.Time
 	for i, r := range reports {
 		if r == nil {
-			together = false
+			allAvailableTogether = false
 			continue
 		}
 		if i == 0 {
@@ -231,18 +235,18 @@ func (f *StatusFacts) computeLastKnownReconciledCondition(reports []*v1.AdapterS
 		}
 		status := findAdapterCondition(r, v1.ConditionAvailable).Status
 		if status == v1.ConditionFalse && r.ObservedGeneration == c.ObservedGeneration {
-			takenBack = true
+			withdrawn = true
 		}
 		if status != v1.ConditionTrue || r.ObservedGeneration != generation {
-			together = false
+			allAvailableTogether = false
 		}
 		oldest = earlierNonZeroTime(oldest, r.LastReportTime)
 	}
 	switch {
-	case together:
+	case allAvailableTogether:
 		c.Status, c.Reason = v1.ConditionTrue, ReasonReconciledAll
 		c.ObservedGeneration, c.LastUpdatedTime = generation, oldest
-	case takenBack && c.Status == v1.ConditionTrue:
+	case withdrawn && c.Status == v1.ConditionTrue:
 		c.Status, c.Reason, c.LastUpdatedTime = v1.ConditionFalse, ReasonMissingAdapters, f.Now
 	}
 	return f.keepPreviousTimes(c, f.Now)
@@ -265,7 +269,7 @@ func newSuccessfulCondition(report *v1.AdapterStatus) v1.Condition {
 // keepPreviousTimes returns the condition with the times of its predecessor. If the status differs,
 // it has the given transition time.
 func (f *StatusFacts) keepPreviousTimes(condition v1.Condition, transitionTime time.Time) v1.Condition {
-	p, ok := f.findPreviousCondition(condition.Type)
+	p, ok := findCondition(f.Previous, condition.Type)
 	switch {
 	case !ok:
 		condition.CreatedTime, condition.LastTransitionTime = f.Now, f.Now
@@ -277,8 +281,8 @@ func (f *StatusFacts) keepPreviousTimes(condition v1.Condition, transitionTime t
 	return condition
 }
 
-func (f *StatusFacts) findPreviousCondition(conditionType string) (condition v1.Condition, found bool) {
-	for _, c := range f.Previous.Conditions {
+func findCondition(status v1.Status, conditionType string) (condition v1.Condition, found bool) {
+	for _, c := range status.Conditions {
 		if c.Type == conditionType {
 			return c, true
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
-// initTimelineIfStored creates the timeline if there is a store for it.
 func (a *API) initTimelineIfStored(cfg Config, deps Deps) (err error) {
 	if deps.Timeline == nil {
 		return nil
@@ -39,8 +38,7 @@ func (a *API) RunWatchHubs(ctx context.Context) error {
 	return g.Wait()
 }
 
-// StopWatches closes the open watches and refuses new ones. Without it, a server that stops would
-// wait for them.
+// StopWatches closes the open watches and refuses new ones. Without it, a server that stops would wait for them.
 func (a *API) StopWatches() {
 	a.hub.Stop()
 	if a.timeline != nil {

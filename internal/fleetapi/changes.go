@@ -7,9 +7,8 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// ErrCursorExpired means that the changes after a cursor are not known. They are no longer
-// retained, or the cursor belongs to another epoch or to the future. The follower has to list
-// everything again.
+// ErrCursorExpired means that the changes after a cursor are not known. They are no longer retained, or the cursor
+// belongs to another epoch or to the future. The follower has to list everything again.
 var ErrCursorExpired = errors.New("cursor expired")
 
 // A Change is a row that changed.
@@ -19,8 +18,7 @@ type Change struct {
 	Key    Key
 	Tenant string
 
-	// Relabelled reports whether the labels changed, so that a selector may have matched the row
-	// before.
+	// Relabelled reports whether the labels changed, so that a selector may have matched the row before.
 	Relabelled bool
 
 	// Record is the current row, nil if it no longer exists. In a stepwise query it is also nil if
@@ -45,16 +43,14 @@ type ChangeQuery struct {
 
 // A Feed reads the changes of resources.
 type Feed interface {
-	// VisitChanges calls visit for the settled changes after a cursor, in order. Each row is visited
-	// once, in its current state. The change and the data it points to are valid only until visit
-	// returns; an error of visit ends the call and is returned. It returns the cursor to resume
-	// from, and whether the limit was reached, so that there may be more; otherwise it has come to
-	// the horizon. It returns ErrCursorExpired, without a visit, if it does not know all changes
-	// after the cursor.
+	// VisitChanges calls visit for the settled changes after a cursor, in order. Each row is visited once, in its
+	// current state. The change and the data it points to are valid only until visit returns; an error of visit ends
+	// the call and is returned. It returns the cursor to resume from, and whether the limit was reached, so that there
+	// may be more; otherwise it has come to the horizon. It returns ErrCursorExpired, without a visit, if it does not
+	// know all changes after the cursor.
 	VisitChanges(ctx context.Context, scope Scope, q ChangeQuery, visit func(*Change) error) (next watch.Cursor, hasMore bool, err error)
 
-	// ReadLatestCursor returns the cursor after all changes that are settled now. Later commits are after
-	// it.
+	// ReadLatestCursor returns the cursor after all changes that are settled now. Later commits are after it.
 	ReadLatestCursor(ctx context.Context) (watch.Cursor, error)
 
 	// ReadFeedState returns the visible state of the changes of a kind, across all tenants.

@@ -80,17 +80,17 @@ type kind struct {
 	minName, maxName int
 }
 
-// buildKinds returns the kinds that the configuration describes.
 func (c Config) buildKinds() ([]*kind, error) {
+	nodePoolPolicy := cmp.Or(c.NodePoolsOnClusterDelete, Cascade)
 	clusters := &kind{
 		name: v1.KindCluster, collection: v1.CollectionClusters, required: c.RequiredAdapters.Clusters,
 		children: true, synced: true, minName: 3, maxName: 53,
 	}
-	list := []*kind{
+	kinds := []*kind{
 		clusters,
 		{
 			name: v1.KindNodePool, collection: v1.CollectionNodePools, required: c.RequiredAdapters.NodePools,
-			parent: clusters, onParentDelete: cmp.Or(c.NodePoolsOnClusterDelete, Cascade), minName: 3, maxName: 15,
+			parent: clusters, onParentDelete: nodePoolPolicy, minName: 3, maxName: 15,
 		},
 		{
 			name: v1.KindManifest, collection: v1.CollectionManifests, required: c.RequiredAdapters.Manifests,
@@ -102,31 +102,31 @@ func (c Config) buildKinds() ([]*kind, error) {
 		},
 	}
 	var errs []error
-	for _, k := range list {
+	for _, k := range kinds {
 		if err := checkRequiredAdapters(k.required); err != nil {
 			errs = append(errs, fmt.Errorf("required adapters of %s: %w", k.collection, err))
 		}
 	}
-	if p := list[1].onParentDelete; p != Cascade && p != Restrict {
-		errs = append(errs, fmt.Errorf("unknown policy %q for the node pools of a deleted cluster; use %s or %s", p, Cascade, Restrict))
+	if nodePoolPolicy != Cascade && nodePoolPolicy != Restrict {
+		errs = append(errs, fmt.Errorf("unknown policy %q for the node pools of a deleted cluster; use %s or %s", nodePoolPolicy, Cascade, Restrict))
 	}
-	return list, errors.Join(errs...)
+	return kinds, errors.Join(errs...)
 }
 
 func checkRequiredAdapters(names []string) error {
-	types := make(map[string]string, len(names))
-	for i, n := range names {
-		if !IsValidAdapterName(n) {
-			return fmt.Errorf("%q is not an adapter name; use a lower-case DNS label", n)
+	adapterOfCondition := make(map[string]string, len(names))
+	for i, name := range names {
+		if !IsValidAdapterName(name) {
+			return fmt.Errorf("%q is not an adapter name; use a lower-case DNS label", name)
 		}
-		if slices.Contains(names[:i], n) {
-			return fmt.Errorf("%q is listed twice", n)
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("%q is listed twice", name)
 		}
-		t := FormatSuccessfulConditionType(n)
-		if other, ok := types[t]; ok {
-			return fmt.Errorf("%q and %q would both set the condition %s; rename one", other, n, t)
+		conditionType := FormatSuccessfulConditionType(name)
+		if other, ok := adapterOfCondition[conditionType]; ok {
+			return fmt.Errorf("%q and %q would both set the condition %s; rename one", other, name, conditionType)
 		}
-		types[t] = n
+		adapterOfCondition[conditionType] = name
 	}
 	if len(names) > maxAdapters {
 		return fmt.Errorf("%d adapters are listed; at most %d are allowed", len(names), maxAdapters)

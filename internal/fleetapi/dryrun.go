@@ -13,9 +13,8 @@ import (
 // errDryRun rolls back the transaction of a dry run.
 var errDryRun = errors.New("dry run")
 
-// dryRunStore is a store that rolls back every change that would succeed. Its transactions see all
-// effects of the change, so the answer is that of the real request. The sequence of revisions advances
-// nevertheless.
+// dryRunStore is a store that rolls back every change that would succeed. Its transactions see all effects of the
+// change, so the answer is that of the real request. The sequence of revisions advances nevertheless.
 type dryRunStore struct{ Store }
 
 // RunInTx runs a change and rolls it back.

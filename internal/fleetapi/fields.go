@@ -20,8 +20,7 @@ import (
 // An empty set below a member shows all of it. The nil set shows everything.
 type fieldSelection map[string]fieldSelection
 
-// listJSONFields returns the members of a type in JSON, each with those below it. Maps, times and raw JSON
-// have none.
+// listJSONFields returns the members of a type in JSON, each with those below it. Maps, times and raw JSON have none.
 func listJSONFields(t reflect.Type) fieldSelection {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -42,9 +41,8 @@ func listJSONFields(t reflect.Type) fieldSelection {
 //nolint:gochecknoglobals // computed once
 var resourceFields = sync.OnceValue(func() fieldSelection { return listJSONFields(reflect.TypeFor[v1.Resource]()) })
 
-// parseFieldsParameter parses the parameter fields: names separated by commas, with dots into objects. A
-// name followed by .* selects the whole object. The id is always included. No names select all
-// fields.
+// parseFieldsParameter parses the parameter fields: names separated by commas, with dots into objects. A name followed
+// by .* selects the whole object. The id is always included. No names select all fields.
 func parseFieldsParameter(values []string) (fieldSelection, error) {
 	known := resourceFields()
 	set, names := fieldSelection{"id": {}}, 0
@@ -65,7 +63,6 @@ func parseFieldsParameter(values []string) (fieldSelection, error) {
 	return set, nil
 }
 
-// addPathIfKnown adds a path if it is a known one.
 func (s fieldSelection) addPathIfKnown(known fieldSelection, path []string) (added bool) {
 	below, ok := known[path[0]]
 	if !ok {
@@ -111,8 +108,7 @@ func (s fieldSelection) appendRecordFields(b []byte, record *Record, k *kind) []
 	return shown
 }
 
-// appendNextValue appends the shown part of the decoder's next value. It applies the set to each
-// element of a list.
+// appendNextValue appends the shown part of the decoder's next value. It applies the set to each element of a list.
 func (s fieldSelection) appendNextValue(b []byte, d *jsontext.Decoder) ([]byte, error) {
 	switch {
 	case len(s) > 0 && d.PeekKind() == jsontext.KindBeginObject:

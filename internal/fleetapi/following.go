@@ -26,8 +26,7 @@ type changesRequest struct {
 	watch bool
 }
 
-// asksForChanges reports whether a request on a collection asks for changes and not
-// for a page.
+// asksForChanges reports whether a request on a collection asks for changes and not for a page.
 func asksForChanges(query url.Values) bool {
 	wanted, err := strconv.ParseBool(query.Get("watch"))
 	return query.Has("changed_since") || query.Has("watch") && (wanted || err != nil)
@@ -36,83 +35,84 @@ func asksForChanges(query url.Values) bool {
 // parseChangesRequest parses the parameters of a request for changes. It refuses a parameter that has no
 // effect on changes, because the answer would not match the request.
 func parseChangesRequest(r *http.Request, k *kind) (*changesRequest, error) {
-	v := r.URL.Query()
-	if err := checkQueryParameters(v, "labels", "changed_since", "watch", "limit"); err != nil {
+	parameters := r.URL.Query()
+	if err := checkQueryParameters(parameters, "labels", "changed_since", "watch", "limit"); err != nil {
 		return nil, err
 	}
-	f := &changesRequest{kind: k}
+	request := &changesRequest{kind: k}
 	var err error
-	if v.Has("watch") {
-		if f.watch, err = strconv.ParseBool(v.Get("watch")); err != nil {
-			return nil, rest.NewQueryError("watch", "format", v.Get("watch"), "must be true or false")
+	if parameters.Has("watch") {
+		if request.watch, err = strconv.ParseBool(parameters.Get("watch")); err != nil {
+			return nil, rest.NewQueryError("watch", "format", parameters.Get("watch"), "must be true or false")
 		}
 	}
-	with, excluded := "changed_since", []string{"search", "fields", "page", "size", "pageSize", "order", "orderBy", "continue", "ids"}
-	if f.watch {
-		with, excluded = "watch", append(excluded, "limit")
+	mode, excluded := "changed_since", []string{"search", "fields", "page", "size", "pageSize", "order", "orderBy", "continue", "ids"}
+	if request.watch {
+		mode, excluded = "watch", append(excluded, "limit")
 	}
 	for _, name := range excluded {
-		if v.Has(name) {
-			return nil, rest.NewQueryError(name, "format", v.Get(name), "cannot be combined with %s", with)
+		if parameters.Has(name) {
+			return nil, rest.NewQueryError(name, "format", parameters.Get(name), "cannot be combined with %s", mode)
 		}
 	}
 	if r.PathValue("parent") != "" {
-		return nil, rest.NewQueryError(with, "format", v.Get(with), "is only supported for all %s at once; use it on /%s", k.collection, k.collection)
+		return nil, rest.NewQueryError(mode, "format", parameters.Get(mode), "is only supported for all %s at once; use it on /%s", k.collection, k.collection)
 	}
-	if f.labels, err = parseLabelSelector(v.Get("labels")); err != nil {
+	if request.labels, err = parseLabelSelector(parameters.Get("labels")); err != nil {
 		return nil, err
 	}
-	if f.limit, err = parsePositiveNumber(v, "limit", maxSize, maxSize); err != nil {
+	if request.limit, err = parsePositiveNumber(parameters, "limit", maxSize, maxSize); err != nil {
 		return nil, err
 	}
-	return f, f.parseStartCursor(r)
+	request.after, err = parseStartCursor(r, request.watch)
+	return request, err
 }
 
-// parseStartCursor parses the cursor to begin after. The last event id of a server-sent events client
+// parseStartCursor parses the cursor to begin after, nil for none. The last event id of a server-sent events client
 // takes precedence over the cursor in the URL.
-func (f *changesRequest) parseStartCursor(r *http.Request) error {
-	text, given := r.URL.Query().Get("changed_since"), r.URL.Query().Has("changed_since")
-	header := f.watch && r.Header.Get(watch.LastEventIDHeader) != ""
-	if header {
-		text, given = r.Header.Get(watch.LastEventIDHeader), true
+func parseStartCursor(r *http.Request, isWatch bool) (*watch.Cursor, error) {
+	if lastEvent := r.Header.Get(watch.LastEventIDHeader); isWatch && lastEvent != "" {
+		after, err := watch.ParseCursor(lastEvent)
+		if err != nil {
+			return nil, rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
+		}
+		return &after, nil
 	}
-	if !given {
-		return nil
+	parameters := r.URL.Query()
+	if !parameters.Has("changed_since") {
+		return nil, nil //nolint:nilnil // there is none
 	}
+	text := parameters.Get("changed_since")
 	after, err := watch.ParseCursor(text)
-	if err != nil && header {
-		return rest.NewError(rest.CodeInvalidQuery, "the header %s is not a cursor of this API; send the id of the last event, or start again without it", watch.LastEventIDHeader)
-	}
 	if err != nil {
-		return rest.NewQueryError("changed_since", "format", text, "is not a cursor of this API; use the cursor of a list or of the last response")
+		return nil, rest.NewQueryError("changed_since", "format", text, "is not a cursor of this API; use the cursor of a list or of the last response")
 	}
-	f.after = &after
-	return nil
+	return &after, nil
 }
 
-// serveChangesOrWatch answers with the changes of a collection.
 func (a *API) serveChangesOrWatch(w http.ResponseWriter, r *http.Request, k *kind, principal auth.Principal) error {
-	f, err := parseChangesRequest(r, k)
+	request, err := parseChangesRequest(r, k)
 	if err != nil {
 		return err
 	}
-	if f.scope, err = authorizeList(principal); err != nil {
+	if request.scope, err = authorizeList(principal); err != nil {
 		return err
 	}
-	if f.watch {
-		return a.serveWatch(w, r, f, principal)
+	if request.watch {
+		return a.serveWatch(w, r, request, principal)
 	}
-	c := changesEncoder{b: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
-	q := ChangeQuery{Kind: k.name, After: *f.after, Limit: f.limit}
-	next, more, err := a.store.VisitChanges(r.Context(), f.scope, q, func(change *Change) error { return c.addChangeIfVisible(f, change) })
+	encoder := changesEncoder{items: []byte(`{"items":[`), removed: []byte(`],"removed":[`)}
+	q := ChangeQuery{Kind: k.name, After: *request.after, Limit: request.limit}
+	next, hasMore, err := a.store.VisitChanges(r.Context(), request.scope, q, func(change *Change) error {
+		return encoder.addChangeIfVisible(request, change)
+	})
 	if err != nil {
 		return toExpiredCursorProblem(err)
 	}
-	writeJSON(w, http.StatusOK, c.finishJSON(next, more))
+	rest.WriteJSON(w, http.StatusOK, encoder.finishJSON(next, hasMore))
 	return nil
 }
 
-// toExpiredCursorProblem converts an expired cursor into a problem.
 func toExpiredCursorProblem(err error) error {
 	if errors.Is(err, ErrCursorExpired) {
 		return rest.NewError(rest.CodeCursorExpired, "the changes since this cursor are no longer retained; list everything again and continue from the cursor of that list")
@@ -122,22 +122,24 @@ func toExpiredCursorProblem(err error) error {
 
 // changesEncoder builds a v1.Changes.
 type changesEncoder struct {
-	b, removed  []byte
-	items, gone int
+	items, removed          []byte // the JSON of the two lists
+	itemCount, removedCount int
 }
 
 func (c *changesEncoder) addChangeIfVisible(request *changesRequest, change *Change) error {
-	is, err := request.classifyChange(change)
-	switch {
-	case err != nil:
+	seenAs, err := request.classifyChange(change)
+	if err != nil {
 		return err
-	case is == seesIt:
-		if c.items++; c.items > 1 {
-			c.b = append(c.b, ',')
+	}
+	switch seenAs {
+	case changeInvisible:
+	case changeVisible:
+		if c.itemCount++; c.itemCount > 1 {
+			c.items = append(c.items, ',')
 		}
-		c.b = appendRecordJSON(c.b, change.Record, request.kind)
-	case is == seesItGo:
-		if c.gone++; c.gone > 1 {
+		c.items = appendRecordJSON(c.items, change.Record, request.kind)
+	case changeRemoves:
+		if c.removedCount++; c.removedCount > 1 {
 			c.removed = append(c.removed, ',')
 		}
 		c.removed = appendQuotedText(c.removed, change.Key.ID)
@@ -146,8 +148,8 @@ func (c *changesEncoder) addChangeIfVisible(request *changesRequest, change *Cha
 }
 
 func (c *changesEncoder) finishJSON(next watch.Cursor, hasMore bool) []byte {
-	b := append(c.b, c.removed...)
-	b = strconv.AppendInt(append(b, `],"size":`...), int64(c.items), 10)
+	b := append(c.items, c.removed...)
+	b = strconv.AppendInt(append(b, `],"size":`...), int64(c.itemCount), 10)
 	b = append(append(b, `,"cursor":"`...), next.String()...)
 	return append(strconv.AppendBool(append(b, `","more":`...), hasMore), '}')
 }
@@ -156,29 +158,30 @@ func (c *changesEncoder) finishJSON(next watch.Cursor, hasMore bool) []byte {
 type visibility int
 
 const (
-	seesNothing visibility = iota
-	seesIt
-	seesItGo
+	changeInvisible visibility = iota
+	changeVisible
+	// changeRemoves means that the client no longer sees the resource.
+	changeRemoves
 )
 
 // classifyChange classifies a change for the client. A row that does not match now can have matched
 // before only if its labels changed.
-func (f *changesRequest) classifyChange(change *Change) (visibility, error) {
+func (cr *changesRequest) classifyChange(change *Change) (visibility, error) {
 	if change.Record == nil {
-		return seesItGo, nil
+		return changeRemoves, nil
 	}
-	if f.labels.Empty() {
-		return seesIt, nil
+	if cr.labels.Empty() {
+		return changeVisible, nil
 	}
 	var labels selector.Map
 	if err := json.Unmarshal(change.Record.Labels, &labels); err != nil {
-		return seesNothing, fmt.Errorf("get the labels of %s %q: %w", change.Key.Kind, change.Key.ID, err)
+		return changeInvisible, fmt.Errorf("get the labels of %s %q: %w", change.Key.Kind, change.Key.ID, err)
 	}
 	switch {
-	case f.labels.Matches(labels):
-		return seesIt, nil
+	case cr.labels.Matches(labels):
+		return changeVisible, nil
 	case change.Relabelled:
-		return seesItGo, nil
+		return changeRemoves, nil
 	}
-	return seesNothing, nil
+	return changeInvisible, nil
 }

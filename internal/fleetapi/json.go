@@ -124,9 +124,8 @@ func appendQuotedTime(b []byte, t time.Time) []byte {
 	return append(b, '"')
 }
 
-// equalJSON reports whether two valid JSON values are equal. It ignores the order of members, white
-// space, escapes and the notation of numbers. Numbers are compared as decimals of any size and
-// never rounded.
+// equalJSON reports whether two valid JSON values are equal. It ignores the order of members, white space, escapes and
+// the notation of numbers. Numbers are compared as decimals of any size and never rounded.
 func equalJSON(a, b []byte) bool {
 	return bytes.Equal(a, b) || bytes.Equal(canonicalizeJSON(a), canonicalizeJSON(b))
 }

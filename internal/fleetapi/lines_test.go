@@ -97,7 +97,7 @@ func TestLineReaderCutsOff(t *testing.T) {
 		go func() {
 			_, _ = io.WriteString(near, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
 			for range 10 {
-				time.Sleep(stalled - time.Second)
+				time.Sleep(lineTimeout - time.Second)
 				_, _ = io.WriteString(near, "{}\n")
 			}
 		}()
@@ -110,7 +110,7 @@ func TestLineReaderCutsOff(t *testing.T) {
 		if p, ok := errors.AsType[*rest.Error](got.err); !ok || p.Code != rest.CodeInvalidBody || got.lines != 10 {
 			t.Errorf("%d lines, then %v, want 10 and a problem", got.lines, got.err)
 		}
-		if want := time.Hour + 9*(stalled-time.Second) + stalled; got.took != want {
+		if want := time.Hour + 9*(lineTimeout-time.Second) + lineTimeout; got.took != want {
 			t.Errorf("took %s, want %s", got.took, want)
 		}
 		_ = server.Close()

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/auth"
@@ -18,47 +17,62 @@ import (
 // maxKeptBuffer is the maximum size of a page buffer that is reused.
 const maxKeptBuffer = 1 << 20
 
-// listRoutes serve the lists of each kind.
-type listRoutes struct{ api *API }
+// listRoutes serve the lists of a kind.
+type listRoutes struct {
+	api  *API
+	kind *kind
+}
 
-func (ls listRoutes) newListOrChangesHandler(k *kind) handler {
-	buffers := sync.Pool{New: func() any { return new([]byte) }}
-	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		if asksForChanges(r.URL.Query()) {
-			return ls.api.serveChangesOrWatch(w, r, k, who)
-		}
-		rd, err := ls.preparePageRequest(r, k, who)
-		if err != nil {
-			return err
-		}
-		have := rest.ParseETagList(r.Header.Values("If-None-Match"))
-		tag, err := ls.findUnchangedETag(r.Context(), rd, have)
-		if err != nil {
-			return err
-		}
-		if tag != "" {
-			writeNotModified(w, tag)
-			return nil
-		}
-		buffer := buffers.Get().(*[]byte) //nolint:errcheck // nothing else is put in
-		p := pageEncoder{b: append((*buffer)[:0], `{"items":[`...)}
-		err = ls.listAndEncodePageRows(r.Context(), rd, &p)
-		if err == nil {
-			err = p.finishPageJSON(rd)
-		}
-		switch {
-		case err != nil:
-		case have.Any: // any existing page matches
-			writeNotModified(w, ls.computePageETag(rd, &p))
-		default:
-			w.Header().Set("Etag", ls.computePageETag(rd, &p))
-			writeJSON(w, http.StatusOK, p.b)
-		}
-		if cap(p.b) <= maxKeptBuffer {
-			*buffer = p.b
-			buffers.Put(buffer)
-		}
+func (ls listRoutes) serveListOrChanges(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	if asksForChanges(r.URL.Query()) {
+		return ls.api.serveChangesOrWatch(w, r, ls.kind, principal)
+	}
+	return ls.servePage(w, r, principal)
+}
+
+func (ls listRoutes) servePage(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	request, err := ls.preparePageRequest(r, principal)
+	if err != nil {
 		return err
+	}
+	ifNoneMatch := rest.ParseETagList(r.Header.Values("If-None-Match"))
+	tag, err := ls.findUnchangedETag(r.Context(), request, ifNoneMatch)
+	if err != nil {
+		return err
+	}
+	if tag != "" {
+		writeNotModified(w, tag)
+		return nil
+	}
+	page := pageEncoder{json: append(ls.api.takePageBuffer(), `{"items":[`...)}
+	defer func() { ls.api.keepPageBuffer(page.json) }()
+	if err := ls.listAndEncodeRows(r.Context(), request, &page); err != nil {
+		return err
+	}
+	if err := page.finishJSON(request); err != nil {
+		return err
+	}
+	tag = ls.computePageETag(request, &page)
+	if ifNoneMatch.Any { // any existing page matches
+		writeNotModified(w, tag)
+		return nil
+	}
+	w.Header().Set("Etag", tag)
+	rest.WriteJSON(w, http.StatusOK, page.json)
+	return nil
+}
+
+func (a *API) takePageBuffer() []byte {
+	if buffer, ok := a.pageBuffers.Get().(*[]byte); ok {
+		return *buffer
+	}
+	return nil
+}
+
+func (a *API) keepPageBuffer(buffer []byte) {
+	if cap(buffer) <= maxKeptBuffer {
+		buffer = buffer[:0]
+		a.pageBuffers.Put(&buffer)
 	}
 }
 
@@ -69,30 +83,30 @@ func writeNotModified(w http.ResponseWriter, etag string) {
 	w.WriteHeader(http.StatusNotModified)
 }
 
-// A walker identifies a client that pages by number.
-type walker struct{ subject, addr string }
-
-// A pageRequest is a page read in progress.
+// A pageRequest is a page to read.
 type pageRequest struct {
 	*listParameters
 
-	query Query
-	// show is the maximum number of rows in the page.
-	show int
+	// maxRows is the maximum number of rows in the page. The query may ask for one more.
+	maxRows int
+	walk    numberedWalk
+}
 
-	// For a numbered page: the client, and where the page begins if the walker's last page ended
-	// there.
-	who     walker
-	walk    rest.QueryDigest
-	walking bool
-	start   Position
-	// startAt is start as encoded by appendEncodedPosition.
-	startAt string
+// A numberedWalk is the place of a numbered page in the walk of a client through the pages of a query. It is the zero
+// value for other pages.
+type numberedWalk struct {
+	query  rest.QueryDigest
+	client string
+	// known reports whether the client's last page ended at start, where this page begins. Otherwise the rows before
+	// the page are counted.
+	known        bool
+	start        Position
+	encodedStart string
 }
 
 // preparePageRequest determines the page that a request selects, and where it begins.
-func (ls listRoutes) preparePageRequest(r *http.Request, k *kind, principal auth.Principal) (*pageRequest, error) {
-	l, err := parseListParameters(k, r.URL.Query())
+func (ls listRoutes) preparePageRequest(r *http.Request, principal auth.Principal) (*pageRequest, error) {
+	l, err := parseListParameters(ls.kind, r.URL.Query())
 	if err != nil {
 		return nil, err
 	}
@@ -104,95 +118,113 @@ func (ls listRoutes) preparePageRequest(r *http.Request, k *kind, principal auth
 			return nil, err
 		}
 	}
-	rd := &pageRequest{listParameters: l, query: l.query, show: l.size}
+	request := &pageRequest{listParameters: l, maxRows: l.size}
 	switch {
 	case l.ids:
-		rd.show = len(l.query.IDs)
-		rd.query.Limit = rd.show
+		request.maxRows = len(l.query.IDs)
+		request.query.Limit = request.maxRows
 	case l.keyset:
-		rd.query.Limit = l.size + 1 // the extra row shows whether there is another page
-		rd.query.After, err = l.parseContinueToken()
+		request.query.Limit = l.size + 1 // the extra row shows whether there is another page
+		request.query.After, err = l.parseContinueToken()
 	default:
-		rd.query.Limit, rd.query.Count = l.size, true
-		rd.who, rd.walk = walker{principal.Actor(), r.RemoteAddr}, l.computeQueryDigest(principal.Actor())
-		rd.startAt, rd.walking = ls.api.walks.FindPageStart(rd.walk, rd.who.addr, l.page, time.Now())
-		if rd.walking {
-			rd.start, _ = decodePosition([]byte(rd.startAt), l.query.Order) // the order is part of the walk, so it matches
-			rd.query.After = rd.start
-		} else {
-			rd.query.Offset = int64(l.page-1) * int64(l.size)
-		}
+		ls.prepareNumberedPage(request, principal.Actor(), r.RemoteAddr)
 	}
-	return rd, err
+	return request, err
 }
 
 // limitToExistingParent limits a list to the children of a resource, which must exist.
 func (ls listRoutes) limitToExistingParent(ctx context.Context, request *listParameters, parentID string) error {
-	id, err := parseResourceID(request.kind.parent, parentID)
+	parentKind := ls.kind.parent
+	id, err := parseResourceID(parentKind, parentID)
 	if err != nil {
 		return err
 	}
-	_, err = ls.api.store.Get(ctx, request.scope, Key{request.kind.parent.name, id})
+	_, err = ls.api.store.Get(ctx, request.scope, Key{parentKind.name, id})
 	if errors.Is(err, ErrNotFound) {
-		return newNotFoundError(request.kind.parent, id)
+		return newNotFoundError(parentKind, id)
 	}
 	request.query.ParentID = id
 	return err
 }
 
+// prepareNumberedPage lets a page begin where the client's last page ended. If that is not known, it counts rows.
+func (ls listRoutes) prepareNumberedPage(request *pageRequest, subject, client string) {
+	walk := numberedWalk{query: request.computeQueryDigest(subject), client: client}
+	walk.encodedStart, walk.known = ls.api.walks.FindPageStart(walk.query, client, request.page, time.Now())
+	request.query.Limit, request.query.Count = request.size, true
+	if walk.known {
+		walk.start, _ = decodePosition([]byte(walk.encodedStart), request.query.Order) // the order is part of the query, so it matches
+		request.query.After = walk.start
+	} else {
+		request.query.Offset = int64(request.page-1) * int64(request.size)
+	}
+	request.walk = walk
+}
+
+// recordPage records where a numbered page ended, so that the client's next page begins there.
+func (ls listRoutes) recordPage(request *pageRequest, encodedEnd string) {
+	ls.api.walks.RecordPage(request.walk.query, request.walk.client, request.page, request.walk.encodedStart, encodedEnd, time.Now())
+}
+
 // A pageEncoder is a page under construction.
 type pageEncoder struct {
-	b    []byte
-	rows int
-	last Position // of the last row in b
-	from Page
+	json     []byte
+	rows     int      // that were read, which may be one more than the page has
+	last     Position // of the last row in the page
+	snapshot Page
 }
 
-// listAndEncodePageRows appends the rows of a page.
-func (ls listRoutes) listAndEncodePageRows(ctx context.Context, request *pageRequest, into *pageEncoder) (err error) {
-	if request.walking {
-		into.last = request.start
-	}
-	into.from, err = ls.api.store.List(ctx, request.scope, request.query, func(r *Record) error {
-		if into.rows++; into.rows > request.show {
-			return nil
-		}
-		if into.rows > 1 {
-			into.b = append(into.b, ',')
-		}
-		into.b = request.fields.appendRecordFields(into.b, r, request.kind)
-		into.last = newRecordPosition(r, request.query.Order)
+func (ls listRoutes) listAndEncodeRows(ctx context.Context, request *pageRequest, page *pageEncoder) error {
+	page.last = request.walk.start
+	var err error
+	page.snapshot, err = ls.api.store.List(ctx, request.scope, request.query, func(record *Record) error {
+		page.addRow(request, record)
 		return nil
 	})
-	if err == nil && request.page > 0 && (request.walking || request.page == 1 || into.rows > 0) {
-		ls.api.walks.RecordPage(request.walk, request.who.addr, request.page, request.startAt, string(appendEncodedPosition(nil, into.last)), time.Now())
+	if err != nil || !request.isNumbered() {
+		return err
 	}
-	return err
+	if request.walk.known || request.page == 1 || page.rows > 0 {
+		ls.recordPage(request, string(appendEncodedPosition(nil, page.last)))
+	}
+	return nil
 }
 
-// finishPageJSON appends the members that follow the rows.
-func (p *pageEncoder) finishPageJSON(request *pageRequest) error {
-	p.b = append(p.b, ']')
-	if request.page > 0 {
-		p.b = strconv.AppendInt(append(p.b, `,"page":`...), int64(request.page), 10)
+func (p *pageEncoder) addRow(request *pageRequest, record *Record) {
+	p.rows++
+	if p.rows > request.maxRows {
+		return
 	}
-	p.b = strconv.AppendInt(append(p.b, `,"size":`...), int64(min(p.rows, request.show)), 10)
-	if request.page > 0 {
-		p.b = strconv.AppendInt(append(p.b, `,"total":`...), p.from.Count, 10)
+	if p.rows > 1 {
+		p.json = append(p.json, ',')
+	}
+	p.json = request.fields.appendRecordFields(p.json, record, request.kind)
+	p.last = newRecordPosition(record, request.query.Order)
+}
+
+// finishJSON appends the members that follow the rows.
+func (p *pageEncoder) finishJSON(request *pageRequest) error {
+	p.json = append(p.json, ']')
+	if request.isNumbered() {
+		p.json = strconv.AppendInt(append(p.json, `,"page":`...), int64(request.page), 10)
+	}
+	p.json = strconv.AppendInt(append(p.json, `,"size":`...), int64(min(p.rows, request.maxRows)), 10)
+	if request.isNumbered() {
+		p.json = strconv.AppendInt(append(p.json, `,"total":`...), p.snapshot.Count, 10)
 	}
 	if request.keyset {
-		p.b = append(append(p.b, `,"cursor":"`...), p.from.State.CursorBeforePending().String()...)
-		p.b = append(p.b, '"')
+		p.json = append(append(p.json, `,"cursor":"`...), p.snapshot.State.CursorBeforePending().String()...)
+		p.json = append(p.json, '"')
 	}
-	if request.keyset && p.rows > request.show {
+	if request.keyset && p.rows > request.maxRows {
 		token, err := request.newContinueToken(p.last)
 		if err != nil {
 			return err
 		}
-		p.b = append(append(p.b, `,"continue":"`...), token...)
-		p.b = append(p.b, '"')
+		p.json = append(append(p.json, `,"continue":"`...), token...)
+		p.json = append(p.json, '"')
 	}
-	p.b = append(p.b, '}')
+	p.json = append(p.json, '}')
 	return nil
 }
 
@@ -206,23 +238,25 @@ func (ls listRoutes) findUnchangedETag(ctx context.Context, request *pageRequest
 	if err != nil {
 		return "", err
 	}
-	prefix := ls.computePageDigest(request, &state)
-	if ifNoneMatch.Any && request.page == 0 {
-		return rest.QuoteETag(prefix), nil
+	digest := ls.computePageDigest(request, &state)
+	if !request.isNumbered() {
+		_, found := ifNoneMatch.FindMatchingTag(func(value string) bool { return value == digest })
+		if found || ifNoneMatch.Any {
+			return rest.QuoteETag(digest), nil
+		}
+		return "", nil
 	}
-	tag, ok := ifNoneMatch.FindMatchingTag(func(value string) bool {
-		return value == prefix || request.page > 0 && strings.HasPrefix(value, prefix+".")
+	tag, found := ifNoneMatch.FindMatchingTag(func(value string) bool {
+		return value == digest || strings.HasPrefix(value, digest+".")
 	})
+	if !found {
+		return "", nil
+	}
+	end, ok := decodeTagPosition(strings.TrimPrefix(tag[len(digest):], "."), request.query.Order)
 	if !ok {
 		return "", nil
 	}
-	if request.page > 0 {
-		end, ok := decodeTagPosition(tag[min(len(prefix)+1, len(tag)):], request.query.Order)
-		if !ok {
-			return "", nil
-		}
-		ls.api.walks.RecordPage(request.walk, request.who.addr, request.page, request.startAt, end, time.Now())
-	}
+	ls.recordPage(request, end)
 	return rest.QuoteETag(tag), nil
 }
 
@@ -239,8 +273,8 @@ func decodeTagPosition(encoded string, order []Order) (position string, ok bool)
 // computePageETag returns the ETag of a page. The tag of a numbered page includes where the page ended, so
 // that a client that has this page can continue from there without reading it again.
 func (ls listRoutes) computePageETag(request *pageRequest, page *pageEncoder) string {
-	tag := ls.computePageDigest(request, &page.from.State)
-	if request.page > 0 {
+	tag := ls.computePageDigest(request, &page.snapshot.State)
+	if request.isNumbered() {
 		tag += "." + base64.RawURLEncoding.EncodeToString(appendEncodedPosition(nil, page.last))
 	}
 	return rest.QuoteETag(tag)
@@ -248,8 +282,11 @@ func (ls listRoutes) computePageETag(request *pageRequest, page *pageEncoder) st
 
 // computePageDigest returns a digest of everything that the bytes of a page depend on.
 func (ls listRoutes) computePageDigest(request *pageRequest, state *watch.FeedState) string {
-	of := request.computeQueryDigest("")
-	d := rest.DigestQuery(ls.api.version, string(of[:]), request.token, strconv.FormatBool(request.keyset), strconv.Itoa(request.page), strconv.Itoa(request.size),
-		strconv.FormatBool(request.walking), request.startAt, string(state.AppendEncoded(nil)))
-	return base64.RawURLEncoding.EncodeToString(d[:16])
+	queryDigest := request.computeQueryDigest("")
+	digest := rest.DigestQuery(
+		ls.api.version, string(queryDigest[:]),
+		request.token, strconv.FormatBool(request.keyset), strconv.Itoa(request.page), strconv.Itoa(request.size),
+		strconv.FormatBool(request.walk.known), request.walk.encodedStart, string(state.AppendEncoded(nil)),
+	)
+	return base64.RawURLEncoding.EncodeToString(digest[:16])
 }

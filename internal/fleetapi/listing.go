@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"errors"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -44,6 +45,8 @@ type listParameters struct {
 	selection []string
 }
 
+func (l *listParameters) isNumbered() bool { return l.page > 0 }
+
 // computeQueryDigest returns the digest of the listed rows and their order. It is specific to a subject;
 // "" covers all subjects that see the same rows.
 func (l *listParameters) computeQueryDigest(subject string) rest.QueryDigest {
@@ -56,16 +59,16 @@ func (l *listParameters) computeQueryDigest(subject string) rest.QueryDigest {
 	}, l.selection...)...)
 }
 
-// parseListParameters parses the parameters of a list request.
 func parseListParameters(k *kind, query url.Values) (*listParameters, error) {
-	if err := checkQueryParameters(query, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy", "limit", "continue", "ids", "changed_since", "watch"); err != nil {
+	err := checkQueryParameters(query, "labels", "search", "fields", "page", "size", "pageSize", "order", "orderBy",
+		"limit", "continue", "ids", "changed_since", "watch")
+	if err != nil {
 		return nil, err
 	}
 	l := &listParameters{kind: k, query: Query{Kind: k.name}}
 	if query.Has("ids") {
 		return l, l.parseIDsParameter(query)
 	}
-	var err error
 	if l.fields, err = parseFieldsParameter(query["fields"]); err != nil {
 		return nil, err
 	}
@@ -127,18 +130,12 @@ func checkQueryParameters(query url.Values, allowedIfStrict ...string) error {
 			return rest.NewQueryError("strict", "format", query.Get("strict"), "must be true or false")
 		}
 	}
-	names := make([]string, 0, len(query))
-	for name := range query {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		switch {
-		case !slices.Contains(allowedIfStrict, name):
-			if strict {
-				return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(allowedIfStrict, ", "))
-			}
-		case len(query[name]) > 1 && name != "order" && name != "fields":
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		known, repeatable := slices.Contains(allowedIfStrict, name), name == "order" || name == "fields"
+		if !known && strict {
+			return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(allowedIfStrict, ", "))
+		}
+		if known && !repeatable && len(query[name]) > 1 {
 			return rest.NewQueryError(name, "unique", query.Get(name), "is given %d times; give it once", len(query[name]))
 		}
 	}
@@ -166,11 +163,14 @@ func (l *listParameters) parseKeysetPaging(query url.Values) error {
 	if l.query.Order, err = parseOrderTerms(query["order"], ""); err != nil {
 		return err
 	}
-	l.size, err = parsePositiveNumber(query, "limit", maxSize, defaultSize)
-	if l.token = query.Get("continue"); err == nil && query.Has("continue") && l.token == "" {
-		err = rest.NewQueryError("continue", "format", "", "is empty; leave it out to start from the first page")
+	if l.size, err = parsePositiveNumber(query, "limit", maxSize, defaultSize); err != nil {
+		return err
 	}
-	return err
+	l.token = query.Get("continue")
+	if query.Has("continue") && l.token == "" {
+		return rest.NewQueryError("continue", "format", "", "is empty; leave it out to start from the first page")
+	}
+	return nil
 }
 
 // parseContinueToken returns the position that the token names. Without a token it returns the zero value.
@@ -182,15 +182,17 @@ func (l *listParameters) parseContinueToken() (after Position, err error) {
 		id, err := rest.ParseIDPageToken(l.computeQueryDigest(""), l.token)
 		return Position{ID: id}, toTokenProblem(l.token, err)
 	}
-	at, err := rest.ParseEncodedPositionPageToken(l.computeQueryDigest(""), l.token)
-	p, ok := decodePosition(at, l.query.Order)
-	if err == nil && (!ok || p.ID == "") {
+	encoded, err := rest.ParseEncodedPositionPageToken(l.computeQueryDigest(""), l.token)
+	if err != nil {
+		return Position{}, toTokenProblem(l.token, err)
+	}
+	after, ok := decodePosition(encoded, l.query.Order)
+	if !ok || after.ID == "" {
 		err = rest.ErrMalformedToken
 	}
-	return p, toTokenProblem(l.token, err)
+	return after, toTokenProblem(l.token, err)
 }
 
-// newContinueToken returns the token that continues the list after a position.
 func (l *listParameters) newContinueToken(after Position) (string, error) {
 	if len(l.query.Order) == 0 {
 		return rest.NewIDPageToken(l.computeQueryDigest(""), after.ID)

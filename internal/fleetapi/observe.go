@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,9 +25,8 @@ const requestIDHeader = "X-Request-Id"
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// instrumentAndHandleErrors returns a handler for a path and a method, which the metrics use as labels. It
-// answers with the problem that the given handler returns, turns a panic into one, and counts, logs and
-// traces the request.
+// instrumentAndHandleErrors returns a handler for a path and a method, which the metrics use as labels. It answers with
+// the problem that the given handler returns, turns a panic into one, and counts, logs and traces the request.
 func (a *API) instrumentAndHandleErrors(path, method string, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -36,28 +35,20 @@ func (a *API) instrumentAndHandleErrors(path, method string, h handler) http.Han
 			attribute.String("http.route", path), attribute.String("http.request.method", r.Method)))
 		defer span.End()
 
+		r = r.WithContext(ctx)
 		id := readOrNewRequestID(r)
 		w.Header().Set(requestIDHeader, id)
-		answer := &observedResponse{ResponseWriter: w, status: http.StatusOK, begin: func(status int) { a.addReadToken(w, r, status) }}
-		r = r.WithContext(ctx)
-		answer.answered = sync.OnceFunc(func() {
-			took := time.Since(began)
-			a.metrics.observeRequest(path, method, answer.status, took)
-			span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
-			if answer.status >= http.StatusInternalServerError {
-				span.SetStatus(codes.Error, http.StatusText(answer.status))
-			}
-			span.End()
-			a.log.DebugContext(ctx, "request completed", "method", r.Method, "path", r.URL.Path, "status", answer.status, "took", took, "request_id", id)
-		})
-		err := callRecoveringPanic(h, answer, r)
-		if err != nil {
-			p := a.toProblemAndLog(ctx, err, id)
+		answer := &observedResponse{
+			ResponseWriter: w, api: a, request: r, requestID: id,
+			path: path, method: method, span: span, began: began, status: http.StatusOK,
+		}
+		if err := callRecoveringPanic(h, answer, r); err != nil {
+			problem := a.toProblemAndLog(ctx, err, id)
 			if !answer.begun {
-				rest.WriteProblem(answer, r, p, traceOrRequestID(span, id))
+				rest.WriteProblem(answer, r, problem, traceOrRequestID(span, id))
 			}
 		}
-		answer.answered()
+		answer.observeOnce(ctx)
 	})
 }
 
@@ -108,14 +99,11 @@ func (a *API) toProblemAndLog(ctx context.Context, err error, requestID string) 
 func readOrNewRequestID(r *http.Request) string {
 	const longest = 128
 	id := r.Header.Get(requestIDHeader)
-	usable := id != "" && len(id) <= longest
-	for i := 0; usable && i < len(id); i++ {
-		usable = id[i] > ' ' && id[i] < 0x7f
+	isUnprintable := func(c rune) bool { return c <= ' ' || c >= 0x7f }
+	if id == "" || len(id) > longest || strings.ContainsFunc(id, isUnprintable) {
+		return uuid.NewString()
 	}
-	if usable {
-		return id
-	}
-	return uuid.NewString()
+	return id
 }
 
 // traceOrRequestID returns the id that the client and the logs share: the trace id, or the request id where
@@ -127,25 +115,46 @@ func traceOrRequestID(span trace.Span, requestID string) string {
 	return requestID
 }
 
-// An observedResponse records the status of the answer.
+// An observedResponse observes the answer to a request.
 type observedResponse struct {
 	http.ResponseWriter
 
+	api          *API
+	request      *http.Request
+	requestID    string
+	path, method string // for metrics
+	span         trace.Span
+	began        time.Time
+
 	status   int
-	begun    bool
-	begin    func(status int) // called before the headers are sent
-	answered func()
+	begun    bool // the headers were sent
+	observed bool
 }
 
-// OnStreamOpened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends
-// here.
-func (w *observedResponse) OnStreamOpened() { w.answered() }
+func (w *observedResponse) observeOnce(ctx context.Context) {
+	if w.observed {
+		return
+	}
+	w.observed = true
+	took := time.Since(w.began)
+	w.api.metrics.observeRequest(w.path, w.method, w.status, took)
+	w.span.SetAttributes(attribute.Int("http.response.status_code", w.status))
+	if w.status >= http.StatusInternalServerError {
+		w.span.SetStatus(codes.Error, http.StatusText(w.status))
+	}
+	w.span.End()
+	w.api.log.DebugContext(ctx, "request completed",
+		"method", w.request.Method, "path", w.request.URL.Path, "status", w.status, "took", took, "request_id", w.requestID)
+}
+
+// OnStreamOpened marks the answer as a long-lived stream. For metrics, traces and the log, the request ends here.
+func (w *observedResponse) OnStreamOpened() { w.observeOnce(w.request.Context()) }
 
 // WriteHeader records the status and passes it on.
 func (w *observedResponse) WriteHeader(status int) {
 	if !w.begun {
 		w.status, w.begun = status, true
-		w.begin(status)
+		w.api.addReadToken(w.ResponseWriter, w.request, status)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

@@ -77,7 +77,6 @@ func appendTermUnlessRedundant(terms []Order, term Order) []Order {
 	return append(terms, term)
 }
 
-// newRecordPosition returns the position of a record in an order.
 func newRecordPosition(record *Record, order []Order) Position {
 	p := Position{ID: record.ID}
 	for _, t := range order {

@@ -17,21 +17,39 @@ import (
 
 // authorizeVerb returns the author with whose scope a principal may use a verb on resources of a kind.
 // Handlers of resources and the answers of can-i come from it, so that they do not differ.
-func authorizeVerb(principal auth.Principal, verb v1.Verb) (by author, err error) {
-	var scope Scope
+func authorizeVerb(principal auth.Principal, verb v1.Verb) (author, error) {
 	switch verb {
 	case v1.VerbGet, v1.VerbList:
-		scope, err = authorizeRead(principal)
 	case v1.VerbCreate, v1.VerbPatch, v1.VerbDelete:
-		return authorizeWrite(principal)
+		if !principal.CanChangeResources() {
+			return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources",
+				principal.Subject, joinWithCommas(principal.Roles))
+		}
 	case v1.VerbRetry, v1.VerbPause, v1.VerbResume:
-		scope, err = authorizeSyncControl(principal)
+		if !principal.CanControlSync() {
+			return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them",
+				principal.Subject, joinWithCommas(principal.Roles))
+		}
 	case v1.VerbReport:
-		scope, err = authorizeReport(principal)
+		if !principal.CanReportStatus() {
+			return author{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have",
+				auth.System, principal.Subject)
+		}
 	default:
-		err = rest.NewError(rest.CodeForbidden, "%q is not a verb of this API", verb)
+		return author{}, rest.NewError(rest.CodeForbidden, "%q is not a verb of this API", verb)
 	}
+	scope, err := authorizeRead(principal)
 	return author{scope: scope, subject: principal.Actor(), tenant: principal.Tenant}, err
+}
+
+func authorizeRead(principal auth.Principal) (Scope, error) {
+	switch {
+	case principal.CanReadAllTenants():
+		return Scope{All: true}, nil
+	case principal.Tenant == "":
+		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", principal.Subject)
+	}
+	return Scope{Tenant: principal.Tenant}, nil
 }
 
 // authorizeList returns the scope in which a principal may list and follow resources.
@@ -51,22 +69,21 @@ func requireTenant(by author, k *kind, tenant string) error {
 // permissionRoutes answer what a caller may do.
 type permissionRoutes struct{ api *API }
 
-// servePermission answers whether the caller may do something. A refusal has the reason that the request would
-// have.
+// servePermission answers whether the caller may do something. A refusal has the reason that the request would have.
 func (pr permissionRoutes) servePermission(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
 	verb, k, name, err := pr.parsePermissionQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	answer := v1.Permission{Allowed: true}
-	if err := pr.checkPermission(r, principal, verb, k, name); err != nil {
-		refused, ok := errors.AsType[*rest.Error](err)
-		if !ok || refused.Code != rest.CodeForbidden && refused.Code != rest.CodeNotFound {
-			return err
-		}
-		answer = v1.Permission{Reason: refused.Detail}
+	err = pr.checkPermission(r, principal, verb, k, name)
+	if err == nil {
+		return rest.WriteJSONValue(w, http.StatusOK, v1.Permission{Allowed: true})
 	}
-	return writeJSONValue(w, http.StatusOK, answer)
+	problem, ok := errors.AsType[*rest.Error](err)
+	if ok && (problem.Code == rest.CodeForbidden || problem.Code == rest.CodeNotFound) {
+		return rest.WriteJSONValue(w, http.StatusOK, v1.Permission{Reason: problem.Detail})
+	}
+	return err
 }
 
 // checkPermission returns why the principal may not use a verb on a kind, or on one resource.
@@ -77,7 +94,7 @@ func (pr permissionRoutes) checkPermission(r *http.Request, principal auth.Princ
 		return err
 	case verb == v1.VerbCreate && k.parent == nil:
 		return requireTenant(by, k, by.tenant)
-	case verb == v1.VerbCreate || name == "": // the name of a child to create is not taken yet
+	case verb == v1.VerbCreate, name == "": // the name of a child to create is not taken yet
 		return nil
 	}
 	return pr.requireVisibleResource(r, by.scope, k, name)
@@ -106,20 +123,19 @@ func (pr permissionRoutes) requireVisibleResource(r *http.Request, scope Scope, 
 	return err
 }
 
-// parsePermissionQuery parses a question.
 func (pr permissionRoutes) parsePermissionQuery(query url.Values) (verb v1.Verb, k *kind, name string, err error) {
 	if err = checkQueryParameters(query, "verb", "resource", "name"); err != nil {
 		return "", nil, "", err
 	}
 	verb, name = v1.Verb(query.Get("verb")), query.Get("name")
-	verbs := v1.Verbs()
-	if !slices.Contains(verbs, verb) {
-		return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "must be one of %s", joinWithCommas(verbs))
+	if !slices.Contains(v1.Verbs(), verb) {
+		return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "must be one of %s", joinWithCommas(v1.Verbs()))
 	}
+	isForSyncs := verb == v1.VerbRetry || verb == v1.VerbPause || verb == v1.VerbResume
 	var collections []string
 	for _, k := range pr.api.kinds {
 		if k.collection == query.Get("resource") {
-			if slices.Contains([]v1.Verb{v1.VerbRetry, v1.VerbPause, v1.VerbResume}, verb) && !k.synced {
+			if isForSyncs && !k.synced {
 				return "", nil, "", rest.NewQueryError("verb", "enum", string(verb), "is only for clusters")
 			}
 			return verb, k, name, nil
@@ -128,41 +144,4 @@ func (pr permissionRoutes) parsePermissionQuery(query url.Values) (verb v1.Verb,
 	}
 	slices.Sort(collections)
 	return "", nil, "", rest.NewQueryError("resource", "enum", query.Get("resource"), "must be one of %s", strings.Join(collections, ", "))
-}
-
-// authorizeRead returns the scope in which a principal may read.
-func authorizeRead(principal auth.Principal) (Scope, error) {
-	switch {
-	case principal.CanReadAllTenants():
-		return Scope{All: true}, nil
-	case principal.Tenant == "":
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has no tenant", principal.Subject)
-	}
-	return Scope{Tenant: principal.Tenant}, nil
-}
-
-// authorizeSyncControl returns the scope in which a principal may control the sync of clusters.
-func authorizeSyncControl(principal auth.Principal) (Scope, error) {
-	if !principal.CanControlSync() {
-		return Scope{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which can read resources but not change them", principal.Subject, joinWithCommas(principal.Roles))
-	}
-	return authorizeRead(principal)
-}
-
-// authorizeWrite returns the author with whose scope a principal may create, change and delete
-// resources.
-func authorizeWrite(principal auth.Principal) (by author, err error) {
-	if !principal.CanChangeResources() {
-		return author{}, rest.NewError(rest.CodeForbidden, "%q has the role %s, which cannot change resources", principal.Subject, joinWithCommas(principal.Roles))
-	}
-	scope, err := authorizeRead(principal)
-	return author{scope: scope, subject: principal.Actor(), tenant: principal.Tenant}, err
-}
-
-// authorizeReport returns the scope in which a principal may report status.
-func authorizeReport(principal auth.Principal) (Scope, error) {
-	if !principal.CanReportStatus() {
-		return Scope{}, rest.NewError(rest.CodeForbidden, "reporting status needs the role %s, which %q does not have", auth.System, principal.Subject)
-	}
-	return authorizeRead(principal)
 }

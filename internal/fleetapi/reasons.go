@@ -45,26 +45,13 @@ func listPlaceholders() []string {
 // with one cause thus become one text, which can be counted.
 func NormalizeMessage(message string, resourceNames ...string) string {
 	message = strings.ToValidUTF8(strings.ReplaceAll(message, "\x00", ""), "")
-	kinds := listPlaceholders()
 	var b strings.Builder
 	last := 0
-	for _, at := range variablePart.FindAllStringSubmatchIndex(message, -1) {
-		b.WriteString(replaceNames(message[last:at[0]], resourceNames))
-		last = at[1]
-		part := message[at[0]:at[1]]
-		for i, placeholder := range kinds {
-			if at[2*i+2] < 0 {
-				continue
-			}
-			switch {
-			case placeholder == "":
-				b.WriteString(placeholderOrShortWord(part))
-			case placeholder == valuePlaceholder && !strings.ContainsAny(part[:1], "\"'`") && !strings.HasPrefix(part, "“"):
-				b.WriteString(part[:1] + placeholder) // the character before a single quote
-			default:
-				b.WriteString(placeholder)
-			}
-		}
+	for _, groups := range variablePart.FindAllStringSubmatchIndex(message, -1) {
+		start, end := groups[0], groups[1]
+		b.WriteString(replaceNames(message[last:start], resourceNames))
+		b.WriteString(replaceVariablePart(message[start:end], groups[2:]))
+		last = end
 	}
 	b.WriteString(replaceNames(message[last:], resourceNames))
 	text := strings.Join(strings.Fields(b.String()), " ")
@@ -72,6 +59,25 @@ func NormalizeMessage(message string, resourceNames ...string) string {
 		text = string([]rune(text)[:maxNormalised-1]) + "…"
 	}
 	return text
+}
+
+// replaceVariablePart returns the replacement of a part that variablePart matched. groups has the start and the end of
+// each group, negative for those that did not match.
+func replaceVariablePart(part string, groups []int) string {
+	placeholders := listPlaceholders()
+	group := 0
+	for groups[2*group] < 0 {
+		group++
+	}
+	switch placeholders[group] {
+	case "":
+		return placeholderOrShortWord(part)
+	case valuePlaceholder:
+		if !strings.ContainsAny(part[:1], "\"'`") && !strings.HasPrefix(part, "“") {
+			return part[:1] + valuePlaceholder // the character before a single quote
+		}
+	}
+	return placeholders[group]
 }
 
 // placeholderOrShortWord returns the placeholder of a word with digits or a double hyphen. Short words such
@@ -121,8 +127,7 @@ func isWordByte(c byte) bool {
 	return c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// FindFailedCondition returns the condition with which an adapter reported a failure. ok is false if it
-// reported none.
+// FindFailedCondition returns the condition with which an adapter reported a failure. ok is false if it reported none.
 func FindFailedCondition(conditions []v1.AdapterCondition) (failed v1.AdapterCondition, ok bool) {
 	for _, kind := range []string{v1.ConditionHealth, v1.ConditionAvailable, conditionReady} {
 		for _, c := range conditions {
@@ -137,7 +142,6 @@ func FindFailedCondition(conditions []v1.AdapterCondition) (failed v1.AdapterCon
 // conditionReady is a condition that adapters of other systems report.
 const conditionReady = "Ready"
 
-// joinReasonAndMessage returns the reason and the message of a condition as one text.
 func joinReasonAndMessage(condition v1.AdapterCondition) string {
 	switch {
 	case condition.Message == "":

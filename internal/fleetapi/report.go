@@ -24,8 +24,7 @@ const (
 	maxConditionMessage = 32768
 )
 
-// A ReportVerdict is the decision on a report. The set is closed, so that it can be a metric's
-// label.
+// A ReportVerdict is the decision on a report. The set is closed, so that it can be a metric's label.
 type ReportVerdict string
 
 // The verdicts. Only a stored report has an effect.
@@ -37,8 +36,7 @@ const (
 	ReportBehind ReportVerdict = "generation_behind"
 	// ReportStale is the verdict on a report for the same generation, observed before the last.
 	ReportStale ReportVerdict = "observed_before_last"
-	// ReportUnknown is the verdict on a report, not the adapter's first, whose availability is
-	// Unknown.
+	// ReportUnknown is the verdict on a report, not the adapter's first, whose availability is Unknown.
 	ReportUnknown ReportVerdict = "availability_unknown"
 )
 
@@ -119,8 +117,7 @@ func findPreviousAdapterCondition(last *v1.AdapterStatus, conditionType string) 
 // name becomes part of a condition's type.
 func IsValidAdapterName(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 
-// ValidateReport returns the errors of a report, nil if it is valid. now is the time of the
-// server's clock.
+// ValidateReport returns the errors of a report, nil if it is valid. now is the time of the server's clock.
 func ValidateReport(report v1.Report, now time.Time) []v1.FieldError {
 	var errs []v1.FieldError
 	refuse := func(field, constraint string, value any, format string, args ...any) {

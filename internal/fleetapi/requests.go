@@ -2,6 +2,7 @@ package fleetapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -56,20 +57,22 @@ func (b *patchBody) validateAndConvertToPatch() (patch, error) {
 
 // applyChangesTo sets the values that differ, and reports whether the spec does.
 func (p *patch) applyChangesTo(record *Record) (specChanged bool) {
-	set := func(to *json.RawMessage, value json.RawMessage) bool {
-		differs := value != nil && !equalJSON(value, *to)
-		if differs {
-			*to = value
-		}
-		return differs
-	}
-	set(&record.Labels, p.labels)
-	set(&record.Annotations, p.annotations)
-	return set(&record.Spec, p.spec)
+	replaceIfDifferent(&record.Labels, p.labels)
+	replaceIfDifferent(&record.Annotations, p.annotations)
+	return replaceIfDifferent(&record.Spec, p.spec)
 }
 
-// validateAndCopyRequest validates the request and copies its fields.
-func (d *resourceDraft) validateAndCopyRequest(k *kind, req *v1.CreateRequest) error {
+// replaceIfDifferent replaces a JSON value, unless the new one is nil or means the same.
+func replaceIfDifferent(current *json.RawMessage, value json.RawMessage) (replaced bool) {
+	if value == nil || equalJSON(value, *current) {
+		return false
+	}
+	*current = value
+	return true
+}
+
+// validateCreateRequest validates a request and returns what the owner gives in it.
+func validateCreateRequest(k *kind, req *v1.CreateRequest) (Content, error) {
 	var errs []v1.FieldError
 	refuse := func(field, constraint, message string, value any) {
 		errs = append(errs, v1.FieldError{Field: field, Constraint: constraint, Message: message, Value: value})
@@ -77,13 +80,11 @@ func (d *resourceDraft) validateAndCopyRequest(k *kind, req *v1.CreateRequest) e
 	if req.Kind != "" && req.Kind != k.name {
 		refuse("kind", "enum", fmt.Sprintf("must be %s on this path", k.name), req.Kind)
 	}
-	d.Name = req.Name
+	name, displayName := req.Name, ""
 	labels, labelsField := req.Labels, "labels"
 	if m := req.Metadata; m != nil {
-		if d.Name == "" {
-			d.Name = m.Name
-		}
-		if m.Name != "" && m.Name != d.Name {
+		name, displayName = cmp.Or(name, m.Name), m.DisplayName
+		if m.Name != "" && m.Name != name {
 			refuse("metadata.name", "format", "must equal name or be left out", m.Name)
 		}
 		if m.Labels != nil && req.Labels != nil {
@@ -92,20 +93,21 @@ func (d *resourceDraft) validateAndCopyRequest(k *kind, req *v1.CreateRequest) e
 		if req.Labels == nil {
 			labels, labelsField = m.Labels, "metadata.labels"
 		}
-		d.DisplayName = m.DisplayName
-		if n := utf8.RuneCountInString(d.DisplayName); n > maxDisplayName || strings.ContainsRune(d.DisplayName, 0) {
+		if utf8.RuneCountInString(displayName) > maxDisplayName || strings.ContainsRune(displayName, 0) {
 			refuse("metadata.displayName", "format", fmt.Sprintf("must be at most %d characters without NUL", maxDisplayName), nil)
 		}
 	}
-	errs = append(errs, validateName(k, d.Name)...)
+	errs = append(errs, validateName(k, name)...)
 	errs = append(errs, validateLabels(labelsField, labels)...)
 	errs = append(errs, validateAnnotations("annotations", req.Annotations)...)
 	errs = append(errs, requireAndCompactObject("spec", &req.Spec, true)...)
 	if len(errs) > 0 {
-		return rest.NewFieldsError(errs)
+		return Content{}, rest.NewFieldsError(errs)
 	}
-	d.Spec, d.Labels, d.Annotations = req.Spec, encodeSortedStrings(labels), encodeSortedStrings(req.Annotations)
-	return nil
+	return Content{
+		Name: name, DisplayName: displayName, Spec: req.Spec,
+		Labels: encodeSortedStrings(labels), Annotations: encodeSortedStrings(req.Annotations),
+	}, nil
 }
 
 func validateName(k *kind, name string) []v1.FieldError {

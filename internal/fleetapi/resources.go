@@ -15,12 +15,10 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// maxAdapters limits the adapters that report on one resource. Without it, a reporter could fill
-// the table with names.
+// maxAdapters limits the adapters that report on one resource. Without it, a reporter could fill the table with names.
 const maxAdapters = 64
 
-// resourceService implements the rules by which rows are created, changed and removed. The store carries
-// them out.
+// resourceService implements the rules by which rows are created, changed and removed. The store carries them out.
 type resourceService struct {
 	store   Store
 	kinds   map[string]*kind // by name
@@ -34,14 +32,8 @@ type author struct {
 	tenant  string
 }
 
-// A resourceDraft holds the fields of a resource to create.
-type resourceDraft struct {
-	Content
-
-	parent string // the owner's id, "" for a top-level kind
-}
-
-func (rs *resourceService) createResource(ctx context.Context, by author, k *kind, d resourceDraft) (Record, error) {
+// createResource creates a resource below a parent, "" for a top-level kind.
+func (rs *resourceService) createResource(ctx context.Context, by author, k *kind, parentID string, content Content) (Record, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Record{}, fmt.Errorf("make an id: %w", err)
@@ -52,25 +44,29 @@ func (rs *resourceService) createResource(ctx context.Context, by author, k *kin
 	}
 	var created Record
 	err = rs.store.RunInTx(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
-		l := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{
+		row := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{
 			Key:      Key{k.name, id.String()},
-			Content:  d.Content,
-			ParentID: d.parent,
+			Content:  content,
+			ParentID: parentID,
 		}}
-		if err := rs.initRowAndLockParent(ctx, tx, by, k, &l); err != nil {
+		if err := rs.initRowAndLockParent(ctx, tx, by, k, &row); err != nil {
 			return err
 		}
-		if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, d.Spec); err != nil {
+		if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, content.Spec); err != nil {
 			return err
 		}
-		err := tx.InsertAndRecordResource(ctx, &l.Record)
+		err := tx.InsertAndRecordResource(ctx, &row.Record)
 		if errors.Is(err, ErrNameTaken) {
-			return rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", k.name, d.Name)
+			return newNameTakenError(k, content.Name)
 		}
-		created = l.Record
+		created = row.Record
 		return err
 	})
 	return created, err
+}
+
+func newNameTakenError(k *kind, name string) error {
+	return rest.NewError(rest.CodeNameTaken, "a %s named %q already exists", k.name, name)
 }
 
 // initRowAndLockParent sets the fields that a new row takes from its kind and its parent. It locks the parent,
@@ -122,11 +118,12 @@ func (rs *resourceService) updateResource(ctx context.Context, by author, k *kin
 			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
 		}
 		updated = *r
-		respecified := changes.applyChangesTo(r)
-		if !respecified && bytes.Equal(r.Labels, updated.Labels) && bytes.Equal(r.Annotations, updated.Annotations) {
+		specChanged := changes.applyChangesTo(r)
+		metadataChanged := !bytes.Equal(r.Labels, updated.Labels) || !bytes.Equal(r.Annotations, updated.Annotations)
+		if !specChanged && !metadataChanged {
 			return nil
 		}
-		if respecified {
+		if specChanged {
 			if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, changes.spec); err != nil {
 				return err
 			}
@@ -151,10 +148,9 @@ func checkIfMatch(record *Record, ifMatch rest.ETagList) error {
 	return rest.NewError(rest.CodePreconditionFailed, "%s %q has changed; read it again and retry", record.Kind, record.ID)
 }
 
-// requestDeletion requests the deletion of a resource. The row stays until its adapters have
-// finalised and its children are gone, which may be at once. A repeated request changes nothing,
-// but checks whether the row can be removed now, because the adapters it waited for may no longer
-// be required.
+// requestDeletion requests the deletion of a resource. The row stays until its adapters have finalised and its children
+// are gone, which may be at once. A repeated request changes nothing, but checks whether the row can be removed now,
+// because the adapters it waited for may no longer be required.
 func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *kind, id string, ifMatch rest.ETagList) (Record, error) {
 	var deleted Record
 	err := rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
@@ -209,15 +205,13 @@ func (rs *resourceService) requestDeletionOfChildren(ctx context.Context, by aut
 	return nil
 }
 
-// markDeletionRequested requests the deletion of a row.
 func markDeletionRequested(row *Locked, by author) {
 	row.Record.Generation++
 	row.Record.DeletedTime, row.Record.DeletedBy = row.Now, by.subject
 	row.Record.UpdatedTime, row.Record.UpdatedBy = row.Now, by.subject
 }
 
-// forceDeleteResource removes a row that is being deleted, and its children, without waiting for
-// adapters.
+// forceDeleteResource removes a row that is being deleted, and its children, without waiting for adapters.
 func (rs *resourceService) forceDeleteResource(ctx context.Context, by author, k *kind, id string) error {
 	return rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		if !t.Record.IsBeingDeleted() {
@@ -242,13 +236,9 @@ func (rs *resourceService) decideAndStoreReport(
 	ctx context.Context, scope Scope, k *kind, id string, report v1.Report,
 ) (status v1.AdapterStatus, verdict ReportVerdict, err error) {
 	err = rs.runWithRowLocked(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
-		var last *v1.AdapterStatus
-		for i := range t.Reports {
-			if t.Reports[i].Adapter == report.Adapter {
-				last = &t.Reports[i]
-			}
-		}
-		if last == nil && len(t.Reports) >= maxAdapters && !slices.Contains(k.listRequiredAdapters(t.Locked), report.Adapter) {
+		last := findReport(t.Reports, report.Adapter)
+		isAdditional := last == nil && !slices.Contains(k.listRequiredAdapters(t.Locked), report.Adapter)
+		if isAdditional && len(t.Reports) >= maxAdapters {
 			return rest.NewError(rest.CodeTooManyAdapters, "%s %q already has reports from %d adapters, the maximum; only required adapters can still report",
 				k.name, id, len(t.Reports))
 		}
@@ -264,59 +254,6 @@ func (rs *resourceService) decideAndStoreReport(
 		return rs.recomputeAndSaveOrRemove(ctx, tx, k, t, &status)
 	})
 	return status, verdict, err
-}
-
-// A lockedTarget is a locked row. If the row is being deleted, parent is its locked parent, because the
-// removal of the row may allow that of the parent.
-type lockedTarget struct {
-	*Locked
-
-	parent *Locked
-}
-
-// parentFirstError means that a parent must be locked before its child.
-type parentFirstError struct{ parent string }
-
-func (parentFirstError) Error() string { return "the parent is locked first" }
-
-// runWithRowLocked runs f with the row locked. It returns a problem if the row does not exist.
-func (rs *resourceService) runWithRowLocked(
-	ctx context.Context, scope Scope, k *kind, id string, change func(context.Context, Tx, *lockedTarget) error,
-) error {
-	lock := func(parent string) error {
-		return rs.store.RunInTx(ctx, scope, func(ctx context.Context, tx Tx, _ time.Time) error {
-			var t lockedTarget
-			var err error
-			if parent != "" {
-				if t.parent, err = tx.LockAndReadResource(ctx, Key{k.parent.name, parent}); err != nil {
-					return err
-				}
-			}
-			if t.Locked, err = tx.LockAndReadResource(ctx, Key{k.name, id}); err != nil {
-				return err
-			}
-			if t.Record.IsBeingDeleted() && t.Record.ParentID != "" && parent == "" {
-				return parentFirstError{t.Record.ParentID}
-			}
-			return change(ctx, tx, &t)
-		})
-	}
-	err := lock("")
-	if first, ok := errors.AsType[parentFirstError](err); ok {
-		err = lock(first.parent)
-	}
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return newNotFoundError(k, id)
-	case errors.Is(err, ErrShootExists):
-		return &rest.Error{Code: rest.CodeShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
-			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", k.name, id)}
-	}
-	return err
-}
-
-func newNotFoundError(k *kind, id string) error {
-	return rest.NewError(rest.CodeNotFound, "no %s %q", k.name, id)
 }
 
 // recomputeAndSaveOrRemove computes and saves the status of a changed row, or removes the row if its deletion
@@ -349,7 +286,6 @@ func (rs *resourceService) removeRowAndUpdateParent(ctx context.Context, tx Tx, 
 	return rs.recomputeAndSaveOrRemove(ctx, tx, rs.kinds[row.parent.Record.Kind], &lockedTarget{Locked: row.parent}, nil)
 }
 
-// recomputeStatus computes the status of a row.
 func (k *kind) recomputeStatus(row *Locked) error {
 	r := &row.Record
 	previous := v1.Status{
@@ -365,9 +301,9 @@ func (k *kind) recomputeStatus(row *Locked) error {
 	}
 	s := AggregateStatus(k.newStatusFacts(row, previous))
 	var conditions bytes.Buffer
-	e := json.NewEncoder(&conditions)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s.Conditions); err != nil {
+	encoder := json.NewEncoder(&conditions)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(s.Conditions); err != nil {
 		return fmt.Errorf("write conditions of %s %q: %w", r.Kind, r.ID, err)
 	}
 	r.Status.Phase, r.Status.ObservedGeneration = s.Phase, s.ObservedGeneration
@@ -376,7 +312,6 @@ func (k *kind) recomputeStatus(row *Locked) error {
 	return nil
 }
 
-// isDeletionComplete reports whether the deletion of a row is complete.
 func (k *kind) isDeletionComplete(row *Locked) bool {
 	return IsDeletionComplete(k.newStatusFacts(row, v1.Status{}))
 }

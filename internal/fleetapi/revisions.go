@@ -28,71 +28,66 @@ type Revisions interface {
 	VisitRevisions(ctx context.Context, scope Scope, key Key, belowGeneration int64, limit int, visit func(*v1.Revision) bool) error
 }
 
-func (rs resourceRoutes) newListRevisionsHandler(k *kind) handler {
-	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorizeVerb(who, v1.VerbGet)
-		if err != nil {
-			return err
-		}
-		v := r.URL.Query()
-		if err := checkQueryParameters(v, "limit", "continue"); err != nil {
-			return err
-		}
-		limit, err := parsePositiveNumber(v, "limit", maxRevisions, defaultRevisions)
-		if err != nil {
-			return err
-		}
-		rec, err := rs.getRecordFromPath(r, by.scope, k)
-		if err != nil {
-			return err
-		}
-		query, below := rest.DigestQuery("revisions", by.scope.Tenant, strconv.FormatBool(by.scope.All), rec.ID), int64(math.MaxInt64)
-		if v.Has("continue") {
-			_, below, err = rest.ParseTimeAndNumberPageToken(query, v.Get("continue"))
-			if err := toTokenProblem(v.Get("continue"), err); err != nil {
-				return err
-			}
-		}
-		page, err := rs.readRevisionPage(r.Context(), by.scope, &rec, below, limit)
-		if err != nil {
-			return err
-		}
-		if n := len(page.Items); page.more {
-			page.Continue = rest.NewTimeAndNumberPageToken(query, time.Time{}, page.Items[n-1].Generation)
-		}
-		return writeJSONValue(w, http.StatusOK, page.RevisionList)
+// serveRevisions answers with a page of the kept generations of a resource.
+func (rs resourceRoutes) serveRevisions(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	by, err := authorizeVerb(principal, v1.VerbGet)
+	if err != nil {
+		return err
 	}
-}
-
-// A revisionPage is a page, and whether there is another one.
-type revisionPage struct {
-	v1.RevisionList
-
-	more bool
+	parameters := r.URL.Query()
+	if err := checkQueryParameters(parameters, "limit", "continue"); err != nil {
+		return err
+	}
+	limit, err := parsePositiveNumber(parameters, "limit", maxRevisions, defaultRevisions)
+	if err != nil {
+		return err
+	}
+	record, err := rs.getRecordFromPath(r, by.scope)
+	if err != nil {
+		return err
+	}
+	digest := rest.DigestQuery("revisions", by.scope.Tenant, strconv.FormatBool(by.scope.All), record.ID)
+	below := int64(math.MaxInt64)
+	if token := parameters.Get("continue"); parameters.Has("continue") {
+		_, below, err = rest.ParseTimeAndNumberPageToken(digest, token)
+		if err := toTokenProblem(token, err); err != nil {
+			return err
+		}
+	}
+	page, hasMore, err := rs.readRevisionPage(r.Context(), by.scope, &record, below, limit)
+	if err != nil {
+		return err
+	}
+	if hasMore {
+		last := page.Items[len(page.Items)-1]
+		page.Continue = rest.NewTimeAndNumberPageToken(digest, time.Time{}, last.Generation)
+	}
+	return rest.WriteJSONValue(w, http.StatusOK, page)
 }
 
 // readRevisionPage reads a page of generations. The current one is not kept if the spec never changed;
 // it is then the resource itself.
 func (rs resourceRoutes) readRevisionPage(
 	ctx context.Context, scope Scope, record *Record, belowGeneration int64, limit int,
-) (revisionPage, error) {
-	page := revisionPage{RevisionList: v1.RevisionList{Items: []v1.Revision{}}}
-	bytes := 0
-	err := rs.api.store.VisitRevisions(ctx, scope, record.Key, belowGeneration, limit+1, func(kept *v1.Revision) bool {
-		if len(page.Items) == limit || bytes > revisionBytes {
-			page.more = true
+) (page v1.RevisionList, hasMore bool, err error) {
+	page.Items = []v1.Revision{}
+	size := 0
+	err = rs.api.store.VisitRevisions(ctx, scope, record.Key, belowGeneration, limit+1, func(kept *v1.Revision) bool {
+		if len(page.Items) == limit || size > revisionBytes {
+			hasMore = true
 			return false
 		}
-		bytes += len(kept.Spec)
+		size += len(kept.Spec)
 		page.Items = append(page.Items, *kept)
 		return true
 	})
-	if err != nil || len(page.Items) > 0 || record.Generation >= belowGeneration {
-		return page, err
+	isAfterCurrent := record.Generation >= belowGeneration
+	if err != nil || len(page.Items) > 0 || isAfterCurrent {
+		return page, hasMore, err
 	}
 	current, err := newCurrentRevision(record)
 	page.Items = append(page.Items, current)
-	return page, err
+	return page, false, err
 }
 
 // newCurrentRevision returns the current generation of a resource of which none is kept.

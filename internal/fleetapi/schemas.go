@@ -22,12 +22,10 @@ type Schemas interface {
 	// ListSpecSchemas returns all schemas, ordered by kind.
 	ListSpecSchemas(ctx context.Context) ([]v1.SpecSchema, error)
 
-	// SetSpecSchema sets the schema of a kind, replacing any previous one, and returns the stored
-	// schema.
+	// SetSpecSchema sets the schema of a kind, replacing any previous one, and returns the stored schema.
 	SetSpecSchema(ctx context.Context, kind string, schema json.RawMessage, updatedBy string) (v1.SpecSchema, error)
 
-	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if the kind has no
-	// schema.
+	// DeleteSpecSchema removes the schema of a kind. It returns ErrNotFound if the kind has no schema.
 	DeleteSpecSchema(ctx context.Context, kind string) error
 }
 
@@ -38,8 +36,7 @@ type SchemaReader interface {
 	ReadSpecSchemaIfChanged(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error)
 }
 
-// requireSchemaManager returns an error unless a principal may register schemas, which apply to all
-// tenants.
+// requireSchemaManager returns an error unless a principal may register schemas, which apply to all tenants.
 func requireSchemaManager(principal auth.Principal) error {
 	if principal.Unrestricted || principal.HasRole(auth.Operator) {
 		return nil
@@ -52,7 +49,11 @@ type schemaRoutes struct{ api *API }
 
 func (sr schemaRoutes) registerRoutes(mux *http.ServeMux) {
 	sr.api.registerRoute(mux, v1.SchemasPath, route{http.MethodGet: sr.serveSchemaList})
-	sr.api.registerRoute(mux, v1.SchemasPath+"/{kind}", route{http.MethodGet: sr.serveSchema, http.MethodPut: sr.registerSchema, http.MethodDelete: sr.deleteSchema})
+	sr.api.registerRoute(mux, v1.SchemasPath+"/{kind}", route{
+		http.MethodGet:    sr.serveSchema,
+		http.MethodPut:    sr.registerSchema,
+		http.MethodDelete: sr.deleteSchema,
+	})
 }
 
 // findKindFromPath returns the kind that the path names, by its name or its collection.
@@ -78,7 +79,7 @@ func (sr schemaRoutes) serveSchemaList(w http.ResponseWriter, r *http.Request, _
 	if list == nil {
 		list = []v1.SpecSchema{}
 	}
-	return writeJSONValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
+	return rest.WriteJSONValue(w, http.StatusOK, v1.SpecSchemaList{Items: list})
 }
 
 func (sr schemaRoutes) serveSchema(w http.ResponseWriter, r *http.Request, _ auth.Principal) error {
@@ -92,7 +93,7 @@ func (sr schemaRoutes) serveSchema(w http.ResponseWriter, r *http.Request, _ aut
 	}
 	for _, s := range list {
 		if s.Kind == k.name {
-			return writeJSONValue(w, http.StatusOK, s)
+			return rest.WriteJSONValue(w, http.StatusOK, s)
 		}
 	}
 	return newNoSchemaError(k)
@@ -127,43 +128,45 @@ func (sr schemaRoutes) registerSchema(w http.ResponseWriter, r *http.Request, pr
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // reading a fleet takes longer than the deadline of a request
 	stored.Existing, err = sr.findExistingViolations(r.Context(), k, schema)
-	_ = control.SetWriteDeadline(time.Now().Add(taken))
+	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
 	if err != nil {
 		return err
 	}
 	sr.api.log.InfoContext(r.Context(), "schema registered", "kind", k.name, "subject", principal.Actor(),
 		"checked", stored.Existing.Checked, "invalid", stored.Existing.Invalid)
-	return writeJSONValue(w, http.StatusOK, stored)
+	return rest.WriteJSONValue(w, http.StatusOK, stored)
 }
 
 // findExistingViolations reads all resources of a kind, except those that are being deleted.
 func (sr schemaRoutes) findExistingViolations(ctx context.Context, k *kind, schema *SpecSchema) (*v1.SchemaWarnings, error) {
 	found := &v1.SchemaWarnings{Examples: []v1.SchemaWarning{}}
 	q := Query{Kind: k.name, Limit: maxSize}
-	for rows := maxSize; rows == maxSize; {
-		rows = 0
+	for {
+		rows := 0
 		_, err := sr.api.store.List(ctx, Scope{All: true}, q, func(r *Record) error {
 			rows++
 			q.After = Position{ID: r.ID}
-			if r.IsBeingDeleted() {
-				return nil
-			}
-			found.Checked++
-			violations := schema.ValidateSpec(r.Spec)
-			if len(violations) == 0 {
-				return nil
-			}
-			found.Invalid++
-			if len(found.Examples) < maxSchemaWarnings {
-				found.Examples = append(found.Examples, v1.SchemaWarning{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Errors: violations})
+			if !r.IsBeingDeleted() {
+				countViolation(found, r, schema)
 			}
 			return nil
 		})
-		if err != nil {
-			return nil, err
+		if err != nil || rows < q.Limit {
+			return found, err
 		}
 	}
-	return found, nil
+}
+
+func countViolation(found *v1.SchemaWarnings, record *Record, schema *SpecSchema) {
+	found.Checked++
+	violations := schema.ValidateSpec(record.Spec)
+	if len(violations) == 0 {
+		return
+	}
+	found.Invalid++
+	if len(found.Examples) < maxSchemaWarnings {
+		found.Examples = append(found.Examples, v1.SchemaWarning{ID: record.ID, Name: record.Name, Tenant: record.Tenant, Errors: violations})
+	}
 }
 
 func (sr schemaRoutes) deleteSchema(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
@@ -174,9 +177,11 @@ func (sr schemaRoutes) deleteSchema(w http.ResponseWriter, r *http.Request, prin
 	if err != nil {
 		return err
 	}
-	if err := sr.api.store.DeleteSpecSchema(r.Context(), k.name); errors.Is(err, ErrNotFound) {
+	err = sr.api.store.DeleteSpecSchema(r.Context(), k.name)
+	if errors.Is(err, ErrNotFound) {
 		return newNoSchemaError(k)
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	sr.api.log.InfoContext(r.Context(), "schema deleted", "kind", k.name, "subject", principal.Actor())
@@ -196,22 +201,21 @@ type compiledSchema struct {
 	schema   *SpecSchema
 }
 
-// getCompiledSchema returns the schema of a kind's specs, nil for none. The transaction reads the current
-// revision.
+// getCompiledSchema returns the schema of a kind's specs, nil for none. The transaction reads the current revision.
 func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string) (*SpecSchema, error) {
 	reader, ok := tx.(SchemaReader)
 	if !ok {
 		return nil, errors.New("the store has no schemas")
 	}
 	c.mu.Lock()
-	have := c.kinds[kind]
+	cached := c.kinds[kind]
 	c.mu.Unlock()
-	revision, raw, err := reader.ReadSpecSchemaIfChanged(ctx, kind, have.revision)
-	switch {
-	case err != nil, revision == 0:
+	revision, raw, err := reader.ReadSpecSchemaIfChanged(ctx, kind, cached.revision)
+	if err != nil || revision == 0 { // 0 means that the kind has no schema
 		return nil, err
-	case revision == have.revision:
-		return have.schema, nil
+	}
+	if revision == cached.revision {
+		return cached.schema, nil
 	}
 	schema, err := CompileSpecSchema(raw)
 	if err != nil {
@@ -226,7 +230,6 @@ func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string)
 	return schema, nil
 }
 
-// checkSpecAgainstSchema refuses a spec that violates the schema of its kind.
 func (c *schemaCache) checkSpecAgainstSchema(ctx context.Context, tx Tx, k *kind, spec json.RawMessage) error {
 	schema, err := c.getCompiledSchema(ctx, tx, k.name)
 	if err != nil || schema == nil {

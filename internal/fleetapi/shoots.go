@@ -22,8 +22,7 @@ const (
 	unsettledBatch = 100
 )
 
-// ErrShootExists means that the row of a cluster cannot be removed, because its Shoot is not
-// confirmed gone.
+// ErrShootExists means that the row of a cluster cannot be removed, because its Shoot is not confirmed gone.
 var ErrShootExists = errors.New("the deletion of the cluster's Shoot is not confirmed")
 
 // A ShootState is the recorded state of the Shoot of a locked cluster. The zero value is that of an
@@ -66,60 +65,61 @@ func (k *kind) listRequiredAdapters(row *Locked) []string {
 // adapter gardener, decides whether the Shoot is gone. Before that, the sync stands in for the
 // adapter if the worker does not report to the API.
 func (l *Locked) listReportsWithShoot(previous v1.Status) []v1.AdapterStatus {
-	isGardener := func(r v1.AdapterStatus) bool { return r.Adapter == adapterGardener }
-	reported := slices.ContainsFunc(l.Reports, isGardener)
-	if !l.Shoot.Guarded || reported && !l.Record.IsBeingDeleted() || !l.Record.IsBeingDeleted() && l.Shoot.Generation == 0 {
+	isFromGardener := func(r v1.AdapterStatus) bool { return r.Adapter == adapterGardener }
+	deleting := l.Record.IsBeingDeleted()
+	workerReports := slices.ContainsFunc(l.Reports, isFromGardener)
+	neverSynced := l.Shoot.Generation == 0
+	if !l.Shoot.Guarded || !deleting && (workerReports || neverSynced) {
 		return l.Reports
 	}
-	return append(slices.DeleteFunc(slices.Clone(l.Reports), isGardener), l.buildShootReport(previous))
+	return append(slices.DeleteFunc(slices.Clone(l.Reports), isFromGardener), l.buildShootReport(previous))
 }
 
 // buildShootReport returns the report of the adapter gardener that corresponds to the sync.
 func (l *Locked) buildShootReport(previous v1.Status) v1.AdapterStatus {
-	s, shown := l.Shoot, l.Record.Status
-	r := v1.AdapterStatus{Adapter: adapterGardener, ObservedGeneration: s.Generation, CreatedTime: l.Now, LastReportTime: l.Now}
-	ready := s.Synced && shown.ShootStatus == v1.ShootReady && !l.Record.IsBeingDeleted()
-	failed := shown.SyncError != "" && s.Attempts > 0 || shown.ShootStatus == v1.ShootError
-	available := v1.AdapterCondition{LastTransitionTime: l.Now}
-	available.Type, available.Status = v1.ConditionAvailable, toConditionStatus(ready)
-	if l.Record.IsBeingDeleted() {
-		r.ObservedGeneration = l.Record.Generation // the absence of the Shoot concerns the deletion
+	sync, shown, deleting := l.Shoot, l.Record.Status, l.Record.IsBeingDeleted()
+	report := v1.AdapterStatus{Adapter: adapterGardener, ObservedGeneration: sync.Generation, CreatedTime: l.Now, LastReportTime: l.Now}
+	if deleting {
+		report.ObservedGeneration = l.Record.Generation // the absence of the Shoot concerns the deletion
 	}
-	switch {
-	case s.Gone:
-		available.Reason, available.Message = "ShootDeleted", "The deletion of the Shoot is confirmed"
-	case l.Record.IsBeingDeleted():
-		available.Reason = "ShootExists"
-		available.Message = "The deletion of the Shoot is not confirmed; a cluster-worker must confirm it"
-	case ready:
-		available.Reason, available.Message = "ShootReady", "The cluster is fully operational"
-	default:
-		available.Reason, available.Message = "ShootNotReady", "The Shoot is not ready for the current spec of the cluster"
-	}
-	if detail := cmp.Or(shown.SyncError, shown.ShootMessage); detail != "" && !s.Gone && !ready {
-		available.Message += ": " + detail
-	}
+	syncFails := shown.SyncError != "" && sync.Attempts > 0
+	healthy := !syncFails && shown.ShootStatus != v1.ShootError
+	available := v1.AdapterCondition{ReportCondition: l.buildShootAvailability(), LastTransitionTime: l.Now}
 	if p, ok := findCondition(previous, FormatSuccessfulConditionType(adapterGardener)); ok {
-		r.CreatedTime = p.CreatedTime
+		report.CreatedTime = p.CreatedTime
 		if p.Status == available.Status {
 			available.LastTransitionTime = p.LastTransitionTime
 		}
 	}
-	r.Conditions = []v1.AdapterCondition{
+	report.Conditions = []v1.AdapterCondition{
 		available,
-		{ReportCondition: v1.ReportCondition{Type: v1.ConditionHealth, Status: toConditionStatus(!failed)}},
-		{ReportCondition: v1.ReportCondition{Type: v1.ConditionFinalized, Status: toConditionStatus(s.Gone)}},
+		{ReportCondition: v1.ReportCondition{Type: v1.ConditionHealth, Status: toConditionStatus(healthy)}},
+		{ReportCondition: v1.ReportCondition{Type: v1.ConditionFinalized, Status: toConditionStatus(sync.Gone)}},
 	}
-	return r
+	return report
 }
 
-func findCondition(status v1.Status, conditionType string) (condition v1.Condition, found bool) {
-	for _, c := range status.Conditions {
-		if c.Type == conditionType {
-			return c, true
-		}
+// buildShootAvailability returns the condition Available that corresponds to the sync.
+func (l *Locked) buildShootAvailability() v1.ReportCondition {
+	shown, deleting := l.Record.Status, l.Record.IsBeingDeleted()
+	ready := l.Shoot.Synced && shown.ShootStatus == v1.ShootReady && !deleting
+	available := v1.ReportCondition{Type: v1.ConditionAvailable, Status: toConditionStatus(ready)}
+	switch {
+	case l.Shoot.Gone:
+		available.Reason, available.Message = "ShootDeleted", "The deletion of the Shoot is confirmed"
+		return available
+	case ready:
+		available.Reason, available.Message = "ShootReady", "The cluster is fully operational"
+		return available
+	case deleting:
+		available.Reason, available.Message = "ShootExists", "The deletion of the Shoot is not confirmed; a cluster-worker must confirm it"
+	default:
+		available.Reason, available.Message = "ShootNotReady", "The Shoot is not ready for the current spec of the cluster"
 	}
-	return v1.Condition{}, false
+	if detail := cmp.Or(shown.SyncError, shown.ShootMessage); detail != "" {
+		available.Message += ": " + detail
+	}
+	return available
 }
 
 func toConditionStatus(isTrue bool) v1.ConditionStatus {
@@ -129,9 +129,8 @@ func toConditionStatus(isTrue bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// RunClusterStatusUpdates updates the status of clusters from the sync of their Shoots until ctx ends. It also
-// removes deleted clusters that waited only for their Shoot. It retries while the database is
-// unavailable.
+// RunClusterStatusUpdates updates the status of clusters from the sync of their Shoots until ctx ends. It also removes
+// deleted clusters that waited only for their Shoot. It retries while the database is unavailable.
 func (a *API) RunClusterStatusUpdates(ctx context.Context) error {
 	failing := false
 	for backoff.Sleep(ctx, unsettledEvery) == nil {

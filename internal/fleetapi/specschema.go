@@ -80,8 +80,7 @@ func (s *SpecSchema) ValidateSpec(spec []byte) []v1.FieldError {
 	return list
 }
 
-// newSpecViolation returns a field error that names a place of the spec by its field path and its
-// JSON pointer.
+// newSpecViolation returns a field error that names a place of the spec by its field path and its JSON pointer.
 func newSpecViolation(pointer, constraint, message string) v1.FieldError {
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	field := "spec" + unescape.Replace(strings.ReplaceAll(pointer, "/", "."))

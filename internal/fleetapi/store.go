@@ -48,8 +48,7 @@ type Content struct {
 	Labels json.RawMessage
 	// Annotations is a JSON object of strings. Nil means none.
 	Annotations json.RawMessage
-	// Spec is kept byte for byte: it may hold numbers and strings that
-	// jsonb cannot.
+	// Spec is kept byte for byte: it may hold numbers and strings that jsonb cannot.
 	Spec json.RawMessage
 }
 
@@ -60,8 +59,7 @@ type Record struct {
 	Content
 
 	Tenant string
-	// ParentID is the owner's id, "" for a top-level resource. The owner's
-	// kind follows from Kind.
+	// ParentID is the owner's id, "" for a top-level resource. The owner's kind follows from Kind.
 	ParentID string
 
 	Generation int64
@@ -84,41 +82,42 @@ func (r *Record) IsBeingDeleted() bool { return !r.DeletedTime.IsZero() }
 
 // sortValue returns the value of a column by which a list can be sorted.
 func (r *Record) sortValue(column search.Field) search.Value {
-	at := func(t time.Time) search.Value { return search.Value{Type: search.Time, Time: t} }
-	text := func(s string) search.Value { return search.Value{Type: search.Text, Text: s} }
-	v := search.Value{Type: search.Absent}
 	switch column { //nolint:exhaustive // the others are not sorted by
 	case search.Name:
-		v = text(r.Name)
+		return newTextValue(r.Name)
 	case search.CreatedBy:
-		v = text(r.CreatedBy)
+		return newTextValue(r.CreatedBy)
 	case search.UpdatedBy:
-		v = text(r.UpdatedBy)
+		return newTextValue(r.UpdatedBy)
 	case search.Generation:
-		v = search.Value{Type: search.Integer, Int: r.Generation}
+		return search.Value{Type: search.Integer, Int: r.Generation}
 	case search.Phase:
-		v = text(string(r.Status.Phase))
+		return newTextValue(string(r.Status.Phase))
 	case search.LastTransitionTime:
-		v = at(r.Status.LastTransitionTime)
+		return newTimeValue(r.Status.LastTransitionTime)
 	case search.CreatedTime:
-		v = at(r.CreatedTime)
+		return newTimeValue(r.CreatedTime)
 	case search.UpdatedTime:
-		v = at(r.UpdatedTime)
+		return newTimeValue(r.UpdatedTime)
 	case search.DeletedTime:
 		if r.IsBeingDeleted() {
-			v = at(r.DeletedTime)
+			return newTimeValue(r.DeletedTime)
 		}
 	case search.DeletedBy:
 		if r.DeletedBy != "" {
-			v = text(r.DeletedBy)
+			return newTextValue(r.DeletedBy)
 		}
 	case search.OwnerID:
 		if r.ParentID != "" {
-			v = text(r.ParentID)
+			return newTextValue(r.ParentID)
 		}
 	}
-	return v
+	return search.Value{Type: search.Absent}
 }
+
+func newTextValue(text string) search.Value { return search.Value{Type: search.Text, Text: text} }
+
+func newTimeValue(at time.Time) search.Value { return search.Value{Type: search.Time, Time: at} }
 
 // Status is the aggregated status as the store keeps it.
 type Status struct {
@@ -145,8 +144,7 @@ type Locked struct {
 	// and Metadata are left out.
 	Reports []v1.AdapterStatus
 
-	// Children is the number of rows that name this one as their parent, including those being
-	// deleted.
+	// Children is the number of rows that name this one as their parent, including those being deleted.
 	Children int
 
 	// Shoot is the recorded state of a cluster's Shoot.
@@ -157,8 +155,7 @@ type Locked struct {
 	Now time.Time
 }
 
-// A Query selects one page of a kind. The order is total: the id breaks ties, in the direction of
-// the last term.
+// A Query selects one page of a kind. The order is total: the id breaks ties, in the direction of the last term.
 type Query struct {
 	Kind     string
 	ParentID string // "" is any parent
@@ -171,8 +168,7 @@ type Query struct {
 	// Order holds the terms to sort by, the most significant first. If empty, rows are sorted by
 	// ascending id, which is the order of creation.
 	Order []Order
-	// After is the position of the row after which the page begins. The zero value starts at the
-	// beginning.
+	// After is the position of the row after which the page begins. The zero value starts at the beginning.
 	After Position
 	// Offset is the number of rows skipped, counted from After.
 	Offset int64
@@ -204,8 +200,7 @@ type Order struct {
 // A Position is the place of a row in an order: its value for each term, and its id. The zero value
 // comes before every row.
 type Position struct {
-	// Values holds one value for each term except the id. Its types are those of the terms'
-	// columns, or search.Absent.
+	// Values holds one value for each term except the id. Its types are those of the terms' columns, or search.Absent.
 	Values []search.Value
 	ID     string
 }
@@ -214,8 +209,7 @@ type Position struct {
 type Page struct {
 	// Count is the number of matching rows, if the query requests it.
 	Count int64
-	// State is the visible state of the kind's changes. It is of the same snapshot as the count and
-	// the rows.
+	// State is the visible state of the kind's changes. It is of the same snapshot as the count and the rows.
 	State watch.FeedState
 }
 
@@ -228,8 +222,7 @@ type Reader interface {
 	// valid only until visit returns; an error of visit ends the list and is returned.
 	List(ctx context.Context, scope Scope, q Query, visit func(*Record) error) (Page, error)
 
-	// ListReports returns all reports on one row, ordered by adapter. It returns ErrNotFound if the row
-	// does not exist.
+	// ListReports returns all reports on one row, ordered by adapter. It returns ErrNotFound if the row does not exist.
 	ListReports(ctx context.Context, scope Scope, key Key) ([]v1.AdapterStatus, error)
 }
 
@@ -253,15 +246,13 @@ type Store interface {
 	Overview
 	Schemas
 
-	// RunInTx runs change in one transaction and commits if it returns nil. now is the time of the
-	// store's clock when the transaction began. A transaction that the database aborts
-	// (serialization, deadlock) is run again from the start, so change must keep no state between
-	// runs.
+	// RunInTx runs change in one transaction and commits if it returns nil. now is the time of the store's clock when
+	// the transaction began. A transaction that the database aborts (serialization, deadlock) is run again from the
+	// start, so change must keep no state between runs.
 	RunInTx(ctx context.Context, scope Scope, change func(ctx context.Context, tx Tx, now time.Time) error) error
 }
 
-// A Tx is a transaction that changes rows. Locks are taken from parent to child, never the other
-// way round.
+// A Tx is a transaction that changes rows. Locks are taken from parent to child, never the other way round.
 type Tx interface {
 	// InsertAndRecordResource adds a row and sets its revision in r. It returns ErrNameTaken if its name is in use.
 	InsertAndRecordResource(ctx context.Context, record *Record) error
@@ -270,15 +261,13 @@ type Tx interface {
 	// returns ErrNotFound if the row does not exist.
 	LockAndReadResource(ctx context.Context, key Key) (locked *Locked, err error)
 
-	// LockAndReadChildren locks all rows whose parent is given, ordered by id. Their
-	// kinds may differ.
+	// LockAndReadChildren locks all rows whose parent is given, ordered by id. Their kinds may differ.
 	LockAndReadChildren(ctx context.Context, parent Key) (children []Locked, err error)
 
 	// SaveLockedResource writes the mutable parts of a locked row: display name, labels, spec, generation, times,
-	// authors and status. A report that is not nil replaces that adapter's last one. SaveLockedResource sets the
-	// new revision in r. A new generation of a cluster or a node pool is kept; see VisitRevisions. The
-	// saved status counts as including the sync state at the time of the
-	// lock.
+	// authors and status. A report that is not nil replaces that adapter's last one. SaveLockedResource sets the new
+	// revision in r. A new generation of a cluster or a node pool is kept; see VisitRevisions. The saved status counts
+	// as including the sync state at the time of the lock.
 	SaveLockedResource(ctx context.Context, record *Record, newReport *v1.AdapterStatus) error
 
 	// DeleteAndRecordResource permanently deletes a locked row and its reports. The row has no children. It returns

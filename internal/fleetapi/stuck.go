@@ -2,10 +2,8 @@ package fleetapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +28,7 @@ type StuckQuery struct {
 	// Kinds are the kinds of resources, v1.KindCluster, v1.KindNodePool or both.
 	Kinds     []string
 	OlderThan time.Duration
-	// After is the position of the resource after which the page begins. The zero value starts at
-	// the beginning.
+	// After is the position of the resource after which the page begins. The zero value starts at the beginning.
 	After StuckPosition
 	Limit int
 }
@@ -50,8 +47,7 @@ func (p StuckPosition) Compare(other StuckPosition) int {
 	return strings.Compare(p.ID, other.ID)
 }
 
-// A StuckPage is what a store read for one page. It may have fewer rows than the limit although
-// others follow.
+// A StuckPage is what a store read for one page. It may have fewer rows than the limit although others follow.
 type StuckPage struct {
 	Rows []StuckRow
 	// Next is the position at which to continue, nil at the end.
@@ -73,109 +69,6 @@ type StuckRow struct {
 	Reports []v1.AdapterStatus
 	// Sync is the sync of a cluster, nil for other kinds.
 	Sync *v1.ClusterSync
-}
-
-// gardenerCode is the form of the codes of Gardener's errors.
-var gardenerCode = regexp.MustCompile(`\bERR_[A-Z_]+\b`)
-
-// DecideStuckCause returns what holds a resource up: a pause, a failing sync, a required adapter, or
-// a sync that waits. The first that applies decides.
-func DecideStuckCause(row *StuckRow, requiredAdapters []string) v1.StuckCause {
-	unsynced := row.Sync != nil && row.Sync.Synced == nil
-	switch {
-	case unsynced && row.Sync.Pause != nil:
-		return v1.StuckCause{Type: v1.StuckOnPause, Message: describePause(row.Sync.Pause)}
-	case unsynced && row.Sync.Error != "":
-		return v1.StuckCause{Type: v1.StuckOnGardener, Code: findGardenerErrorCode(row.Sync.Error, row.Sync.ErrorClass), Message: row.Sync.Error}
-	case row.Phase != v1.PhaseReady && row.Sync != nil && row.Sync.ShootStatus == v1.ShootError:
-		return v1.StuckCause{Type: v1.StuckOnGardener, Code: findGardenerErrorCode(row.Sync.ShootStatusMessage, ""), Message: row.Sync.ShootStatusMessage}
-	}
-	if row.Phase != v1.PhaseReady {
-		if c, ok := findAdapterCause(row, requiredAdapters); ok {
-			return c
-		}
-	}
-	switch {
-	case unsynced && row.Sync.Waiting != nil:
-		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "Gardener does not answer: " + row.Sync.Waiting.Reason}
-	case unsynced && row.Sync.State == v1.SyncRunning:
-		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "a cluster-worker is syncing it"}
-	case unsynced:
-		return v1.StuckCause{Type: v1.StuckOnGardener, Message: "it waits for a cluster-worker"}
-	case row.Deleting:
-		return v1.StuckCause{Type: v1.StuckOnChildren, Message: "waiting for the deletion of its node pools"}
-	}
-	return v1.StuckCause{Type: v1.StuckOnAdapter, Message: "all required adapters have reported; the next report computes the status again"}
-}
-
-// describePause says who paused a sync and why, since when and until when.
-func describePause(pause *v1.SyncPause) string {
-	text := "paused"
-	if pause.By != "" {
-		text += " by " + pause.By
-	}
-	if pause.Reason != "" {
-		text += " (" + pause.Reason + ")"
-	}
-	text += " since " + pause.Since.UTC().Format(time.RFC3339)
-	if pause.Until != nil {
-		text += " until " + pause.Until.UTC().Format(time.RFC3339)
-	}
-	return text
-}
-
-func findGardenerErrorCode(message, fallback string) string {
-	if code := gardenerCode.FindString(message); code != "" {
-		return code
-	}
-	return fallback
-}
-
-// findAdapterCause returns the required adapter that holds a resource up: one that reported a failure of
-// the current generation before one that has not reported it.
-func findAdapterCause(row *StuckRow, requiredAdapters []string) (cause v1.StuckCause, found bool) {
-	f := StatusFacts{Generation: row.Generation, Deleting: row.Deleting, Required: requiredAdapters, Reports: row.Reports}
-	reports := f.findRequiredReports()
-	reported := false
-	for i, report := range reports {
-		reported = reported || report != nil
-		if report == nil || !f.hasCurrentGeneration(report) {
-			continue
-		}
-		if c, failed := FindFailedCondition(report.Conditions); failed && (!row.Deleting || c.Type == v1.ConditionHealth) {
-			return newFailedReportCause(requiredAdapters[i], c), true
-		}
-	}
-	if !reported && len(requiredAdapters) > 0 {
-		return v1.StuckCause{Type: v1.StuckOnNoReport, Adapter: requiredAdapters[0], Message: "none of the required adapters has reported: " + strings.Join(requiredAdapters, ", ")}, true
-	}
-	for i, report := range reports {
-		switch {
-		case report == nil:
-			return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: requiredAdapters[i], Message: "it has not reported yet"}, true
-		case !f.hasCurrentGeneration(report):
-			return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: requiredAdapters[i], Message: fmt.Sprintf("it has not reported generation %d; its last report is of generation %d", row.Generation, report.ObservedGeneration)}, true
-		case !f.isTrueAtCurrentGeneration(report, f.goalConditionType()):
-			return newUnmetReportCause(requiredAdapters[i], findAdapterCondition(report, f.goalConditionType()), f.goalConditionType()), true
-		}
-	}
-	return v1.StuckCause{}, false
-}
-
-func newFailedReportCause(adapter string, failed v1.AdapterCondition) v1.StuckCause {
-	message := failed.Message
-	if message == "" {
-		message = "it reported " + failed.Type + " as False"
-	}
-	return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: adapter, Reason: failed.Reason, Message: message}
-}
-
-func newUnmetReportCause(adapter string, unmet v1.AdapterCondition, goalType string) v1.StuckCause {
-	message := unmet.Message
-	if message == "" {
-		message = "it has not reported " + goalType + " as True"
-	}
-	return v1.StuckCause{Type: v1.StuckOnAdapter, Adapter: adapter, Reason: unmet.Reason, Message: message}
 }
 
 // A stuckRequest is a parsed request for what is stuck.
@@ -207,7 +100,7 @@ func (st stuckRoutes) serveStuckList(w http.ResponseWriter, r *http.Request, pri
 			return err
 		}
 	}
-	return writeJSONValue(w, http.StatusOK, list)
+	return rest.WriteJSONValue(w, http.StatusOK, list)
 }
 
 // readStuckPage reads pages of the store until the page of the API is full. next is the position at which
@@ -224,16 +117,18 @@ func (st stuckRoutes) readStuckPage(
 			return nil, nil, err
 		}
 		for i := range page.Rows {
-			item, wanted := st.newStuckResource(&page.Rows[i], request.causes)
-			if wanted && len(items) == limit {
+			item := st.newStuckResource(&page.Rows[i])
+			if len(request.causes) > 0 && !slices.Contains(request.causes, item.Cause.Type) {
+				continue
+			}
+			if len(items) == limit {
 				last := &items[limit-1]
 				return items, &StuckPosition{Since: last.Since, ID: last.ID}, nil
 			}
-			if wanted {
-				items = append(items, item)
-			}
+			items = append(items, item)
 		}
-		if next = page.Next; next == nil || len(items) == limit {
+		next = page.Next
+		if next == nil || len(items) == limit {
 			break
 		}
 		request.query.After = *next
@@ -241,33 +136,31 @@ func (st stuckRoutes) readStuckPage(
 	return items, next, nil
 }
 
-// newStuckResource returns a row with its cause. isWanted means that the cause is one of the wanted.
-func (st stuckRoutes) newStuckResource(row *StuckRow, wantedCauses []v1.StuckCauseType) (item v1.StuckResource, isWanted bool) {
-	item = v1.StuckResource{
-		Kind: row.Kind, ID: row.ID, Name: row.Name, ClusterID: row.OwnerID, ClusterName: row.OwnerName, Phase: row.Phase, Since: row.Since,
-		Generation: row.Generation, ObservedGeneration: row.ObservedGeneration,
-		Cause: DecideStuckCause(row, st.api.kinds[row.Kind].required),
+func (st stuckRoutes) newStuckResource(row *StuckRow) v1.StuckResource {
+	resource := v1.StuckResource{
+		Kind:               row.Kind,
+		ID:                 row.ID,
+		Name:               row.Name,
+		ClusterID:          row.OwnerID,
+		ClusterName:        row.OwnerName,
+		Phase:              row.Phase,
+		Since:              row.Since,
+		Generation:         row.Generation,
+		ObservedGeneration: row.ObservedGeneration,
+		Cause:              DecideStuckCause(row, st.api.kinds[row.Kind].required),
 	}
 	if row.Sync != nil && row.Sync.Synced == nil {
-		item.Attempts, item.NextAttempt = row.Sync.Attempts, row.Sync.NextAttempt
+		resource.Attempts, resource.NextAttempt = row.Sync.Attempts, row.Sync.NextAttempt
 	}
-	return item, len(wantedCauses) == 0 || slices.Contains(wantedCauses, item.Cause.Type)
+	return resource
 }
 
-// parseStuckRequest parses the parameters of a list of what is stuck.
 func parseStuckRequest(scope Scope, query url.Values) (req stuckRequest, err error) {
 	if err = checkQueryParameters(query, "kind", "cause", "older_than", "limit", "continue"); err != nil {
 		return req, err
 	}
-	switch kind := query.Get("kind"); {
-	case !query.Has("kind"):
-		req.query.Kinds = []string{v1.KindCluster, v1.KindNodePool}
-	case kind == v1.CollectionClusters:
-		req.query.Kinds = []string{v1.KindCluster}
-	case kind == v1.CollectionNodePools:
-		req.query.Kinds = []string{v1.KindNodePool}
-	default:
-		return req, rest.NewQueryError("kind", "enum", kind, "must be %s or %s", v1.CollectionClusters, v1.CollectionNodePools)
+	if req.query.Kinds, err = parseStuckKinds(query); err != nil {
+		return req, err
 	}
 	if req.causes, err = parseCausesParameter(query); err != nil {
 		return req, err
@@ -294,15 +187,28 @@ func parseStuckRequest(scope Scope, query url.Values) (req stuckRequest, err err
 	return req, toTokenProblem(query.Get("continue"), err)
 }
 
+func parseStuckKinds(query url.Values) ([]string, error) {
+	if !query.Has("kind") {
+		return []string{v1.KindCluster, v1.KindNodePool}, nil
+	}
+	switch collection := query.Get("kind"); collection {
+	case v1.CollectionClusters:
+		return []string{v1.KindCluster}, nil
+	case v1.CollectionNodePools:
+		return []string{v1.KindNodePool}, nil
+	default:
+		return nil, rest.NewQueryError("kind", "enum", collection, "must be %s or %s", v1.CollectionClusters, v1.CollectionNodePools)
+	}
+}
+
 func parseCausesParameter(query url.Values) (causes []v1.StuckCauseType, err error) {
 	if !query.Has("cause") {
 		return nil, nil
 	}
-	all := v1.StuckCauseTypes()
 	for name := range strings.SplitSeq(query.Get("cause"), ",") {
 		cause := v1.StuckCauseType(name)
-		if !slices.Contains(all, cause) {
-			return nil, rest.NewQueryError("cause", "enum", name, "has the unknown value %q; use one of %s", name, joinWithCommas(all))
+		if !slices.Contains(v1.StuckCauseTypes(), cause) {
+			return nil, rest.NewQueryError("cause", "enum", name, "has the unknown value %q; use one of %s", name, joinWithCommas(v1.StuckCauseTypes()))
 		}
 		if !slices.Contains(causes, cause) {
 			causes = append(causes, cause)

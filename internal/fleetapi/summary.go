@@ -29,8 +29,7 @@ const (
 
 // Rollups reads the counts of resources, and what is stuck.
 type Rollups interface {
-	// ReadSummary returns the counts of a scope. It returns ErrNotCounted until all resources have been
-	// counted once.
+	// ReadSummary returns the counts of a scope. It returns ErrNotCounted until all resources have been counted once.
 	ReadSummary(ctx context.Context, scope Scope) (v1.Summary, error)
 
 	// ListStuckResources returns a page of resources that are not ready or not synced.
@@ -68,5 +67,5 @@ func (a *API) serveSummary(w http.ResponseWriter, r *http.Request, principal aut
 	if err != nil {
 		return err
 	}
-	return writeJSONValue(w, http.StatusOK, summary)
+	return rest.WriteJSONValue(w, http.StatusOK, summary)
 }

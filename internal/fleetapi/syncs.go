@@ -42,21 +42,18 @@ type SyncChange struct {
 type SyncQuery struct {
 	// States restricts the query to syncs in these states; empty means all.
 	States []v1.SyncState
-	// After is the position of the sync after which the page begins. The zero value starts at the
-	// beginning.
+	// After is the position of the sync after which the page begins. The zero value starts at the beginning.
 	After SyncPosition
 	Limit int
 }
 
 // A SyncPosition is the place of a sync in the order. The zero value comes before every sync.
 type SyncPosition struct {
-	// Since is the time since which the sync has work. It is zero if the sync has none or the time
-	// is unknown.
+	// Since is the time since which the sync has work. It is zero if the sync has none or the time is unknown.
 	Since time.Time
 	ID    string
 }
 
-// newSyncPosition returns the position of a sync in the order.
 func newSyncPosition(of *v1.ClusterSync) SyncPosition {
 	p := SyncPosition{ID: of.ClusterID}
 	if of.Synced == nil && of.UnsyncedSince != nil {
@@ -88,41 +85,41 @@ type Syncs interface {
 }
 
 // syncRoutes serve the syncs of clusters to Gardener.
-type syncRoutes struct{ api *API }
+type syncRoutes struct {
+	api  *API
+	kind *kind
+}
 
-// registerRoutes serves the syncs of a kind. Other methods on the list are not refused: its path is
-// also that of an id.
-func (sy syncRoutes) registerRoutes(mux *http.ServeMux, basePath string, k *kind) {
-	mux.Handle("GET "+basePath+"/sync", sy.api.instrumentAndHandleErrors(basePath+"/sync", http.MethodGet, sy.api.requireAuthentication(sy.serveSyncList)))
-	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		sy.api.registerRoute(mux, basePath+"/sync/"+string(action), route{http.MethodPost: sy.newBulkSyncActionHandler(k, action)})
-	}
+func (sy syncRoutes) registerRoutes(mux *http.ServeMux, basePath string) {
+	// Other methods on the list are not refused: its path is also that of an id.
+	list := basePath + "/sync"
+	mux.Handle("GET "+list, sy.api.instrumentAndHandleErrors(list, http.MethodGet, sy.api.requireAuthentication(sy.serveSyncList)))
 	one := basePath + "/{id}/sync"
-	sy.api.registerRoute(mux, one, route{http.MethodGet: sy.newGetSyncHandler(k)})
+	sy.api.registerRoute(mux, one, route{http.MethodGet: sy.serveSync})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {
-		sy.api.registerRoute(mux, one+"/"+string(action), route{http.MethodPost: sy.newSyncActionHandler(k, action)})
+		actions := syncActionRoutes{sy, action}
+		sy.api.registerRoute(mux, list+"/"+string(action), route{http.MethodPost: actions.handleForMany})
+		sy.api.registerRoute(mux, one+"/"+string(action), route{http.MethodPost: actions.handleForOne})
 	}
 }
 
-func (sy syncRoutes) newGetSyncHandler(k *kind) handler {
-	return func(w http.ResponseWriter, r *http.Request, who auth.Principal) error {
-		by, err := authorizeVerb(who, v1.VerbGet)
-		if err != nil {
-			return err
-		}
-		id, err := parseResourceID(k, r.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		sync, err := sy.api.store.GetClusterSync(r.Context(), by.scope, id)
-		if errors.Is(err, ErrNotFound) {
-			return newNotFoundError(k, id)
-		}
-		if err != nil {
-			return err
-		}
-		return writeJSONValue(w, http.StatusOK, sync)
+func (sy syncRoutes) serveSync(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
+	by, err := authorizeVerb(principal, v1.VerbGet)
+	if err != nil {
+		return err
 	}
+	id, err := parseResourceID(sy.kind, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	sync, err := sy.api.store.GetClusterSync(r.Context(), by.scope, id)
+	if errors.Is(err, ErrNotFound) {
+		return newNotFoundError(sy.kind, id)
+	}
+	if err != nil {
+		return err
+	}
+	return rest.WriteJSONValue(w, http.StatusOK, sync)
 }
 
 func (sy syncRoutes) serveSyncList(w http.ResponseWriter, r *http.Request, principal auth.Principal) error {
@@ -147,7 +144,7 @@ func (sy syncRoutes) serveSyncList(w http.ResponseWriter, r *http.Request, princ
 			return err
 		}
 	}
-	return writeJSONValue(w, http.StatusOK, page)
+	return rest.WriteJSONValue(w, http.StatusOK, page)
 }
 
 // parseSyncQuery parses the parameters of a list of syncs. The digest identifies the query.
@@ -158,23 +155,23 @@ func parseSyncQuery(scope Scope, parameters url.Values) (q SyncQuery, digest res
 	if q.Limit, err = parsePositiveNumber(parameters, "limit", maxSize, defaultSize); err != nil {
 		return q, digest, err
 	}
-	all := v1.SyncStates()
-	names := []string{"syncs", scope.Tenant}
-	for name := range strings.SplitSeq(parameters.Get("state"), ",") {
-		state := v1.SyncState(name)
-		switch {
-		case !parameters.Has("state"):
-		case !slices.Contains(all, state):
-			return q, digest, rest.NewQueryError("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWithCommas(all))
-		case !slices.Contains(q.States, state):
-			q.States = append(q.States, state)
+	if parameters.Has("state") {
+		for name := range strings.SplitSeq(parameters.Get("state"), ",") {
+			state := v1.SyncState(name)
+			if !slices.Contains(v1.SyncStates(), state) {
+				return q, digest, rest.NewQueryError("state", "enum", name, "has the unknown value %q; use one of %s", name, joinWithCommas(v1.SyncStates()))
+			}
+			if !slices.Contains(q.States, state) {
+				q.States = append(q.States, state)
+			}
 		}
 	}
 	slices.Sort(q.States)
-	for _, s := range q.States {
-		names = append(names, string(s))
+	digestedParts := []string{"syncs", scope.Tenant}
+	for _, state := range q.States {
+		digestedParts = append(digestedParts, string(state))
 	}
-	digest = rest.DigestQuery(names...)
+	digest = rest.DigestQuery(digestedParts...)
 	if !parameters.Has("continue") {
 		return q, digest, nil
 	}

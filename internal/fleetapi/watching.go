@@ -15,13 +15,17 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// serveWatch streams changes to the client for as long as it listens.
 func (a *API) serveWatch(w http.ResponseWriter, r *http.Request, request *changesRequest, principal auth.Principal) error {
 	return watch.ServeEvents(w, r, watch.EventStream{
 		Hub: a.hub, Log: a.log, Expired: toExpiredCursorProblem,
 		Request: watch.Request{
-			Kind: request.kind.name, Tenant: request.scope.Tenant, All: request.scope.All, Labels: request.labels, After: request.after,
-			Until: watch.ChooseWatchDeadline(time.Now(), principal), Allowed: a.newAccessRecheck(r.Header.Clone(), request.scope),
+			Kind:    request.kind.name,
+			Tenant:  request.scope.Tenant,
+			All:     request.scope.All,
+			Labels:  request.labels,
+			After:   request.after,
+			Until:   watch.ChooseWatchDeadline(time.Now(), principal),
+			Allowed: a.newAccessRecheck(r.Header.Clone(), request.scope),
 		},
 	})
 }
@@ -63,7 +67,8 @@ func (s watchSource) VisitChanges(
 ) (next watch.Cursor, hasMore bool, err error) {
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	var record []byte
-	next, hasMore, err = s.store.VisitChanges(ctx, scope, ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}, func(c *Change) error {
+	query := ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}
+	next, hasMore, err = s.store.VisitChanges(ctx, scope, query, func(c *Change) error {
 		k := s.kinds[c.Key.Kind]
 		if k == nil {
 			return nil // a kind of another version of the program
@@ -82,7 +87,6 @@ func (s watchSource) VisitChanges(
 	return next, hasMore, toWatchError(err)
 }
 
-// toWatchError converts errors of the store into those of package watch.
 func toWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):
@@ -97,14 +101,14 @@ func toWatchError(err error) error {
 type watchNotifyingStore struct {
 	Store
 
-	nudge func()
+	wakeWatches func()
 }
 
 // RunInTx runs a change and wakes the watches if it commits.
 func (s watchNotifyingStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
 	err := s.Store.RunInTx(ctx, scope, change)
 	if err == nil {
-		s.nudge()
+		s.wakeWatches()
 	}
 	return err
 }
@@ -113,9 +117,9 @@ func (s watchNotifyingStore) RunInTx(ctx context.Context, scope Scope, change fu
 func (s watchNotifyingStore) ApplySyncAction(
 	ctx context.Context, scope Scope, clusterID string, change SyncChange,
 ) (after v1.ClusterSync, applied bool, err error) {
-	sync, taken, err := s.Store.ApplySyncAction(ctx, scope, clusterID, change)
-	if taken {
-		s.nudge()
+	after, applied, err = s.Store.ApplySyncAction(ctx, scope, clusterID, change)
+	if applied {
+		s.wakeWatches()
 	}
-	return sync, taken, err
+	return after, applied, err
 }

@@ -5,22 +5,20 @@ import (
 	"time"
 )
 
-// ChangesPath is where change events are listed, and under which they are taken:
-// with the name of a cluster behind it.
+// ChangesPath is the path of the list of change events. Events are sent to it with the name of a cluster appended.
 const ChangesPath = "/api/changes"
 
-// ChangeBucketsPath is where change events are counted by lane and time step.
+// ChangeBucketsPath is the path of the counts of change events by lane and time step.
 const ChangeBucketsPath = ChangesPath + "/buckets"
 
-// A ChangeEvent is something that was done, as the timeline has it. Beside what
-// its sender told there is what became of it here.
+// A ChangeEvent is a change in the timeline: what its sender reported, and what the fleet API recorded about it.
 type ChangeEvent struct {
-	// Actor is the person who did it, if that is known, else the source.
+	// Actor is the person who made the change, if known, else the source.
 	Actor      string    `json:"actor"`
 	RecordedAt time.Time `json:"recordedAt"`
-	// RecordedBy is who told it, as its token says; empty is the fleet API itself.
+	// RecordedBy is the sender by its token, empty for the fleet API itself.
 	RecordedBy string `json:"recordedBy,omitempty"`
-	// Tenant owns the event. It is empty if no tenant does.
+	// Tenant is the owner of the event, empty for none.
 	Tenant string `json:"tenant,omitempty"`
 
 	Action      string             `json:"action"`
@@ -38,15 +36,13 @@ type ChangeEvent struct {
 	Session     string             `json:"session,omitempty"`
 	Links       []ChangeLink       `json:"links,omitempty"`
 	Details     map[string]string  `json:"details,omitempty"`
-	// Changes are the fields that were changed, and ChangesOmitted how many more
-	// there were.
+	// Changes are the changed fields, and ChangesOmitted is the number of those that are left out.
 	Changes        []ChangedField `json:"changes,omitempty"`
 	ChangesOmitted int            `json:"changesOmitted,omitempty"`
 }
 
-// A ChangedField is one field that was changed. Before and After are JSON values;
-// an empty one means that the field was not set. Long values are cut, and those
-// that may be secret are "[redacted]".
+// A ChangedField is one changed field. Before and After are JSON values, empty for a field that was not set. Long values are
+// cut, and possible secrets are "[redacted]".
 type ChangedField struct {
 	Field  string          `json:"field"`
 	Before json.RawMessage `json:"before,omitempty"`
@@ -63,7 +59,7 @@ type ChangeHealthEvent struct {
 	ErrorCodes []string `json:"errorCodes,omitempty"`
 }
 
-// A ChangeLink leads from a change to more.
+// A ChangeLink leads to more about a change.
 type ChangeLink struct {
 	Href string `json:"href"`
 	Text string `json:"text,omitempty"`
@@ -72,15 +68,14 @@ type ChangeLink struct {
 // A ChangeEventList is one page of change events, the newest first.
 type ChangeEventList struct {
 	Items []ChangeEvent `json:"items"`
-	// Continue is the token of the next page with what is older, empty at its end.
+	// Continue is the token of the next page with older events, empty on the last one.
 	Continue string `json:"continue,omitempty"`
-	// Live is where a stream begins that tells what is not in the list yet. It may
-	// tell once more what came while the list was made.
+	// Cursor is where a stream of the events begins that are not in the list yet. It may repeat those that came while the list
+	// was made.
 	Cursor string `json:"cursor"`
 }
 
-// ChangeBuckets counts change events by lane and time step. The lanes with the most
-// events come first.
+// ChangeBuckets counts change events by lane and time step. The lanes with the most events come first.
 type ChangeBuckets struct {
 	Since       time.Time    `json:"since"`
 	Until       time.Time    `json:"until"`
@@ -90,8 +85,7 @@ type ChangeBuckets struct {
 	MoreLanes int `json:"more_lanes"`
 }
 
-// A ChangeLane holds the number of change events, and of failed ones, in each time
-// step.
+// A ChangeLane holds the number of change events, and of failed ones, in each time step.
 type ChangeLane struct {
 	Name string `json:"name"`
 	// Cluster is the cluster of a node. Lanes of clusters and actors have none.
@@ -102,31 +96,28 @@ type ChangeLane struct {
 
 // ChangesAccepted is the result of sending change events.
 type ChangesAccepted struct {
-	// Stored is how many are kept now, and Known how many were kept before.
+	// Stored is the number of new events, and Duplicates that of events that were already stored.
 	Stored     int `json:"stored"`
 	Duplicates int `json:"duplicates"`
-	// Different are the ids of those known ones that say something else than what
-	// is kept, which stays.
+	// Conflicts are the ids of those duplicates whose content differs from the stored one, which stays.
 	Conflicts []string `json:"conflicts"`
 }
 
-// ChangeDeliveriesPath is where the deliveries of a change event are read.
+// ChangeDeliveriesPath is the path of the deliveries of a change event.
 const ChangeDeliveriesPath = ChangesPath + "/{id}/deliveries"
 
-// UndeliveredChangesPath is where the deliveries that fail are listed.
+// UndeliveredChangesPath is the path of the list of deliveries that fail.
 const UndeliveredChangesPath = ChangesPath + "/undelivered"
 
-// ChangeResendPath is where a change event is sent again.
+// ChangeResendPath is the path at which a change event is sent again.
 const ChangeResendPath = ChangesPath + "/{id}/resend"
 
-// IdempotencyKeyHeader names a request, so that it takes effect once however often it is
-// sent.
+// IdempotencyKeyHeader is the header with the key of a request, so that it takes effect once however often it is sent.
 const IdempotencyKeyHeader = "Idempotency-Key"
 
 // A ChangeResend is the optional body of a request to send a change event again.
 type ChangeResend struct {
-	// Sink is the name of a sink. Empty means each sink that rejected the event or for
-	// which it expired.
+	// Sink is the name of a sink. Empty means each sink that rejected the event or for which it expired.
 	Sink   string `json:"sink,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
@@ -136,15 +127,13 @@ type DeliveryState string
 
 // The states of a delivery.
 const (
-	// DeliveryPending means that the event is being sent, or waits for its next attempt
-	// or for an earlier event of its cluster.
+	// DeliveryPending means that the event is being sent, or waits for its next attempt or for an earlier event of its cluster.
 	DeliveryPending DeliveryState = "pending"
 	// DeliveryDelivered means that the sink accepted the event.
 	DeliveryDelivered DeliveryState = "delivered"
 	// DeliverySkipped means that the sink does not want events of this action.
 	DeliverySkipped DeliveryState = "skipped"
-	// DeliveryRejected means that the sink rejected the content of the event. It is not
-	// sent again.
+	// DeliveryRejected means that the sink rejected the content of the event. It is not sent again.
 	DeliveryRejected DeliveryState = "rejected"
 	// DeliveryExpired means that the event grew too old before a sink accepted it.
 	DeliveryExpired DeliveryState = "expired"
@@ -154,8 +143,8 @@ const (
 type ChangeDeliveries struct {
 	// ID is the id of the event.
 	ID string `json:"id"`
-	// Recorded reports whether the fleet API has deliveries of the event. It has those
-	// of the cluster-worker. Without them nothing is known about the event.
+	// Recorded reports whether the fleet API has deliveries of the event. It has those of the cluster-worker. Without them nothing
+	// is known about the event.
 	Recorded bool `json:"recorded"`
 	// Reason says why there are none.
 	Reason string           `json:"reason,omitempty"`
@@ -176,8 +165,7 @@ type ChangeDelivery struct {
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
 	// FinishedAt is when the event was delivered or given up.
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
-	// Error is the error class of the last attempt, empty if it succeeded. HTTPStatus is
-	// the status of a failed response, 0 without one.
+	// Error is the error class of the last attempt, empty if it succeeded. HTTPStatus is the status of a failed response, else 0.
 	Error      string `json:"error,omitempty"`
 	HTTPStatus int    `json:"http_status,omitempty"`
 }
@@ -202,8 +190,7 @@ type UndeliveredChange struct {
 
 // A ChangeResent is the result of a request to send a change event again.
 type ChangeResent struct {
-	// Queued are the sinks for which the event was queued. There are none if its
-	// deliveries were pending, or if the request was repeated.
+	// Queued are the sinks for which the event was queued: none if its deliveries were pending or the request was repeated.
 	Queued []string `json:"queued"`
 	// Items are the deliveries of the event now.
 	Items []ChangeDelivery `json:"items"`

@@ -2,7 +2,7 @@ package v1
 
 import "strings"
 
-// WhoAmIPath is where callers ask who they are to the API.
+// WhoAmIPath is the path at which callers read their identity.
 const WhoAmIPath = BasePath + "/whoami"
 
 // ReadAfterHeader is the header of the response to a write with the token of that write, and of a read that must find it.
@@ -40,24 +40,22 @@ type Identity struct {
 	Subject string `json:"subject"`
 	// ImpersonatedBy is the subject of the token, if the request impersonates Subject.
 	ImpersonatedBy string `json:"impersonated_by,omitempty"`
-	// Tenant owns the resources that the caller creates. Empty means that the
-	// caller has no tenant and can create only children of existing resources.
+	// Tenant owns the resources that the caller creates. Empty means that it can create only children of existing resources.
 	Tenant string `json:"tenant,omitempty"`
 	// Roles are the caller's roles that the API knows. A tenant's user has none.
 	Roles []string `json:"roles"`
 
-	// ReadScope is what the caller can read. WriteScope is what it can create,
-	// change and delete.
+	// ReadScope is what the caller can read, and WriteScope what it can create, change and delete.
 	ReadScope  Scope `json:"read_scope"`
 	WriteScope Scope `json:"write_scope"`
-	// CanReportStatus is true if the caller may report the status of resources.
+	// CanReportStatus reports whether the caller may report the status of resources.
 	CanReportStatus bool `json:"can_report_status"`
 }
 
-// CanIPath is where callers ask what they may do.
+// CanIPath is the path at which callers ask for their permissions.
 const CanIPath = BasePath + "/can-i"
 
-// A Verb is what a caller does with resources.
+// A Verb is an action on resources.
 type Verb string
 
 // The verbs. VerbRetry, VerbPause and VerbResume are for the sync of clusters, and
@@ -74,12 +72,12 @@ const (
 	VerbReport Verb = "report"
 )
 
-// Verbs are all verbs.
+// Verbs returns all verbs.
 func Verbs() []Verb {
 	return []Verb{VerbGet, VerbList, VerbCreate, VerbPatch, VerbDelete, VerbRetry, VerbPause, VerbResume, VerbReport}
 }
 
-// A Permission is whether the caller may do something, and why not.
+// A Permission says whether the caller may do something, and why not.
 type Permission struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`

@@ -10,8 +10,8 @@ var openAPIYAML string
 //go:embed openapi.json
 var openAPIJSON string
 
-// OpenAPIYAML is the OpenAPI document of this version of the API.
+// OpenAPIYAML returns the OpenAPI document of this version of the API.
 func OpenAPIYAML() string { return openAPIYAML }
 
-// OpenAPIJSON is the same document in JSON.
+// OpenAPIJSON returns the same document in JSON.
 func OpenAPIJSON() string { return openAPIJSON }

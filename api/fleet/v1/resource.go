@@ -1,9 +1,7 @@
-// Package v1 is the wire contract of the fleet API, version 1.
+// Package v1 is the wire contract of the fleet API, version 1. It holds types and constants only.
 //
-// It holds types and constants only. The fields are those of the public
-// HyperFleet API and, beside them, what the templates and decision rules of
-// its sentinel name: metadata, ownerResource, and the phase and times in
-// status. openapi.yaml in this folder says the same to other languages.
+// The fields are those of the public HyperFleet API and those that the templates and decision rules of its sentinel name:
+// metadata, ownerResource, and the phase and times in status. The file openapi.yaml describes the same for other languages.
 package v1
 
 import (
@@ -30,7 +28,7 @@ const (
 	CollectionWorkloads = "workloads"
 )
 
-// A Phase is the one-word summary of a resource's status.
+// A Phase summarises a resource's status in one word.
 type Phase string
 
 // The phases. Only PhaseReady counts as ready for the sentinel.
@@ -39,20 +37,16 @@ const (
 	PhasePending Phase = "Pending"
 	// PhaseProvisioning means that adapters work on the current generation.
 	PhaseProvisioning Phase = "Provisioning"
-	// PhaseReady means that every required adapter reported the current
-	// generation as available.
+	// PhaseReady means that every required adapter reported the current generation as available.
 	PhaseReady Phase = "Ready"
-	// PhaseFailed means that a required adapter reported itself unhealthy
-	// for the current generation.
+	// PhaseFailed means that a required adapter reported itself unhealthy for the current generation.
 	PhaseFailed Phase = "Failed"
-	// PhaseDeleting means that deletion was asked for and adapters have not
-	// all finalised.
+	// PhaseDeleting means that deletion was requested, and that adapters have not all finalised.
 	PhaseDeleting Phase = "Deleting"
 )
 
-// Condition types. Every report has the first three; Finalized matters while
-// a resource is being deleted. The last two are aggregated by the API, beside
-// one "<Adapter>Successful" per required adapter that has reported.
+// Condition types. Every report has the first three, and Finalized matters while a resource is being deleted. The API
+// aggregates the last two, and one "<Adapter>Successful" per required adapter that has reported.
 const (
 	ConditionAvailable           = "Available"
 	ConditionApplied             = "Applied"
@@ -84,16 +78,14 @@ type Resource struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Metadata    Metadata          `json:"metadata"`
 
-	// OwnerResource is the parent, nil for a top-level resource. The same
-	// value is served as owner_references, as the public API names it.
+	// OwnerResource is the parent, nil for a top-level resource. OwnerReferences is the same, as the public API names it.
 	OwnerResource   *Reference `json:"ownerResource,omitempty"`
 	OwnerReferences *Reference `json:"owner_references,omitempty"`
 
-	// Spec is what the owner asked for; the API keeps it as it was sent.
+	// Spec is what the owner requested. The API keeps it byte for byte.
 	Spec json.RawMessage `json:"spec"`
 
-	// Generation starts at 1 and rises when the spec changes or deletion is
-	// asked for, and only then.
+	// Generation starts at 1. It rises when the spec changes or deletion is requested, and only then.
 	Generation int64 `json:"generation"`
 
 	CreatedTime time.Time  `json:"created_time"`
@@ -106,7 +98,7 @@ type Resource struct {
 	Status Status `json:"status"`
 }
 
-// Metadata repeats what templates look for under metadata.
+// Metadata repeats the fields that templates look for under metadata.
 type Metadata struct {
 	Name        string            `json:"name"`
 	DisplayName string            `json:"displayName,omitempty"`
@@ -120,32 +112,25 @@ type Reference struct {
 	Href string `json:"href"`
 }
 
-// Status is what the adapters made of the spec, aggregated over the required
-// ones.
+// Status is the status of a resource, aggregated from the reports of the required adapters.
 type Status struct {
 	Phase Phase `json:"phase"`
 
-	// ObservedGeneration is the lowest generation that a required adapter
-	// last reported on; 0 while one of them has never reported.
+	// ObservedGeneration is the lowest generation that a required adapter last reported on, 0 while one has never reported.
 	ObservedGeneration int64 `json:"observed_generation"`
 
-	// LastUpdatedTime is the oldest report among the required adapters, so
-	// that one silent adapter shows. One that never reported counts as the
-	// resource's creation.
+	// LastUpdatedTime is the oldest report of a required adapter. Before its first report, an adapter counts as of the creation.
 	LastUpdatedTime time.Time `json:"last_updated_time"`
 
-	// LastTransitionTime moves only when Phase changes.
+	// LastTransitionTime changes only when Phase changes.
 	LastTransitionTime time.Time `json:"last_transition_time"`
 
 	Conditions []Condition `json:"conditions"`
 
-	// ShootStatus is how the Shoot of a cluster is, as a cluster-worker saw it
-	// last. It and the fields behind it are of clusters alone, and empty where
-	// there is nothing to say.
+	// ShootStatus is the state of a cluster's Shoot, as a cluster-worker saw it last. Only clusters have it and the fields below.
 	ShootStatus        ShootStatus `json:"shoot_status,omitempty"`
 	ShootStatusMessage string      `json:"shoot_status_message,omitempty"`
-	// SyncError is why the cluster could not be brought to Gardener when that was
-	// tried last.
+	// SyncError is the error of the last attempt to sync the cluster to Gardener.
 	SyncError string `json:"sync_error,omitempty"`
 }
 
@@ -161,8 +146,8 @@ type Condition struct {
 	LastTransitionTime time.Time       `json:"last_transition_time"`
 }
 
-// A List is one page of a collection. Total counts all matches and is served
-// for page/size paging only; Continue is set while keyset paging has more.
+// A List is one page of a collection. Pages by number have Total, the number of all matches. Pages by token have Continue,
+// unless they are the last.
 type List struct {
 	Items    []Resource `json:"items"`
 	Page     int        `json:"page,omitempty"`
@@ -170,47 +155,41 @@ type List struct {
 	Total    *int64     `json:"total,omitempty"`
 	Continue string     `json:"continue,omitempty"`
 
-	// Cursor is where the changes begin that a keyset page may not show: the
-	// pages of a list, and then all changes since the cursor of the first of them,
-	// are the collection without a gap.
+	// Cursor is where a client continues that follows the changes after it has listed: all pages, and the changes since the
+	// cursor of the first page, are the collection without a gap.
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// Changes are what changed in a collection since a cursor. A resource stands
-// there once, as it is now, however often it changed.
+// Changes are the changes of a collection since a cursor. A resource occurs once, in its current state.
 type Changes struct {
 	Items []Resource `json:"items"`
 
-	// Removed are the ids of resources that are gone, or that no longer match
-	// the selector. It may name some that never did.
+	// Removed holds the ids of resources that no longer exist or no longer match the selector. It may name some that never did.
 	Removed []string `json:"removed"`
 
 	Size int `json:"size"`
 
-	// Cursor is where to go on; More says that there is more by now.
+	// Cursor is where to continue. More reports whether there are more changes now.
 	Cursor string `json:"cursor"`
 	More   bool   `json:"more"`
 }
 
-// A WatchEventType is what an event of a watch says.
+// A WatchEventType is the type of an event of a watch.
 type WatchEventType string
 
 // The event types.
 const (
-	// WatchChanged has the resource as it is now as its data.
+	// WatchChanged has the current resource as its data.
 	WatchChanged WatchEventType = "changed"
-	// WatchRemoved has an object with the id as its data, of a resource that
-	// is gone or no longer matches the selector.
+	// WatchRemoved has an object with the id of a resource that no longer exists or no longer matches the selector.
 	WatchRemoved WatchEventType = "removed"
-	// WatchBookmark says that everything before its cursor was sent. Its data
-	// are an empty object.
+	// WatchBookmark means that everything before its cursor was sent. Its data are an empty object.
 	WatchBookmark WatchEventType = "bookmark"
 	// WatchError ends a watch; its data are a Problem.
 	WatchError WatchEventType = "error"
 )
 
-// A WatchEvent is one event of a watch, a server-sent event whose id is the
-// cursor behind it.
+// A WatchEvent is one event of a watch: a server-sent event whose id is the cursor behind it.
 type WatchEvent struct {
 	Type   WatchEventType
 	Cursor string
@@ -224,26 +203,23 @@ type CreateRequest struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Annotations are strings that the owner stores with the resource. Selectors do not see them.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Metadata carries the display name and, for clients that write labels
-	// there, the labels. Giving labels in both places is refused.
+	// Metadata has the display name. Clients may give the labels here or in Labels, and not in both.
 	Metadata *Metadata       `json:"metadata,omitempty"`
 	Spec     json.RawMessage `json:"spec"`
 }
 
-// A PatchRequest is the body of PATCH on a resource. Each value that is set
-// replaces the whole of what was there; nil leaves it as it is.
+// A PatchRequest is the body of PATCH on a resource. Each value replaces the whole previous one; nil leaves it unchanged.
 type PatchRequest struct {
 	Spec        json.RawMessage    `json:"spec,omitempty"`
 	Labels      *map[string]string `json:"labels,omitempty"`
 	Annotations *map[string]string `json:"annotations,omitempty"`
 }
 
-// A Report is what an adapter says about one resource, and the body of POST
-// and PUT on statuses.
+// A Report is what an adapter observed of one resource. It is the body of POST and PUT on statuses.
 type Report struct {
 	Adapter            string `json:"adapter"`
 	ObservedGeneration int64  `json:"observed_generation"`
-	// ObservedTime is when the adapter looked. Nil means now.
+	// ObservedTime is the time of the observation. Nil means now.
 	ObservedTime *time.Time        `json:"observed_time,omitempty"`
 	Conditions   []ReportCondition `json:"conditions"`
 	Data         json.RawMessage   `json:"data,omitempty"`
@@ -269,8 +245,7 @@ type AdapterStatus struct {
 	LastReportTime     time.Time          `json:"last_report_time"`
 }
 
-// An AdapterCondition is a report's condition with the time of its last
-// change of status.
+// An AdapterCondition is the condition of a report with the time of its last change of status.
 type AdapterCondition struct {
 	ReportCondition
 	LastTransitionTime time.Time `json:"last_transition_time"`
@@ -284,7 +259,7 @@ type AdapterStatusList struct {
 	Total int64           `json:"total"`
 }
 
-// A Problem is an error answer, application/problem+json as RFC 9457 has it.
+// A Problem is an error answer, application/problem+json as defined by RFC 9457.
 type Problem struct {
 	Type     string       `json:"type"`
 	Title    string       `json:"title"`
@@ -294,18 +269,16 @@ type Problem struct {
 	Code     string       `json:"code,omitempty"`
 	TraceID  string       `json:"trace_id,omitempty"`
 	Errors   []FieldError `json:"errors,omitempty"`
-	// Loaded is what a bulk load had done before the problem, and stays.
+	// Loaded is what a bulk load created before the problem. It stays.
 	Loaded *LoadResult `json:"loaded,omitempty"`
 }
 
-// A FieldError says what is wrong with one field of a request.
+// A FieldError is the error of one field of a request.
 type FieldError struct {
 	Field string `json:"field"`
-	// Constraint is one that clients of the public HyperFleet API know: required,
-	// min, max, min_length, max_length, pattern, enum, format or unique.
+	// Constraint is required, min, max, min_length, max_length, pattern, enum, format or unique, as in the public HyperFleet API.
 	Constraint string `json:"constraint,omitempty"`
-	// Pointer is the place in the body as a JSON pointer. Only violations of a
-	// registered schema have it.
+	// Pointer is the place in the body as a JSON pointer. Only violations of a registered schema have it.
 	Pointer string `json:"pointer,omitempty"`
 	Message string `json:"message"`
 	Value   any    `json:"value,omitempty"`
@@ -313,6 +286,6 @@ type FieldError struct {
 
 // A ForceDeleteRequest is the body of POST on force-delete.
 type ForceDeleteRequest struct {
-	// Reason says why nobody waits for the adapters. It goes into the log.
+	// Reason is why the deletion does not wait for the adapters. It is logged.
 	Reason string `json:"reason"`
 }

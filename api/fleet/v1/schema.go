@@ -5,26 +5,24 @@ import (
 	"time"
 )
 
-// SchemasPath is where the schemas of specs are.
+// SchemasPath is the path of the schemas of specs.
 const SchemasPath = BasePath + "/schemas"
 
-// A SpecSchema is the JSON Schema that the specs of a kind have to meet.
+// A SpecSchema is the JSON Schema that the specs of a kind must meet.
 type SpecSchema struct {
 	Kind        string          `json:"kind"`
 	Schema      json.RawMessage `json:"schema"`
 	UpdatedTime time.Time       `json:"updated_time"`
 	UpdatedBy   string          `json:"updated_by"`
-	// Existing is what the resources that are there say. Only the answer to PUT
-	// has it.
+	// Existing lists existing resources that violate the schema. Only the answer to PUT has it.
 	Existing *SchemaWarnings `json:"existing_resources,omitempty"`
 }
 
-// SchemaWarnings tell which resources that are there violate a schema. They stay
-// as they are; their specs have to meet it when they are changed.
+// SchemaWarnings list the resources that violate a new schema. Their specs must meet it with the next change.
 type SchemaWarnings struct {
 	Checked int64 `json:"checked"`
 	Invalid int64 `json:"invalid"`
-	// First are the first of them, in the order of creation.
+	// Examples are the first violations, in the order of creation.
 	Examples []SchemaWarning `json:"examples"`
 }
 
@@ -36,7 +34,7 @@ type SchemaWarning struct {
 	Errors []FieldError `json:"errors"`
 }
 
-// A SpecSchemaList is all schemas, in the order of their kinds.
+// A SpecSchemaList holds all schemas, in the order of their kinds.
 type SpecSchemaList struct {
 	Items []SpecSchema `json:"items"`
 }

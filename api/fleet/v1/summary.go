@@ -2,7 +2,7 @@ package v1
 
 import "time"
 
-// SummaryPath is where callers ask for the summary of the fleet, and StuckPath for what is stuck.
+// SummaryPath is the path of the summary of the fleet, and StuckPath that of the stuck resources.
 const (
 	SummaryPath = BasePath + "/summary"
 	StuckPath   = BasePath + "/stuck"
@@ -21,7 +21,7 @@ type Summary struct {
 	TopReasons []SummaryReason `json:"top_reasons"`
 	// Labels counts the clusters by the values of each configured label.
 	Labels map[string]map[string]LabelSummary `json:"labels"`
-	// MoreLabelValues is, for a label with too many values, how many are left out.
+	// MoreLabelValues is the number of omitted values, for each label with too many.
 	MoreLabelValues map[string]int `json:"more_label_values,omitempty"`
 }
 
@@ -91,25 +91,24 @@ type ReasonExample struct {
 	Name string `json:"name"`
 }
 
-// A StuckCauseType says what kind of thing holds a resource up.
+// A StuckCauseType is the type of a StuckCause.
 type StuckCauseType string
 
 // The types of causes.
 const (
-	// StuckOnAdapter: a required adapter has not reported the current generation, or reported a
-	// failure.
+	// StuckOnAdapter means that a required adapter has not reported the current generation, or reported a failure.
 	StuckOnAdapter StuckCauseType = "adapter"
-	// StuckOnGardener: the sync to Gardener fails or waits.
+	// StuckOnGardener means that the sync to Gardener fails or waits.
 	StuckOnGardener StuckCauseType = "gardener"
-	// StuckOnPause: the sync is paused.
+	// StuckOnPause means that the sync is paused.
 	StuckOnPause StuckCauseType = "paused"
-	// StuckOnNoReport: no required adapter has reported yet.
+	// StuckOnNoReport means that no required adapter has reported yet.
 	StuckOnNoReport StuckCauseType = "none_reported"
-	// StuckOnChildren: the resource is being deleted, and waits for its node pools.
+	// StuckOnChildren means that the resource is being deleted, and waits for its node pools.
 	StuckOnChildren StuckCauseType = "children"
 )
 
-// StuckCauseTypes are all types of causes.
+// StuckCauseTypes returns all types of causes.
 func StuckCauseTypes() []StuckCauseType {
 	return []StuckCauseType{StuckOnAdapter, StuckOnGardener, StuckOnPause, StuckOnNoReport, StuckOnChildren}
 }
@@ -134,7 +133,7 @@ type StuckResource struct {
 	ClusterID   string `json:"cluster_id,omitempty"`
 	ClusterName string `json:"cluster_name,omitempty"`
 	Phase       Phase  `json:"phase"`
-	// Since is since when it is not ready or not synced, whichever began earlier.
+	// Since is the time since which it is not ready or not synced, whichever is earlier.
 	Since              time.Time  `json:"since"`
 	Generation         int64      `json:"generation"`
 	ObservedGeneration int64      `json:"observed_generation"`

@@ -2,78 +2,72 @@ package v1
 
 import "time"
 
-// A ShootStatus is how far Gardener is with a cluster. The empty status is
-// that of a cluster whose Shoot has not been asked for yet.
+// A ShootStatus is the state of a cluster's Shoot in Gardener. It is empty until the Shoot has been requested.
 type ShootStatus string
 
 // The states of a Shoot.
 const (
-	// ShootPending: asked for, not seen in Gardener yet.
+	// ShootPending means that the Shoot is requested, and not seen in Gardener yet.
 	ShootPending ShootStatus = "pending"
-	// ShootProgressing: Gardener is creating or changing it.
+	// ShootProgressing means that Gardener is creating or changing the Shoot.
 	ShootProgressing ShootStatus = "progressing"
-	// ShootReady: it is fully operational.
+	// ShootReady means that the Shoot is fully operational.
 	ShootReady ShootStatus = "ready"
-	// ShootError: Gardener failed; the message says at what.
+	// ShootError means that Gardener failed. The message says at what.
 	ShootError ShootStatus = "error"
-	// ShootDeleting: Gardener is deleting it.
+	// ShootDeleting means that Gardener is deleting the Shoot.
 	ShootDeleting ShootStatus = "deleting"
-	// ShootDeleted: it is confirmed to be gone.
+	// ShootDeleted means that the deletion of the Shoot is confirmed.
 	ShootDeleted ShootStatus = "deleted"
 )
 
-// A SyncState says where the sync of a cluster to Gardener stands. It follows
-// from the times and counts beside it.
+// A SyncState is the state of the sync of a cluster to Gardener. It follows from the times and counts of the sync.
 type SyncState string
 
 // The states of a sync.
 const (
-	// SyncPending: it waits for a worker, now.
+	// SyncPending means that the sync waits for a worker.
 	SyncPending SyncState = "pending"
-	// SyncRunning: a worker is at it.
+	// SyncRunning means that a worker is syncing the cluster.
 	SyncRunning SyncState = "running"
-	// SyncBackingOff: it failed and waits for its next try.
+	// SyncBackingOff means that the sync failed and waits for its next attempt.
 	SyncBackingOff SyncState = "backing_off"
-	// SyncStuck: it failed so often that somebody should look. It is tried
-	// on nevertheless.
+	// SyncStuck means that the sync failed so often that somebody should look. It is still retried.
 	SyncStuck SyncState = "stuck"
-	// SyncPaused: somebody asked to leave it alone.
+	// SyncPaused means that somebody paused the sync.
 	SyncPaused SyncState = "paused"
-	// SyncSynced: Gardener has it as it should be.
+	// SyncSynced means that Gardener has the current spec of the cluster.
 	SyncSynced SyncState = "synced"
 )
 
-// StuckAttempts is how many failures in a row make a sync stuck: by then an hour has
-// passed since the first.
+// StuckAttempts is the number of consecutive failures after which a sync is stuck: an hour after the first.
 const StuckAttempts = 8
 
-// A ClusterSync is how the sync of one cluster to Gardener stands.
+// A ClusterSync is the sync of one cluster to Gardener.
 type ClusterSync struct {
 	ClusterID string    `json:"cluster_id"`
 	Name      string    `json:"name"`
 	State     SyncState `json:"state"`
 
-	// Synced is when the cluster was last brought to Gardener as it is now;
-	// nil while that is still to be done.
+	// Synced is the time at which Gardener got the current spec of the cluster, nil before that.
 	Synced *time.Time `json:"synced"`
-	// Deleting is whether what is to be brought there is the deletion.
+	// Deleting reports whether the deletion of the cluster is to be synced.
 	Deleting bool `json:"deleting"`
-	// UnsyncedSince is since when there is something to do, nil if there is not.
+	// UnsyncedSince is the time since which the sync has work, nil if it has none.
 	UnsyncedSince *time.Time `json:"unsynced_since,omitempty"`
 
 	Attempts    int        `json:"sync_attempts"`
 	LastAttempt *time.Time `json:"sync_last_attempt,omitempty"`
 	Error       string     `json:"sync_error,omitempty"`
 	ErrorClass  string     `json:"error_class,omitempty"`
-	// NextAttempt is when a worker may take it, nil if it is synced or paused.
+	// NextAttempt is the time from which a worker may sync the cluster, nil if it is synced or paused.
 	NextAttempt *time.Time `json:"next_attempt,omitempty"`
-	// Waiting is what a cluster waits for besides its time and a worker, nil if it
-	// is for nothing.
+	// Waiting is what prevents workers from syncing a cluster that is due, nil for nothing.
 	Waiting *SyncWait `json:"waiting,omitempty"`
-	// ClaimedBy is the worker that is at it.
+	// ClaimedBy is the worker that is syncing the cluster.
 	ClaimedBy string     `json:"claimed_by,omitempty"`
 	PausedAt  *time.Time `json:"paused_at,omitempty"`
-	// Pause is who paused the sync and why, nil if it is not paused.
+	// Pause is nil if the sync is not paused.
 	Pause *SyncPause `json:"pause,omitempty"`
 
 	Generation       int64 `json:"generation"`
@@ -120,36 +114,35 @@ type BulkSyncResult struct {
 	Failed  []BulkSyncFailure `json:"failed"`
 }
 
-// A BulkSyncFailure is why one sync was not changed. Code is that of a Problem.
+// A BulkSyncFailure says why one sync was not changed. Code is that of a Problem.
 type BulkSyncFailure struct {
 	ID     string `json:"id"`
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 }
 
-// A SyncWait is why no worker takes a cluster that is due.
+// A SyncWait is the reason why no worker syncs a cluster that is due.
 type SyncWait struct {
-	// For is what is waited for: "gardener", which does not answer.
+	// For is WaitingForGardener.
 	For string `json:"for"`
-	// Since is since when that is so, as a worker saw it, and Reason what it saw.
+	// Since and Reason are what a worker observed.
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason"`
-	// Worker is the one that saw it.
+	// ReportedBy is the worker that reported it.
 	ReportedBy string `json:"reported_by"`
 }
 
-// WaitingForGardener is that Gardener does not answer.
+// WaitingForGardener means that Gardener does not answer.
 const WaitingForGardener = "gardener"
 
-// A ClusterSyncList is one page of them: what waits longest comes first, and
-// what has nothing to do last.
+// A ClusterSyncList is one page of syncs: those with work, the longest wait first, and then the others.
 type ClusterSyncList struct {
 	Items []ClusterSync `json:"items"`
-	// Continue is the token of the next page, empty at its end.
+	// Continue is the token of the next page, empty on the last one.
 	Continue string `json:"continue,omitempty"`
 }
 
-// SyncStates are all states of a sync.
+// SyncStates returns all states of a sync.
 func SyncStates() []SyncState {
 	return []SyncState{SyncPending, SyncRunning, SyncBackingOff, SyncStuck, SyncPaused, SyncSynced}
 }

@@ -1,10 +1,9 @@
 // Package auth authenticates requests.
 //
-// There are two modes. In mode none, all requests have the same principal; it is meant for a single
-// machine, and New refuses it unless the listener is on loopback. In mode bearer, a request carries
-// a token of one of two sorts, either or both of which may be set up: static tokens from a file
-// that is reloaded when it changes, and JWTs of OpenID Connect issuers, checked for signature,
-// issuer, audience and time.
+// There are two modes. In mode none, all requests have the same principal; it is meant for a single machine, and New
+// refuses it unless the listener is on loopback. In mode bearer, a request carries a token of one of two sorts, either
+// or both of which may be set up: static tokens from a file that is reloaded when it changes, and JWTs of OpenID
+// Connect issuers, checked for signature, issuer, audience and time.
 //
 // An unavailable issuer does not keep the process from starting. Tokens whose keys are known remain
 // valid; others fail with ErrUnavailable, which is not a rejection.

@@ -75,7 +75,6 @@ func crossTenantRights() []right {
 	}
 }
 
-// asksForImpersonation reports whether a request with these headers asks to impersonate.
 func asksForImpersonation(h http.Header) bool {
 	for name := range h {
 		if v1.IsImpersonationHeader(name) {
@@ -153,7 +152,6 @@ func SplitActor(actor string) (subject, impersonatedBy string) {
 	return actor, ""
 }
 
-// isValidSubject reports whether a text can name a principal.
 func isValidSubject(s string) bool {
 	return httpserver.IsValidSubjectOrTenant(s) && !strings.Contains(strings.ToLower(s), strings.TrimSpace(impersonationMark))
 }

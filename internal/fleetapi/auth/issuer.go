@@ -21,8 +21,7 @@ import (
 
 const (
 	fetchTimeout = 10 * time.Second
-	// A token with an unknown key triggers a request for the issuer's new keys. Any client can
-	// forge such tokens.
+	// A token with an unknown key triggers a request for the issuer's new keys. Any client can forge such tokens.
 	fetchesPerSecond = 1
 	fetchBurst       = 4
 )

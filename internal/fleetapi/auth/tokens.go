@@ -23,7 +23,6 @@ type tokenEntry struct {
 	Roles   []Role          `key:"roles" validate:"dive,oneof=system viewer operator" doc:"Roles of the subject: system for sentinels and adapters, viewer to read all tenants, operator to read and change all tenants."`
 }
 
-// readTokenFile reads a token file.
 func readTokenFile(path string) ([]httpserver.BearerToken[Principal], error) {
 	var list tokenList
 	if _, err := settings.Load(&list, settings.Source{File: path}); err != nil {

@@ -17,12 +17,12 @@ import (
 // Changes of clusters and node pools are recorded in the timeline in the same transaction. Neither
 // exists without the other.
 
-// lockedRow is a row as it was when it was locked.
+// A lockedRow is a row that the transaction has locked.
 type lockedRow struct {
-	fleetapi.Record
-
-	// locked is the row as given to the caller, who may have changed it since.
-	locked *fleetapi.Locked
+	// stored is the row as it was when it was locked.
+	stored fleetapi.Record
+	// current is the row as given to the caller, who may have changed it since.
+	current *fleetapi.Locked
 	// unsettled reports whether the saved status of a cluster lacks the current sync.
 	unsettled bool
 }
@@ -42,22 +42,25 @@ func changeActionsFor(kind string) (names changeActions, recorded bool) {
 }
 
 func (t *resourceTx) recordCreationEvent(ctx context.Context, created *fleetapi.Record) error {
-	a, told := changeActionsFor(created.Kind)
-	if !told {
+	actions, recorded := changeActionsFor(created.Kind)
+	if !recorded {
 		return nil
 	}
-	return t.insertChangeEvent(ctx, created, timeline.ResourceChange{Action: a.created, Who: created.CreatedBy, At: created.CreatedTime, Changes: diffSpecAndLabels(&fleetapi.Record{}, created)})
+	return t.insertChangeEvent(ctx, created, timeline.ResourceChange{
+		Action: actions.created, Who: created.CreatedBy, At: created.CreatedTime, Changes: diffSpecAndLabels(&fleetapi.Record{}, created),
+	})
 }
 
 // recordUpdateEventIfAny records the changes of owners, and not the reports of adapters.
 func (t *resourceTx) recordUpdateEventIfAny(ctx context.Context, updated, previous *fleetapi.Record) error {
-	a, told := changeActionsFor(updated.Kind)
-	if !told {
+	actions, recorded := changeActionsFor(updated.Kind)
+	if !recorded {
 		return nil
 	}
+	deletionRequested := updated.IsBeingDeleted() && !previous.IsBeingDeleted()
 	var reason string
 	switch {
-	case updated.IsBeingDeleted() && !previous.IsBeingDeleted():
+	case deletionRequested:
 		reason = "its deletion was asked for"
 	case updated.Generation != previous.Generation:
 		reason = "its spec was changed"
@@ -67,8 +70,8 @@ func (t *resourceTx) recordUpdateEventIfAny(ctx context.Context, updated, previo
 		return nil
 	}
 	return t.insertChangeEvent(ctx, updated, timeline.ResourceChange{
-		Action: a.changed, Reason: reason, Who: updated.UpdatedBy, At: updated.UpdatedTime,
-		Changes: diffSpecAndLabels(previous, updated), DeletionRequested: updated.IsBeingDeleted() && !previous.IsBeingDeleted(),
+		Action: actions.changed, Reason: reason, Who: updated.UpdatedBy, At: updated.UpdatedTime,
+		Changes: diffSpecAndLabels(previous, updated), DeletionRequested: deletionRequested,
 	})
 }
 
@@ -78,36 +81,38 @@ func diffSpecAndLabels(before, after *fleetapi.Record) []changeevent.FieldChange
 }
 
 func (t *resourceTx) recordDeletionEvent(ctx context.Context, key fleetapi.Key) error {
-	a, told := changeActionsFor(key.Kind)
-	if !told {
+	actions, recorded := changeActionsFor(key.Kind)
+	if !recorded {
 		return nil
 	}
-	r := &t.was[key].locked.Record
-	// The time is that of the last lock: this row may have been locked before its children were
-	// removed.
-	return t.insertChangeEvent(ctx, r, timeline.ResourceChange{Action: a.deleted, Who: r.DeletedBy, At: t.clock, Changes: diffSpecAndLabels(r, &fleetapi.Record{})})
+	deleted := &t.locked[key].current.Record
+	return t.insertChangeEvent(ctx, deleted, timeline.ResourceChange{
+		Action: actions.deleted, Who: deleted.DeletedBy, Changes: diffSpecAndLabels(deleted, &fleetapi.Record{}),
+		At: t.lastLockTime, // this row may have been locked before its children were removed
+	})
 }
 
 // recordBatchCreationEvents records the inserted rows of a batch. It omits their content: there may be a million
 // rows, and they can be read from the API.
 func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleetapi.Batch, inserted []insertedRow) error {
-	a, told := changeActionsFor(batch.Common.Kind)
-	if !told || len(inserted) == 0 {
+	actions, recorded := changeActionsFor(batch.Common.Kind)
+	if !recorded || len(inserted) == 0 {
 		return nil
 	}
 	names := make(map[string]string, len(batch.Rows))
 	for i := range batch.Rows {
 		names[batch.Rows[i].ID] = batch.Rows[i].Name
 	}
-	c := &batch.Common
+	created := batch.Common
 	events := make([]timeline.Event, len(inserted))
 	for i, row := range inserted {
-		r := fleetapi.Record{Key: fleetapi.Key{Kind: c.Kind, ID: row.ID}, Content: fleetapi.Content{Name: names[row.ID]}, ParentID: c.ParentID, Tenant: c.Tenant, Generation: c.Generation, Revision: row.Revision}
-		change, err := t.addResourceDetailsToChange(ctx, &r, timeline.ResourceChange{Action: a.created, Who: c.CreatedBy, At: c.CreatedTime})
+		created.ID, created.Revision = row.ID, row.Revision
+		created.Content = fleetapi.Content{Name: names[row.ID]}
+		var err error
+		events[i], err = t.buildChangeEvent(ctx, &created, timeline.ResourceChange{
+			Action: actions.created, Who: created.CreatedBy, At: created.CreatedTime,
+		})
 		if err != nil {
-			return err
-		}
-		if events[i], err = change.BuildEvent(); err != nil {
 			return err
 		}
 	}
@@ -115,38 +120,37 @@ func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleet
 }
 
 func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
-	change, err := t.addResourceDetailsToChange(ctx, record, change)
-	if err != nil {
-		return err
-	}
-	event, err := change.BuildEvent()
+	event, err := t.buildChangeEvent(ctx, record, change)
 	if err != nil {
 		return err
 	}
 	return insertTimelineEvents(ctx, t.tx, []timeline.Event{event})
 }
 
-// addResourceDetailsToChange sets the fields of a change that describe its resource.
-func (t *resourceTx) addResourceDetailsToChange(
-	ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange,
-) (completed timeline.ResourceChange, err error) {
-	change.Kind, change.ID, change.Name, change.Cluster, change.Tenant = record.Kind, record.ID, record.Name, record.Name, record.Tenant
+// buildChangeEvent returns the event of a change of a resource, whose details it adds to the change.
+func (t *resourceTx) buildChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) (timeline.Event, error) {
+	cluster, err := t.readClusterName(ctx, record)
+	if err != nil {
+		return timeline.Event{}, fmt.Errorf("read the name of the cluster of %s %q: %w", record.Kind, record.ID, err)
+	}
+	change.Kind, change.ID, change.Name = record.Kind, record.ID, record.Name
+	change.Cluster, change.Tenant = cluster, record.Tenant
 	change.Generation, change.Revision = record.Generation, record.Revision
+	return change.BuildEvent()
+}
+
+// readClusterName returns the name of a cluster, or of the cluster that a resource belongs to.
+func (t *resourceTx) readClusterName(ctx context.Context, record *fleetapi.Record) (name string, err error) {
 	if record.ParentID == "" {
-		return change, nil
+		return record.Name, nil
 	}
 	parent := fleetapi.Key{Kind: v1.KindCluster, ID: record.ParentID}
-	if was, ok := t.was[parent]; ok {
-		change.Cluster = was.Name
-		return change, nil
+	if locked, ok := t.locked[parent]; ok {
+		return locked.stored.Name, nil
 	}
-	err = t.tx.QueryRow(ctx, "select name from tenant.resources where id = $1 and kind = $2", parent.ID, parent.Kind).Scan(&change.Cluster)
+	err = t.tx.QueryRow(ctx, "select name from tenant.resources where id = $1 and kind = $2", parent.ID, parent.Kind).Scan(&name)
 	if errors.Is(err, pgx.ErrNoRows) {
-		change.Cluster = "" // a row inserted by other software
-		err = nil
+		return "", nil // a row inserted by other software
 	}
-	if err != nil {
-		return change, fmt.Errorf("read the name of the cluster of %s %q: %w", record.Kind, record.ID, err)
-	}
-	return change, nil
+	return name, err
 }

@@ -43,15 +43,18 @@ order by at_xact, at_seq`
 func buildChangesQuery(q fleetapi.ChangeQuery) *sqlBuilder {
 	c := new(sqlBuilder)
 	c.args = []any{q.After.Xact, q.After.Seq, q.Limit}
-	of := ""
+	kindCondition := ""
 	if q.Kind != "" {
-		of = " and kind = " + c.addArg(q.Kind, "text")
+		kindCondition = " and kind = " + c.addArg(q.Kind, "text")
 	}
-	relabelled, row, still, also := "bool_or(labels_changed) over (partition by kind, id)", "kind, id", "", ""
+	relabelled, rowKey := "bool_or(labels_changed) over (partition by kind, id)", "kind, id"
+	currentCondition, keptCondition := "", ""
 	if q.Stepwise {
-		relabelled, row, still, also = "labels_changed", "kind, id, tenant", " and tenant = of_tenant", " or relabelled_last"
+		relabelled, rowKey = "labels_changed", "kind, id, tenant"
+		currentCondition, keptCondition = " and tenant = of_tenant", " or relabelled_last"
 	}
-	c.writeSQL(fmt.Sprintf(changes, relabelled, row, of, still, joinShootColumnsSQL("of_id", "of_kind = '"+v1.KindCluster+"'"), also))
+	shoot := joinShootColumnsSQL("of_id", "of_kind = '"+v1.KindCluster+"'")
+	c.writeSQL(fmt.Sprintf(changes, relabelled, rowKey, kindCondition, currentCondition, shoot, keptCondition))
 	return c
 }
 
@@ -107,34 +110,30 @@ func (s *Store) VisitChanges(
 	return next, hasMore, nil
 }
 
-// peekForChanges returns the horizon, and whether there are changes between the cursor of a query and
-// the horizon.
+// peekForChanges returns the horizon, and whether there are changes between the cursor of a query and the horizon.
 func peekForChanges(ctx context.Context, pool *postgres.Pool, q fleetapi.ChangeQuery) (latest watch.Cursor, hasChanges bool, err error) {
-	err = retryReadAfterEpochRenewal(ctx, pool, func() error {
-		return pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
-			queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
-				latest, err = validateAndAdvanceCursor(q.After, bounds)
-				hasChanges = bounds.More
-				return err
-			})
+	err = readFeed(ctx, pool, func(b *pgx.Batch) {
+		queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
+			latest, err = validateAndAdvanceCursor(q.After, bounds)
+			hasChanges = bounds.More
+			return err
 		})
 	})
 	return latest, hasChanges, err
 }
 
-// readChangesInSnapshot reads the changes after the cursor of a query.
 func readChangesInSnapshot(
 	ctx context.Context, pool *postgres.Pool, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error,
 ) (next watch.Cursor, hasMore bool, err error) {
-	statement := buildChangesQuery(q)
 	err = pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		queueReadFeedBounds(b, q, func(bounds *db.FeedBoundsRow) (err error) {
 			next, err = validateAndAdvanceCursor(q.After, bounds)
 			return err
 		})
-		b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
+		buildChangesQuery(q).queueOn(b).Query(func(rows pgx.Rows) error {
 			last, read, err := scanChanges(rows, visit)
-			if hasMore = read == q.Limit; hasMore {
+			hasMore = read == q.Limit
+			if hasMore {
 				next.Position = last
 			}
 			return err
@@ -145,12 +144,10 @@ func readChangesInSnapshot(
 
 // ReadLatestCursor returns the cursor after all changes that are settled now.
 func (s *Store) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err error) {
-	err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
-		return s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
-			queueReadFeedBounds(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
-				latest, err = newSettledCursor(bounds)
-				return err
-			})
+	err = readFeed(ctx, s.pool, func(b *pgx.Batch) {
+		queueReadFeedBounds(b, fleetapi.ChangeQuery{}, func(bounds *db.FeedBoundsRow) (err error) {
+			latest, err = newSettledCursor(bounds)
+			return err
 		})
 	})
 	if err != nil {
@@ -161,13 +158,18 @@ func (s *Store) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err 
 
 // ReadFeedState returns the visible state of the changes of a kind.
 func (s *Store) ReadFeedState(ctx context.Context, kind string) (state watch.FeedState, err error) {
-	err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
-		return s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) { queueReadFeedState(b, kind, &state) })
-	})
+	err = readFeed(ctx, s.pool, func(b *pgx.Batch) { queueReadFeedState(b, kind, &state) })
 	if err != nil {
 		return watch.FeedState{}, wrapAndMarkUnavailable(err, "read the state of the change feed")
 	}
 	return state, nil
+}
+
+// readFeed reads what no scope limits.
+func readFeed(ctx context.Context, pool *postgres.Pool, queue func(*pgx.Batch)) error {
+	return retryReadAfterEpochRenewal(ctx, pool, func() error {
+		return pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), queue)
+	})
 }
 
 // retryReadAfterEpochRenewal runs a read of the feed. If the database has been restored since, the feed begins a new
@@ -179,7 +181,7 @@ func retryReadAfterEpochRenewal(ctx context.Context, pool *postgres.Pool, read f
 	}
 	for done := false; !done; {
 		err := pool.RunBatch(postgres.WithoutStandby(ctx), toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
-			b.Queue(db.RenewFeed, renewBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&done) })
+			queueScanRow(b.Queue(db.RenewFeed, renewBatch), &done)
 		})
 		if err != nil {
 			return fmt.Errorf("start a new epoch of the change feed: %w", err)
@@ -188,21 +190,18 @@ func retryReadAfterEpochRenewal(ctx context.Context, pool *postgres.Pool, read f
 	return read()
 }
 
-// queueReadFeedState adds the read of a kind's state to a batch.
 func queueReadFeedState(b *pgx.Batch, kind string, into *watch.FeedState) {
 	b.Queue(db.FeedState, kind).QueryRow(func(row pgx.Row) error {
 		var r db.FeedStateRow
 		if err := row.Scan(&r.Epoch, &r.Current, &r.Xact, &r.Seq, &r.Pending); err != nil {
 			return err
 		}
-		var err error
-		*into = watch.FeedState{Newest: watch.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
-		into.Epoch, err = parseEpochIfCurrent(r.Epoch, r.Current)
+		epoch, err := parseEpochIfCurrent(r.Epoch, r.Current)
+		*into = watch.FeedState{Epoch: epoch, Newest: watch.Position{Xact: r.Xact, Seq: r.Seq}, Pending: r.Pending}
 		return err
 	})
 }
 
-// queueReadFeedBounds adds the read of a query's bounds to a batch.
 func queueReadFeedBounds(b *pgx.Batch, q fleetapi.ChangeQuery, handle func(*db.FeedBoundsRow) error) {
 	b.Queue(db.FeedBounds, q.Kind, q.After.Xact, q.After.Seq).QueryRow(func(row pgx.Row) error {
 		var r db.FeedBoundsRow
@@ -229,49 +228,56 @@ func parseEpochIfCurrent(epochText string, isCurrent bool) (epoch uuid.UUID, err
 	return uuid.Parse(epochText)
 }
 
-// validateAndAdvanceCursor returns the later of the horizon and the cursor. It fails if changes after the
-// cursor were pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be
-// at a running transaction.)
+// validateAndAdvanceCursor returns the later of the horizon and the cursor. It fails if changes after the cursor were
+// pruned, or if the cursor cannot have been issued by now. (The cursor of a page may be at a running transaction.)
 func validateAndAdvanceCursor(cursor watch.Cursor, bounds *db.FeedBoundsRow) (advanced watch.Cursor, err error) {
-	next, err := newSettledCursor(bounds)
+	horizon, err := newSettledCursor(bounds)
+	if err != nil {
+		return horizon, err
+	}
 	pruned := watch.Position{Xact: bounds.PrunedXact, Seq: bounds.PrunedSeq}
-	if err == nil && (cursor.Epoch != next.Epoch || cursor.Compare(pruned) < 0) {
-		err = fleetapi.ErrCursorExpired
+	if cursor.Epoch != horizon.Epoch || cursor.Compare(pruned) < 0 {
+		return horizon, fleetapi.ErrCursorExpired
 	}
-	if err == nil && cursor.Xact > bounds.Known {
-		err = fmt.Errorf("%w: %w", fleetapi.ErrCursorExpired, errCursorAhead)
+	if cursor.Xact > bounds.Known {
+		return horizon, fmt.Errorf("%w: %w", fleetapi.ErrCursorExpired, errCursorAhead)
 	}
-	if next.Compare(cursor.Position) < 0 {
-		next.Position = cursor.Position
+	if horizon.Compare(cursor.Position) < 0 {
+		return cursor, nil
 	}
-	return next, err
+	return horizon, nil
 }
 
 // scanChanges calls visit for every change. The change and its record are reused for the next one.
 // It returns the position of the last change, and the number of log entries.
 func scanChanges(rows pgx.Rows, visit func(*fleetapi.Change) error) (last watch.Position, logEntries int, err error) {
 	var row pageRow
-	var rec fleetapi.Record
-	var c fleetapi.Change
-	of := []any{&c.At.Xact, &c.At.Seq, &c.Key.Kind, &c.Key.ID, &c.Tenant, &c.Relabelled, &logEntries}
-	there := append(row.buildScanTargets(&rec), of...)
-	gone := append(make([]any, len(there)-len(of)), of...) // columns without a target are skipped
+	var record fleetapi.Record
+	var change fleetapi.Change
+	changeTargets := []any{&change.At.Xact, &change.At.Seq, &change.Key.Kind, &change.Key.ID, &change.Tenant, &change.Relabelled, &logEntries}
+	recordTargets := row.buildScanTargets(&record)
+	// Columns without a target are skipped.
+	targetsWithoutRecord := append(make([]any, len(recordTargets)), changeTargets...)
+	allTargets := append(recordTargets, changeTargets...)
 	for rows.Next() {
-		c.Record = nil
-		if rows.RawValues()[0] == nil {
-			err = rows.Scan(gone...)
-		} else if err = rows.Scan(there...); err == nil {
-			row.copyToRecord(&rec)
-			rec.Kind = c.Key.Kind
-			c.Record = &rec
+		recordExists := rows.RawValues()[0] != nil
+		targets := targetsWithoutRecord
+		if recordExists {
+			targets = allTargets
 		}
-		if err == nil {
-			err = visit(&c)
-		}
-		if err != nil {
+		if err := rows.Scan(targets...); err != nil {
 			return last, logEntries, err
 		}
-		last = c.At
+		change.Record = nil
+		if recordExists {
+			row.copyToRecord(&record)
+			record.Kind = change.Key.Kind
+			change.Record = &record
+		}
+		if err := visit(&change); err != nil {
+			return last, logEntries, err
+		}
+		last = change.At
 	}
 	return last, logEntries, rows.Err()
 }

@@ -73,7 +73,6 @@ func scanRecords(rows pgx.Rows, kind string, visit func(*fleetapi.Record) error)
 	return rows.Err()
 }
 
-// newRecordFromRow converts a row into a Record.
 func newRecordFromRow(row *db.Resource) fleetapi.Record {
 	rec := fleetapi.Record{
 		Key:         fleetapi.Key{Kind: row.Kind, ID: row.ID},
@@ -103,10 +102,9 @@ func newRecordFromRow(row *db.Resource) fleetapi.Record {
 	return rec
 }
 
-// insertBatch inserts the rows whose names are not in use, even by concurrent transactions. It
-// inserts them ordered by name, so that batches with the same names wait for each other without
-// deadlock. COPY would be faster, but PostgreSQL refuses it to a role that row-level security
-// binds.
+// insertBatch inserts the rows whose names are not in use, even by concurrent transactions. It inserts them ordered by
+// name, so that batches with the same names wait for each other without deadlock. COPY would be faster, but PostgreSQL
+// refuses it to a role that row-level security binds.
 const insertBatch = `insert into tenant.resources (
 	id, kind, tenant, name, display_name, owner_id, owner_kind, labels, annotations, spec, generation,
 	created_time, updated_time, deleted_time, created_by, updated_by, deleted_by,
@@ -140,14 +138,10 @@ func (t *resourceTx) insertRowsWithFreeNames(
 		labels[i], specs[i], annotations[i] = string(r.Labels), string(r.Spec), nilIfZero(string(r.Annotations))
 	}
 	c := common
-	inserted, err := t.tx.Query(ctx, insertBatch, ids, names, displayNames, labels, specs,
+	return collectRows(ctx, t.tx, pgx.RowToStructByPos[insertedRow], insertBatch, ids, names, displayNames, labels, specs,
 		c.Kind, c.Tenant, nilIfZero(c.ParentID), c.Generation,
 		c.CreatedTime, c.UpdatedTime, nilIfZero(c.DeletedTime), c.CreatedBy, c.UpdatedBy, c.DeletedBy,
 		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions), annotations)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(inserted, pgx.RowToStructByPos[insertedRow])
 }
 
 // newSaveResourceParams returns the parameters of SaveResource. A nil spec leaves the spec unchanged.

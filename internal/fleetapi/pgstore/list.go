@@ -42,8 +42,10 @@ func chooseResourceTable(scope fleetapi.Scope) string {
 func (s *Store) List(
 	ctx context.Context, scope fleetapi.Scope, q fleetapi.Query, visit func(*fleetapi.Record) error,
 ) (page fleetapi.Page, err error) {
-	if q.ParentID != "" && !isUUIDText(q.ParentID) || q.After.ID != "" && !isUUIDText(q.After.ID) {
-		return page, nil // no row has such a parent, and no row follows such a row
+	for _, id := range []string{q.ParentID, q.After.ID} {
+		if id != "" && !isUUIDText(id) {
+			return page, nil // no row has such a parent, and no row follows such a row
+		}
 	}
 	visiting := visitor[*fleetapi.Record]{visit: visit}
 	statement := buildPageQuery(scope, q)
@@ -54,10 +56,9 @@ func (s *Store) List(
 				b.Queue(inOrder)
 			}
 			if q.Count {
-				total := buildCountQuery(scope, q)
-				b.Queue(total.sql.String(), total.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Count) })
+				queueScanRow(buildCountQuery(scope, q).queueOn(b), &page.Count)
 			}
-			b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
+			statement.queueOn(b).Query(func(rows pgx.Rows) error {
 				return scanRecords(rows, q.Kind, visiting.visitAndKeepError)
 			})
 		})
@@ -82,7 +83,6 @@ func (v *visitor[T]) visitAndKeepError(item T) error {
 	return v.err
 }
 
-// buildPageQuery returns the statement that reads a page.
 func buildPageQuery(scope fleetapi.Scope, q fleetapi.Query) *sqlBuilder {
 	c := new(sqlBuilder)
 	shoot, join := noShoot, ""
@@ -170,7 +170,6 @@ func (c *sqlBuilder) writeKeysetConditionByTerm(terms []fleetapi.Order, after []
 	c.writeSQL(")")
 }
 
-// addOrderValueArg returns the SQL of a value of an ordered column.
 func (c *sqlBuilder) addOrderValueArg(column search.Field, value search.Value) (placeholder string) {
 	if column == search.ID || column == search.OwnerID {
 		return c.addArg(value.Text, "uuid")
@@ -185,7 +184,6 @@ func keysetOperatorSQL(term fleetapi.Order) string {
 	return " > "
 }
 
-// buildCountQuery returns the statement that counts all matches.
 func buildCountQuery(scope fleetapi.Scope, q fleetapi.Query) *sqlBuilder {
 	c := new(sqlBuilder)
 	c.writeSQL("select count(*) from ", chooseResourceTable(scope))

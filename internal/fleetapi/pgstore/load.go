@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 )
 
@@ -25,20 +23,14 @@ func (t *resourceTx) InsertRowsWithFreeNames(ctx context.Context, b *fleetapi.Ba
 	return len(inserted), t.recordBatchCreationEvents(ctx, b, inserted)
 }
 
-// FindFirstNotInserted returns the index of the first row of a batch that was not inserted. Its name is in
-// use.
+// FindFirstNotInserted returns the index of the first row of a batch that was not inserted. Its name is in use.
 func (t *resourceTx) FindFirstNotInserted(ctx context.Context, b *fleetapi.Batch) (index int, err error) {
 	ids := make([]string, len(b.Rows))
 	for i := range b.Rows {
 		ids[i] = b.Rows[i].ID
 	}
-	rows, err := t.tx.Query(ctx, firstMissing, ids, b.Common.Kind)
-	if err != nil {
+	if err := t.tx.QueryRow(ctx, firstMissing, ids, b.Common.Kind).Scan(&index); err != nil {
 		return 0, fmt.Errorf("find existing names: %w", err)
 	}
-	first, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
-	if err != nil {
-		return 0, fmt.Errorf("find existing names: %w", err)
-	}
-	return first, nil
+	return index, nil
 }

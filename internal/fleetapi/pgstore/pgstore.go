@@ -41,8 +41,7 @@ type Option func(*Store)
 // WithRevisionLimit sets the number of kept generations of a resource.
 func WithRevisionLimit(limit int) Option { return func(s *Store) { s.revisions = limit } }
 
-// New returns a store on a pool whose schema is migrated. It keeps fleetapi.DefaultRevisionLimit
-// generations.
+// New returns a store on a pool whose schema is migrated. It keeps fleetapi.DefaultRevisionLimit generations.
 func New(pool *postgres.Pool, options ...Option) *Store {
 	s := &Store{pool: pool, revisions: fleetapi.DefaultRevisionLimit}
 	for _, o := range options {
@@ -66,9 +65,9 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 	if len(rows) == 0 {
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
-	rec := newRecordFromRow(&rows[0].Resource)
-	rows[0].copyToStatus(&rec)
-	return rec, nil
+	record := newRecordFromRow(&rows[0].Resource)
+	rows[0].copyToStatus(&record)
+	return record, nil
 }
 
 // A shootColumnValues holds the displayed part of a cluster's sync.
@@ -76,9 +75,9 @@ type shootColumnValues struct {
 	ShootStatus, ShootMessage, SyncError *string
 }
 
-func (s *shootColumnValues) copyToStatus(of *fleetapi.Record) {
-	of.Status.ShootStatus = v1.ShootStatus(derefOrZero(s.ShootStatus))
-	of.Status.ShootMessage, of.Status.SyncError = derefOrZero(s.ShootMessage), derefOrZero(s.SyncError)
+func (s *shootColumnValues) copyToStatus(record *fleetapi.Record) {
+	record.Status.ShootStatus = v1.ShootStatus(derefOrZero(s.ShootStatus))
+	record.Status.ShootMessage, record.Status.SyncError = derefOrZero(s.ShootMessage), derefOrZero(s.SyncError)
 }
 
 // A resourceWithShootRow is a row of GetResource.
@@ -95,7 +94,7 @@ func (s *Store) ListReports(ctx context.Context, scope fleetapi.Scope, key fleet
 	var found bool
 	var rows []db.AdapterReport
 	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		b.Queue(db.ResourceExists, key.ID, key.Kind).QueryRow(func(row pgx.Row) error { return row.Scan(&found) })
+		queueScanRow(b.Queue(db.ResourceExists, key.ID, key.Kind), &found)
 		queueCollectRows(b.Queue(db.ListReports, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
@@ -122,13 +121,35 @@ func toPostgresScope[S fleetapi.Scope | timeline.Scope](scope S) postgres.Scope 
 	return postgres.Scope{Tenant: s.Tenant}
 }
 
-// queueCollectRows appends the rows of a queued statement to a list.
+// queueCollectRows appends the rows of a queued statement to a list of structs.
 func queueCollectRows[T any](q *pgx.QueuedQuery, into *[]T) {
-	q.Query(func(rows pgx.Rows) error {
-		var err error
-		*into, err = pgx.AppendRows(*into, rows, pgx.RowToStructByPos[T])
+	queueCollect(q, pgx.RowToStructByPos[T], into)
+}
+
+// queueCollectValues appends the only column of a queued statement to a list.
+func queueCollectValues[T any](q *pgx.QueuedQuery, into *[]T) {
+	queueCollect(q, pgx.RowTo[T], into)
+}
+
+func queueCollect[T any](q *pgx.QueuedQuery, scan pgx.RowToFunc[T], into *[]T) {
+	q.Query(func(rows pgx.Rows) (err error) {
+		*into, err = pgx.AppendRows(*into, rows, scan)
 		return err
 	})
+}
+
+// collectRows returns the rows of a statement, which are structs or, with pgx.RowTo, single values.
+func collectRows[T any](ctx context.Context, tx pgx.Tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scan)
+}
+
+// queueScanRow scans the only row of a queued statement.
+func queueScanRow(q *pgx.QueuedQuery, targets ...any) {
+	q.QueryRow(func(row pgx.Row) error { return row.Scan(targets...) })
 }
 
 // isUUIDText reports whether id can be the id of a row, which is a UUID in canonical length. The database
@@ -156,7 +177,6 @@ func markUnavailable(mark, err error) error {
 	return err
 }
 
-// decodeReportRow converts a row into an AdapterStatus.
 func decodeReportRow(row *db.AdapterReport) (v1.AdapterStatus, error) {
 	s := v1.AdapterStatus{
 		Adapter:            row.Adapter,

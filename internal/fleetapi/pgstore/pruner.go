@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -21,8 +22,7 @@ const (
 	pruneParts = 60
 	pruneMost  = time.Minute
 	pruneLeast = time.Second
-	// heldUpAfter is the age of a transaction after which a warning reports that it delays all
-	// change feeds.
+	// heldUpAfter is the age of a transaction after which a warning reports that it delays all change feeds.
 	heldUpAfter = time.Minute
 )
 
@@ -39,13 +39,9 @@ type Pruner struct {
 	told    bool
 }
 
-// NewPruner returns a pruner of changes that are older than the retention. Zero means
-// fleetapi.DefaultChangeRetention.
+// NewPruner returns a pruner of changes that are older than the retention. Zero means fleetapi.DefaultChangeRetention.
 func NewPruner(pool *postgres.Pool, retention time.Duration, log *slog.Logger) *Pruner {
-	if retention == 0 {
-		retention = fleetapi.DefaultChangeRetention
-	}
-	return &Pruner{pool: pool, retention: retention, log: log}
+	return &Pruner{pool: pool, retention: cmp.Or(retention, fleetapi.DefaultChangeRetention), log: log}
 }
 
 // Run prunes periodically until ctx ends. It retries while the database is unavailable.
@@ -64,12 +60,12 @@ func (p *Pruner) Run(ctx context.Context) error {
 	return nil
 }
 
-// deleteExpiredChanges deletes the changes that are older than the retention.
 func (p *Pruner) deleteExpiredChanges(ctx context.Context, now time.Time) error {
-	for pruned := int32(pruneBatch); pruned == pruneBatch; {
+	for {
+		var pruned int32
 		var bounds db.FeedBoundsRow
 		err := p.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
-			b.Queue(db.PruneChanges, p.retention, pruneBatch).QueryRow(func(row pgx.Row) error { return row.Scan(&pruned) })
+			queueScanRow(b.Queue(db.PruneChanges, p.retention, pruneBatch), &pruned)
 			queueReadFeedBounds(b, fleetapi.ChangeQuery{}, func(r *db.FeedBoundsRow) error {
 				bounds = *r
 				return nil
@@ -79,8 +75,10 @@ func (p *Pruner) deleteExpiredChanges(ctx context.Context, now time.Time) error 
 			return fmt.Errorf("prune changes: %w", err)
 		}
 		p.warnOnceIfTransactionDelaysFeed(ctx, &bounds, now)
+		if pruned < pruneBatch {
+			return nil
+		}
 	}
-	return nil
 }
 
 // warnOnceIfTransactionDelaysFeed logs one warning for a transaction that delays the changes for long. The

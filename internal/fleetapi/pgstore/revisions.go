@@ -26,7 +26,7 @@ on conflict (resource_id, generation) do nothing`
 
 // saveRevisionIfNewGeneration saves a new generation of a cluster or a node pool.
 func (t *resourceTx) saveRevisionIfNewGeneration(ctx context.Context, updated, previous *fleetapi.Record) error {
-	if _, told := changeActionsFor(updated.Kind); !told || updated.Generation == previous.Generation {
+	if _, recorded := changeActionsFor(updated.Kind); !recorded || updated.Generation == previous.Generation {
 		return nil
 	}
 	wasAt, wasBy := previous.CreatedTime, previous.CreatedBy

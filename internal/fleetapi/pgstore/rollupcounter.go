@@ -30,27 +30,27 @@ const (
 	sweepInterval = time.Minute
 )
 
-// A RollupCounter counts clusters, node pools and syncs for Store.Summary, from the change feed. Any number
-// of rollers may work on one database: while one is counting, the others have nothing to do.
+// A RollupCounter counts clusters, node pools and syncs for Store.ReadSummary, from the change feed. Any number
+// of counters may work on one database: while one is counting, the others have nothing to do.
 //
 // Each step is one transaction, which counts some changes and moves the position in the feed past
 // them. What a row was last counted as is remembered with the counts, so a row that is read again
 // does not count twice. If the feed no longer has the changes after the position, all rows are
 // counted anew, in steps of the same kind.
 type RollupCounter struct {
-	pool *postgres.Pool
-	keys []string // label keys, saved by the first step
-	log  *slog.Logger
+	pool      *postgres.Pool
+	labelKeys []string // saved by the first step
+	log       *slog.Logger
 
-	saved   bool // the keys were saved
-	failing bool
-	sweepAt time.Time
+	keysSaved bool
+	failing   bool
+	sweepAt   time.Time
 }
 
-// NewRollupCounter returns a roller that counts clusters by the values of the label keys. If rollers of
+// NewRollupCounter returns a counter of clusters by the values of the label keys. If counters of
 // several processes have different keys, those of the process that started last count.
 func NewRollupCounter(pool *postgres.Pool, labelKeys []string, log *slog.Logger) *RollupCounter {
-	return &RollupCounter{pool: pool, keys: append([]string{}, labelKeys...), log: log}
+	return &RollupCounter{pool: pool, labelKeys: append([]string{}, labelKeys...), log: log}
 }
 
 // Run counts until ctx ends. It retries while the database is unavailable.
@@ -87,7 +87,7 @@ func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.
 
 // A rollupPosition is the row of tenant.rollup.
 type rollupPosition struct {
-	keys        []string
+	labelKeys   []string
 	epoch       *string
 	after       watch.Position
 	recountKind *string
@@ -107,7 +107,7 @@ func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool,
 }
 
 // A countStep reads before it writes. It reports whether there is more to count at once.
-type countStep func(ctx context.Context, tx postgres.Tx, s *rollupPosition) (more bool, err error)
+type countStep func(ctx context.Context, tx postgres.Tx, at *rollupPosition) (more bool, err error)
 
 // runStepInTxIfLockFree runs a step in one transaction, unless another process is counting.
 func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countStep) (hasMore bool, err error) {
@@ -133,13 +133,13 @@ func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (has
 	if err != nil || !locked {
 		return false, err
 	}
-	var s rollupPosition
+	var position rollupPosition
 	err = tx.QueryRow(ctx, `select label_keys, epoch, xact, seq, recount_kind, recount_id from tenant.rollup`).
-		Scan(&s.keys, &s.epoch, &s.after.Xact, &s.after.Seq, &s.recountKind, &s.recountID)
+		Scan(&position.labelKeys, &position.epoch, &position.after.Xact, &position.after.Seq, &position.recountKind, &position.recountID)
 	if err != nil {
 		return false, fmt.Errorf("read the position: %w", err)
 	}
-	return step(ctx, tx, &s)
+	return step(ctx, tx, &position)
 }
 
 // countChangesOrRecount counts the next changes, or the next rows of a recount.
@@ -148,25 +148,24 @@ func (r *RollupCounter) countChangesOrRecount(ctx context.Context, tx postgres.T
 	if err != nil {
 		return false, err
 	}
-	changedKeys := !r.saved && !slices.Equal(at.keys, r.keys)
+	changedKeys := !r.keysSaved && !slices.Equal(at.labelKeys, r.labelKeys)
 	switch {
 	case expired || changedKeys:
 		if changedKeys {
-			at.keys = r.keys
+			at.labelKeys = r.labelKeys
 		}
-		r.log.InfoContext(ctx, "counting all resources anew", "label_keys", at.keys)
-		hasMore, err = true, startRecount(ctx, tx, at.keys, horizon)
+		r.log.InfoContext(ctx, "counting all resources anew", "label_keys", at.labelKeys)
+		hasMore, err = true, startRecount(ctx, tx, at.labelKeys, horizon)
 	case at.recountKind != nil:
 		hasMore, err = true, recountNextRows(ctx, tx, at)
 	default:
 		hasMore, err = countNextChanges(ctx, tx, at)
 	}
-	r.saved = r.saved || err == nil
+	r.keysSaved = r.keysSaved || err == nil
 	return hasMore, err
 }
 
-// checkPositionInFeed returns the current end of the feed, and whether changes after the position are
-// gone.
+// checkPositionInFeed returns the current end of the feed, and whether changes after the position are gone.
 func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition) (expired bool, feedEnd watch.Cursor, err error) {
 	after := watch.Cursor{Position: at.after}
 	if at.epoch != nil {
@@ -204,43 +203,35 @@ func startRecount(ctx context.Context, tx postgres.Tx, labelKeys []string, feedE
 	return nil
 }
 
-// nextRows selects the next ids of a kind in order: of rows that exist, and of rows that were
-// counted.
+// nextRows selects the next ids of a kind in order: of rows that exist, and of rows that were counted.
 const nextRows = `select id from (
 	(select id from tenant.all_resources where kind = $1 and id > $2::uuid order by id limit $3)
 	union
 	(select id from tenant.rollup_rows where kind = $1 and id > $2::uuid order by id limit $3)
 ) both_rows order by id limit $3`
 
-// recountNextRows counts the next rows of a recount.
 func recountNextRows(ctx context.Context, tx postgres.Tx, at *rollupPosition) error {
-	rows, err := tx.Query(ctx, nextRows, *at.recountKind, *at.recountID, rollBatch)
+	kind := *at.recountKind
+	ids, err := collectRows(ctx, tx, pgx.RowTo[string], nextRows, kind, *at.recountID, rollBatch)
 	if err != nil {
 		return fmt.Errorf("read the rows to count: %w", err)
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("read the rows to count: %w", err)
+	var keys rowKeys
+	for _, id := range ids {
+		keys.add(kind, id)
 	}
-	keys := rowKeys{ids: ids, kinds: make([]string, len(ids))}
-	for i := range keys.kinds {
-		keys.kinds[i] = *at.recountKind
-	}
-	if err := updateCountsOfRows(ctx, tx, keys, at.keys); err != nil {
+	if err := updateCountsOfRows(ctx, tx, keys, at.labelKeys); err != nil {
 		return err
 	}
-	kind := at.recountKind
-	var last *string
+	// The node pools follow the clusters, and then the recount is over.
+	var nextKind, afterID *string
 	switch {
 	case len(ids) == rollBatch:
-		last = &ids[len(ids)-1]
-	case *kind == v1.KindCluster:
-		pools, first := v1.KindNodePool, uuid.Nil.String()
-		kind, last = &pools, &first
-	default:
-		kind = nil
+		nextKind, afterID = &kind, &ids[len(ids)-1]
+	case kind == v1.KindCluster:
+		nextKind, afterID = new(v1.KindNodePool), new(uuid.Nil.String())
 	}
-	if _, err := tx.Exec(ctx, "update tenant.rollup set recount_kind = $1, recount_id = $2::uuid", kind, last); err != nil {
+	if _, err := tx.Exec(ctx, "update tenant.rollup set recount_kind = $1, recount_id = $2::uuid", nextKind, afterID); err != nil {
 		return fmt.Errorf("save the position of the recount: %w", err)
 	}
 	return nil
@@ -254,34 +245,36 @@ const (
 	countedUntil = `select least(statement_timestamp(), (select min(changed_at) from tenant.resource_changes where xact >= pg_snapshot_xmin(pg_current_snapshot())))`
 )
 
-// countNextChanges counts the next changes of the feed.
+// A settledChange is a row of settledChanges.
+type settledChange struct {
+	watch.Position
+	fleetapi.Key
+}
+
 func countNextChanges(ctx context.Context, tx postgres.Tx, at *rollupPosition) (hasMore bool, err error) {
 	// The time is read before the changes: those that settle in between are counted without it.
 	var until time.Time
 	if err := tx.QueryRow(ctx, countedUntil).Scan(&until); err != nil {
 		return false, fmt.Errorf("read the age of the change feed: %w", err)
 	}
-	rows, err := tx.Query(ctx, settledChanges, at.after.Xact, at.after.Seq, rollBatch)
+	changes, err := collectRows(ctx, tx, pgx.RowToStructByPos[settledChange], settledChanges, at.after.Xact, at.after.Seq, rollBatch)
 	if err != nil {
 		return false, fmt.Errorf("read the changes: %w", err)
 	}
 	var keys rowKeys
 	seen := map[fleetapi.Key]bool{}
-	var key fleetapi.Key
-	tag, err := pgx.ForEachRow(rows, []any{&at.after.Xact, &at.after.Seq, &key.Kind, &key.ID}, func() error {
-		if !seen[key] && (key.Kind == v1.KindCluster || key.Kind == v1.KindNodePool) {
-			seen[key] = true
-			keys.kinds, keys.ids = append(keys.kinds, key.Kind), append(keys.ids, key.ID)
+	for _, change := range changes {
+		at.after = change.Position
+		isCounted := change.Kind == v1.KindCluster || change.Kind == v1.KindNodePool
+		if isCounted && !seen[change.Key] {
+			seen[change.Key] = true
+			keys.add(change.Kind, change.ID)
 		}
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("read the changes: %w", err)
 	}
-	if err := updateCountsOfRows(ctx, tx, keys, at.keys); err != nil {
+	if err := updateCountsOfRows(ctx, tx, keys, at.labelKeys); err != nil {
 		return false, err
 	}
-	hasMore = tag.RowsAffected() == rollBatch
+	hasMore = len(changes) == rollBatch
 	update, args := "update tenant.rollup set xact = $1, seq = $2", []any{at.after.Xact, at.after.Seq}
 	if !hasMore {
 		update, args = update+", as_of = $3", append(args, until)

@@ -16,6 +16,8 @@ import (
 // rowKeys are the keys of rows, as the parameters of a statement.
 type rowKeys struct{ kinds, ids []string }
 
+func (k *rowKeys) add(kind, id string) { k.kinds, k.ids = append(k.kinds, kind), append(k.ids, id) }
+
 // countRow brings the counts of rows up to date: it adds what each is, and subtracts what it was
 // counted as. Each row is looked up by its key. Each count is written for its tenant and for all.
 const countRow = `with wanted as materialized (
@@ -79,37 +81,39 @@ const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, '
 	join lateral (select * from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind) a on a.conditions::text like '%"False"%'
 	left join lateral (select o.name from tenant.all_resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1) o on true`
 
-// readFailureReasons returns the reasons that adapters reported on rows.
-func readFailureReasons(ctx context.Context, tx postgres.Tx, rowsToRead rowKeys) (reasons reasonRows, err error) {
-	rows, err := tx.Query(ctx, failedReports, rowsToRead.kinds, rowsToRead.ids)
+func readFailureReasons(ctx context.Context, tx postgres.Tx, rows rowKeys) (reasons reasonRows, err error) {
+	reports, err := collectRows(ctx, tx, pgx.RowToStructByPos[failedReport], failedReports, rows.kinds, rows.ids)
 	if err != nil {
 		return reasons, fmt.Errorf("read the failed reports: %w", err)
 	}
-	var key fleetapi.Key
-	var tenant, name, ownerName, adapter string
-	var text []byte
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key.Kind, &key.ID, &tenant, &name, &ownerName, &adapter, &text, &at}, func() error {
+	for _, report := range reports {
 		var conditions []v1.AdapterCondition
-		if json.Unmarshal(text, &conditions) != nil {
-			return nil //nolint:nilerr // other software wrote it; it must not hold up the counts
+		if json.Unmarshal(report.Conditions, &conditions) != nil {
+			continue // other software wrote it; it must not hold up the counts
 		}
-		if c, failed := fleetapi.FindFailedCondition(conditions); failed {
-			since := at
-			if !c.LastTransitionTime.IsZero() {
-				since = c.LastTransitionTime
-			}
-			reasons.addReason(reasonRow{
-				key: key, tenant: tenant, source: v1.ReasonSourceAdapter + adapter,
-				reason: fleetapi.NormalizeFailedCondition(c, name, ownerName, tenant), since: since,
-			})
+		condition, failed := fleetapi.FindFailedCondition(conditions)
+		if !failed {
+			continue
 		}
-		return nil
-	})
-	if err != nil {
-		return reasons, fmt.Errorf("read the failed reports: %w", err)
+		since := condition.LastTransitionTime
+		if since.IsZero() {
+			since = report.LastReportTime
+		}
+		reasons.addReason(reasonRow{
+			key: report.Key, tenant: report.Tenant, source: v1.ReasonSourceAdapter + report.Adapter, since: since,
+			reason: fleetapi.NormalizeFailedCondition(condition, report.Name, report.OwnerName, report.Tenant),
+		})
 	}
 	return reasons, nil
+}
+
+// A failedReport is a row of failedReports.
+type failedReport struct {
+	fleetapi.Key
+
+	Tenant, Name, OwnerName, Adapter string
+	Conditions                       []byte
+	LastReportTime                   time.Time
 }
 
 // reasonRows are rows of tenant.rollup_reasons, as the parameters of a statement.

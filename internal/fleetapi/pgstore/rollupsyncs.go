@@ -108,22 +108,22 @@ func (r *RollupCounter) updateSyncCountsAndReasons(ctx context.Context, tx postg
 }
 
 func readUnsyncedCounts(ctx context.Context, tx postgres.Tx) (counts syncCountRows, err error) {
-	states := buildUnsyncedCountsQuery()
-	rows, err := tx.Query(ctx, states.sql.String(), states.args...)
+	type countRow struct {
+		Tenant   *string
+		State    string
+		Count    int64
+		Since    *time.Time
+		OldestID *string
+	}
+	query := buildUnsyncedCountsQuery()
+	rows, err := collectRows(ctx, tx, pgx.RowToStructByPos[countRow], query.sql.String(), query.args...)
 	if err != nil {
 		return counts, fmt.Errorf("count the states of syncs: %w", err)
 	}
-	var tenant, id *string
-	var state string
-	var n int64
-	var since *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&tenant, &state, &n, &since, &id}, func() error {
-		counts.tenants, counts.states, counts.counts = append(counts.tenants, tenant), append(counts.states, state), append(counts.counts, n)
-		counts.since, counts.ids = append(counts.since, since), append(counts.ids, id)
-		return nil
-	})
-	if err != nil {
-		return counts, fmt.Errorf("count the states of syncs: %w", err)
+	for _, row := range rows {
+		counts.tenants, counts.states = append(counts.tenants, row.Tenant), append(counts.states, row.State)
+		counts.counts = append(counts.counts, row.Count)
+		counts.since, counts.ids = append(counts.since, row.Since), append(counts.ids, row.OldestID)
 	}
 	return counts, nil
 }
@@ -131,32 +131,28 @@ func readUnsyncedCounts(ctx context.Context, tx postgres.Tx) (counts syncCountRo
 // readChangedSyncErrors returns the reasons of syncs whose counted error differs. changedRows are the
 // keys of all syncs whose counted error must be replaced. hasMore means that others remain.
 func readChangedSyncErrors(ctx context.Context, tx postgres.Tx) (changedRows rowKeys, reasons reasonRows, hasMore bool, err error) {
-	rows, err := tx.Query(ctx, changedSyncErrors, rollBatch)
+	type errorRow struct {
+		ID, Tenant, Name, Message string
+		Since                     time.Time
+	}
+	changed, err := collectRows(ctx, tx, pgx.RowToStructByPos[errorRow], changedSyncErrors, rollBatch)
 	if err != nil {
 		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs: %w", err)
 	}
-	key := fleetapi.Key{Kind: v1.KindCluster}
-	var tenant, name, message string
-	var since time.Time
-	changed, err := pgx.ForEachRow(rows, []any{&key.ID, &tenant, &name, &message, &since}, func() error {
-		changedRows.kinds, changedRows.ids = append(changedRows.kinds, key.Kind), append(changedRows.ids, key.ID)
-		reason := cmp.Or(fleetapi.NormalizeMessage(message, name, tenant), "no message")
-		text := message
-		reasons.addReason(reasonRow{key: key, tenant: tenant, source: v1.ReasonSourceSync, reason: reason, since: since, message: &text})
-		return nil
-	})
-	if err != nil {
-		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs: %w", err)
+	for i := range changed {
+		row := &changed[i]
+		changedRows.add(v1.KindCluster, row.ID)
+		reasons.addReason(reasonRow{
+			key: fleetapi.Key{Kind: v1.KindCluster, ID: row.ID}, tenant: row.Tenant, source: v1.ReasonSourceSync, since: row.Since,
+			reason: cmp.Or(fleetapi.NormalizeMessage(row.Message, row.Name, row.Tenant), "no message"), message: &row.Message,
+		})
 	}
-	if rows, err = tx.Query(ctx, outdatedSyncErrors, rollBatch); err != nil {
-		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
-	}
-	outdated, err := pgx.ForEachRow(rows, []any{&key.ID}, func() error {
-		changedRows.kinds, changedRows.ids = append(changedRows.kinds, key.Kind), append(changedRows.ids, key.ID)
-		return nil
-	})
+	outdatedIDs, err := collectRows(ctx, tx, pgx.RowTo[string], outdatedSyncErrors, rollBatch)
 	if err != nil {
 		return changedRows, reasons, false, fmt.Errorf("read the errors of syncs that are over: %w", err)
 	}
-	return changedRows, reasons, max(changed.RowsAffected(), outdated.RowsAffected()) == rollBatch, nil
+	for _, id := range outdatedIDs {
+		changedRows.add(v1.KindCluster, id)
+	}
+	return changedRows, reasons, max(len(changed), len(outdatedIDs)) == rollBatch, nil
 }

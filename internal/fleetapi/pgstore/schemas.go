@@ -39,15 +39,15 @@ func (s *Store) ListSpecSchemas(ctx context.Context) ([]v1.SpecSchema, error) {
 func (s *Store) SetSpecSchema(
 	ctx context.Context, kind string, schema json.RawMessage, updatedBy string,
 ) (stored v1.SpecSchema, err error) {
-	set := v1.SpecSchema{Kind: kind, Schema: schema, UpdatedBy: updatedBy}
+	stored = v1.SpecSchema{Kind: kind, Schema: schema, UpdatedBy: updatedBy}
 	err = s.pool.RunInTx(ctx, newAllTenantsScope(), func(ctx context.Context, tx postgres.Tx) error {
-		set.UpdatedTime = tx.Now.UTC()
+		stored.UpdatedTime = tx.Now.UTC()
 		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: tx.Now, UpdatedBy: updatedBy})
 	})
 	if err != nil {
 		return v1.SpecSchema{}, wrapAndMarkUnavailable(err, "store the schema of %s specs", kind)
 	}
-	return set, nil
+	return stored, nil
 }
 
 // DeleteSpecSchema removes the schema of a kind.

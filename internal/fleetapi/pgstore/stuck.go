@@ -20,21 +20,16 @@ func (s *Store) ListStuckResources(ctx context.Context, scope fleetapi.Scope, q 
 	if q.After.ID != "" && !isUUIDText(q.After.ID) {
 		return fleetapi.StuckPage{}, nil // no row follows such a row
 	}
-	var parts [][]stuckRow
+	statements := buildStuckQueries(scope, q)
+	parts := make([][]stuckRow, len(statements))
 	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
 		b.Queue(inOrderOfTime)
 		if !scope.All {
 			b.Queue(inOrder)
 		}
-		statements := buildStuckQueries(scope, q)
-		parts = make([][]stuckRow, len(statements))
 		for i, c := range statements {
-			b.Queue(c.sql.String(), c.args...).Query(func(rows pgx.Rows) error {
-				var err error
-				parts[i], err = pgx.AppendRows(parts[i], rows, scanStuckRow)
-				return err
-			})
+			queueCollect(c.queueOn(b), scanStuckRow, &parts[i])
 		}
 	})
 	if err != nil {
@@ -43,8 +38,7 @@ func (s *Store) ListStuckResources(ctx context.Context, scope fleetapi.Scope, q 
 	return mergeSortedStuckRows(parts, q.Limit), nil
 }
 
-// A stuckRow is a row of a part. Other is the position of the same cluster in the other part, if it
-// is in both.
+// A stuckRow is a row of a part. Other is the position of the same cluster in the other part, if it is in both.
 type stuckRow struct {
 	fleetapi.StuckRow
 
@@ -73,7 +67,9 @@ func mergeSortedStuckRows(parts [][]stuckRow, limit int) (page fleetapi.StuckPag
 		if page.Next != nil && at.Compare(*page.Next) > 0 {
 			break
 		}
-		if all[i].other == nil || at.Compare(*all[i].other) <= 0 && (i == 0 || all[i-1].ID != all[i].ID) {
+		isRepeated := i > 0 && all[i-1].ID == all[i].ID
+		isLater := all[i].other != nil && at.Compare(*all[i].other) > 0
+		if all[i].other == nil || !isLater && !isRepeated {
 			page.Rows = append(page.Rows, all[i].StuckRow)
 		}
 	}
@@ -115,7 +111,6 @@ func buildUnreadyQuery(scope fleetapi.Scope, kind string, q fleetapi.StuckQuery)
 	return c
 }
 
-// buildUnsyncedQuery returns the statement that reads clusters that are not synced.
 func buildUnsyncedQuery(scope fleetapi.Scope, q fleetapi.StuckQuery) *sqlBuilder {
 	c := new(sqlBuilder)
 	c.writeSQL("select ", stuckColumns, ", false from (select * from ", c.syncsWithStateSQL(),
@@ -132,56 +127,79 @@ func (c *sqlBuilder) writeStuckKeysetCondition(sinceColumn, idColumn string, q f
 	}
 }
 
+// A stuckSyncColumns holds the columns of a sync, null for a row without one.
+type stuckSyncColumns struct {
+	exists                bool
+	state                 *v1.SyncState
+	synced, unsyncedSince *time.Time
+	attempts              *int
+	syncError, errorClass *string
+	due                   *time.Time
+	pausedAt, pausedUntil *time.Time
+	pausedBy, pauseReason *string
+	shootStatus           *v1.ShootStatus
+	shootMessage          *string
+	outage                *v1.SyncWait
+}
+
+// scanStuckRow scans stuckColumns, and whether the row is from the part of the rows that are not ready.
 func scanStuckRow(row pgx.CollectableRow) (r stuckRow, err error) {
-	var owner, ownerName, state, syncError, class, pausedBy, pauseReason, shootStatus, shootMessage *string
-	var pausedAt, pausedUntil *time.Time
-	var transition time.Time
-	var due *time.Time
-	var attempts *int
+	var owner, ownerName *string
 	var reports json.RawMessage
-	var isSync, unready bool
-	var waiting *v1.SyncWait
-	sync := &v1.ClusterSync{}
-	err = row.Scan(&r.Kind, &r.ID, &r.Name, &owner, &ownerName, &r.Phase, &r.Generation, &r.ObservedGeneration, &r.Deleting, &transition, &reports,
-		&isSync, &state, &sync.Synced, &sync.UnsyncedSince, &attempts, &syncError, &class, &due, &pausedAt, &pausedUntil, &pausedBy, &pauseReason, &shootStatus, &shootMessage, &waiting, &unready)
+	var sync stuckSyncColumns
+	var isUnreadyPart bool
+	err = row.Scan(&r.Kind, &r.ID, &r.Name, &owner, &ownerName, &r.Phase, &r.Generation, &r.ObservedGeneration, &r.Deleting, &r.Since, &reports,
+		&sync.exists, &sync.state, &sync.synced, &sync.unsyncedSince, &sync.attempts, &sync.syncError, &sync.errorClass, &sync.due,
+		&sync.pausedAt, &sync.pausedUntil, &sync.pausedBy, &sync.pauseReason, &sync.shootStatus, &sync.shootMessage, &sync.outage, &isUnreadyPart)
 	if err != nil {
 		return r, err
 	}
-	r.OwnerID, r.OwnerName = derefOrZero(owner), derefOrZero(ownerName)
+	r.OwnerID, r.OwnerName, r.Since = derefOrZero(owner), derefOrZero(ownerName), r.Since.UTC()
 	if reports != nil {
 		if err := json.Unmarshal(reports, &r.Reports); err != nil {
 			return r, fmt.Errorf("read the reports on %s %q: %w", r.Kind, r.ID, err)
 		}
 	}
-	r.Since = transition.UTC()
-	if !isSync {
+	if !sync.exists {
 		return r, nil
 	}
-	sync.State, sync.Attempts, sync.Error, sync.ErrorClass = v1.SyncState(derefOrZero(state)), derefOrZero(attempts), derefOrZero(syncError), derefOrZero(class)
-	sync.ShootStatus, sync.ShootStatusMessage = v1.ShootStatus(derefOrZero(shootStatus)), derefOrZero(shootMessage)
-	if sync.State == v1.SyncPaused && pausedAt != nil { // otherwise the pause is over
-		sync.PausedAt = pausedAt
-		sync.Pause = &v1.SyncPause{Since: pausedAt.UTC(), By: derefOrZero(pausedBy), Reason: derefOrZero(pauseReason), Until: pausedUntil}
+	r.Sync = sync.buildSync()
+	if sync.synced != nil || sync.unsyncedSince == nil {
+		return r, nil
 	}
-	if sync.Synced == nil && sync.PausedAt == nil && due != nil {
-		next := due.UTC()
-		sync.NextAttempt = &next
+	// The row may be in both parts: since it is not ready, and since it is not synced.
+	other := fleetapi.StuckPosition{Since: sync.unsyncedSince.UTC(), ID: r.ID}
+	if !isUnreadyPart {
+		r.Since, other.Since = other.Since, r.Since
 	}
-	if sync.State != v1.SyncRunning && sync.State != v1.SyncPaused {
-		sync.Waiting = waiting
-	}
-	r.Sync = sync
-	if sync.Synced == nil && sync.UnsyncedSince != nil {
-		since := sync.UnsyncedSince.UTC()
-		other := fleetapi.StuckPosition{Since: since, ID: r.ID}
-		if !unready {
-			other.Since, r.Since = r.Since, since
-		}
-		if r.Phase != v1.PhaseReady {
-			r.other = &other
-		}
+	if r.Phase != v1.PhaseReady {
+		r.other = &other
 	}
 	return r, nil
+}
+
+func (s *stuckSyncColumns) buildSync() *v1.ClusterSync {
+	sync := &v1.ClusterSync{
+		State:              derefOrZero(s.state),
+		Synced:             s.synced,
+		UnsyncedSince:      s.unsyncedSince,
+		Attempts:           derefOrZero(s.attempts),
+		Error:              derefOrZero(s.syncError),
+		ErrorClass:         derefOrZero(s.errorClass),
+		ShootStatus:        derefOrZero(s.shootStatus),
+		ShootStatusMessage: derefOrZero(s.shootMessage),
+	}
+	if sync.State == v1.SyncPaused && s.pausedAt != nil { // otherwise the pause is over
+		sync.PausedAt = s.pausedAt
+		sync.Pause = &v1.SyncPause{Since: s.pausedAt.UTC(), By: derefOrZero(s.pausedBy), Reason: derefOrZero(s.pauseReason), Until: s.pausedUntil}
+	}
+	if sync.Synced == nil && sync.PausedAt == nil {
+		sync.NextAttempt = inUTC(s.due)
+	}
+	if sync.State != v1.SyncRunning && sync.State != v1.SyncPaused {
+		sync.Waiting = s.outage
+	}
+	return sync
 }
 
 // derefOrZero returns the value, or its zero value for null.

@@ -15,80 +15,176 @@ import (
 
 // ReadSummary reads the counts of a scope that a RollupCounter has made.
 func (s *Store) ReadSummary(ctx context.Context, scope fleetapi.Scope) (v1.Summary, error) {
-	read := summaryReader{
-		Summary: v1.Summary{
-			Kinds: map[string]v1.KindSummary{}, Sync: v1.SyncSummary{States: map[v1.SyncState]int64{}},
-			TopReasons: []v1.SummaryReason{}, Labels: map[string]map[string]v1.LabelSummary{},
-		},
-		ofTenant: "tenant is null", scope: scope,
-	}
-	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
-		read.Kinds[collection] = v1.KindSummary{LabelSummary: v1.LabelSummary{Phases: map[v1.Phase]int64{}}}
-	}
-	if !scope.All {
-		read.ofTenant, read.args = "tenant = $1", []any{scope.Tenant}
-	}
+	q := newSummaryQuery(scope)
+	var rows summaryRows
 	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
 		b.Queue(inOrderOfTime)
-		read.queueReadCountAge(b)
-		read.queueReadCounts(b)
-		read.queueReadUnsyncedCounts(b)
-		read.queueCountFailedDeliveries(b)
-		read.queueReadTopReasons(b)
-		read.queueReadOldestNotReady(b, v1.KindCluster, v1.CollectionClusters)
-		read.queueReadOldestNotReady(b, v1.KindNodePool, v1.CollectionNodePools)
+		queueScanRow(b.Queue("select as_of, syncs_as_of, label_keys from tenant.rollup"), &rows.asOf, &rows.syncsAsOf, &rows.labelKeys)
+		queueCollectRows(q.queueReadCounts(b), &rows.counts)
+		queueCollectRows(q.queueReadUnsyncedCounts(b), &rows.unsynced)
+		queueScanRow(q.queueCountFailedDeliveries(b), &rows.deliveries.Failing, &rows.deliveries.FailingSince, &rows.deliveries.GivenUp)
+		queueCollectRows(q.queueReadTopReasons(b), &rows.topReasons)
+		queueCollectRows(q.queueReadOldestNotReady(b, v1.KindCluster), &rows.oldestCluster)
+		queueCollectRows(q.queueReadOldestNotReady(b, v1.KindNodePool), &rows.oldestNodePool)
 	})
 	switch {
 	case err != nil:
 		return v1.Summary{}, wrapAndMarkUnavailable(err, "read the counts")
-	case read.asOf == nil || read.syncsAsOf == nil:
+	case rows.asOf == nil || rows.syncsAsOf == nil:
 		return v1.Summary{}, fleetapi.ErrNotCounted
 	}
-	read.computeSyncedCount()
-	read.dropRareLabelValues()
-	if read.AsOf = *read.asOf; read.syncsAsOf.Before(read.AsOf) {
-		read.AsOf = *read.syncsAsOf
-	}
-	read.AsOf = read.AsOf.UTC()
-	return read.Summary, nil
+	return rows.buildSummary(), nil
 }
 
-// A summaryReader reads the parts of a summary.
-type summaryReader struct {
-	v1.Summary
-
+// A summaryQuery reads the parts of a summary.
+type summaryQuery struct {
 	scope    fleetapi.Scope
 	ofTenant string // the condition that a row of the counts belongs to the scope
 	args     []any
+}
 
+func newSummaryQuery(scope fleetapi.Scope) summaryQuery {
+	if scope.All {
+		return summaryQuery{scope: scope, ofTenant: "tenant is null"}
+	}
+	return summaryQuery{scope: scope, ofTenant: "tenant = $1", args: []any{scope.Tenant}}
+}
+
+// tenantConditionSQL returns the condition that a row of another table than the counts belongs to the scope, followed
+// by and.
+func (q summaryQuery) tenantConditionSQL() string {
+	if q.scope.All {
+		return ""
+	}
+	return q.ofTenant + " and "
+}
+
+func (q summaryQuery) queueReadCounts(b *pgx.Batch) *pgx.QueuedQuery {
+	return b.Queue("select kind, label, value, phase, n from tenant.rollup_counts where "+q.ofTenant+" and n > 0", q.args...)
+}
+
+// queueReadUnsyncedCounts reads the counts of the syncs that are not synced, each with the one that waits longest.
+func (q summaryQuery) queueReadUnsyncedCounts(b *pgx.Batch) *pgx.QueuedQuery {
+	return b.Queue(`select s.state, s.n, s.oldest_since, r.id, r.name, r.phase from tenant.rollup_syncs s
+		left join lateral (select id, name, phase from tenant.resources where id = s.oldest_id and kind = '`+v1.KindCluster+`' limit 1) r on true
+		where s.`+q.ofTenant, q.args...)
+}
+
+// queueCountFailedDeliveries counts the deliveries that fail or were given up. They are few, or their count ends
+// at v1.MaxDeliveries.
+func (q summaryQuery) queueCountFailedDeliveries(b *pgx.Batch) *pgx.QueuedQuery {
+	tenant, limit := q.tenantConditionSQL(), strconv.Itoa(v1.MaxDeliveries)
+	return b.Queue(`select f.n, f.since, g.n from (
+			select count(*) as n, min(first_attempt_at) as since from (
+				select first_attempt_at from tenant.cluster_change_events where `+tenant+`failures > 0 order by first_attempt_at limit `+limit+`) x
+		) f, (
+			select count(*) as n from (
+				select from tenant.cluster_change_deliveries d where `+tenant+`state in ('rejected', 'expired') and finished_at > now() - interval '24 hours'
+					and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink) limit `+limit+`) x
+		) g`, q.args...)
+}
+
+// queueReadTopReasons reads the most frequent reasons, each with the resource that it holds up for longest.
+func (q summaryQuery) queueReadTopReasons(b *pgx.Batch) *pgx.QueuedQuery {
+	args := append(slices.Clone(q.args), fleetapi.MaxSummaryReasons)
+	limit := "$" + strconv.Itoa(len(args))
+	return b.Queue(`select c.source, c.reason, c.n, o.since, o.kind, o.id, coalesce(r.name, '') from (
+			select source, reason, n from tenant.rollup_reason_counts where `+q.ofTenant+` and n > 0 order by n desc, source, reason limit `+limit+`
+		) c
+		join lateral (select since, kind, id from tenant.rollup_reasons where `+q.tenantConditionSQL()+`source = c.source and reason = c.reason order by since, id limit 1) o on true
+		left join lateral (select name from tenant.resources where id = o.id and kind = o.kind limit 1) r on true
+		order by c.n desc, c.source, c.reason`, args...)
+}
+
+// queueReadOldestNotReady reads the resource of a kind that is not ready for longest, from its index.
+func (q summaryQuery) queueReadOldestNotReady(b *pgx.Batch, kind string) *pgx.QueuedQuery {
+	return b.Queue("select id, name, phase, last_transition_time from "+chooseResourceTable(q.scope)+" where "+q.tenantConditionSQL()+
+		"kind = '"+kind+"' and phase <> '"+string(v1.PhaseReady)+"' order by last_transition_time, id limit 1", q.args...)
+}
+
+// summaryRows are the rows of which a summary is made.
+type summaryRows struct {
 	asOf, syncsAsOf *time.Time
+	labelKeys       []string
+	counts          []rollupCountRow
+	unsynced        []unsyncedCountRow
+	deliveries      v1.DeliverySummary
+	topReasons      []topReasonRow
+	oldestCluster   []v1.OldestResource
+	oldestNodePool  []v1.OldestResource
 }
 
-func (s *summaryReader) queueReadCountAge(b *pgx.Batch) {
-	b.Queue("select as_of, syncs_as_of, label_keys from tenant.rollup").QueryRow(func(row pgx.Row) error {
-		var keys []string
-		err := row.Scan(&s.asOf, &s.syncsAsOf, &keys)
-		for _, key := range keys {
-			s.Labels[key] = map[string]v1.LabelSummary{}
-		}
-		return err
-	})
+type rollupCountRow struct {
+	Kind, Label, Value string
+	Phase              v1.Phase
+	Count              int64
 }
 
-func (s *summaryReader) queueReadCounts(b *pgx.Batch) {
-	var kind, label, value, phase string
-	var n int64
-	b.Queue("select kind, label, value, phase, n from tenant.rollup_counts where "+s.ofTenant+" and n > 0", s.args...).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&kind, &label, &value, &phase, &n}, func() error {
-			s.addCount(kind, label, value, v1.Phase(phase), n)
-			return nil
+type unsyncedCountRow struct {
+	State       v1.SyncState
+	Count       int64
+	OldestSince *time.Time
+	// The oldest one, nil if it no longer exists.
+	ID, Name, Phase *string
+}
+
+type topReasonRow struct {
+	Source, Reason string
+	Count          int64
+	Since          time.Time
+	Kind, ID, Name string
+}
+
+func (r *summaryRows) buildSummary() v1.Summary {
+	s := summaryBuilder{v1.Summary{
+		AsOf:       r.asOf.UTC(),
+		Kinds:      map[string]v1.KindSummary{},
+		Sync:       v1.SyncSummary{States: map[v1.SyncState]int64{}},
+		Deliveries: r.deliveries,
+		TopReasons: []v1.SummaryReason{},
+		Labels:     map[string]map[string]v1.LabelSummary{},
+	}}
+	if r.syncsAsOf.Before(*r.asOf) {
+		s.AsOf = r.syncsAsOf.UTC()
+	}
+	s.Deliveries.FailingSince = inUTC(s.Deliveries.FailingSince)
+	for _, key := range r.labelKeys {
+		s.Labels[key] = map[string]v1.LabelSummary{}
+	}
+	s.Kinds[v1.CollectionClusters] = newKindSummary(r.oldestCluster)
+	s.Kinds[v1.CollectionNodePools] = newKindSummary(r.oldestNodePool)
+	for _, row := range r.counts {
+		s.addCount(row.Kind, row.Label, row.Value, row.Phase, row.Count)
+	}
+	s.dropRareLabelValues()
+	for _, row := range r.unsynced {
+		s.addUnsyncedCount(row)
+	}
+	s.computeSyncedCount()
+	for _, row := range r.topReasons {
+		s.TopReasons = append(s.TopReasons, v1.SummaryReason{
+			Source: row.Source, Reason: row.Reason, Count: row.Count, Since: row.Since.UTC(),
+			Example: v1.ReasonExample{Kind: row.Kind, ID: row.ID, Name: row.Name},
 		})
-		return err
-	})
+	}
+	return s.Summary
 }
 
-func (s *summaryReader) addCount(kind, label, value string, phase v1.Phase, count int64) {
+// newKindSummary returns a summary without counts. At most one resource is the oldest.
+func newKindSummary(oldestNotReady []v1.OldestResource) v1.KindSummary {
+	summary := v1.KindSummary{LabelSummary: v1.LabelSummary{Phases: map[v1.Phase]int64{}}}
+	if len(oldestNotReady) > 0 {
+		summary.OldestNotReady = &oldestNotReady[0]
+		summary.OldestNotReady.Since = summary.OldestNotReady.Since.UTC()
+	}
+	return summary
+}
+
+// A summaryBuilder is a summary under construction.
+type summaryBuilder struct{ v1.Summary }
+
+func (s *summaryBuilder) addCount(kind, label, value string, phase v1.Phase, count int64) {
 	if label == "" {
 		collection := v1.CollectionClusters
 		if kind == v1.KindNodePool {
@@ -114,7 +210,7 @@ func (s *summaryReader) addCount(kind, label, value string, phase v1.Phase, coun
 }
 
 // dropRareLabelValues keeps the most frequent values of each label.
-func (s *summaryReader) dropRareLabelValues() {
+func (s *summaryBuilder) dropRareLabelValues() {
 	for key, values := range s.Labels {
 		if len(values) <= fleetapi.MaxSummaryValues {
 			continue
@@ -139,52 +235,18 @@ func (s *summaryReader) dropRareLabelValues() {
 	}
 }
 
-// queueReadUnsyncedCounts reads the syncs that are not synced, and the one that waits longest.
-func (s *summaryReader) queueReadUnsyncedCounts(b *pgx.Batch) {
-	var state v1.SyncState
-	var n int64
-	var since *time.Time
-	var id, name, phase *string
-	b.Queue(`select s.state, s.n, s.oldest_since, r.id, r.name, r.phase from tenant.rollup_syncs s
-		left join lateral (select id, name, phase from tenant.resources where id = s.oldest_id and kind = '`+v1.KindCluster+`' limit 1) r on true
-		where s.`+s.ofTenant, s.args...).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&state, &n, &since, &id, &name, &phase}, func() error {
-			s.Sync.States[state] = n
-			if oldest := s.Sync.OldestUnsynced; since != nil && id != nil && (oldest == nil || since.Before(oldest.Since)) {
-				s.Sync.OldestUnsynced = &v1.OldestResource{ID: *id, Name: *name, Phase: v1.Phase(*phase), Since: since.UTC()}
-			}
-			return nil
-		})
-		return err
-	})
-}
-
-// queueCountFailedDeliveries counts the deliveries that fail or were given up. They are few, or their count ends
-// at v1.MaxDeliveries.
-func (s *summaryReader) queueCountFailedDeliveries(b *pgx.Batch) {
-	tenant := ""
-	if !s.scope.All {
-		tenant = s.ofTenant + " and "
+func (s *summaryBuilder) addUnsyncedCount(row unsyncedCountRow) {
+	s.Sync.States[row.State] = row.Count
+	if row.OldestSince == nil || row.ID == nil {
+		return
 	}
-	limit := strconv.Itoa(v1.MaxDeliveries)
-	b.Queue(`select f.n, f.since, g.n from (
-			select count(*) as n, min(first_attempt_at) as since from (
-				select first_attempt_at from tenant.cluster_change_events where `+tenant+`failures > 0 order by first_attempt_at limit `+limit+`) x
-		) f, (
-			select count(*) as n from (
-				select from tenant.cluster_change_deliveries d where `+tenant+`state in ('rejected', 'expired') and finished_at > now() - interval '24 hours'
-					and not exists (select from tenant.cluster_change_events c where c.event_id = d.event_id and c.sink = d.sink) limit `+limit+`) x
-		) g`, s.args...).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&s.Deliveries.Failing, &s.Deliveries.FailingSince, &s.Deliveries.GivenUp)
-		if since := s.Deliveries.FailingSince; since != nil {
-			*since = since.UTC()
-		}
-		return err
-	})
+	if s.Sync.OldestUnsynced == nil || row.OldestSince.Before(s.Sync.OldestUnsynced.Since) {
+		s.Sync.OldestUnsynced = &v1.OldestResource{ID: *row.ID, Name: *row.Name, Phase: v1.Phase(*row.Phase), Since: row.OldestSince.UTC()}
+	}
 }
 
 // computeSyncedCount sets the number of synced clusters: those that are in no other state.
-func (s *summaryReader) computeSyncedCount() {
+func (s *summaryBuilder) computeSyncedCount() {
 	synced := s.Kinds[v1.CollectionClusters].Total
 	for _, n := range s.Sync.States {
 		synced -= n
@@ -192,53 +254,4 @@ func (s *summaryReader) computeSyncedCount() {
 	if synced > 0 {
 		s.Sync.States[v1.SyncSynced] = synced
 	}
-}
-
-// queueReadTopReasons reads the most frequent reasons, each with the resource that it holds up for longest.
-func (s *summaryReader) queueReadTopReasons(b *pgx.Batch) {
-	oldestOf := ""
-	if !s.scope.All {
-		oldestOf = s.ofTenant + " and "
-	}
-	args := append(slices.Clone(s.args), fleetapi.MaxSummaryReasons)
-	limit := "$1"
-	if len(args) > 1 {
-		limit = "$2"
-	}
-	b.Queue(`select c.source, c.reason, c.n, o.since, o.kind, o.id, coalesce(r.name, '') from (
-			select source, reason, n from tenant.rollup_reason_counts where `+s.ofTenant+` and n > 0 order by n desc, source, reason limit `+limit+`
-		) c
-		join lateral (select since, kind, id from tenant.rollup_reasons where `+oldestOf+`source = c.source and reason = c.reason order by since, id limit 1) o on true
-		left join lateral (select name from tenant.resources where id = o.id and kind = o.kind limit 1) r on true
-		order by c.n desc, c.source, c.reason`, args...).Query(func(rows pgx.Rows) error {
-		var err error
-		s.TopReasons, err = pgx.AppendRows(s.TopReasons, rows, func(row pgx.CollectableRow) (r v1.SummaryReason, err error) {
-			err = row.Scan(&r.Source, &r.Reason, &r.Count, &r.Since, &r.Example.Kind, &r.Example.ID, &r.Example.Name)
-			r.Since = r.Since.UTC()
-			return r, err
-		})
-		return err
-	})
-}
-
-// queueReadOldestNotReady reads the resource of a kind that is not ready for longest, from its index.
-func (s *summaryReader) queueReadOldestNotReady(b *pgx.Batch, kind, collection string) {
-	tenant := ""
-	if !s.scope.All {
-		tenant = " and " + s.ofTenant
-	}
-	b.Queue("select id, name, phase, last_transition_time from "+chooseResourceTable(s.scope)+" where kind = '"+kind+"' and phase <> '"+string(v1.PhaseReady)+"'"+tenant+
-		" order by last_transition_time, id limit 1", s.args...).Query(func(rows pgx.Rows) error {
-		oldest, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o v1.OldestResource, err error) {
-			err = row.Scan(&o.ID, &o.Name, &o.Phase, &o.Since)
-			o.Since = o.Since.UTC()
-			return o, err
-		})
-		if len(oldest) == 1 {
-			of := s.Kinds[collection]
-			of.OldestNotReady = &oldest[0]
-			s.Kinds[collection] = of
-		}
-		return err
-	})
 }

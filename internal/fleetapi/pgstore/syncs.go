@@ -22,7 +22,8 @@ import (
 // syncColumns are the columns of a sync, in the order in which scanClusterSync reads them. They include
 // the state, which syncsWithStateSQL computes.
 const syncColumns = `s.cluster_id, r.name, s.state, s.synced, r.deleted_time is not null, s.unsynced_since,
-	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''), s.paused_at, s.paused_until, coalesce(s.paused_by, ''), coalesce(s.pause_reason, ''),
+	s.sync_attempts, s.sync_last_attempt, coalesce(s.sync_error, ''), coalesce(s.error_class, ''), s.due_at, coalesce(s.claimed_by, ''),
+	s.paused_at, s.paused_until, coalesce(s.paused_by, ''), coalesce(s.pause_reason, ''),
 	s.generation, s.synced_generation,
 	coalesce(s.shoot_name, ''), coalesce(s.shoot_status, ''), coalesce(s.shoot_status_message, ''), s.shoot_status_updated,
 	(select to_json(o) from (select w.since, w.reason, w.worker as reported_by from tenant.cluster_worker_outages w
@@ -50,7 +51,6 @@ func buildSyncStateSubquery(tableSQL, stuckAttemptsSQL string) string {
 	else '` + string(v1.SyncPending) + `' end as state from ` + tableSQL + ` s) s`
 }
 
-// joinClustersSQL returns the join of the cluster of a sync.
 func (c *sqlBuilder) joinClustersSQL() string {
 	return " join tenant.resources r on r.id = s.cluster_id and r.kind = " + c.addArg(v1.KindCluster, "text")
 }
@@ -61,7 +61,8 @@ func scanClusterSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	var outage *v1.SyncWait
 	var pause v1.SyncPause
 	err := row.Scan(&s.ClusterID, &s.Name, &s.State, &s.Synced, &s.Deleting, &s.UnsyncedSince,
-		&s.Attempts, &s.LastAttempt, &s.Error, &s.ErrorClass, &due, &s.ClaimedBy, &s.PausedAt, &pause.Until, &pause.By, &pause.Reason,
+		&s.Attempts, &s.LastAttempt, &s.Error, &s.ErrorClass, &due, &s.ClaimedBy,
+		&s.PausedAt, &pause.Until, &pause.By, &pause.Reason,
 		&s.Generation, &s.SyncedGeneration,
 		&s.ShootName, &s.ShootStatus, &s.ShootStatusMessage, &s.ShootStatusUpdated, &outage)
 	if s.State != v1.SyncSynced && s.State != v1.SyncPaused {
@@ -73,7 +74,8 @@ func scanClusterSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	} else {
 		s.PausedAt = nil // the pause is over
 	}
-	if outage != nil && (s.State == v1.SyncPending || s.State == v1.SyncBackingOff || s.State == v1.SyncStuck) {
+	waitsForWorker := s.State == v1.SyncPending || s.State == v1.SyncBackingOff || s.State == v1.SyncStuck
+	if outage != nil && waitsForWorker {
 		outage.For, outage.Since = v1.WaitingForGardener, outage.Since.UTC()
 		s.Waiting = outage
 	}
@@ -88,13 +90,8 @@ func scanClusterSync(row pgx.CollectableRow) (v1.ClusterSync, error) {
 	return s, err
 }
 
-// queueCollectSyncs appends the syncs of a queued statement to a list.
 func queueCollectSyncs(b *pgx.Batch, query *sqlBuilder, into *[]v1.ClusterSync) {
-	b.Queue(query.sql.String(), query.args...).Query(func(rows pgx.Rows) error {
-		var err error
-		*into, err = pgx.AppendRows(*into, rows, scanClusterSync)
-		return err
-	})
+	queueCollect(query.queueOn(b), scanClusterSync, into)
 }
 
 // GetClusterSync returns the sync of one cluster.
@@ -113,7 +110,6 @@ func (s *Store) GetClusterSync(ctx context.Context, scope fleetapi.Scope, cluste
 	return found[0], nil
 }
 
-// buildClusterSyncQuery returns the statement that reads one sync.
 func buildClusterSyncQuery(clusterID string) *sqlBuilder {
 	c := new(sqlBuilder)
 	c.writeSQL("select ", syncColumns, " from ", c.syncsWithStateSQL(), c.joinClustersSQL(), " where s.cluster_id = ", c.addArg(clusterID, "uuid"))
@@ -124,38 +120,12 @@ func buildClusterSyncQuery(clusterID string) *sqlBuilder {
 func (s *Store) ApplySyncAction(
 	ctx context.Context, scope fleetapi.Scope, clusterID string, change fleetapi.SyncChange,
 ) (sync v1.ClusterSync, applied bool, err error) {
-	statement, args, err := buildSyncActionStatement(clusterID, &change)
-	switch {
-	case err != nil:
-		return sync, false, err
-	case !isUUIDText(clusterID):
+	if !isUUIDText(clusterID) {
 		return sync, false, fleetapi.ErrNotFound
 	}
 	err = s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, tx postgres.Tx) error {
-		var was, found []v1.ClusterSync
-		// The first statement locks the row, so each sees the result of the one before it.
-		var b pgx.Batch
-		b.Queue("select from tenant.cluster_sync where cluster_id = $1 for update", clusterID)
-		queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &was)
-		b.Queue(statement, args...)
-		queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &found)
-		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		if len(was) == 0 || len(found) == 0 {
-			return fleetapi.ErrNotFound
-		}
-		sync, applied = found[0], change.Action == fleetapi.SyncRetry || !equalPauses(was[0].Pause, found[0].Pause)
-		if change.Action == fleetapi.SyncRetry {
-			if sync.State != v1.SyncPending {
-				return errNotTaken
-			}
-			return nil
-		}
-		if !applied {
-			return nil
-		}
-		return recordSyncChangeInTimeline(ctx, tx, &sync, &change)
+		sync, applied, err = applySyncActionInTx(ctx, tx, clusterID, &change)
+		return err
 	})
 	switch {
 	case errors.Is(err, errNotTaken):
@@ -168,6 +138,55 @@ func (s *Store) ApplySyncAction(
 	return sync, applied, nil
 }
 
+// errNotTaken rolls back the retry of a sync that cannot be retried now.
+var errNotTaken = errors.New("not taken")
+
+func applySyncActionInTx(
+	ctx context.Context, tx postgres.Tx, clusterID string, change *fleetapi.SyncChange,
+) (sync v1.ClusterSync, applied bool, err error) {
+	statement, args, err := buildSyncActionStatement(clusterID, change)
+	if err != nil {
+		return sync, false, err
+	}
+	var before, after []v1.ClusterSync
+	// The first statement locks the row, so each sees the result of the one before it.
+	var b pgx.Batch
+	b.Queue("select from tenant.cluster_sync where cluster_id = $1 for update", clusterID)
+	queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &before)
+	b.Queue(statement, args...)
+	queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &after)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return sync, false, err
+	}
+	if len(before) == 0 || len(after) == 0 {
+		return sync, false, fleetapi.ErrNotFound
+	}
+	sync = after[0]
+	if change.Action == fleetapi.SyncRetry {
+		if sync.State != v1.SyncPending {
+			return sync, false, errNotTaken
+		}
+		return sync, true, nil
+	}
+	if equalPauses(before[0].Pause, sync.Pause) {
+		return sync, false, nil
+	}
+	return sync, true, recordSyncChangeInTimeline(ctx, tx, &sync, change)
+}
+
+func buildSyncActionStatement(clusterID string, change *fleetapi.SyncChange) (statement string, args []any, err error) {
+	switch change.Action {
+	case fleetapi.SyncRetry:
+		return "select tenant.retry_cluster_sync($1::uuid)", []any{clusterID}, nil
+	case fleetapi.SyncPause:
+		return "select tenant.pause_cluster_sync($1::uuid, $2, $3, $4)",
+			[]any{clusterID, nilIfZero(change.By), nilIfZero(change.Reason), nilIfZero(change.Until)}, nil
+	case fleetapi.SyncResume:
+		return "select tenant.resume_cluster_sync($1::uuid)", []any{clusterID}, nil
+	}
+	return "", nil, fmt.Errorf("unknown sync action %q", change.Action)
+}
+
 // equalPauses reports whether two pauses, nil for none, are the same.
 func equalPauses(a, b *v1.SyncPause) bool {
 	if a == nil || b == nil {
@@ -177,7 +196,6 @@ func equalPauses(a, b *v1.SyncPause) bool {
 	return sameEnd && a.By == b.By && a.Reason == b.Reason && a.Since.Equal(b.Since)
 }
 
-// recordSyncChangeInTimeline records a pause or its end in the timeline.
 func recordSyncChangeInTimeline(ctx context.Context, tx postgres.Tx, sync *v1.ClusterSync, applied *fleetapi.SyncChange) error {
 	change := timeline.SyncChange{
 		ID: sync.ClusterID, Cluster: sync.Name, Action: timeline.ActionSyncResumed, Who: applied.By, Reason: applied.Reason, Until: applied.Until,
@@ -200,7 +218,7 @@ func recordSyncChangeInTimeline(ctx context.Context, tx postgres.Tx, sync *v1.Cl
 // HasClusterWorker reports whether a cluster-worker is registered.
 func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err error) {
 	err = s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{}), func(b *pgx.Batch) {
-		b.Queue(db.HasClusterWorker).QueryRow(func(row pgx.Row) error { return row.Scan(&registered) })
+		queueScanRow(b.Queue(db.HasClusterWorker), &registered)
 	})
 	if err != nil {
 		return false, wrapAndMarkUnavailable(err, "read whether a cluster-worker is registered")
@@ -212,31 +230,12 @@ func (s *Store) HasClusterWorker(ctx context.Context) (registered bool, err erro
 func (s *Store) ListClustersWithUnsavedSync(ctx context.Context, afterID string, limit int) (ids []string, err error) {
 	afterID = cmp.Or(afterID, uuid.Nil.String())
 	err = s.pool.RunBatch(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(b *pgx.Batch) {
-		b.Queue(db.UnsettledSyncs, afterID, limit).Query(func(rows pgx.Rows) error {
-			ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
-			return err
-		})
+		queueCollectValues(b.Queue(db.UnsettledSyncs, afterID, limit), &ids)
 	})
 	if err != nil {
 		return nil, wrapAndMarkUnavailable(err, "list clusters with a changed sync state")
 	}
 	return ids, nil
-}
-
-// errNotTaken rolls back the retry of a sync that cannot be retried now.
-var errNotTaken = errors.New("not taken")
-
-// buildSyncActionStatement returns the statement of an action.
-func buildSyncActionStatement(clusterID string, change *fleetapi.SyncChange) (statement string, args []any, err error) {
-	switch change.Action {
-	case fleetapi.SyncRetry:
-		return "select tenant.retry_cluster_sync($1::uuid)", []any{clusterID}, nil
-	case fleetapi.SyncPause:
-		return "select tenant.pause_cluster_sync($1::uuid, $2, $3, $4)", []any{clusterID, nilIfZero(change.By), nilIfZero(change.Reason), nilIfZero(change.Until)}, nil
-	case fleetapi.SyncResume:
-		return "select tenant.resume_cluster_sync($1::uuid)", []any{clusterID}, nil
-	}
-	return "", nil, fmt.Errorf("unknown sync action %q", change.Action)
 }
 
 // ListClusterSyncs returns a page. It combines the syncs with work, which have partial indexes, with the
@@ -246,29 +245,29 @@ func (s *Store) ListClusterSyncs(ctx context.Context, scope fleetapi.Scope, quer
 	if q.After.ID != "" && !isUUIDText(q.After.ID) {
 		return nil, nil // no row follows such a row
 	}
-	var timed, rest []v1.ClusterSync
+	var dated, undated []v1.ClusterSync
 	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 		b.Queue(uncompiled)
 		if q.includesAnyState(v1.SyncSynced, v1.SyncPaused) {
-			queueCollectSyncs(b, q.buildSyncedOrPausedQuery(), &rest)
+			queueCollectSyncs(b, q.buildSyncedOrPausedQuery(), &undated)
 		}
 		if !q.includesUnsynced() && !q.includesAnyState(v1.SyncPaused) {
 			return
 		}
-		queueCollectSyncs(b, q.buildUndatedUnsyncedQuery(), &rest)
+		queueCollectSyncs(b, q.buildUndatedUnsyncedQuery(), &undated)
 		if q.startsAfterDatedSyncs() {
 			return
 		}
 		if q.includesUnsynced() {
 			b.Queue(inOrderOfTime)
 		}
-		queueCollectSyncs(b, q.buildDatedUnsyncedQuery(), &timed)
+		queueCollectSyncs(b, q.buildDatedUnsyncedQuery(), &dated)
 	})
 	if err != nil {
 		return nil, wrapAndMarkUnavailable(err, "list the syncs of clusters")
 	}
-	slices.SortFunc(rest, func(a, b v1.ClusterSync) int { return strings.Compare(a.ClusterID, b.ClusterID) })
-	list := append(timed, rest...)
+	slices.SortFunc(undated, func(a, b v1.ClusterSync) int { return strings.Compare(a.ClusterID, b.ClusterID) })
+	list := append(dated, undated...)
 	return list[:min(q.Limit, len(list))], nil
 }
 
@@ -284,7 +283,6 @@ const inOrderOfTime = "select set_config('enable_sort', 'off', true)"
 // A syncQuery builds the statements that read a page.
 type syncQuery struct{ fleetapi.SyncQuery }
 
-// includesAnyState reports whether the query includes one of the states.
 func (q syncQuery) includesAnyState(states ...v1.SyncState) bool {
 	return len(q.States) == 0 || slices.ContainsFunc(states, func(s v1.SyncState) bool { return slices.Contains(q.States, s) })
 }
@@ -338,8 +336,7 @@ func (q syncQuery) stateConditionSQL(into *sqlBuilder) string {
 	return " and s.state = any(" + into.addArg(q.States, "text[]") + ")"
 }
 
-// writeSyncPageSelect selects syncs along the index of those with work, and joins only the clusters of the
-// page.
+// writeSyncPageSelect selects syncs along the index of those with work, and joins only the clusters of the page.
 func (c *sqlBuilder) writeSyncPageSelect(fromSQL string, limit int) {
 	const order = " order by s.unsynced_since, s.cluster_id"
 	c.writeSQL("select ", syncColumns, " from (select s.* from ", fromSQL, order, " limit ", c.addArg(limit, "bigint"), ") s", c.joinClustersSQL(), order)

@@ -25,19 +25,19 @@ var _ timeline.Store = (*TimelineStore)(nil)
 // NewTimelineStore returns a store on a pool whose schema is migrated.
 func NewTimelineStore(pool *postgres.Pool) *TimelineStore { return &TimelineStore{pool: pool} }
 
-// given is a table of events from parameters, and stored inserts them into the table, numbered in
-// their order.
 const (
+	// givenEvents is a table of the events that the parameters hold.
 	givenEvents = `with given as (
 	select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
 		$9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[]) with ordinality
 		as g (key, digest, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run, place)
 )`
+	// storedEvents inserts them in their order.
 	storedEvents = `insert into timeline.change_event (feed, at, tenant, recorded_by, cluster, node, source, actor, action, subject, session, payload, fields, failed, dry_run)
 	select (select f.no from timeline.feed f), g.at, nullif(g.tenant, ''), g.recorded_by,
 		g.cluster, g.node, g.source, g.actor, g.action, g.subject, g.session, g.payload::json, string_to_array(g.fields, E'\n'), g.failed, g.dry_run
 	from given g`
-	// changed indexes events by the fields that they name. It reads the rows that stored returns.
+	// changedFields indexes events by the fields that they name. It reads the rows that returnedEvents returns.
 	changedFields  = `insert into timeline.changed_field (field, at, seq, tenant) select unnest(s.fields), s.at, s.seq, s.tenant from stored s`
 	returnedEvents = ` order by g.place returning at, seq, tenant, fields`
 )
@@ -46,7 +46,7 @@ const (
 // because names are one line.
 const fieldSeparator = "\n"
 
-// insert inserts the events whose keys are new, and returns these keys. Keys are inserted in order,
+// insertKeyedEvents inserts the events whose keys are new, and returns these keys. Keys are inserted in order,
 // so that transactions with the same keys wait for each other without deadlock.
 const insertKeyedEvents = givenEvents + `, fresh as (
 	insert into timeline.change_key (key, tenant, digest, at)
@@ -63,11 +63,10 @@ select key::text from fresh`
 // insertOwnEvents inserts events that are never repeated.
 const insertOwnEvents = givenEvents + `, stored as (` + storedEvents + returnedEvents + `) ` + changedFields
 
-// digests selects the stored digests of known events.
+// selectStoredDigests selects the stored digests of known events.
 const selectStoredDigests = `select key::text, k.digest::text
 from timeline.change_key k join unnest($1::uuid[], $2::text[]) as g (key, tenant) using (key, tenant)`
 
-// buildInsertParams returns the parameters of insert.
 func buildInsertParams(events []timeline.Event) []any {
 	n := len(events)
 	keys, digests, at := make([]string, n), make([]string, n), make([]time.Time, n)
@@ -98,49 +97,49 @@ func buildInsertParams(events []timeline.Event) []any {
 func (s *TimelineStore) AppendEvents(
 	ctx context.Context, scope timeline.Scope, events []timeline.Event,
 ) (eventOutcomes []timeline.Outcome, err error) {
-	fresh := make(map[string]bool, len(events))
-	err = s.insertNewEvents(ctx, scope, events, fresh)
+	inserted, err := s.insertNewEvents(ctx, scope, events)
 	for range maxRoutingRetries {
 		if !isPartitionRoutingConflict(err) {
 			break
 		}
-		err = s.insertNewEvents(ctx, scope, events, fresh)
+		inserted, err = s.insertNewEvents(ctx, scope, events)
 	}
 	if err != nil {
 		return nil, wrapAndMarkTimelineUnavailable(err, "append %d change events", len(events))
 	}
 	outcomes := make([]timeline.Outcome, len(events))
-	if len(fresh) == len(events) {
+	if len(inserted) == len(events) {
 		return outcomes, nil
 	}
-	kept, err := s.readStoredDigests(ctx, scope, events, fresh)
+	storedDigests, err := s.readStoredDigests(ctx, scope, events, inserted)
 	if err != nil {
 		return nil, err
 	}
 	for i := range events {
-		switch key := events[i].Key.String(); {
-		case fresh[key]:
-		case kept[key] == "" || kept[key] == events[i].Digest.String():
-			outcomes[i] = timeline.Known
-		default:
+		key := events[i].Key.String()
+		if inserted[key] {
+			continue
+		}
+		outcomes[i] = timeline.Known
+		if digest := storedDigests[key]; digest != "" && digest != events[i].Digest.String() {
 			outcomes[i] = timeline.Different
 		}
 	}
 	return outcomes, nil
 }
 
-// insertNewEvents inserts events and records the inserted keys. It takes one round trip and is one
+// insertNewEvents inserts events and returns the inserted keys. It takes one round trip and is one
 // transaction. It may be sent twice after a dead connection, which is safe because of the keys.
-func (s *TimelineStore) insertNewEvents(
-	ctx context.Context, scope timeline.Scope, events []timeline.Event, insertedKeys map[string]bool,
-) error {
-	args := buildInsertParams(events)
-	return s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		clear(insertedKeys)
-		b.Queue(insertKeyedEvents, args...).Query(func(rows pgx.Rows) error {
-			return visitEachRow(rows, pgx.RowTo[string], func(key string) { insertedKeys[key] = true })
-		})
+func (s *TimelineStore) insertNewEvents(ctx context.Context, scope timeline.Scope, events []timeline.Event) (map[string]bool, error) {
+	var keys []string
+	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+		queueCollectValues(b.Queue(insertKeyedEvents, buildInsertParams(events)...), &keys)
 	})
+	inserted := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		inserted[key] = true
+	}
+	return inserted, err
 }
 
 // maxRoutingRetries is the maximum number of retries of an insert whose partition changed.
@@ -163,17 +162,18 @@ func (s *TimelineStore) readStoredDigests(
 			keys, tenants = append(keys, key), append(tenants, events[i].Tenant)
 		}
 	}
-	type known struct{ Key, Digest string }
-	kept := make(map[string]string, len(keys))
+	var rows []struct{ Key, Digest string }
 	err = s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		b.Queue(selectStoredDigests, keys, tenants).Query(func(rows pgx.Rows) error {
-			return visitEachRow(rows, pgx.RowToStructByPos[known], func(k known) { kept[k.Key] = k.Digest })
-		})
+		queueCollectRows(b.Queue(selectStoredDigests, keys, tenants), &rows)
 	})
 	if err != nil {
 		return nil, wrapAndMarkTimelineUnavailable(err, "find duplicates of %d change events", len(keys))
 	}
-	return kept, nil
+	digestByKey = make(map[string]string, len(rows))
+	for _, row := range rows {
+		digestByKey[row.Key] = row.Digest
+	}
+	return digestByKey, nil
 }
 
 // insertTimelineEvents inserts events in a transaction of the caller, whose scope must include them. Their keys
@@ -192,10 +192,7 @@ func insertTimelineEvents(ctx context.Context, tx pgx.Tx, events []timeline.Even
 func (s *TimelineStore) FindUnknownClusters(ctx context.Context, scope timeline.Scope, names []string) ([]string, error) {
 	var unknown []string
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		unknown = nil
-		b.Queue(db.ListUnknownClusters, names).Query(func(rows pgx.Rows) error {
-			return visitEachRow(rows, pgx.RowTo[string], func(name string) { unknown = append(unknown, name) })
-		})
+		queueCollectValues(b.Queue(db.ListUnknownClusters, names), &unknown)
 	})
 	if err != nil {
 		return nil, wrapAndMarkTimelineUnavailable(err, "find %d clusters", len(names))
@@ -203,13 +200,11 @@ func (s *TimelineStore) FindUnknownClusters(ctx context.Context, scope timeline.
 	return unknown, nil
 }
 
-// visitEachRow calls visit for every row.
-func visitEachRow[T any](rows pgx.Rows, scan pgx.RowToFunc[T], visit func(T)) error {
-	list, err := pgx.CollectRows(rows, scan)
-	for _, item := range list {
-		visit(item)
-	}
-	return err
+// readFeed reads what no scope limits.
+func (s *TimelineStore) readFeed(ctx context.Context, queue func(*pgx.Batch)) error {
+	return s.retryReadAfterEpochRenewal(ctx, func() error {
+		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), queue)
+	})
 }
 
 // retryReadAfterEpochRenewal runs a read of the feed. If the database has been restored since, it starts a new feed and
@@ -219,7 +214,8 @@ func (s *TimelineStore) retryReadAfterEpochRenewal(ctx context.Context, read fun
 	if !errors.Is(err, errOtherHistory) {
 		return err
 	}
-	if err := s.pool.RunBatch(postgres.WithoutStandby(ctx), toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.RenewTimeline) }); err != nil {
+	err = s.pool.RunBatch(postgres.WithoutStandby(ctx), toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { b.Queue(db.RenewTimeline) })
+	if err != nil {
 		return fmt.Errorf("start a new feed of change events: %w", err)
 	}
 	return read()

@@ -46,8 +46,7 @@ func (s *TimelineStore) CountEventsInBuckets(ctx context.Context, scope timeline
 	statement := buildBucketsQuery(&q)
 	var counted timeline.Buckets
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		counted = timeline.Buckets{}
-		b.Queue(statement.sql.String(), statement.args...).Query(func(rows pgx.Rows) error {
+		statement.queueOn(b).Query(func(rows pgx.Rows) error {
 			var place int
 			var lane timeline.LaneCounts
 			var step timeline.StepCount

@@ -49,15 +49,16 @@ type undeliveredRow struct {
 
 // ListDeliveries returns the deliveries of an event by the names of the sinks.
 func (s *TimelineStore) ListDeliveries(ctx context.Context, scope timeline.Scope, eventID string) ([]v1.ChangeDelivery, error) {
-	var list []v1.ChangeDelivery
+	var rows []deliveryRow
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		list = nil
-		b.Queue(db.ListDeliveries, eventID).Query(func(rows pgx.Rows) error {
-			return visitEachRow(rows, pgx.RowToStructByPos[deliveryRow], func(r deliveryRow) { list = append(list, r.toDelivery()) })
-		})
+		queueCollectRows(b.Queue(db.ListDeliveries, eventID), &rows)
 	})
 	if err != nil {
 		return nil, wrapAndMarkTimelineUnavailable(err, "read the deliveries of change event %q", eventID)
+	}
+	var list []v1.ChangeDelivery
+	for i := range rows {
+		list = append(list, rows[i].toDelivery())
 	}
 	return list, nil
 }
@@ -68,7 +69,6 @@ func (s *TimelineStore) ListUndelivered(
 ) ([]v1.UndeliveredChange, error) {
 	var found []undeliveredRow
 	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
-		found = nil
 		queueCollectRows(b.Queue(db.ListUndelivered, givenUpWithin, limitOfEach), &found)
 	})
 	if err != nil {
@@ -97,29 +97,8 @@ var errRepeated = errors.New("request repeated")
 // RequeueEvent queues an event again and records that, in one transaction.
 func (s *TimelineStore) RequeueEvent(ctx context.Context, scope timeline.Scope, r timeline.Resend) (queuedSinks []string, err error) {
 	err = s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, tx postgres.Tx) error {
-		var there bool
-		var again []db.RequeueChangeRow
-		var b pgx.Batch
-		b.Queue(db.LockResend, r.EventID)
-		b.Queue(db.RequeueChange, r.EventID, r.Sink).Query(func(rows pgx.Rows) (err error) {
-			again, err = pgx.CollectRows(rows, pgx.RowToStructByPos[db.RequeueChangeRow])
-			return err
-		})
-		b.Queue(db.CanResend, r.EventID, r.Sink).QueryRow(func(row pgx.Row) error { return row.Scan(&there) })
-		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		queuedSinks = []string{}
-		for i := range again {
-			queuedSinks = append(queuedSinks, again[i].Sink)
-		}
-		switch {
-		case len(again) > 0:
-			return insertResendEvent(ctx, tx, r, again[0], queuedSinks)
-		case !there:
-			return timeline.ErrNoDelivery
-		}
-		return nil
+		queuedSinks, err = requeueEventInTx(ctx, tx, r)
+		return err
 	})
 	switch {
 	case errors.Is(err, errRepeated):
@@ -130,6 +109,29 @@ func (s *TimelineStore) RequeueEvent(ctx context.Context, scope timeline.Scope, 
 		return nil, wrapAndMarkTimelineUnavailable(err, "queue change event %q again", r.EventID)
 	}
 	return queuedSinks, nil
+}
+
+func requeueEventInTx(ctx context.Context, tx postgres.Tx, r timeline.Resend) (queuedSinks []string, err error) {
+	var deliveryExists bool
+	var requeued []db.RequeueChangeRow
+	var b pgx.Batch
+	b.Queue(db.LockResend, r.EventID)
+	queueCollectRows(b.Queue(db.RequeueChange, r.EventID, r.Sink), &requeued)
+	queueScanRow(b.Queue(db.CanResend, r.EventID, r.Sink), &deliveryExists)
+	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+		return nil, err
+	}
+	if len(requeued) == 0 && !deliveryExists {
+		return nil, timeline.ErrNoDelivery
+	}
+	queuedSinks = []string{}
+	for i := range requeued {
+		queuedSinks = append(queuedSinks, requeued[i].Sink)
+	}
+	if len(requeued) == 0 { // the deliveries are pending
+		return queuedSinks, nil
+	}
+	return queuedSinks, insertResendEvent(ctx, tx, r, requeued[0], queuedSinks)
 }
 
 // insertResendEvent records a request in the timeline. Its key is unique, so a repeated request fails with
@@ -145,12 +147,8 @@ func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Rese
 	if err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, insertKeyedEvents, buildInsertParams([]timeline.Event{event})...)
-	if err != nil {
-		return err
-	}
-	fresh, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err == nil && len(fresh) == 0 {
+	insertedKeys, err := collectRows(ctx, tx, pgx.RowTo[string], insertKeyedEvents, buildInsertParams([]timeline.Event{event})...)
+	if err == nil && len(insertedKeys) == 0 {
 		err = errRepeated
 	}
 	return err

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/watch"
 )
 
-// selected selects the columns of a row.
+// selectTimelineRow selects the columns of a row.
 const selectTimelineRow = `select e.xact, e.seq, e.at, e.recorded_at, e.recorded_by, coalesce(e.tenant, ''),
 	e.cluster, e.node, e.source, e.actor, e.action, e.subject, e.session, e.failed, e.dry_run, e.payload, e.fields from timeline.change_event e`
 
@@ -27,35 +27,36 @@ const joinChangedField = ` join timeline.changed_field f on f.at = e.at and f.se
 // each read in the order of its index; otherwise a page would read the events of all clusters.
 func buildTimelinePageQuery(q *timeline.Query) *sqlBuilder {
 	c := new(sqlBuilder)
-	from := q.NotBefore
-	if q.Since.After(from) {
-		from = q.Since
-	}
-	of, merged := "e.", len(q.Clusters) > 1 && q.Field == ""
-	if merged {
+	filter := q.Filter
+	mergesClusters := len(q.Clusters) > 1 && q.Field == ""
+	if mergesClusters {
+		filter.Clusters = nil
 		c.writeSQL("select e.* from (select distinct unnest(", c.addArg(q.Clusters, "text[]"), ") as name) of_cluster cross join lateral (")
 	}
 	c.writeSQL(selectTimelineRow)
+	ordered := "e." // the table whose index gives the order
 	if q.Field != "" {
-		of = "f." // the table whose index gives the order
+		ordered = "f."
 		c.writeSQL(joinChangedField)
 	}
-	c.writeSQL(" where ", of, "at >= ", c.addArg(from, "timestamptz"))
+	since := q.NotBefore
+	if q.Since.After(since) {
+		since = q.Since
+	}
+	c.writeSQL(" where ", ordered, "at >= ", c.addArg(since, "timestamptz"))
 	if !q.Until.IsZero() {
-		c.writeSQL(" and ", of, "at < ", c.addArg(q.Until, "timestamptz"))
+		c.writeSQL(" and ", ordered, "at < ", c.addArg(q.Until, "timestamptz"))
 	}
 	if q.After != (timeline.Place{}) {
-		c.writeSQL(" and (", of, "at, ", of, "seq) < (", c.addArg(q.After.At, "timestamptz"), ", ", c.addArg(q.After.Seq, "bigint"), ")")
+		c.writeSQL(" and (", ordered, "at, ", ordered, "seq) < (", c.addArg(q.After.At, "timestamptz"), ", ", c.addArg(q.After.Seq, "bigint"), ")")
 	}
-	f := q.Filter
-	if merged {
-		f.Clusters = nil
+	if mergesClusters {
 		c.writeSQL(" and e.cluster = of_cluster.name")
 	}
-	c.writeFilterConditions(&f)
+	c.writeFilterConditions(&filter)
 	limit := c.addArg(q.Limit, "bigint")
-	c.writeSQL(" order by ", of, "at desc, ", of, "seq desc limit ", limit)
-	if merged {
+	c.writeSQL(" order by ", ordered, "at desc, ", ordered, "seq desc limit ", limit)
+	if mergesClusters {
 		c.writeSQL(") e order by e.at desc, e.seq desc limit ", limit)
 	}
 	return c
@@ -74,12 +75,14 @@ func (c *sqlBuilder) writeFilterConditions(filter *timeline.Filter) {
 			c.writeSQL(" and e.", f.column, " = ", c.addArg(f.want, "text"), " and e.", f.column, " <> ''")
 		}
 	}
+	if len(filter.Clusters) > 1 {
+		c.writeSQL(" and e.cluster = any(", c.addArg(filter.Clusters, "text[]"), ")")
+	}
 	for _, f := range []struct {
 		column string
 		want   []string
-		single bool // written above
-	}{{"cluster", filter.Clusters, len(filter.Clusters) == 1}, {"actor", filter.Actors, false}, {"source", filter.Sources, false}, {"action", filter.Actions, false}} {
-		if len(f.want) > 0 && !f.single {
+	}{{"actor", filter.Actors}, {"source", filter.Sources}, {"action", filter.Actions}} {
+		if len(f.want) > 0 {
 			c.writeSQL(" and e.", f.column, " = any(", c.addArg(f.want, "text[]"), ")")
 		}
 	}
@@ -104,7 +107,7 @@ func (s *TimelineStore) List(
 		return s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
 			queueReadTimelineCursor(b, &live)
 			b.Queue(inOrder) // the planner would collect and sort all events of a node
-			b.Queue(statement.sql.String(), statement.args...).Query(v.visitRows)
+			statement.queueOn(b).Query(v.visitRows)
 		})
 	})
 	switch {
@@ -116,7 +119,7 @@ func (s *TimelineStore) List(
 	return live, nil
 }
 
-// changes selects the settled events after a position.
+// selectSettledEvents selects the settled events after a position.
 const selectSettledEvents = selectTimelineRow + ` where e.feed = (select f.no from timeline.feed f) and (e.xact, e.seq) > ($1, $2)
 	and e.xact < pg_snapshot_xmin(pg_current_snapshot()) order by e.feed, e.xact, e.seq limit $3`
 
@@ -128,9 +131,7 @@ func (s *TimelineStore) VisitEventsAfter(
 	next = cursor
 	// Most polls find nothing, and checking costs less than reading.
 	err = waitUntilReached(ctx, func() error {
-		return s.retryReadAfterEpochRenewal(ctx, func() error {
-			return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueCheckForNewEvents(b, cursor, &hasMore) })
-		})
+		return s.readFeed(ctx, func(b *pgx.Batch) { queueCheckForNewEvents(b, cursor, &hasMore) })
 	})
 	if err == nil && hasMore {
 		err = s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
@@ -164,9 +165,7 @@ func (s *TimelineStore) VisitEventsAfter(
 
 // ReadLatestCursor returns the cursor after all events that are settled now.
 func (s *TimelineStore) ReadLatestCursor(ctx context.Context) (latest watch.Cursor, err error) {
-	err = s.retryReadAfterEpochRenewal(ctx, func() error {
-		return s.pool.RunBatch(ctx, toPostgresScope(timeline.Scope{}), func(b *pgx.Batch) { queueReadTimelineCursor(b, &latest) })
-	})
+	err = s.readFeed(ctx, func(b *pgx.Batch) { queueReadTimelineCursor(b, &latest) })
 	if err != nil {
 		return watch.Cursor{}, wrapAndMarkTimelineUnavailable(err, "read the bounds of the change events")
 	}
@@ -207,7 +206,7 @@ func queueCheckForNewEvents(b *pgx.Batch, cursor watch.Cursor, hasNewEvents *boo
 	})
 }
 
-// A visitor distinguishes the error of a visit from those of the database.
+// A timelineVisitor distinguishes the error of a visit from those of the database.
 type timelineVisitor struct {
 	visit func(*timeline.Row) error
 	err   error

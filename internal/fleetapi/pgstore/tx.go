@@ -21,7 +21,8 @@ const shootGuard = "clusters_shoot_guard"
 // RunInTx runs change in one transaction and commits if it returns nil.
 func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
 	err := s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, ptx postgres.Tx) error {
-		return change(ctx, &resourceTx{tx: ptx, q: db.New(ptx), was: map[fleetapi.Key]*lockedRow{}, revisions: s.revisions}, ptx.Now)
+		tx := &resourceTx{tx: ptx, q: db.New(ptx), locked: map[fleetapi.Key]*lockedRow{}, revisions: s.revisions}
+		return change(ctx, tx, ptx.Now)
 	})
 	return markUnavailable(fleetapi.ErrUnavailable, err)
 }
@@ -29,12 +30,11 @@ func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(c
 // A resourceTx is one transaction. Its row locks also block new rows that would refer to the locked one as
 // their parent, so a count of children holds until the transaction ends.
 type resourceTx struct {
-	tx postgres.Tx
-	q  *db.Queries
-	// was holds the locked rows as stored in the database.
-	was map[fleetapi.Key]*lockedRow
-	// clock is the time of the last row lock.
-	clock time.Time
+	tx     postgres.Tx
+	q      *db.Queries
+	locked map[fleetapi.Key]*lockedRow
+	// lastLockTime is the time of the last row lock.
+	lastLockTime time.Time
 	// revisions is the number of kept generations.
 	revisions int
 }
@@ -57,11 +57,10 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 	if !isUUIDText(key.ID) {
 		return nil, fleetapi.ErrNotFound
 	}
-	// Each statement has its own snapshot: those after the lock see the writes of previous lock
-	// holders.
+	// Each statement has its own snapshot: those after the lock see the writes of previous lock holders.
 	var rows []db.Resource
 	var reports []db.ListReportConditionsRow
-	var rest db.CountChildrenRow
+	var counted db.CountChildrenRow
 	var shoot []db.ShootOfRow
 	var b pgx.Batch
 	queueCollectRows(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
@@ -69,15 +68,15 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 		queueCollectRows(b.Queue(db.ShootOf, key.ID), &shoot)
 	}
 	queueCollectRows(b.Queue(db.ListReportConditions, key.ID), &reports)
-	b.Queue(db.CountChildren, key.ID).QueryRow(func(row pgx.Row) error { return row.Scan(&rest.Children, &rest.Now) })
+	queueScanRow(b.Queue(db.CountChildren, key.ID), &counted.Children, &counted.Now)
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lock %s %q: %w", key.Kind, key.ID, err)
 	}
 	if len(rows) == 0 {
 		return nil, fleetapi.ErrNotFound
 	}
-	locked := t.trackLockedRow(&rows[0], rest.Now)
-	locked.Children = int(rest.Children)
+	locked := t.trackLockedRow(&rows[0], counted.Now).current
+	locked.Children = int(counted.Children)
 	if len(shoot) > 0 {
 		t.setShootState(locked, &shoot[0])
 	}
@@ -89,14 +88,13 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 	return locked, nil
 }
 
-// setShootState adds the recorded state of a cluster's Shoot.
 func (t *resourceTx) setShootState(locked *fleetapi.Locked, shoot *db.ShootOfRow) {
 	locked.Shoot = fleetapi.ShootState{
 		Guarded: shoot.Guarded, Gone: shoot.Gone, Synced: shoot.Synced, Attempts: int(shoot.Attempts), Generation: shoot.Generation, Version: shoot.Version,
 	}
 	shown := &locked.Record.Status
 	shown.ShootStatus, shown.ShootMessage, shown.SyncError = v1.ShootStatus(shoot.ShootStatus), shoot.ShootMessage, shoot.SyncError
-	t.was[locked.Record.Key].unsettled = shoot.Version != shoot.Settled
+	t.locked[locked.Record.Key].unsettled = shoot.Version != shoot.Settled
 }
 
 // LockAndReadChildren locks all rows whose parent is given, ordered by id. The caller holds the lock of the
@@ -113,37 +111,39 @@ func (t *resourceTx) LockAndReadChildren(ctx context.Context, parent fleetapi.Ke
 	queueCollectRows(b.Queue(db.LockChildren, parent.ID), &rows)
 	queueCollectRows(b.Queue(db.ListChildReportConditions, parent.ID), &reports)
 	queueCollectRows(b.Queue(db.CountGrandchildren, parent.ID), &counts)
-	b.Queue(db.Clock).QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
+	queueScanRow(b.Queue(db.Clock), &now)
 	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lock the children of %s %q: %w", parent.Kind, parent.ID, err)
 	}
-	list := make([]fleetapi.Locked, len(rows))
-	at := make(map[string]*fleetapi.Locked, len(rows))
+	children = make([]fleetapi.Locked, len(rows))
+	childByID := make(map[string]*fleetapi.Locked, len(rows))
 	for i := range rows {
-		list[i] = *t.trackLockedRow(&rows[i], now)
-		t.was[list[i].Record.Key].locked = &list[i]
-		at[rows[i].ID] = &list[i]
+		tracked := t.trackLockedRow(&rows[i], now)
+		children[i] = *tracked.current
+		tracked.current = &children[i]
+		childByID[rows[i].ID] = &children[i]
 	}
 	for _, c := range counts {
-		if l := at[c.OwnerID]; l != nil {
-			l.Children = int(c.Children)
+		if child := childByID[c.OwnerID]; child != nil {
+			child.Children = int(c.Children)
 		}
 	}
 	for i := range reports {
-		if err := appendReport(at[reports[i].ResourceID], &reports[i]); err != nil {
+		if err := appendReport(childByID[reports[i].ResourceID], &reports[i]); err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	return children, nil
 }
 
-func (t *resourceTx) trackLockedRow(row *db.Resource, now time.Time) (locked *fleetapi.Locked) {
-	l := &fleetapi.Locked{Record: newRecordFromRow(row), Now: now}
-	t.clock = now
-	was := &lockedRow{Record: l.Record, locked: l}
-	was.Spec = bytes.Clone(l.Record.Spec)
-	t.was[l.Record.Key] = was
-	return l
+func (t *resourceTx) trackLockedRow(row *db.Resource, now time.Time) *lockedRow {
+	current := &fleetapi.Locked{Record: newRecordFromRow(row), Now: now}
+	stored := current.Record
+	stored.Spec = bytes.Clone(stored.Spec)
+	tracked := &lockedRow{stored: stored, current: current}
+	t.locked[stored.Key] = tracked
+	t.lastLockTime = now
+	return tracked
 }
 
 func appendReport(to *fleetapi.Locked, row *db.ListChildReportConditionsRow) error {
@@ -165,12 +165,12 @@ func appendReport(to *fleetapi.Locked, row *db.ListChildReportConditionsRow) err
 
 // SaveLockedResource writes the mutable parts of a locked row, and a report on it.
 func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Record, newReport *v1.AdapterStatus) error {
-	was, ok := t.was[record.Key]
+	locked, ok := t.locked[record.Key]
 	if !ok {
 		return fmt.Errorf("save %s %q: it was not locked before", record.Kind, record.ID)
 	}
 	var spec []byte
-	if !bytes.Equal(was.Spec, record.Spec) {
+	if !bytes.Equal(locked.stored.Spec, record.Spec) {
 		spec = record.Spec
 	}
 	revision, err := t.q.SaveResource(ctx, newSaveResourceParams(record, spec))
@@ -178,17 +178,20 @@ func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Re
 		return fmt.Errorf("save %s %q: %w", record.Kind, record.ID, err)
 	}
 	record.Revision = revision
-	if was.unsettled {
-		if err := t.q.SettleSync(ctx, record.ID, was.locked.Shoot.Version); err != nil {
+	if locked.unsettled {
+		if err := t.q.SettleSync(ctx, record.ID, locked.current.Shoot.Version); err != nil {
 			return fmt.Errorf("save the sync version of the status of %s %q: %w", record.Kind, record.ID, err)
 		}
-		was.unsettled = false
+		locked.unsettled = false
 	}
-	if err := t.saveRevisionIfNewGeneration(ctx, record, &was.Record); err != nil {
+	if err := t.saveRevisionIfNewGeneration(ctx, record, &locked.stored); err != nil {
 		return err
 	}
-	if err := t.recordUpdateEventIfAny(ctx, record, &was.Record); err != nil || newReport == nil {
+	if err := t.recordUpdateEventIfAny(ctx, record, &locked.stored); err != nil {
 		return err
+	}
+	if newReport == nil {
+		return nil
 	}
 	return t.upsertReport(ctx, record, newReport)
 }
@@ -217,7 +220,7 @@ func (t *resourceTx) upsertReport(ctx context.Context, record *fleetapi.Record, 
 
 // DeleteAndRecordResource permanently deletes a locked row and its reports.
 func (t *resourceTx) DeleteAndRecordResource(ctx context.Context, key fleetapi.Key) error {
-	if t.was[key] == nil {
+	if t.locked[key] == nil {
 		if _, err := t.LockAndReadResource(ctx, key); err != nil {
 			return fmt.Errorf("remove %s %q: %w", key.Kind, key.ID, err)
 		}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
@@ -15,6 +17,11 @@ import (
 type sqlBuilder struct {
 	sql  strings.Builder
 	args []any
+}
+
+// queueOn adds the statement to a batch.
+func (c *sqlBuilder) queueOn(b *pgx.Batch) *pgx.QueuedQuery {
+	return b.Queue(c.sql.String(), c.args...)
 }
 
 // writeSQL appends trusted SQL.
@@ -30,7 +37,6 @@ func (c *sqlBuilder) addArg(value any, sqlType string) (placeholder string) {
 	return "$" + strconv.Itoa(len(c.args)) + "::" + sqlType
 }
 
-// writeLabelConditions appends the conditions of a selector.
 func (c *sqlBuilder) writeLabelConditions(labels selector.Selector) {
 	for _, r := range labels.Requirements() {
 		c.writeSQL(" and ")
@@ -215,8 +221,7 @@ func (w searchWriter) conditionMemberSQL(conditionType, member string) string {
 	return "(jsonb_path_query_first(conditions, '$[*] ? (@.type == $t)', jsonb_build_object('t', " + w.addArg(conditionType, "text") + ")) ->> '" + member + "')"
 }
 
-// plainColumnSQL returns the SQL of a field that has its own column, which has the name that a
-// query uses.
+// plainColumnSQL returns the SQL of a field that has its own column, which has the name that a query uses.
 func plainColumnSQL(field search.Field) string {
 	if field >= search.Label {
 		panic(fmt.Sprintf("pgstore: field %d is not a column", field))

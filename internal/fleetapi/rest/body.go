@@ -87,7 +87,6 @@ func checkJSONDepth(subject string, data []byte) *Error {
 	}
 }
 
-// toBodyProblem converts a decoding error into a problem for the client.
 func toBodyProblem(subject string, err error) *Error {
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
@@ -129,7 +128,6 @@ func describeJSONKind(kind jsontext.Kind) string {
 
 func trimJSONErrorPrefix(err error) string { return strings.TrimPrefix(err.Error(), "jsontext: ") }
 
-// describeJSONLocation names the place of an error.
 func describeJSONLocation(subject string, pointer jsontext.Pointer) string {
 	if pointer == "" {
 		return subject

@@ -2,8 +2,7 @@ package rest
 
 import "strings"
 
-// An ETagList holds the tags of a condition. The zero value stands for a request without a
-// condition.
+// An ETagList holds the tags of a condition. The zero value stands for a request without a condition.
 type ETagList struct {
 	// Given reports whether there is a condition, even one that cannot be parsed.
 	Given bool
@@ -37,7 +36,6 @@ func ParseETagList(headerLines []string) ETagList {
 	return l
 }
 
-// trimETagSeparators skips the separators between tags.
 func trimETagSeparators(s string) string { return strings.TrimLeft(s, " \t,") }
 
 // cutFirstETag parses one tag. A tag may contain commas.

@@ -12,20 +12,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// A QueryDigest identifies a query: two queries for the same rows in the same order have the same
-// digest.
+// A QueryDigest identifies a query: two queries for the same rows in the same order have the same digest.
 type QueryDigest [sha256.Size]byte
 
 // DigestQuery returns the digest of the parts of a query.
 func DigestQuery(parts ...string) QueryDigest {
-	var d QueryDigest
 	var b []byte
 	for _, p := range parts {
 		b = binary.AppendUvarint(b, uint64(len(p)))
 		b = append(b, p...)
 	}
-	d = sha256.Sum256(b)
-	return d
+	return sha256.Sum256(b)
 }
 
 // Errors of a token.
@@ -53,11 +50,7 @@ func NewIDPageToken(query QueryDigest, lastID string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b := make([]byte, 0, idTokenLen)
-	b = append(b, idToken)
-	b = append(b, u[:]...)
-	b = append(b, query[:digestLen]...)
-	return base64.RawURLEncoding.EncodeToString(b), nil
+	return encodePageToken(query, idToken, u[:]), nil
 }
 
 // ParseIDPageToken returns the id after which the query continues.
@@ -69,19 +62,13 @@ func ParseIDPageToken(query QueryDigest, token string) (lastID string, err error
 	return uuid.UUID(b).String(), nil
 }
 
-// NewTimeAndIDPageToken returns the token that continues a query ordered by a time, which may be zero,
-// and an id.
+// NewTimeAndIDPageToken returns the token that continues a query ordered by a time, which may be zero, and an id.
 func NewTimeAndIDPageToken(query QueryDigest, lastTime time.Time, lastID string) (string, error) {
 	u, err := uuid.Parse(lastID)
 	if err != nil {
 		return "", err
 	}
-	b := make([]byte, 0, idTokenLen+timeLen)
-	b = append(b, timedToken)
-	b = append(b, u[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(lastTime.UnixMicro()))
-	b = append(b, query[:digestLen]...)
-	return base64.RawURLEncoding.EncodeToString(b), nil
+	return encodePageToken(query, timedToken, binary.BigEndian.AppendUint64(u[:], uint64(lastTime.UnixMicro()))), nil
 }
 
 // ParseTimeAndIDPageToken returns the time and the id after which the query continues. The time is zero
@@ -100,12 +87,9 @@ func ParseTimeAndIDPageToken(query QueryDigest, token string) (lastTime time.Tim
 
 // NewTimeAndNumberPageToken returns the token that continues a query ordered by a time and a number.
 func NewTimeAndNumberPageToken(query QueryDigest, lastTime time.Time, lastNumber int64) string {
-	b := make([]byte, 0, 1+timeLen+numberLen+digestLen)
-	b = append(b, numberedToken)
-	b = binary.BigEndian.AppendUint64(b, uint64(lastTime.UnixMicro()))
-	b = binary.BigEndian.AppendUint64(b, uint64(lastNumber)) //nolint:gosec // read back as it was
-	b = append(b, query[:digestLen]...)
-	return base64.RawURLEncoding.EncodeToString(b)
+	payload := binary.BigEndian.AppendUint64(nil, uint64(lastTime.UnixMicro()))
+	payload = binary.BigEndian.AppendUint64(payload, uint64(lastNumber)) //nolint:gosec // read back as it was
+	return encodePageToken(query, numberedToken, payload)
 }
 
 // ParseTimeAndNumberPageToken returns the time and the number after which the query continues. The
@@ -122,12 +106,9 @@ func ParseTimeAndNumberPageToken(query QueryDigest, token string) (lastTime time
 	return lastTime, int64(binary.BigEndian.Uint64(b[timeLen:])), nil //nolint:gosec // as it was put in
 }
 
-// NewEncodedPositionPageToken returns the token that continues a query after a place, which the caller has
-// encoded.
+// NewEncodedPositionPageToken returns the token that continues a query after a place, which the caller has encoded.
 func NewEncodedPositionPageToken(query QueryDigest, position []byte) string {
-	b := make([]byte, 0, 1+len(position)+digestLen)
-	b = append(append(append(b, placeToken), position...), query[:digestLen]...)
-	return base64.RawURLEncoding.EncodeToString(b)
+	return encodePageToken(query, placeToken, position)
 }
 
 // ParseEncodedPositionPageToken returns the place after which the query continues. The digest only
@@ -138,6 +119,11 @@ func ParseEncodedPositionPageToken(query QueryDigest, token string) (position []
 		return nil, ErrMalformedToken
 	}
 	return decodeAndVerifyPageToken(query, token, placeToken, length)
+}
+
+func encodePageToken(query QueryDigest, version byte, payload []byte) string {
+	b := append([]byte{version}, payload...)
+	return base64.RawURLEncoding.EncodeToString(append(b, query[:digestLen]...))
 }
 
 // decodeAndVerifyPageToken returns the bytes between the version and the digest of a token.

@@ -15,10 +15,9 @@ const (
 	maxWalkClients   = 16 // simultaneous clients of one query
 )
 
-// PageWalks remembers the last page of clients that request consecutive numbered pages. The next
-// page then begins where the last one ended, whatever rows have come or gone in between. A page
-// that a client did not reach by such a walk has no recorded start and is counted from the
-// beginning.
+// PageWalks remembers the last page of clients that request consecutive numbered pages. The next page then begins where
+// the last one ended, whatever rows have come or gone in between. A page that a client did not reach by such a walk has
+// no recorded start and is counted from the beginning.
 //
 // P is a position in an order; its zero value is the beginning. The zero value is ready to use. It
 // holds a bounded number of positions and evicts the oldest.

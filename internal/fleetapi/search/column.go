@@ -95,7 +95,6 @@ type plainColumn struct {
 	optional bool
 }
 
-// listPlainColumns returns the columns without a key.
 func listPlainColumns() [15]plainColumn {
 	const optional = true
 	return [...]plainColumn{
@@ -126,7 +125,6 @@ func findPlainColumn(field Field) (column plainColumn, found bool) {
 	return plainColumn{}, false
 }
 
-// listConditionColumns returns the column suffixes of a condition.
 func listConditionColumns() []namedField {
 	return []namedField{
 		{"", ConditionStatus},
@@ -209,7 +207,6 @@ func parseConditionColumn(at token, suffix string) (Column, error) {
 	return Column{}, newErrorAt(at.column, "a condition has no field %q; use %s", part[1:], strings.Join(parts[1:], ", "))
 }
 
-// describeColumns returns all columns for an error message.
 func describeColumns() string {
 	var names []string
 	for _, n := range listPlainColumns() {

@@ -5,10 +5,9 @@
 // Parse turns text into an Expr whose columns and literals are known to fit
 // each other; a store turns an Expr into its own query and never sees text.
 //
-// The logic has two values. A comparison with something that is not there, a
-// label the resource does not have, say, is false, and so its negation is
-// true: `labels.a != 'x'` holds for a resource without the label a, as it does
-// in a label selector.
+// The logic has two values. A comparison with something that is not there, a label the resource does not have, say, is
+// false, and so its negation is true: `labels.a != 'x'` holds for a resource without the label a, as it does in a label
+// selector.
 //
 // In EBNF, with keywords in either case:
 //
@@ -51,8 +50,7 @@ const (
 	Time
 	// Number is a decimal number, stored as text. Only values of Spec have this type.
 	Number
-	// Absent is the type of a missing value. Literals never have it; it marks a position in an
-	// order.
+	// Absent is the type of a missing value. Literals never have it; it marks a position in an order.
 	Absent
 )
 
@@ -105,9 +103,8 @@ type (
 		Values []Value
 	}
 
-	// Like holds if the column, of type Text, is present and matches the SQL pattern: % is any run,
-	// _ any one character, and a backslash escapes the character after it. A pattern never ends in
-	// a lone backslash.
+	// Like holds if the column, of type Text, is present and matches the SQL pattern: % is any run, _ any one
+	// character, and a backslash escapes the character after it. A pattern never ends in a lone backslash.
 	Like struct {
 		Column  Column
 		Pattern string

@@ -37,7 +37,6 @@ func (t token) String() string {
 	return fmt.Sprintf("%q", t.value)
 }
 
-// isKeywordOrSymbol reports whether t is the keyword or symbol s.
 func (t token) isKeywordOrSymbol(text string) bool {
 	return t.kind == symbol && t.value == text || t.kind == word && strings.EqualFold(t.value, text)
 }

@@ -79,7 +79,6 @@ func (p *parser) nextToken() token {
 	return t
 }
 
-// acceptToken consumes the next token if it is s.
 func (p *parser) acceptToken(keywordOrSymbol string) (accepted bool) {
 	if p.peekToken().isKeywordOrSymbol(keywordOrSymbol) {
 		p.nextToken()
@@ -249,7 +248,6 @@ func (p *parser) parseLikePattern(column Column) (string, error) {
 	return t.value, nil
 }
 
-// parseLiteral parses a literal for c.
 func (p *parser) parseLiteral(column Column) (Value, error) {
 	t := p.nextToken()
 	switch column.Field.ValueType() {

@@ -1,10 +1,9 @@
 package timeline
 
 import (
-	"encoding/json"
+	"cmp"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -79,12 +78,7 @@ func (t *Timeline) ServeEventCounts(w http.ResponseWriter, r *http.Request, prin
 	if err != nil {
 		return toProblem(err)
 	}
-	body, err := json.Marshal(newBucketsAnswer(&q, &counted))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, body)
-	return nil
+	return rest.WriteJSONValue(w, http.StatusOK, newBucketsAnswer(&q, &counted))
 }
 
 // parseBucketQuery parses a request for buckets. A step is a whole number of seconds, so there may be
@@ -117,12 +111,9 @@ func (t *Timeline) parseBucketQuery(query url.Values, now time.Time) (q BucketQu
 	if !q.Since.Before(q.Until) {
 		return q, rest.NewQueryError("until", "min", query.Get("until"), "must be after since and within the retention of %s", t.retention)
 	}
-	q.By, q.Lanes = LaneCluster, maxLanes
-	lanes := []Lane{LaneCluster, LaneNode, LaneActor}
-	if text := query.Get("by"); text != "" {
-		if q.By = Lane(text); !slices.Contains(lanes, q.By) {
-			return q, rest.NewQueryError("by", "enum", text, "must be %s, %s or %s", lanes[0], lanes[1], lanes[2])
-		}
+	q.By, q.Lanes = cmp.Or(Lane(query.Get("by")), LaneCluster), maxLanes
+	if q.By != LaneCluster && q.By != LaneNode && q.By != LaneActor {
+		return q, rest.NewQueryError("by", "enum", string(q.By), "must be %s, %s or %s", LaneCluster, LaneNode, LaneActor)
 	}
 	buckets := defaultBuckets
 	if text := query.Get("buckets"); text != "" {
@@ -135,10 +126,8 @@ func (t *Timeline) parseBucketQuery(query url.Values, now time.Time) (q BucketQu
 	return q, nil
 }
 
-// roundUpDuration rounds a duration up to a multiple of unit.
 func roundUpDuration(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
 
-// newBucketsAnswer returns the answer, in which every lane has a count for each step.
 func newBucketsAnswer(q *BucketQuery, counted *Buckets) v1.ChangeBuckets {
 	steps := int(roundUpDuration(q.Until.Sub(q.Since), q.Step) / q.Step)
 	answer := v1.ChangeBuckets{

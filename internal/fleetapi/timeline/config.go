@@ -31,8 +31,7 @@ type Deps struct {
 	Store   Store
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Authenticate returns the principal of a request with the given headers. Streams repeat the check
-	// periodically.
+	// Authenticate returns the principal of a request with the given headers. Streams repeat the check periodically.
 	Authenticate func(ctx context.Context, header http.Header) (auth.Principal, error)
 	// MaxBody is the maximum size of a request body in bytes.
 	MaxBody int64
@@ -84,7 +83,6 @@ func (t *Timeline) Stop() { t.hub.Stop() }
 // TriggerStreamRead signals that events were appended. It never blocks.
 func (t *Timeline) TriggerStreamRead() { t.hub.TriggerRead() }
 
-// authorizeRead returns the scope in which a principal may read.
 func authorizeRead(principal auth.Principal) (Scope, error) {
 	switch {
 	case principal.CanReadAllTenants():
@@ -98,7 +96,6 @@ func authorizeRead(principal auth.Principal) (Scope, error) {
 // retryAfter is the retry delay sent to clients when a dependency is unavailable.
 const retryAfter = 2 * time.Second
 
-// toProblem converts an error of the store into a problem.
 func toProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrUnavailable):
@@ -107,13 +104,4 @@ func toProblem(err error) error {
 		return rest.NewError(rest.CodeCursorExpired, "the cursor is older than the last restore of the database; list again and continue from the cursor of that list")
 	}
 	return err
-}
-
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that is gone misses nothing
 }

@@ -3,7 +3,6 @@ package timeline
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -79,7 +78,7 @@ func (t *Timeline) ServeDeliveries(w http.ResponseWriter, r *http.Request, princ
 	if !answer.Recorded {
 		answer.Reason, answer.Items = notRecorded, []v1.ChangeDelivery{}
 	}
-	return writeJSONValue(w, http.StatusOK, answer)
+	return rest.WriteJSONValue(w, http.StatusOK, answer)
 }
 
 const (
@@ -106,7 +105,7 @@ func (t *Timeline) ServeUndelivered(w http.ResponseWriter, r *http.Request, prin
 	if list.More = len(items) > maxUndelivered; list.More {
 		list.Items = list.Items[:maxUndelivered]
 	}
-	return writeJSONValue(w, http.StatusOK, list)
+	return rest.WriteJSONValue(w, http.StatusOK, list)
 }
 
 // HandleResend sends an event again.
@@ -140,7 +139,7 @@ func (t *Timeline) HandleResend(w http.ResponseWriter, r *http.Request, principa
 	if err != nil {
 		return toProblem(err)
 	}
-	return writeJSONValue(w, status, v1.ChangeResent{Queued: queued, Items: items})
+	return rest.WriteJSONValue(w, status, v1.ChangeResent{Queued: queued, Items: items})
 }
 
 func formatSinkSuffix(name string) string {
@@ -150,7 +149,6 @@ func formatSinkSuffix(name string) string {
 	return " to sink " + strconv.Quote(name)
 }
 
-// decodeResendRequest reads a request to send an event again.
 func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, principal auth.Principal) (Resend, error) {
 	id, err := parseEventIDFromPath(r)
 	if err != nil {
@@ -179,22 +177,12 @@ func (t *Timeline) decodeResendRequest(w http.ResponseWriter, r *http.Request, p
 	return resend, nil
 }
 
-// parseEventIDFromPath returns the id of an event in the path.
 func parseEventIDFromPath(r *http.Request) (eventID string, err error) {
 	id := r.PathValue("id")
 	if len(id) > maxEventID || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
 		return "", rest.NewError(rest.CodeNotFound, "this is not the id of a change event; 'id' of GET %s is one", v1.ChangesPath)
 	}
 	return id, nil
-}
-
-func writeJSONValue(w http.ResponseWriter, status int, value any) error {
-	body, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, status, body)
-	return nil
 }
 
 // ActionChangeResent is the action of sending a change event again.
@@ -224,11 +212,9 @@ func (c *ResentChange) BuildEvent() (Event, error) {
 	if c.Reason != "" {
 		summary += " - " + c.Reason
 	}
-	made, err := newEvent(changeevent.NewPayload(changeevent.ChangeEvent{
+	return newOwnEvent(changeevent.ChangeEvent{
 		ID:     "change/" + c.EventID + "/" + ActionChangeResent + "/" + request,
-		Action: ActionChangeResent, Subject: v1.CollectionClusters + "/" + c.Cluster, Reason: c.Reason, Summary: summary, Timestamp: c.At,
-		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
-	}), c.Tenant, "", true)
-	made.At = c.At
-	return made, err
+		Action: ActionChangeResent, Subject: v1.CollectionClusters + "/" + c.Cluster, Reason: c.Reason, Summary: summary,
+		Cluster: c.Cluster, Details: details,
+	}, c.Tenant, c.At)
 }

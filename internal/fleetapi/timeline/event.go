@@ -30,12 +30,24 @@ func newEvent(payload changeevent.Payload, tenant, recordedBy string, senderServ
 		return Event{}, fmt.Errorf("write a change event: %w", err)
 	}
 	return Event{
-		Key: hashTexts(tenant, payload.Cluster, payload.Source, payload.ID, strconv.FormatBool(senderServesAll)), Digest: hashTexts(string(text)),
-		At: at, Tenant: tenant, RecordedBy: recordedBy, Payload: text,
+		Key:        hashTexts(tenant, payload.Cluster, payload.Source, payload.ID, strconv.FormatBool(senderServesAll)),
+		Digest:     hashTexts(string(text)),
+		At:         at,
+		Tenant:     tenant,
+		RecordedBy: recordedBy,
+		Payload:    text,
 		Facts: Facts{
-			Cluster: payload.Cluster, Node: payload.Node, Source: payload.Source, Actor: cmp.Or(strings.TrimSpace(payload.Details[DetailActor]), payload.Source),
-			Action: payload.Action, Subject: payload.Subject, Session: payload.Session, Fields: buildFieldSearchKeys(payload.Changes),
-			Failed: payload.Outcome == changeevent.OutcomeFailed, DryRun: payload.DryRun, Message: joinSummaryAndReason(payload.Summary, payload.Reason),
+			Cluster: payload.Cluster,
+			Node:    payload.Node,
+			Source:  payload.Source,
+			Actor:   cmp.Or(strings.TrimSpace(payload.Details[DetailActor]), payload.Source),
+			Action:  payload.Action,
+			Subject: payload.Subject,
+			Session: payload.Session,
+			Failed:  payload.Outcome == changeevent.OutcomeFailed,
+			DryRun:  payload.DryRun,
+			Message: joinSummaryAndReason(payload.Summary, payload.Reason),
+			Fields:  buildFieldSearchKeys(payload.Changes),
 		},
 	}, nil
 }
@@ -52,7 +64,6 @@ func decodeMessage(payload json.RawMessage) (message string, err error) {
 	return joinSummaryAndReason(p.Summary, p.Reason), nil
 }
 
-// hashTexts returns a hash of the texts.
 func hashTexts(texts ...string) uuid.UUID {
 	h := sha256.New()
 	var length [8]byte
@@ -114,20 +125,27 @@ func (c *ResourceChange) BuildEvent() (Event, error) {
 	}
 	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
 	setActorDetails(details, c.Who)
-	e := changeevent.ChangeEvent{
+	event := changeevent.ChangeEvent{
 		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.Revision, 10),
-		Action: c.Action, Subject: subject, Reason: c.Reason, Timestamp: c.At,
-		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details, Changes: c.Changes,
+		Action: c.Action, Subject: subject, Reason: c.Reason,
+		Cluster: c.Cluster, Details: details, Changes: c.Changes,
 	}
 	if c.DeletionRequested {
-		e.Summary = cmp.Or(c.Who, changeevent.ProductFleetloop) + " requested the deletion of " + strings.ToLower(c.Kind) + " " + c.Name
+		event.Summary = cmp.Or(c.Who, changeevent.ProductFleetloop) + " requested the deletion of " + strings.ToLower(c.Kind) + " " + c.Name
 	}
-	made, err := newEvent(changeevent.NewPayload(e), c.Tenant, "", true)
+	built, err := newOwnEvent(event, c.Tenant, c.At)
 	if !strings.HasSuffix(c.Action, "-changed") {
-		made.Fields = nil // no field was changed: all of them are, or were, present
+		built.Fields = nil // no field was changed: all of them are, or were, present
 	}
-	made.At = c.At // in microseconds, so that consecutive changes stay in order
-	return made, err
+	return built, err
+}
+
+// newOwnEvent returns an event that the fleet API itself records.
+func newOwnEvent(event changeevent.ChangeEvent, tenant string, at time.Time) (Event, error) {
+	event.Source, event.Timestamp = changeevent.SourceFleetAPI, at
+	built, err := newEvent(changeevent.NewPayload(event), tenant, "", true)
+	built.At = at // in microseconds, so that consecutive changes stay in order
+	return built, err
 }
 
 // The actions on the sync of a cluster to Gardener.
@@ -167,11 +185,9 @@ func (c *SyncChange) BuildEvent() (Event, error) {
 	if c.Reason != "" {
 		summary += " - " + c.Reason
 	}
-	made, err := newEvent(changeevent.NewPayload(changeevent.ChangeEvent{
+	return newOwnEvent(changeevent.ChangeEvent{
 		ID:     "cluster/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.At.UnixMicro(), 10),
-		Action: c.Action, Subject: v1.CollectionClusters + "/" + c.Cluster, Reason: c.Reason, Summary: summary, Timestamp: c.At,
-		Source: changeevent.SourceFleetAPI, Cluster: c.Cluster, Details: details,
-	}), c.Tenant, "", true)
-	made.At = c.At
-	return made, err
+		Action: c.Action, Subject: v1.CollectionClusters + "/" + c.Cluster, Reason: c.Reason, Summary: summary,
+		Cluster: c.Cluster, Details: details,
+	}, c.Tenant, c.At)
 }

@@ -73,43 +73,47 @@ func (f *Facts) outcomeText() string {
 	return changeevent.OutcomeSucceeded
 }
 
-// fieldFact is the prefix of the fact that a field was changed. Such a fact is present or absent,
-// like a label.
+// fieldFact is the prefix of the fact that a field was changed. Such a fact is present or absent, like a label.
 const fieldFact = "field "
 
 // Matches reports whether the facts satisfy the filter, except for its times.
 func (f *Filter) Matches(facts selector.Labels) bool {
-	one := func(name, want string) bool {
-		value, _ := facts.Get(name)
-		return want == "" || value == want
+	for _, fact := range []struct{ name, want string }{
+		{"node", f.Node}, {"subject", f.Subject}, {"session", f.Session}, {"outcome", f.Outcome}, {"dry_run", f.dryRunText()},
+	} {
+		if value, _ := facts.Get(fact.name); fact.want != "" && value != fact.want {
+			return false
+		}
 	}
-	either := func(name string, want []string) bool {
-		value, _ := facts.Get(name)
-		return len(want) == 0 || slices.Contains(want, value)
+	for _, fact := range []struct {
+		name         string
+		alternatives []string
+	}{{"cluster", f.Clusters}, {"actor", f.Actors}, {"source", f.Sources}, {"action", f.Actions}} {
+		if value, _ := facts.Get(fact.name); len(fact.alternatives) > 0 && !slices.Contains(fact.alternatives, value) {
+			return false
+		}
 	}
 	if f.Field != "" {
 		if _, changed := facts.Get(fieldFact + f.Field); !changed {
 			return false
 		}
 	}
-	dryRun := ""
-	if f.DryRun != nil {
-		dryRun = strconv.FormatBool(*f.DryRun)
-	}
 	message, _ := facts.Get("message")
-	return either("cluster", f.Clusters) && one("node", f.Node) && one("subject", f.Subject) && one("session", f.Session) &&
-		either("actor", f.Actors) && either("source", f.Sources) && either("action", f.Actions) &&
-		one("outcome", f.Outcome) && one("dry_run", dryRun) && strings.Contains(strings.ToLower(message), strings.ToLower(f.Text))
+	return strings.Contains(strings.ToLower(message), strings.ToLower(f.Text))
+}
+
+// dryRunText returns the wanted value of the fact dry_run, "" for any.
+func (f *Filter) dryRunText() string {
+	if f.DryRun == nil {
+		return ""
+	}
+	return strconv.FormatBool(*f.DryRun)
 }
 
 // listCanonicalParts returns the filter in canonical form, for the digest of a query.
 func (f *Filter) listCanonicalParts() []string {
-	dryRun := ""
-	if f.DryRun != nil {
-		dryRun = strconv.FormatBool(*f.DryRun)
-	}
 	return []string{
-		strings.Join(f.Clusters, ","), f.Outcome, dryRun, f.Text,
+		strings.Join(f.Clusters, ","), f.Outcome, f.dryRunText(), f.Text,
 		f.Node, f.Subject, f.Session, f.Field, strings.Join(f.Actors, ","), strings.Join(f.Sources, ","), strings.Join(f.Actions, ","),
 		strconv.FormatInt(f.Since.UnixMicro(), 10), strconv.FormatInt(f.Until.UnixMicro(), 10),
 	}
@@ -171,7 +175,6 @@ func expandComponentNames(commaSeparated string) []string {
 	return list
 }
 
-// splitCommaList splits a list at commas.
 func splitCommaList(text string) []string {
 	var list []string
 	for word := range strings.SplitSeq(text, ",") {

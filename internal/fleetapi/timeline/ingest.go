@@ -1,7 +1,7 @@
 package timeline
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -42,18 +43,9 @@ func (t *Timeline) HandlePostEvents(w http.ResponseWriter, r *http.Request, prin
 	if err != nil {
 		return err
 	}
-	events := make([]Event, len(payloads))
-	now := time.Now()
-	for i := range payloads {
-		if payloads[i].Cluster == "" {
-			payloads[i].Cluster = cluster
-		}
-		if err := t.checkSourceAndTimestamp(&payloads[i], now); err != nil {
-			return addElementIndex(i, len(payloads), err)
-		}
-		if events[i], err = newEvent(payloads[i], chooseEventTenant(&payloads[i], principal), principal.Actor(), principal.CanSendForAllTenants()); err != nil {
-			return err
-		}
+	events, err := t.newEventsFromPayloads(payloads, cluster, principal)
+	if err != nil {
+		return err
 	}
 	if err := t.requireKnownClustersIfConfigured(r, scope, events); err != nil {
 		return err
@@ -63,19 +55,13 @@ func (t *Timeline) HandlePostEvents(w http.ResponseWriter, r *http.Request, prin
 		return toProblem(err)
 	}
 	t.metrics.countOutcomes(outcomes)
-	taken := summarizeOutcomes(payloads, outcomes)
-	if taken.Stored > 0 {
+	summary := summarizeOutcomes(payloads, outcomes)
+	if summary.Stored > 0 {
 		t.hub.TriggerRead()
 	}
-	body, err := json.Marshal(taken)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusAccepted, body)
-	return nil
+	return rest.WriteJSONValue(w, http.StatusAccepted, summary)
 }
 
-// parseClusterNameFromPath returns the cluster name in the path.
 func parseClusterNameFromPath(r *http.Request) (clusterName string, err error) {
 	name := r.PathValue("cluster")
 	if !isValidName(name) {
@@ -85,8 +71,33 @@ func parseClusterNameFromPath(r *http.Request) (clusterName string, err error) {
 }
 
 func isValidName(name string) bool {
-	return name != "" && utf8.ValidString(name) && utf8.RuneCountInString(name) <= maxName &&
-		strings.TrimSpace(name) == name && !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\u2028' || c == '\u2029' })
+	if name == "" || !utf8.ValidString(name) || utf8.RuneCountInString(name) > maxName {
+		return false
+	}
+	return strings.TrimSpace(name) == name && !strings.ContainsFunc(name, isControlOrLineSeparator)
+}
+
+func isControlOrLineSeparator(c rune) bool {
+	return unicode.IsControl(c) || c == '\u2028' || c == '\u2029'
+}
+
+// newEventsFromPayloads returns the events of payloads. Those without a cluster get the given one.
+func (t *Timeline) newEventsFromPayloads(payloads []changeevent.Payload, cluster string, sender auth.Principal) ([]Event, error) {
+	events := make([]Event, len(payloads))
+	now := time.Now()
+	for i := range payloads {
+		payload := &payloads[i]
+		payload.Cluster = cmp.Or(payload.Cluster, cluster)
+		if err := t.checkSourceAndTimestamp(payload, now); err != nil {
+			return nil, addElementIndex(i, len(payloads), err)
+		}
+		var err error
+		events[i], err = newEvent(*payload, chooseEventTenant(payload, sender), sender.Actor(), sender.CanSendForAllTenants())
+		if err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
 }
 
 // chooseEventTenant returns the tenant of an event: the tenant of its sender. A component that serves all
@@ -101,16 +112,15 @@ func chooseEventTenant(payload *changeevent.Payload, sender auth.Principal) stri
 	return sender.Tenant
 }
 
-// decodePayloads decodes the body.
 func (t *Timeline) decodePayloads(w http.ResponseWriter, r *http.Request) ([]changeevent.Payload, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content encoding %q is not supported; send the body without encoding", e)
 	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	cloud := changeevent.IsCloudEvent(r.Header)
-	if !cloud && (err != nil || media != "application/json") {
-		// A request without a type is refused, because a foreign web page can make a browser send
-		// one.
+	isJSON := err == nil && media == "application/json"
+	isCloudEvent := changeevent.IsCloudEvent(r.Header)
+	if !isCloudEvent && !isJSON {
+		// A request without a type is refused, because a foreign web page can make a browser send one.
 		return nil, rest.NewError(rest.CodeUnsupportedMediaType, "content type %q is not supported; send application/json, or CloudEvents as application/cloudevents+json or application/cloudevents-batch+json", r.Header.Get("Content-Type"))
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, t.maxBody))
@@ -121,7 +131,7 @@ func (t *Timeline) decodePayloads(w http.ResponseWriter, r *http.Request) ([]cha
 		return nil, rest.NewError(rest.CodeInvalidBody, "the fleet API could not read the whole body; send the request again")
 	}
 	var list []changeevent.Payload
-	if cloud {
+	if isCloudEvent {
 		list, err = changeevent.DecodeCloudEvent(r.Header, data)
 	} else {
 		list, err = changeevent.DecodeAll(data)
@@ -155,7 +165,6 @@ func (t *Timeline) checkSourceAndTimestamp(payload *changeevent.Payload, now tim
 	return nil
 }
 
-// addElementIndex adds the index of an event to a problem.
 func addElementIndex(index, count int, err error) error {
 	p, ok := errors.AsType[*rest.Error](err)
 	if !ok || count == 1 {
@@ -186,19 +195,18 @@ func (t *Timeline) requireKnownClustersIfConfigured(r *http.Request, scope Scope
 	return nil
 }
 
-// summarizeOutcomes counts the outcomes of events.
 func summarizeOutcomes(payloads []changeevent.Payload, outcomes []Outcome) v1.ChangesAccepted {
-	taken := v1.ChangesAccepted{Conflicts: []string{}}
+	summary := v1.ChangesAccepted{Conflicts: []string{}}
 	for i, o := range outcomes {
 		switch o {
 		case Stored:
-			taken.Stored++
+			summary.Stored++
 		case Known:
-			taken.Duplicates++
+			summary.Duplicates++
 		case Different:
-			taken.Duplicates++
-			taken.Conflicts = append(taken.Conflicts, payloads[i].ID)
+			summary.Duplicates++
+			summary.Conflicts = append(summary.Conflicts, payloads[i].ID)
 		}
 	}
-	return taken
+	return summary
 }

@@ -25,8 +25,7 @@ const (
 // transaction go together into the next one, so concurrent callers share a commit, which takes as
 // long as a disk write.
 //
-// It starts no goroutine. The first caller of a group appends it, and then hands over to a caller
-// of the next group.
+// It starts no goroutine. The first caller of a group appends it, and then hands over to a caller of the next group.
 type groupAppender struct {
 	store Store
 
@@ -125,42 +124,43 @@ func (in *groupAppender) appendGroupAndSignalNext(ctx context.Context, scope Sco
 
 // appendDeduplicated appends events whose keys may repeat. The first event of a key counts.
 func appendDeduplicated(ctx context.Context, store Store, scope Scope, events []Event) ([]Outcome, error) {
-	first := make(map[uuid.UUID]int, len(events)) // by key, its index among the unique ones
+	indexOfKey := make(map[uuid.UUID]int, len(events)) // in unique
 	unique := make([]Event, 0, len(events))
 	for i := range events {
-		if _, there := first[events[i].Key]; !there {
-			first[events[i].Key] = len(unique)
+		if _, repeated := indexOfKey[events[i].Key]; !repeated {
+			indexOfKey[events[i].Key] = len(unique)
 			unique = append(unique, events[i])
 		}
 	}
-	became, err := store.AppendEvents(ctx, scope, unique)
+	uniqueOutcomes, err := store.AppendEvents(ctx, scope, unique)
 	if err != nil || len(unique) == len(events) {
-		return became, err
+		return uniqueOutcomes, err
 	}
 	outcomes := make([]Outcome, len(events))
-	told := make([]bool, len(unique))
-	var rest []Event // the repeated events, which have no outcome yet
-	var places []int
+	firstSeen := make([]bool, len(unique))
+	var undecided []Event // repeated events that differ from the first, which differs from the stored one
+	var undecidedIndexes []int
 	for i := range events {
-		u := first[events[i].Key]
-		same := events[i].Digest == unique[u].Digest
+		u := indexOfKey[events[i].Key]
+		sameAsFirst := events[i].Digest == unique[u].Digest
+		firstDiffers := uniqueOutcomes[u] == Different
 		switch {
-		case !told[u]:
-			outcomes[i], told[u] = became[u], true
-		case became[u] == Different && !same:
-			rest, places = append(rest, events[i]), append(places, i)
-		case became[u] == Different || !same:
+		case !firstSeen[u]:
+			outcomes[i], firstSeen[u] = uniqueOutcomes[u], true
+		case firstDiffers && !sameAsFirst: // it may equal the stored one
+			undecided, undecidedIndexes = append(undecided, events[i]), append(undecidedIndexes, i)
+		case firstDiffers || !sameAsFirst:
 			outcomes[i] = Different
 		default:
 			outcomes[i] = Known
 		}
 	}
-	if len(rest) == 0 {
+	if len(undecided) == 0 {
 		return outcomes, nil
 	}
-	became, err = appendDeduplicated(ctx, store, scope, rest)
-	for i, o := range became {
-		outcomes[places[i]] = o
+	rest, err := appendDeduplicated(ctx, store, scope, undecided)
+	for i, outcome := range rest {
+		outcomes[undecidedIndexes[i]] = outcome
 	}
 	return outcomes, err
 }

@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,7 +34,6 @@ func (t *Timeline) ServeListOrStream(w http.ResponseWriter, r *http.Request, pri
 	return t.serveEventPage(w, r, scope)
 }
 
-// acceptsEventStream reports whether the client prefers a stream.
 func acceptsEventStream(r *http.Request) bool {
 	for _, accept := range r.Header.Values("Accept") {
 		for part := range strings.SplitSeq(accept, ",") {
@@ -50,7 +50,6 @@ func acceptsEventStream(r *http.Request) bool {
 	return false
 }
 
-// rejectUnknownIfStrict refuses unknown parameters, if the client is strict.
 func rejectUnknownIfStrict(query url.Values, known ...string) error {
 	strict, err := strconv.ParseBool(query.Get("strict"))
 	if query.Has("strict") && err != nil {
@@ -60,11 +59,7 @@ func rejectUnknownIfStrict(query url.Values, known ...string) error {
 		return nil
 	}
 	for name := range query {
-		found := name == "strict"
-		for _, k := range known {
-			found = found || name == k
-		}
-		if !found {
+		if name != "strict" && !slices.Contains(known, name) {
 			return rest.NewQueryError(name, "enum", query.Get(name), "is not a known parameter; use one of %s", strings.Join(known, ", "))
 		}
 	}
@@ -122,19 +117,21 @@ func (l *listRequest) parseContinueToken(token string) error {
 	return nil
 }
 
-// serveEventPage answers with a page.
 func (t *Timeline) serveEventPage(w http.ResponseWriter, r *http.Request, scope Scope) error {
 	l, err := t.parseListRequest(r, scope, time.Now())
 	if err != nil {
 		return err
 	}
-	q := l.query
-	q.Limit++ // the extra row shows whether there is another page
+	query := l.query
+	query.Limit++ // the extra row shows whether there is another page
 	b := []byte(`{"items":[`)
-	rows, more := 0, false
+	rows, hasMore := 0, false
 	var last Place
-	live, err := t.store.List(r.Context(), scope, q, func(row *Row) error {
-		if more = more || rows == l.query.Limit || len(b) > pageBytes; more {
+	live, err := t.store.List(r.Context(), scope, query, func(row *Row) error {
+		if rows == l.query.Limit || len(b) > pageBytes {
+			hasMore = true
+		}
+		if hasMore {
 			return nil
 		}
 		if rows++; rows > 1 {
@@ -148,11 +145,12 @@ func (t *Timeline) serveEventPage(w http.ResponseWriter, r *http.Request, scope 
 		return toProblem(err)
 	}
 	b = append(b, ']')
-	if more {
-		b = append(append(append(b, `,"continue":"`...), rest.NewTimeAndNumberPageToken(l.digest, last.At, last.Seq)...), '"')
+	if hasMore {
+		token := rest.NewTimeAndNumberPageToken(l.digest, last.At, last.Seq)
+		b = append(append(append(b, `,"continue":"`...), token...), '"')
 	}
 	b = append(append(append(b, `,"cursor":"`...), live.String()...), `"}`...)
-	writeJSON(w, http.StatusOK, b)
+	rest.WriteJSON(w, http.StatusOK, b)
 	return nil
 }
 

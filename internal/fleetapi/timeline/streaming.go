@@ -42,8 +42,7 @@ func (t *Timeline) serveEventStream(w http.ResponseWriter, r *http.Request, scop
 	})
 }
 
-// parseStreamStart parses the start of a stream: the client's last event, else the parameter after, else
-// now.
+// parseStreamStart parses the start of a stream: the client's last event, else the parameter after, else now.
 func parseStreamStart(r *http.Request) (*watch.Cursor, error) {
 	lastEvent, parameter := r.Header.Get(watch.LastEventIDHeader), r.URL.Query().Get("after")
 	text := cmp.Or(lastEvent, parameter)
@@ -115,7 +114,6 @@ func (s watchSource) VisitChanges(
 	return next, hasMore, toWatchError(err)
 }
 
-// toWatchError converts errors of the store into those of package watch.
 func toWatchError(err error) error {
 	switch {
 	case errors.Is(err, ErrCursorExpired):

@@ -5,10 +5,9 @@
 // for the same cluster and source, with the same id, has no effect, whatever its content. Events
 // are kept until they are older than the retention.
 //
-// There are two ways to read. A list goes from the newest event to the oldest, by the time of the
-// change. A stream sends new events in the order of arrival, which differs because some events
-// arrive late. A client that resumes a stream with the id of its last event misses none and
-// receives none twice.
+// There are two ways to read. A list goes from the newest event to the oldest, by the time of the change. A stream
+// sends new events in the order of arrival, which differs because some events arrive late. A client that resumes a
+// stream with the id of its last event misses none and receives none twice.
 //
 // Tenants see their own events. Events without a tenant come from the installation's components,
 // for clusters that belong to no tenant; only principals who see all tenants see them.
@@ -40,8 +39,7 @@ var (
 const (
 	// DetailActor is the person who made the change or requested it.
 	DetailActor = changeevent.DetailActor
-	// DetailTenant is the tenant of the cluster. It counts if the sender is a component that serves
-	// all tenants.
+	// DetailTenant is the tenant of the cluster. It counts if the sender is a component that serves all tenants.
 	DetailTenant = "tenant"
 )
 
@@ -86,8 +84,7 @@ type Facts struct {
 	// Message is the summary and the reason, each on its line. Rows that a store returns do not
 	// have it, because it is part of the payload.
 	Message string
-	// Fields are the paths of the changed fields and of the fields around them, without list
-	// positions.
+	// Fields are the paths of the changed fields and of the fields around them, without list positions.
 	Fields []string
 }
 
@@ -108,8 +105,7 @@ type Row struct {
 	Payload json.RawMessage
 }
 
-// A Place is the position in a list after which the older events follow. The zero value is before
-// the newest.
+// A Place is the position in a list after which the older events follow. The zero value is before the newest.
 type Place struct {
 	At  time.Time
 	Seq int64
@@ -162,8 +158,7 @@ type Store interface {
 	Reader
 	DeliveryStore
 
-	// AppendEvents stores events, whose keys differ, and returns the outcome of each. They are durable
-	// when it returns.
+	// AppendEvents stores events, whose keys differ, and returns the outcome of each. They are durable when it returns.
 	AppendEvents(ctx context.Context, scope Scope, events []Event) ([]Outcome, error)
 
 	// FindUnknownClusters returns the names that no cluster in the scope has.

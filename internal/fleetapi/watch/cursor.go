@@ -31,8 +31,7 @@ func (p Position) Compare(other Position) int {
 // A Cursor is a place between two changes, by which clients follow the feed: the changes up to and
 // including its position precede it. It is valid for every kind, tenant and selector.
 type Cursor struct {
-	// Epoch identifies the history in which the position is meaningful. A restored database begins
-	// a new epoch.
+	// Epoch identifies the history in which the position is meaningful. A restored database begins a new epoch.
 	Epoch uuid.UUID
 	Position
 }
@@ -76,8 +75,7 @@ type FeedState struct {
 	Epoch uuid.UUID
 	// Newest is the position of the last visible change.
 	Newest Position
-	// Pending lists the running transactions before Newest, in ascending order. Their changes are
-	// not visible yet.
+	// Pending lists the running transactions before Newest, in ascending order. Their changes are not visible yet.
 	Pending []uint64
 }
 

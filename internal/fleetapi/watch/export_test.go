@@ -7,7 +7,7 @@ func (h *Hub) SetRing(entries, bytes int) { h.ring = newChangeRing(entries, byte
 
 // Sizes that tests exceed.
 const (
-	PageLines  = pageLines
+	PageLines  = pageChanges
 	BatchBytes = batchBytes
 )
 

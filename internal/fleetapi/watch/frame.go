@@ -7,8 +7,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/selector"
 )
 
-// An encodedChange is one change with the encoded events for watchers, which are encoded once for all of
-// them.
+// An encodedChange is one change with the encoded events for watchers, which are encoded once for all of them.
 type encodedChange struct {
 	at     Position
 	kind   string
@@ -40,8 +39,7 @@ func newEncodedChange(change *Change, feedCursor Cursor) *encodedChange {
 	return e
 }
 
-// selectFrame returns the event of a change for a watcher. It is nil if the watcher must not or need
-// not receive it.
+// selectFrame returns the event of a change for a watcher. It is nil if the watcher must not or need not receive it.
 func (w *Request) selectFrame(change *encodedChange) (frame []byte, isRemoval bool) {
 	switch {
 	case change.kind != w.Kind, !w.All && change.tenant != w.Tenant:

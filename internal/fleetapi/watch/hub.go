@@ -1,6 +1,5 @@
-// Package watch streams changes to many watchers, as server-sent events, and reads the changes once
-// for all of them. ServeEvents answers a request with a watch, and a Cursor is a place in the feed
-// of changes.
+// Package watch streams changes to many watchers, as server-sent events, and reads the changes once for all of them.
+// ServeEvents answers a request with a watch, and a Cursor is a place in the feed of changes.
 //
 // While it has watchers, a Hub reads the feed of all kinds and tenants at a short interval. A nudge
 // makes it read at once. Each change is encoded as an event once and kept in a ring of bounded
@@ -37,14 +36,14 @@ const DefaultMetricPrefix = "fleetloop_api"
 
 // Intervals of reading the feed.
 const (
-	// idleEvery is the interval while there are no changes.
-	idleEvery = 25 * time.Millisecond
-	// busyEvery is the interval while there are changes. A nudge does not shorten it, because it is
+	// idleInterval is the interval while there are no changes.
+	idleInterval = 25 * time.Millisecond
+	// busyInterval is the interval while there are changes. A nudge does not shorten it, because it is
 	// better to send changes together.
-	busyEvery = 10 * time.Millisecond
-	// gap is the minimum time from a read that found nothing to the next. A nudged change may not
+	busyInterval = 10 * time.Millisecond
+	// minPause is the minimum time from a read that found nothing to the next. A nudged change may not
 	// be settled yet, and nudges may be many.
-	gap = 2 * time.Millisecond
+	minPause = 2 * time.Millisecond
 	// slowRead is the duration of a read after which watchers no longer count as up to date. A read
 	// normally takes milliseconds.
 	slowRead = 2 * time.Second
@@ -57,14 +56,14 @@ const (
 const (
 	ringEntries = 8192
 	ringBytes   = 32 << 20
-	// A page of the feed ends at a number of changes, or at a size: tailBytes for the shared read,
-	// and ownBytes for a watcher that reads itself.
-	pageLines = 500
-	tailBytes = 4 << 20
-	ownBytes  = 256 << 10
-	// readsAtOnce is the maximum number of watchers that read the feed themselves at the same time.
+	// A page of the feed ends at a number of changes, or at a size: sharedPageBytes for the shared read,
+	// and ownPageBytes for a watcher that reads itself.
+	pageChanges     = 500
+	sharedPageBytes = 4 << 20
+	ownPageBytes    = 256 << 10
+	// maxOwnReads is the maximum number of watchers that read the feed themselves at the same time.
 	// It leaves database connections for ordinary requests.
-	readsAtOnce = 4
+	maxOwnReads = 4
 )
 
 // Errors that a source returns and that end a watch.
@@ -86,8 +85,8 @@ var (
 // errNoAnswer is the cause of a read that timed out.
 var errNoAnswer = fmt.Errorf("no response within %s", longestRead)
 
-// errEnough ends the read of a page that is large enough.
-var errEnough = errors.New("enough")
+// errPageFull ends the read of a page that is large enough.
+var errPageFull = errors.New("enough")
 
 // A Change is a resource that changed.
 type Change struct {
@@ -96,8 +95,7 @@ type Change struct {
 	ID     string
 	Tenant string
 	Labels selector.Labels
-	// Relabelled reports whether this change affected the labels, so that a selector may have
-	// matched before.
+	// Relabelled reports whether this change affected the labels, so that a selector may have matched before.
 	Relabelled bool
 	// Record is the resource as JSON, nil if it no longer exists.
 	Record []byte
@@ -141,17 +139,17 @@ type Deps struct {
 
 // A Hub serves watchers. It is safe for concurrent use.
 type Hub struct {
-	source  Source
-	log     *slog.Logger
-	metrics *metrics
-	most    int
+	source     Source
+	log        *slog.Logger
+	metrics    *metrics
+	maxWatches int
 
-	ring    *changeRing
-	reads   chan struct{} // holds one item for each watcher that reads the feed itself
-	buffers sync.Pool
-	nudged  chan struct{} // holds one
-	joined  chan struct{} // holds one
-	ready   chan struct{} // always closed
+	ring        *changeRing
+	readSlots   chan struct{} // holds one item for each watcher that reads the feed itself
+	buffers     sync.Pool
+	nudged      chan struct{} // holds one
+	joined      chan struct{} // holds one
+	alwaysReady chan struct{} // closed
 
 	mu       sync.Mutex
 	watchers map[*watcher]context.CancelCauseFunc
@@ -165,20 +163,20 @@ func New(cfg Config, deps Deps) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{
-		source: deps.Source, log: deps.Log, metrics: m, most: cfg.MaxWatches,
-		ring:    newChangeRing(ringEntries, ringBytes),
-		reads:   make(chan struct{}, readsAtOnce),
-		buffers: sync.Pool{New: func() any { return new([]byte) }},
-		nudged:  make(chan struct{}, 1),
-		joined:  make(chan struct{}, 1),
-		ready:   make(chan struct{}),
+		source: deps.Source, log: deps.Log, metrics: m, maxWatches: cfg.MaxWatches,
+		ring:        newChangeRing(ringEntries, ringBytes),
+		readSlots:   make(chan struct{}, maxOwnReads),
+		buffers:     sync.Pool{New: func() any { return new([]byte) }},
+		nudged:      make(chan struct{}, 1),
+		joined:      make(chan struct{}, 1),
+		alwaysReady: make(chan struct{}),
 
 		watchers: map[*watcher]context.CancelCauseFunc{},
 	}
-	if h.most <= 0 {
-		h.most = DefaultMaxWatches
+	if h.maxWatches <= 0 {
+		h.maxWatches = DefaultMaxWatches
 	}
-	close(h.ready)
+	close(h.alwaysReady)
 	return h, nil
 }
 
@@ -267,7 +265,7 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 		return false, nil
 	}
 	var entries []*encodedChange
-	next, hasMore, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, tailBytes, func(e *encodedChange) { entries = append(entries, e) })
+	next, hasMore, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, sharedPageBytes, func(e *encodedChange) { entries = append(entries, e) })
 	if errors.Is(err, ErrExpired) {
 		// Too many changes were made while the feed was unavailable. The tail continues from now;
 		// each watcher that is behind rereads what it missed, or finds that it cannot.
@@ -281,14 +279,13 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 	return hasMore, nil
 }
 
-// waitUntilNextRead waits until the next read is due.
 func (t *feedReader) waitUntilNextRead(ctx context.Context) {
-	least, most := gap, idleEvery
+	least, most := minPause, idleInterval
 	if t.found > 0 {
-		least = busyEvery
+		least = busyInterval
 	}
 	if t.found > 0 || t.nudged {
-		most = busyEvery
+		most = busyInterval
 	}
 	t.nudged = false
 	if backoff.Sleep(ctx, least) != nil {
@@ -304,27 +301,25 @@ func (t *feedReader) waitUntilNextRead(ctx context.Context) {
 	}
 }
 
-// hasWatchers reports whether there are watchers.
 func (h *Hub) hasWatchers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.watchers) > 0
 }
 
-// registerWatcher registers a watcher until unregister is called. The returned context ends when the watch
-// must end.
+// registerWatcher registers a watcher until unregister is called. The returned context ends when the watch must end.
 func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context.Context, unregister func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.stopping:
 		return nil, nil, ErrStopping
-	case len(h.watchers) >= h.most:
+	case len(h.watchers) >= h.maxWatches:
 		return nil, nil, ErrTooMany
 	}
-	inTime := func() {}
+	stopTimer := func() {}
 	if !w.Until.IsZero() {
-		ctx, inTime = context.WithDeadlineCause(ctx, w.Until, errOver)
+		ctx, stopTimer = context.WithDeadlineCause(ctx, w.Until, errTimeLimit)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	h.watchers[w] = end
@@ -336,25 +331,25 @@ func (h *Hub) registerWatcher(ctx context.Context, w *watcher) (watchCtx context
 		delete(h.watchers, w)
 		h.metrics.watchers.Dec()
 		end(nil)
-		inTime()
+		stopTimer()
 	}, nil
 }
 
 // readFeedPage reads a page of the feed. Records may be large, so the page ends early when its
 // entries have reached a total size.
 func (h *Hub) readFeedPage(ctx context.Context, q Query, maxBytes int, visit func(*encodedChange)) (next Cursor, hasMore bool, err error) {
-	q.Limit = pageLines
+	q.Limit = pageChanges
 	last, size := q.After, 0
 	next, hasMore, err = h.source.VisitChanges(ctx, q, func(c Change) error {
 		e := newEncodedChange(&c, q.After)
 		visit(e)
 		last.Position = c.At
 		if size += e.estimateSize(); size >= maxBytes {
-			return errEnough
+			return errPageFull
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errPageFull) {
 		return last, true, nil
 	}
 	return next, hasMore, err

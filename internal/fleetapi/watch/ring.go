@@ -8,20 +8,20 @@ import (
 // A changeRing holds the latest changes of the feed, without a gap. A watcher behind its floor has missed
 // some and reads the feed.
 type changeRing struct {
-	mostEntries, mostBytes int
+	maxEntries, maxBytes int
 
-	mu      sync.Mutex
-	live    bool     // a tail reads the feed and adds changes
-	away    bool     // the feed cannot be read at present
-	floor   Position // all changes after it, up to head, are in the list
-	head    Cursor
-	list    []*encodedChange // by position
-	bytes   int
-	renewed chan struct{} // closed when the ring changes
+	mu          sync.Mutex
+	live        bool     // a tail reads the feed and adds changes
+	unavailable bool     // the feed cannot be read at present
+	floor       Position // all changes after it, up to head, are in the list
+	head        Cursor
+	list        []*encodedChange // by position
+	bytes       int
+	renewed     chan struct{} // closed when the ring changes
 }
 
 func newChangeRing(maxEntries, maxBytes int) *changeRing {
-	return &changeRing{mostEntries: maxEntries, mostBytes: maxBytes, renewed: make(chan struct{})}
+	return &changeRing{maxEntries: maxEntries, maxBytes: maxBytes, renewed: make(chan struct{})}
 }
 
 // A ringView is the state of the ring for a watcher.
@@ -30,8 +30,8 @@ type ringView struct {
 	live bool
 	// missed reports whether changes that the watcher has not seen are no longer in the ring.
 	missed bool
-	// away reports whether the feed cannot be read, so that head may be out of date.
-	away bool
+	// unavailable reports whether the feed cannot be read, so that head may be out of date.
+	unavailable bool
 	// entries holds the next entries. They reach the head unless more is set.
 	entries []*encodedChange
 	head    Cursor
@@ -45,7 +45,7 @@ type ringView struct {
 func (r *changeRing) readAfter(cursor Cursor, buffer []*encodedChange, maxBytes int) ringView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := ringView{live: r.live, away: r.away, head: r.head, renewed: r.renewed}
+	v := ringView{live: r.live, unavailable: r.unavailable, head: r.head, renewed: r.renewed}
 	if !r.live {
 		return v
 	}
@@ -77,16 +77,17 @@ func (r *changeRing) readAfter(cursor Cursor, buffer []*encodedChange, maxBytes 
 func (r *changeRing) resetToCursor(cursor Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.live, r.away, r.floor, r.head, r.list, r.bytes = true, false, cursor.Position, cursor, nil, 0
+	r.live, r.unavailable = true, false
+	r.floor, r.head = cursor.Position, cursor
+	r.list, r.bytes = nil, 0
 	r.wakeWaiters()
 }
 
-// appendAndEvictOldest appends the changes up to a place, and drops the oldest ones that exceed the
-// limits.
+// appendAndEvictOldest appends the changes up to a place, and drops the oldest ones that exceed the limits.
 func (r *changeRing) appendAndEvictOldest(entries []*encodedChange, head Cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.away, r.head = false, head
+	r.unavailable, r.head = false, head
 	if len(entries) == 0 {
 		return // no watcher needs to wake up for this
 	}
@@ -94,7 +95,7 @@ func (r *changeRing) appendAndEvictOldest(entries []*encodedChange, head Cursor)
 		r.list = append(r.list, e)
 		r.bytes += e.estimateSize()
 	}
-	for len(r.list) > r.mostEntries || r.bytes > r.mostBytes {
+	for len(r.list) > r.maxEntries || r.bytes > r.maxBytes {
 		r.floor = r.list[0].at
 		r.bytes -= r.list[0].estimateSize()
 		r.list[0] = nil // the array behind the slice stays in memory
@@ -107,7 +108,7 @@ func (r *changeRing) appendAndEvictOldest(entries []*encodedChange, head Cursor)
 func (r *changeRing) markFeedUnavailable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.away = true
+	r.unavailable = true
 }
 
 // clearAndDeactivate empties the ring when there are no watchers.

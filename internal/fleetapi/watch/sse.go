@@ -15,8 +15,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
 
-// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last
-// event it received.
+// LastEventIDHeader is the header in which a server-sent events client repeats the id of the last event it received.
 const LastEventIDHeader = "Last-Event-ID"
 
 const (
@@ -75,7 +74,6 @@ func ServeEvents(w http.ResponseWriter, r *http.Request, stream EventStream) err
 	return stream.sendEndProblem(r.Context(), out, err)
 }
 
-// toStartProblem converts the error of a watch that did not begin.
 func (to *EventStream) toStartProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrTooMany):
@@ -86,7 +84,6 @@ func (to *EventStream) toStartProblem(err error) error {
 	return to.Expired(err)
 }
 
-// sendEndProblem sends the reason of the end to the client.
 func (to *EventStream) sendEndProblem(ctx context.Context, out *httpStream, err error) error {
 	p, ok := errors.AsType[*rest.Error](to.Expired(err))
 	if !ok {
@@ -138,8 +135,7 @@ func (s *httpStream) SendEvents(ctx context.Context, events []byte) error {
 	return nil
 }
 
-// limitWriteTime limits the time to write a batch, until it is released. The time between two
-// batches is unlimited.
+// limitWriteTime limits the time to write a batch, until it is released. The time between two batches is unlimited.
 func (s *httpStream) limitWriteTime(ctx context.Context) (liftLimit func()) {
 	s.setWriteDeadline(batchTimeout)
 	if ctx.Err() != nil {
@@ -159,8 +155,7 @@ func (s *httpStream) limitWriteTime(ctx context.Context) (liftLimit func()) {
 }
 
 func (s *httpStream) setWriteDeadline(fromNow time.Duration) {
-	// The error is ignored: a closed connection supports no deadlines, and the next write reports
-	// it.
+	// The error is ignored: a closed connection supports no deadlines, and the next write reports it.
 	_ = s.control.SetWriteDeadline(time.Now().Add(fromNow))
 }
 
@@ -181,7 +176,6 @@ func (s *httpStream) writeStreamHeaders() {
 	}
 }
 
-// limitFinalWriteTime limits the time that the server takes to finish the answer.
 func (s *httpStream) limitFinalWriteTime() {
 	if s.begun {
 		s.setWriteDeadline(lastBatchTimeout)

@@ -15,16 +15,16 @@ import (
 // broken after three intervals, and misses changes until then.
 const BookmarkEvery = 4 * time.Second
 
-// lookedAtOnce limits the changes that a watcher takes from the ring before it sends, and
-// lookedAtBytes their total size. While its client is slow, the watcher keeps them in memory, even
+// maxTakenEntries limits the changes that a watcher takes from the ring before it sends, and
+// maxTakenBytes their total size. While its client is slow, the watcher keeps them in memory, even
 // if the ring has dropped them.
 const (
-	lookedAtOnce  = 256
-	lookedAtBytes = 4 * batchBytes
+	maxTakenEntries = 256
+	maxTakenBytes   = 4 * batchBytes
 )
 
-// errOver is the cause that ends a watch at its time limit.
-var errOver = errors.New("the watch reached its maximum duration")
+// errTimeLimit is the cause that ends a watch at its time limit.
+var errTimeLimit = errors.New("the watch reached its maximum duration")
 
 // A Request describes the changes that a watcher wants and may see.
 type Request struct {
@@ -61,11 +61,11 @@ type watcher struct {
 
 	batch frameBatch
 	at    Cursor // all changes up to here are sent or in the batch
-	// behind means that the client must receive a bookmark when it is up to date. ticked means that
+	// behind means that the client must receive a bookmark when it is up to date. bookmarkDue means that
 	// it must receive a sign of life.
-	behind, ticked bool
-	failures       int // consecutive failures to read the feed
-	found          [lookedAtOnce]*encodedChange
+	behind, bookmarkDue bool
+	failures            int // consecutive failures to read the feed
+	found               [maxTakenEntries]*encodedChange
 }
 
 // StreamChanges sends events until ctx ends, the hub stops, the time limit of the request passes, or an
@@ -79,14 +79,17 @@ func (h *Hub) StreamChanges(ctx context.Context, request Request, out Stream) er
 		return err
 	}
 	defer leave()
-	begun := false
-	if err = w.findStartAndOpenStream(ctx); err == nil {
-		begun, err = true, w.sendChangesUntilEnd(ctx)
+	err = w.findStartAndOpenStream(ctx)
+	begun := err == nil
+	if begun {
+		err = w.sendChangesUntilEnd(ctx)
 	}
-	switch cause := context.Cause(ctx); {
-	case !errors.Is(cause, ErrStopping) && !errors.Is(cause, errOver):
+	cause := context.Cause(ctx)
+	endedByHub := errors.Is(cause, ErrStopping) || errors.Is(cause, errTimeLimit)
+	if !endedByHub {
 		return err
-	case !begun:
+	}
+	if !begun {
 		return ErrStopping
 	}
 	return w.sendBookmark(ctx)
@@ -111,7 +114,7 @@ func (w *watcher) sendChangesUntilEnd(ctx context.Context) error {
 	ticker := time.NewTicker(BookmarkEvery)
 	defer ticker.Stop()
 	for {
-		news, err := w.sendAvailableChanges(ctx)
+		wake, err := w.sendAvailableChanges(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,8 +125,8 @@ func (w *watcher) sendChangesUntilEnd(ctx context.Context) error {
 			if err := w.recheckAccess(ctx); err != nil {
 				return err
 			}
-			w.ticked = true
-		case <-news:
+			w.bookmarkDue = true
+		case <-wake:
 		}
 	}
 }
@@ -137,17 +140,16 @@ func (w *watcher) recheckAccess(ctx context.Context) error {
 
 // sendAvailableChanges sends the next changes. The channel wake is closed when it should be called again.
 func (w *watcher) sendAvailableChanges(ctx context.Context) (wake <-chan struct{}, err error) {
-	v := w.ring.readAfter(w.at, w.found[:], lookedAtBytes)
-	news := v.renewed
-	switch {
-	case v.missed:
+	v := w.ring.readAfter(w.at, w.found[:], maxTakenBytes)
+	wake = v.renewed
+	if v.missed || v.more {
+		wake = w.alwaysReady
+	}
+	if v.missed {
 		w.metrics.fallbacks.Inc()
 		if err := w.sendFeedPageOrBackOff(ctx); err != nil {
 			return nil, err
 		}
-		news = w.ready
-	case v.more:
-		news = w.ready
 	}
 	for _, e := range v.entries {
 		w.addToBatchIfVisible(e)
@@ -159,26 +161,27 @@ func (w *watcher) sendAvailableChanges(ctx context.Context) (wake <-chan struct{
 		}
 	}
 	clear(v.entries)
-	if v.live && !v.missed && !v.more && w.at.Compare(v.head.Position) < 0 {
+	tookAll := v.live && !v.missed && !v.more
+	if tookAll && w.at.Compare(v.head.Position) < 0 {
 		w.at = v.head
 	}
-	return news, w.sendBatchAndDueBookmark(ctx, &v)
+	return wake, w.sendBatchAndDueBookmark(ctx, &v)
 }
 
 // sendBatchAndDueBookmark sends the batch, followed by a bookmark if one is due.
 func (w *watcher) sendBatchAndDueBookmark(ctx context.Context, v *ringView) error {
-	blind := !v.live || v.away || w.failures > 0
-	upToDate := !blind && !v.missed && !v.more
+	feedUnknown := !v.live || v.unavailable || w.failures > 0
+	upToDate := !feedUnknown && !v.missed && !v.more
 	switch {
-	case upToDate && (w.behind || w.ticked):
-		w.behind, w.ticked = false, false
+	case upToDate && (w.behind || w.bookmarkDue):
+		w.behind, w.bookmarkDue = false, false
 		return w.sendBookmark(ctx)
-	case w.ticked && blind:
+	case w.bookmarkDue && feedUnknown:
 		// A bookmark would be correct, but the client could conclude that nothing has changed.
-		w.ticked = false
+		w.bookmarkDue = false
 		w.batch.b = append(w.batch.b, ": the changes cannot be read\n\n"...)
-	case w.ticked:
-		w.ticked = false
+	case w.bookmarkDue:
+		w.bookmarkDue = false
 		return w.sendBookmark(ctx)
 	}
 	return w.batch.flushFrames(ctx)
@@ -191,7 +194,6 @@ func (w *watcher) sendBookmark(ctx context.Context) error {
 	return w.batch.flushFrames(ctx)
 }
 
-// addToBatchIfVisible adds a change to the batch if the watcher should receive it.
 func (w *watcher) addToBatchIfVisible(change *encodedChange) {
 	w.at.Position = change.at
 	if frame, removed := w.selectFrame(change); frame != nil {
@@ -214,7 +216,7 @@ func (w *watcher) sendFeedPageOrBackOff(ctx context.Context) error {
 // readAndSendFeedPage reads a page of the feed into the batch and sends it.
 func (w *watcher) readAndSendFeedPage(ctx context.Context) error {
 	select {
-	case w.reads <- struct{}{}:
+	case w.readSlots <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("watch: %w", context.Cause(ctx))
 	}
@@ -229,7 +231,7 @@ func (w *watcher) readAndSendFeedPage(ctx context.Context) error {
 // readFeedPageIntoBatch reads a page into the batch. It frees the read slot before anything is sent, because a
 // slow client would hold up other readers.
 func (w *watcher) readFeedPageIntoBatch(ctx context.Context) (next Cursor, hasMore bool, err error) {
-	defer func() { <-w.reads }()
+	defer func() { <-w.readSlots }()
 	q := Query{Kind: w.Kind, Tenant: w.Tenant, All: w.All, After: w.at}
-	return w.readFeedPage(ctx, q, ownBytes, w.addToBatchIfVisible)
+	return w.readFeedPage(ctx, q, ownPageBytes, w.addToBatchIfVisible)
 }
