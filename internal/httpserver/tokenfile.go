@@ -53,15 +53,12 @@ func OpenTokenFile[Owner any](path string, read TokenReader[Owner], log *slog.Lo
 
 // Lookup returns the owner of a token. It compares every known token, each in constant time.
 func (f *TokenFile[Owner]) Lookup(ctx context.Context, hash TokenHash) (owner Owner, ok bool) {
-	match := -1
-	tokens := f.reloadTokensIfChanged(ctx)
-	for i := range tokens {
-		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], tokens[i].hash[:]), i, match)
+	for _, token := range f.reloadTokensIfChanged(ctx) {
+		if subtle.ConstantTimeCompare(hash[:], token.hash[:]) == 1 {
+			owner, ok = token.owner, true // no break: the time must not depend on the position
+		}
 	}
-	if match < 0 {
-		return owner, false
-	}
-	return tokens[match].owner, true
+	return owner, ok
 }
 
 // reloadTokensIfChanged returns the tokens and reads the file again if it was written or replaced.
@@ -76,7 +73,8 @@ func (f *TokenFile[Owner]) reloadTokensIfChanged(ctx context.Context) []knownTok
 		}
 		return f.tokens
 	}
-	if f.seen != nil && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() && os.SameFile(f.seen, info) {
+	unchanged := f.seen != nil && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() && os.SameFile(f.seen, info)
+	if unchanged {
 		return f.tokens
 	}
 	f.seen = info
