@@ -53,12 +53,15 @@ func OpenTokenFile[Owner any](path string, read TokenReader[Owner], log *slog.Lo
 
 // Lookup returns the owner of a token. It compares every known token, each in constant time.
 func (f *TokenFile[Owner]) Lookup(ctx context.Context, hash TokenHash) (owner Owner, ok bool) {
-	for _, token := range f.reloadTokensIfChanged(ctx) {
-		if subtle.ConstantTimeCompare(hash[:], token.hash[:]) == 1 {
-			owner, ok = token.owner, true // no break: the time must not depend on the position
-		}
+	match := -1
+	tokens := f.reloadTokensIfChanged(ctx)
+	for i := range tokens {
+		match = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], tokens[i].hash[:]), i, match)
 	}
-	return owner, ok
+	if match < 0 {
+		return owner, false
+	}
+	return tokens[match].owner, true
 }
 
 // reloadTokensIfChanged returns the tokens and reads the file again if it was written or replaced.

@@ -310,8 +310,8 @@ func (l *loader) addUnknownKeyProblem(key *yaml.Node, s *shape, path string) {
 	} else if where := l.root.findPathOfKey(key.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
-	l.problems.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
-		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint))
+	l.problems = append(l.problems, problem{place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
+		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint)})
 }
 
 func (l *loader) addProblemAt(at place, path, format string, args ...any) {

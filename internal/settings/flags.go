@@ -94,7 +94,6 @@ func (f *flagValue) Replace(texts []string) error {
 	return nil
 }
 
-// GetSlice returns the texts.
 func (f *flagValue) GetSlice() []string { return f.texts }
 
 // formatAsTexts returns a value as texts that setValueFromTexts parses.

@@ -42,6 +42,7 @@ package settings
 
 import (
 	"maps"
+	"os"
 	"reflect"
 	"strings"
 
@@ -68,6 +69,9 @@ type Source struct {
 	// flags that were set count. Nil means no flags.
 	Flags *pflag.FlagSet
 }
+
+// OSEnv returns a variable of the process's environment. It is Source.Env in a real process.
+func OSEnv(name string) (string, bool) { return os.LookupEnv(name) }
 
 // A Context is a named set of values.
 type Context struct {

@@ -224,7 +224,6 @@ func listSettings(s *shape, v reflect.Value) []setting {
 	return out
 }
 
-// documentedTypeName returns the name of the type in documentation.
 func (s *shape) documentedTypeName() string {
 	t := s.typ
 	if t.Kind() == reflect.Pointer {
@@ -263,7 +262,6 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-// splitCommaSeparatedTag splits a comma-separated list in a tag.
 func splitCommaSeparatedTag(tag string) []string {
 	if tag == "" {
 		return nil
