@@ -242,15 +242,14 @@ func (s *Sessions) EndSession(ctx context.Context, id string) error {
 
 // RunCleanup deletes old sessions until ctx ends.
 func (s *Sessions) RunCleanup(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		now := time.Now()
 		if err := s.store.DeleteExpiredAndIdle(ctx, now, now.Add(-s.cfg.Idle)); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "old sessions not deleted", "err", err)
 		}
-		if backoff.Sleep(ctx, cleanupEvery) != nil {
-			return nil
-		}
+		_ = backoff.Sleep(ctx, cleanupEvery) // the loop checks ctx
 	}
+	return nil
 }
 
 // DeriveCSRFToken returns the token that protects the writes of a browser. It belongs to a random cookie
