@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -107,23 +108,15 @@ type Console struct {
 // New checks the configuration. It sends no request.
 func New(cfg Config, deps Deps) (*Console, error) {
 	c := &Console{cfg: cfg, deps: deps, log: deps.Log, base: "/", signIns: newSignInLimiter(cfg.SignInsPerMinute), streams: newStreams()}
-	local := httpserver.IsLoopback(deps.ListenAddr)
-	if cfg.PublicURL != "" {
-		u, err := url.Parse(cfg.PublicURL)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-			return nil, errors.New("the public URL must be http://host/path/ or https://host/path/, without a query and a password")
-		}
-		c.public, c.base = u, "/"+strings.Trim(u.Path, "/")+"/"
-		if c.base == "//" {
-			c.base = "/"
-		}
-	}
-	c.cookies = cookies{base: c.base, secure: deps.TLS || c.public != nil && c.public.Scheme == "https"}
-	if err := c.validateMode(local); err != nil {
+	if err := c.setPublicURL(); err != nil {
 		return nil, err
 	}
-	target, err := url.Parse(strings.TrimRight(cfg.FleetAPI, "/"))
-	if err != nil || target.Host == "" {
+	c.cookies = cookies{base: c.base, secure: deps.TLS || c.public != nil && c.public.Scheme == "https"}
+	if err := c.validateMode(httpserver.IsLoopback(deps.ListenAddr)); err != nil {
+		return nil, err
+	}
+	fleetAPIURL, err := url.Parse(strings.TrimRight(cfg.FleetAPI, "/"))
+	if err != nil || fleetAPIURL.Host == "" {
 		return nil, errors.New("the URL of the fleet API must be http://host:port or https://host:port")
 	}
 	if c.page, err = loadEmbeddedPage(c.base); err != nil {
@@ -137,8 +130,40 @@ func New(cfg Config, deps Deps) (*Console, error) {
 	}
 	c.addStreamSources()
 	guard := requestGuard{cookies: c.cookies, public: c.public, mode: cfg.Mode, sessions: deps.Sessions, metrics: c.metrics}
-	c.handler = guard.guardRequests(c.newRouter(target))
+	c.handler = guard.guardRequests(c.newRouter(fleetAPIURL))
 	return c, nil
+}
+
+func (c *Console) setPublicURL() error {
+	if c.cfg.PublicURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.cfg.PublicURL)
+	if err != nil {
+		return errPublicURL
+	}
+	hasAddress := u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+	if !hasAddress || u.RawQuery != "" || u.User != nil {
+		return errPublicURL
+	}
+	c.public = u
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		c.base = "/" + path + "/"
+	}
+	return nil
+}
+
+var errPublicURL = errors.New("the public URL must be http://host/path/ or https://host/path/, without a query and a password")
+
+// addStreamSources adds the streams of the fleet API and of the host clusters.
+func (c *Console) addStreamSources() {
+	sources := slices.Clone(c.deps.Fleet)
+	if c.deps.Hosts != nil {
+		sources = append(sources, c.deps.Hosts.ListSources()...)
+	}
+	for i := range sources {
+		c.sources = append(c.sources, &sources[i])
+	}
 }
 
 // validateMode refuses modes that would let strangers in, or tokens travel in the clear.
@@ -181,9 +206,9 @@ func (c *Console) newRouter(fleetAPIURL *url.URL) http.Handler {
 	})
 	mux.Handle("GET /console/stream", c.requireSession(http.HandlerFunc(c.serveEventStream)))
 	if c.deps.Hosts != nil {
-		ofHosts := c.requireSession(c.cancelFollowRequestsOnStreamsEnd(c.deps.Hosts))
-		mux.Handle("/console/hosts/", ofHosts)
-		mux.Handle("GET "+CoveragePath, ofHosts)
+		hosts := c.requireSession(c.cancelFollowRequestsOnStreamsEnd(c.deps.Hosts))
+		mux.Handle("/console/hosts/", hosts)
+		mux.Handle("GET "+CoveragePath, hosts)
 	}
 	mux.Handle("/api/", c.requireSession(c.newFleetAPIProxy(fleetAPIURL)))
 	mux.Handle("/assets/", c.page.assets)
@@ -207,18 +232,6 @@ type sessionAnswer struct {
 	Hosts     []HostState   `json:"hosts"`
 	DemoUsers []demoAnswer  `json:"demo_users,omitempty"`
 	Links     linksAnswer   `json:"links"`
-}
-
-// addStreamSources adds the streams of the fleet API and of the host clusters.
-func (c *Console) addStreamSources() {
-	for _, s := range c.deps.Fleet {
-		c.sources = append(c.sources, &s)
-	}
-	if c.deps.Hosts != nil {
-		for _, s := range c.deps.Hosts.ListSources() {
-			c.sources = append(c.sources, &s)
-		}
-	}
 }
 
 type demoAnswer struct {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,53 +21,38 @@ const writeTimeout = 30 * time.Second
 // the browser's cookies.
 func (c *Console) newFleetAPIProxy(fleetAPIURL *url.URL) http.Handler {
 	proxy := &httputil.ReverseProxy{
-		Transport:     c.deps.Transport,
-		FlushInterval: -1, // streams are passed on event by event
-		ErrorLog:      slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host = fleetAPIURL.Scheme, fleetAPIURL.Host
-			p.Out.URL.Path, p.Out.URL.RawPath = fleetAPIURL.Path+p.In.URL.Path, ""
-			if p.In.URL.RawPath != "" {
-				p.Out.URL.RawPath = fleetAPIURL.EscapedPath() + p.In.URL.RawPath
-			}
-			p.Out.Host = ""
-			removeUnforwardedHeaders(p.Out.Header)
-			if token := PersonFromContext(p.In.Context()).Token; token != "" {
-				p.Out.Header.Set("Authorization", "Bearer "+token)
-			}
-		},
-		ModifyResponse: func(resp *http.Response) error {
-			for name := range resp.Header {
-				// The console decides on cookies and on what a browser may do with an answer.
-				if name == "Set-Cookie" || strings.HasPrefix(name, "Access-Control-") || name == "Content-Security-Policy" || name == "Strict-Transport-Security" {
-					resp.Header.Del(name)
-				}
-			}
-			for _, own := range []string{"X-Content-Type-Options", "Referrer-Policy", "Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy"} {
-				resp.Header.Del(own) // set by the console already
-			}
-			if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-				resp.Body = c.streams.closeBodyOnStreamsEnd(resp.Body)
-			}
-			return nil
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if errors.Is(err, context.Canceled) {
-				w.WriteHeader(http.StatusBadGateway) // nobody is there to read it
-				return
-			}
-			c.log.WarnContext(r.Context(), "fleet API not reached", "method", r.Method, "path", r.URL.Path, "err", err)
-			WriteProblemJSON(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
-		},
+		Transport:      c.deps.Transport,
+		FlushInterval:  -1, // streams are passed on event by event
+		ErrorLog:       slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+		Rewrite:        func(p *httputil.ProxyRequest) { rewriteForFleetAPI(p, fleetAPIURL) },
+		ModifyResponse: c.prepareFleetAPIResponse,
+		ErrorHandler:   c.writeFleetAPIError,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Without these headers, the request would have the rights of the person who is signed in.
-		if slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), v1.IsImpersonationHeader) {
-			WriteProblemJSON(w, http.StatusForbidden, "The console does not forward impersonation.", "Use the command line: fleetloop --as.")
-			return
+		for name := range r.Header {
+			// Without these headers, the request would have the rights of the person who is signed in.
+			if v1.IsImpersonationHeader(name) {
+				WriteProblemJSON(w, http.StatusForbidden, "The console does not forward impersonation.", "Use the command line: fleetloop --as.")
+				return
+			}
 		}
 		proxy.ServeHTTP(&deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
 	})
+}
+
+func rewriteForFleetAPI(p *httputil.ProxyRequest, fleetAPIURL *url.URL) {
+	out := p.Out
+	out.Host = ""
+	out.URL.Scheme, out.URL.Host = fleetAPIURL.Scheme, fleetAPIURL.Host
+	out.URL.Path = fleetAPIURL.Path + p.In.URL.Path
+	out.URL.RawPath = ""
+	if p.In.URL.RawPath != "" {
+		out.URL.RawPath = fleetAPIURL.EscapedPath() + p.In.URL.RawPath
+	}
+	removeUnforwardedHeaders(out.Header)
+	if token := PersonFromContext(p.In.Context()).Token; token != "" {
+		out.Header.Set("Authorization", "Bearer "+token)
+	}
 }
 
 // removeUnforwardedHeaders removes all headers of a browser that the fleet API does not need. Cookies and
@@ -85,6 +68,34 @@ func removeUnforwardedHeaders(h http.Header) {
 	}
 }
 
+// prepareFleetAPIResponse removes the headers on which the console decides: cookies, and what a browser may do
+// with an answer. A stream ends with the others.
+func (c *Console) prepareFleetAPIResponse(resp *http.Response) error {
+	for name := range resp.Header {
+		switch name {
+		case "Set-Cookie", "Content-Security-Policy", "Strict-Transport-Security", "X-Content-Type-Options", "Referrer-Policy",
+			"Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy":
+			resp.Header.Del(name)
+		}
+		if strings.HasPrefix(name, "Access-Control-") {
+			resp.Header.Del(name)
+		}
+	}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		resp.Body = c.streams.closeBodyOnStreamsEnd(resp.Body)
+	}
+	return nil
+}
+
+func (c *Console) writeFleetAPIError(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) {
+		w.WriteHeader(http.StatusBadGateway) // nobody is there to read it
+		return
+	}
+	c.log.WarnContext(r.Context(), "fleet API not reached", "method", r.Method, "path", r.URL.Path, "err", err)
+	WriteProblemJSON(w, http.StatusBadGateway, "The console cannot reach the fleet API.", "Try again. If this lasts, look at the log of the console.")
+}
+
 // deadlineWriter moves the deadline of an answer with each write, so that a stream may last.
 type deadlineWriter struct {
 	http.ResponseWriter
@@ -92,7 +103,6 @@ type deadlineWriter struct {
 	control *http.ResponseController
 }
 
-// Write implements http.ResponseWriter.
 func (p *deadlineWriter) Write(b []byte) (int, error) {
 	p.extendWriteDeadline()
 	return p.ResponseWriter.Write(b)

@@ -26,7 +26,6 @@ func newSignInLimiter(attemptsPerMinute int) *signInLimiter {
 	return &signInLimiter{perMinute: attemptsPerMinute, addresses: map[string]*rate.Limiter{}}
 }
 
-// takeAttempt takes one attempt of an address.
 func (l *signInLimiter) takeAttempt(address string) (allowed bool) {
 	now := time.Now()
 	l.mu.Lock()

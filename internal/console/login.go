@@ -95,15 +95,7 @@ func (l oidcLogin) handleCallback(w http.ResponseWriter, r *http.Request) {
 		l.redirectToSignInPage(w, "denied")
 		return
 	}
-	tokens, err := c.deps.Issuer.ExchangeCode(r.Context(), l.callbackURL(r), q.Get("code"), begun.Nonce, begun.Verifier)
-	var who session.User
-	if err == nil {
-		who, err = c.deps.Identify(r.Context(), tokens.Bearer)
-	}
-	var id string
-	if err == nil {
-		id, err = c.replaceSession(r, who, tokens)
-	}
+	id, err := l.exchangeCodeForSession(r, q.Get("code"), begun)
 	c.metrics.countSignInResult(c.cfg.Mode, err)
 	if err != nil {
 		c.log.WarnContext(r.Context(), "sign-in failed", "err", err)
@@ -116,6 +108,19 @@ func (l oidcLogin) handleCallback(w http.ResponseWriter, r *http.Request) {
 	}
 	c.cookies.setOrRemoveCookie(w, sessionCookie, id, http.SameSiteLaxMode)
 	redirectUncached(w, begun.To)
+}
+
+func (l oidcLogin) exchangeCodeForSession(r *http.Request, code string, begun login) (sessionID string, err error) {
+	deps := l.console.deps
+	tokens, err := deps.Issuer.ExchangeCode(r.Context(), l.callbackURL(r), code, begun.Nonce, begun.Verifier)
+	if err != nil {
+		return "", err
+	}
+	user, err := deps.Identify(r.Context(), tokens.Bearer)
+	if err != nil {
+		return "", err
+	}
+	return l.console.replaceSession(r, user, tokens)
 }
 
 var errNoLogin = errors.New("no sign-in has begun")
@@ -160,7 +165,9 @@ func (l oidcLogin) callbackURL(r *http.Request) string {
 // isSafeLocalPath reports whether a redirect to a path stays on this host. Browsers read a backslash as a
 // slash, drop control characters, and take what follows two slashes for a host.
 func isSafeLocalPath(path string) bool {
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsFunc(path, func(c rune) bool { return c == '\\' || c <= ' ' || c == 0x7f }) {
+	isAbsolutePath := strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//")
+	isMisread := strings.ContainsFunc(path, func(c rune) bool { return c == '\\' || c <= ' ' || c == 0x7f })
+	if !isAbsolutePath || isMisread {
 		return false
 	}
 	u, err := url.Parse(path)

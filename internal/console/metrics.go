@@ -44,11 +44,12 @@ func RegisterMetrics(reg prometheus.Registerer) error {
 }
 
 func (m *metrics) countRequest(r *http.Request, basePath string, status int) {
+	path := strings.TrimPrefix(r.URL.Path, basePath)
 	area := "page"
-	switch path := "/" + strings.TrimPrefix(r.URL.Path, basePath); {
-	case strings.HasPrefix(path, "/api/"):
+	switch {
+	case strings.HasPrefix(path, "api/"):
 		area = "api"
-	case strings.HasPrefix(path, "/console/"):
+	case strings.HasPrefix(path, "console/"):
 		area = "console"
 	}
 	if status == 0 {

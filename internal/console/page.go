@@ -20,7 +20,6 @@ type page struct {
 	assets http.Handler // its other files
 }
 
-// loadEmbeddedPage returns the embedded page for a base path.
 func loadEmbeddedPage(basePath string) (page, error) {
 	root, err := fs.Sub(dist, "dist")
 	if err != nil {

@@ -63,10 +63,14 @@ func isWriteMethod(method string) bool {
 // no cookie, and where the console has no public URL: it then listens on loopback, which has known
 // names. Otherwise a proxy may use another name.
 func (g *requestGuard) isConsoleHost(r *http.Request) bool {
-	if isLoopbackHost(r.Host) || g.public != nil && strings.EqualFold(r.Host, g.public.Host) {
+	if isLoopbackHost(r.Host) {
 		return true
 	}
-	return g.public != nil && g.mode != ModeNone && g.mode != ModeDemo
+	if g.public == nil {
+		return false
+	}
+	needsCookie := g.mode != ModeNone && g.mode != ModeDemo
+	return needsCookie || strings.EqualFold(r.Host, g.public.Host)
 }
 
 func isLoopbackHost(hostWithOptionalPort string) bool {
@@ -113,7 +117,6 @@ type statusWriter struct {
 	status int
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (s *statusWriter) WriteHeader(status int) {
 	if s.status == 0 {
 		s.status = status

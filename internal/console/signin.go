@@ -64,16 +64,21 @@ func (c *Console) signInByToken(w http.ResponseWriter, r *http.Request) {
 	if !DecodeJSONOrWriteProblem(w, r, &body) {
 		return
 	}
-	who, err := session.User{}, ErrToken
-	if body.Token != "" {
-		who, err = c.deps.Identify(r.Context(), body.Token)
-	}
+	user, err := c.identifyToken(r.Context(), body.Token)
 	if err != nil {
 		c.metrics.countSignInResult(c.cfg.Mode, err)
 		c.writeErrorProblem(w, r, err)
 		return
 	}
-	c.startSessionAndSetCookie(w, r, who, session.Tokens{Bearer: body.Token})
+	c.startSessionAndSetCookie(w, r, user, session.Tokens{Bearer: body.Token})
+}
+
+// identifyToken returns the person of a token. The fleet API would take no token for the anonymous user.
+func (c *Console) identifyToken(ctx context.Context, token string) (session.User, error) {
+	if token == "" {
+		return session.User{}, ErrToken
+	}
+	return c.deps.Identify(ctx, token)
 }
 
 // signInAsDemoPerson starts a session of one of the fixed persons.
@@ -123,7 +128,6 @@ func (c *Console) replaceSession(r *http.Request, user session.User, tokens sess
 	return sessionID, err
 }
 
-// endSessionAndRemoveCookie ends the session on the server and removes its cookie.
 func (c *Console) endSessionAndRemoveCookie(w http.ResponseWriter, r *http.Request) {
 	if id := c.cookies.readSessionID(r); id != "" {
 		if err := c.deps.Sessions.EndSession(r.Context(), id); err != nil {
@@ -135,7 +139,6 @@ func (c *Console) endSessionAndRemoveCookie(w http.ResponseWriter, r *http.Reque
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// limitSignInAttempts limits the attempts from one address.
 func (c *Console) limitSignInAttempts(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !c.signIns.takeAttempt(remoteHost(r)) {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetloop/fleetloop/internal/backoff"
 	"github.com/fleetloop/fleetloop/internal/console/session"
 )
 
@@ -96,15 +97,19 @@ func (c *Console) serveEventStream(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(c.streams.ended, cancel)() //nolint:contextcheck // either of the two ends it
 
 	m := &streamMerger{
-		console: c, control: http.NewResponseController(w), w: w, sessionID: c.cookies.readSessionID(r),
-		topics:  strings.Split(r.URL.Query().Get("topics"), ","),
-		cursors: decodeCursorsOrEmpty(r.Header.Get("Last-Event-ID")),
-		events:  make(chan sourceEvent), live: map[string]bool{},
+		console:   c,
+		w:         w,
+		control:   http.NewResponseController(w),
+		sessionID: c.cookies.readSessionID(r),
+		topics:    []string{TopicClusters, TopicNodePools, TopicChanges, TopicExecutions, TopicNodes, TopicSentinels},
+		events:    make(chan sourceEvent),
+		cursors:   decodeCursorsOrEmpty(r.Header.Get("Last-Event-ID")),
+		connected: map[string]bool{},
+		person:    PersonFromContext(ctx),
 	}
-	if r.URL.Query().Get("topics") == "" {
-		m.topics = []string{TopicClusters, TopicNodePools, TopicChanges, TopicExecutions, TopicNodes, TopicSentinels}
+	if topics := r.URL.Query().Get("topics"); topics != "" {
+		m.topics = strings.Split(topics, ",")
 	}
-	m.state, _ = ctx.Value(personKey{}).(session.Session)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -120,8 +125,8 @@ type sourceEvent struct {
 	lost   bool // the source is not connected
 }
 
-// A streamMerger merges sources into one stream. Each source has a goroutine, followSourceUntilDone, which sends its events to
-// run. Only run writes to the page:
+// A streamMerger merges sources into one stream. Each source has a goroutine, followSourceUntilDone, which
+// sends its events to followSourcesAndForward. Only that one writes to the page:
 //
 //	reset     the page must list a topic again
 //	TOPIC     an object of a topic has changed
@@ -132,27 +137,28 @@ type streamMerger struct {
 	control   *http.ResponseController
 	sessionID string
 	topics    []string
+	events    chan sourceEvent
 
-	events  chan sourceEvent
-	cursors map[string]string // by source; used by run alone
-	live    map[string]bool   // whether a followed source is connected; used by run alone
+	// Only followSourcesAndForward uses these, by the name of the source.
+	cursors   map[string]string
+	connected map[string]bool // of the followed sources
 
-	mu    sync.Mutex
-	state session.Session // the current token
+	mu     sync.Mutex
+	person Person // with the current token
 }
 
 func (m *streamMerger) followSourcesAndForward(ctx context.Context, cancel context.CancelFunc) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	defer cancel()
-	for _, s := range m.console.sources {
-		wanted := slices.DeleteFunc(slices.Clone(s.Topics), func(t string) bool { return !slices.Contains(m.topics, t) })
-		if len(wanted) == 0 {
+	for _, source := range m.console.sources {
+		topics := m.requestedTopics(source)
+		if len(topics) == 0 {
 			continue
 		}
-		m.live[s.Name] = false
-		cursor := m.cursors[s.Name]
-		following.Go(func() { m.followSourceUntilDone(ctx, s, wanted, cursor) })
+		m.connected[source.Name] = false
+		cursor := m.cursors[source.Name]
+		following.Go(func() { m.followSourceUntilDone(ctx, source, topics, cursor) })
 	}
 	ticker := time.NewTicker(bookmarkEvery)
 	defer ticker.Stop()
@@ -172,13 +178,24 @@ func (m *streamMerger) followSourcesAndForward(ctx context.Context, cancel conte
 	}
 }
 
+// requestedTopics returns the topics of a source that the page wants.
+func (m *streamMerger) requestedTopics(source *Source) []string {
+	var topics []string
+	for _, topic := range source.Topics {
+		if slices.Contains(m.topics, topic) {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
+}
+
 // reloadSession reads the session again. Its error ends the stream of a person who is no longer signed
 // in. It does not count as a request of the person.
 func (m *streamMerger) reloadSession(ctx context.Context) error {
 	if m.console.cfg.Mode == ModeNone {
 		return nil
 	}
-	state, err := m.console.deps.Sessions.GetWithoutRecordingUse(ctx, m.sessionID)
+	current, err := m.console.deps.Sessions.GetWithoutRecordingUse(ctx, m.sessionID)
 	switch {
 	case errors.Is(err, session.ErrNone):
 		return errNoSession
@@ -187,29 +204,29 @@ func (m *streamMerger) reloadSession(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.state = state
+	m.person = personOfSession(current)
 	return nil
 }
 
 func (m *streamMerger) currentPerson() Person {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return personOfSession(m.state)
+	return m.person
 }
 
 // followSourceUntilDone follows a source until ctx ends. It connects again after an error. The first event after a start
 // without a cursor is a reset.
 func (m *streamMerger) followSourceUntilDone(ctx context.Context, source *Source, topics []string, cursor string) {
 	needsReset := cursor == ""
+	forward := func(e StreamEvent) error {
+		isReset := needsReset && e.Cursor != ""
+		if e.Cursor != "" {
+			cursor, needsReset = e.Cursor, false
+		}
+		return m.queueEvent(ctx, sourceEvent{StreamEvent: e, source: source, reset: isReset})
+	}
 	for {
-		err := source.Follow(ctx, Subscription{Who: m.currentPerson(), Topics: topics, Cursor: cursor}, func(e StreamEvent) error {
-			out := sourceEvent{StreamEvent: e, source: source}
-			if e.Cursor != "" {
-				cursor = e.Cursor
-				out.reset, needsReset = needsReset, false
-			}
-			return m.queueEvent(ctx, out)
-		})
+		err := source.Follow(ctx, Subscription{Who: m.currentPerson(), Topics: topics, Cursor: cursor}, forward)
 		if ctx.Err() != nil {
 			return
 		}
@@ -221,12 +238,8 @@ func (m *streamMerger) followSourceUntilDone(ctx context.Context, source *Source
 			return
 		}
 		m.console.log.DebugContext(ctx, "stream of a page interrupted, connecting again", "stream", source.Name, "err", err)
-		timer := time.NewTimer(followAgain)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, followAgain) != nil {
 			return
-		case <-timer.C:
 		}
 	}
 }
@@ -242,21 +255,18 @@ func (m *streamMerger) queueEvent(ctx context.Context, event sourceEvent) error 
 
 // writeSourceEvent writes an event of a source. A page learns at once that a source is lost or back.
 func (m *streamMerger) writeSourceEvent(event sourceEvent) error {
-	wasConnected, isConnected := m.live[event.source.Name], !event.lost
-	m.live[event.source.Name] = isConnected
-	var out bytes.Buffer
-	if event.reset {
-		m.cursors[event.source.Name] = event.Cursor
-		for _, topic := range event.source.Topics {
-			if slices.Contains(m.topics, topic) {
-				if err := m.appendSSEEvent(&out, "reset", map[string]string{"topic": topic}); err != nil {
-					return err
-				}
-			}
-		}
-	}
+	wasConnected, isConnected := m.connected[event.source.Name], !event.lost
+	m.connected[event.source.Name] = isConnected
 	if event.Cursor != "" {
 		m.cursors[event.source.Name] = event.Cursor
+	}
+	var out bytes.Buffer
+	if event.reset {
+		for _, topic := range m.requestedTopics(event.source) {
+			if err := m.appendSSEEvent(&out, "reset", map[string]string{"topic": topic}); err != nil {
+				return err
+			}
+		}
 	}
 	if event.Topic != "" {
 		if err := m.appendSSEEvent(&out, event.Topic, event.StreamEvent); err != nil {
@@ -269,26 +279,33 @@ func (m *streamMerger) writeSourceEvent(event sourceEvent) error {
 	return m.writeBookmark()
 }
 
-// writeBookmark writes the current cursors. behind has the topics that are not up to date.
+// writeBookmark writes the current cursors.
 func (m *streamMerger) writeBookmark() error {
 	body := struct {
 		AsOf   time.Time `json:"as_of"`
 		Behind []string  `json:"behind"`
-	}{time.Now().UTC(), []string{}}
-	for _, s := range m.console.sources {
-		if live, followed := m.live[s.Name]; followed && !live {
-			for _, topic := range s.Topics {
-				if !slices.Contains(body.Behind, topic) { // those of host clusters are the same
-					body.Behind = append(body.Behind, topic)
-				}
-			}
-		}
-	}
+	}{time.Now().UTC(), m.listTopicsBehind()}
 	var out bytes.Buffer
 	if err := m.appendSSEEvent(&out, "bookmark", body); err != nil {
 		return err
 	}
 	return m.writeAndFlush(out.Bytes())
+}
+
+// listTopicsBehind returns the topics that are not up to date, because a source of theirs is not connected.
+func (m *streamMerger) listTopicsBehind() []string {
+	behind := []string{}
+	for _, source := range m.console.sources {
+		if connected, followed := m.connected[source.Name]; connected || !followed {
+			continue
+		}
+		for _, topic := range source.Topics {
+			if !slices.Contains(behind, topic) { // host clusters have the same topics
+				behind = append(behind, topic)
+			}
+		}
+	}
+	return behind
 }
 
 func (m *streamMerger) appendSSEEvent(buf *bytes.Buffer, eventName string, body any) error {

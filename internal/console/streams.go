@@ -21,7 +21,6 @@ func newStreams() *streams {
 // connect again.
 func (c *Console) EndStreams() { c.streams.end() }
 
-// cancelFollowRequestsOnStreamsEnd ends requests that follow something with the streams.
 func (c *Console) cancelFollowRequestsOnStreamsEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") == "true" {
@@ -34,7 +33,6 @@ func (c *Console) cancelFollowRequestsOnStreamsEnd(next http.Handler) http.Handl
 	})
 }
 
-// closeBodyOnStreamsEnd returns a body that ends with the streams.
 func (s *streams) closeBodyOnStreamsEnd(body io.ReadCloser) io.ReadCloser {
 	t := &trackedBody{ReadCloser: body, streams: s}
 	t.stop = context.AfterFunc(s.ended, func() { _ = body.Close() })
@@ -48,7 +46,6 @@ type trackedBody struct {
 	stop    func() bool
 }
 
-// Read implements io.Reader.
 func (t *trackedBody) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	if err != nil && t.streams.ended.Err() != nil {
@@ -57,7 +54,6 @@ func (t *trackedBody) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay io.EOF
 }
 
-// Close implements io.Closer.
 func (t *trackedBody) Close() error {
 	t.stop()
 	return t.ReadCloser.Close()

@@ -30,12 +30,16 @@ type HealthCheck struct {
 // Kubernetes API server, which is familiar to operators.
 func NewHealthHandler(live func() error, checks ...HealthCheck) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", serveHealthChecks("healthz", []HealthCheck{{Name: "ping", Ready: live}}))
-	mux.Handle("GET /readyz", serveHealthChecks("readyz", checks))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		serveHealthChecks(w, r, "healthz", HealthCheck{Name: "ping", Ready: live})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		serveHealthChecks(w, r, "readyz", checks...)
+	})
 	mux.HandleFunc("GET /readyz/{name}", func(w http.ResponseWriter, r *http.Request) {
 		for _, c := range checks {
 			if c.Name == r.PathValue("name") {
-				serveHealthChecks("readyz", []HealthCheck{c}).ServeHTTP(w, r)
+				serveHealthChecks(w, r, "readyz", c)
 				return
 			}
 		}
@@ -44,36 +48,34 @@ func NewHealthHandler(live func() error, checks ...HealthCheck) http.Handler {
 	return mux
 }
 
-func serveHealthChecks(endpoint string, checks []HealthCheck) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var list strings.Builder
-		failed, warned := false, false
-		for _, c := range checks {
-			warning, err := c.runRecoveringPanic()
-			switch {
-			case err != nil:
-				failed = true
-				fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, joinLinesWithSemicolons(err.Error()))
-			case warning != "":
-				warned = true
-				fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, joinLinesWithSemicolons(warning))
-			default:
-				fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
-			}
-		}
-
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-store")
+func serveHealthChecks(w http.ResponseWriter, r *http.Request, endpoint string, checks ...HealthCheck) {
+	var list strings.Builder
+	failed, warned := false, false
+	for _, c := range checks {
+		warning, err := c.runRecoveringPanic()
 		switch {
-		case failed:
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprintf(w, "%s%s check failed\n", list.String(), endpoint)
-		case warned, r.URL.Query().Has("verbose"):
-			_, _ = fmt.Fprintf(w, "%s%s check passed\n", list.String(), endpoint)
+		case err != nil:
+			failed = true
+			fmt.Fprintf(&list, "[-]%s failed: %s\n", c.Name, joinLinesWithSemicolons(err.Error()))
+		case warning != "":
+			warned = true
+			fmt.Fprintf(&list, "[+]%s ok, with a warning: %s\n", c.Name, joinLinesWithSemicolons(warning))
 		default:
-			_, _ = fmt.Fprint(w, "ok")
+			fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
 		}
+	}
+
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	switch {
+	case failed:
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, "%s%s check failed\n", list.String(), endpoint)
+	case warned, r.URL.Query().Has("verbose"):
+		_, _ = fmt.Fprintf(w, "%s%s check passed\n", list.String(), endpoint)
+	default:
+		_, _ = fmt.Fprint(w, "ok")
 	}
 }
 

@@ -73,13 +73,12 @@ var errShutdownTimeout = errors.New("requests did not finish in time")
 
 // A Server is one HTTP server. It listens from New on and serves in Run.
 type Server struct {
-	http     *http.Server
-	listener net.Listener
-	log      *slog.Logger
-	bound    time.Duration
-	tls      bool
-	silent   silentConns
-	state    atomic.Int32 // fresh, serving or stopped
+	http            *http.Server
+	listener        net.Listener
+	log             *slog.Logger
+	shutdownTimeout time.Duration
+	silent          silentConns
+	state           atomic.Int32 // fresh, serving or stopped
 }
 
 const (
@@ -92,7 +91,7 @@ const (
 // a random port is known. Requests inherit only the values of ctx; its end stops nothing. If Run is
 // not called, Close must be.
 func Listen(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (*Server, error) {
-	s := &Server{log: log, bound: positiveOrDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
+	s := &Server{log: log, shutdownTimeout: positiveOrDefault(cfg.ShutdownTimeout, DefaultShutdownTimeout)}
 	s.http = &http.Server{
 		Handler:           limitBodyReadTime(h, positiveOrDefault(cfg.BodyTimeout, DefaultBodyTimeout)),
 		ReadHeaderTimeout: positiveOrDefault(cfg.ReadHeaderTimeout, DefaultReadHeaderTimeout),
@@ -108,7 +107,7 @@ func Listen(ctx context.Context, cfg Config, h http.Handler, log *slog.Logger) (
 		if err != nil {
 			return nil, err
 		}
-		s.tls, s.http.TLSConfig = true, tlsConfig
+		s.http.TLSConfig = tlsConfig
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", cfg.Addr)
@@ -161,12 +160,12 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 
 	s.state.Store(stopped)
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.bound, errShutdownTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.shutdownTimeout, errShutdownTimeout)
 	defer cancel()
 	defer time.AfterFunc(silentGrace, s.silent.closeSilentConns).Stop()
 	err := s.http.Shutdown(ctx)
 	if err != nil && ctx.Err() != nil {
-		s.log.WarnContext(ctx, "running requests aborted", "addr", s.Addr(), "after", s.bound)
+		s.log.WarnContext(ctx, "running requests aborted", "addr", s.Addr(), "after", s.shutdownTimeout)
 		err = s.http.Close()
 	}
 	<-served
@@ -177,7 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) serveUntilClosed() error {
-	if s.tls {
+	if s.http.TLSConfig != nil {
 		return s.http.ServeTLS(s.listener, "", "")
 	}
 	return s.http.Serve(s.listener)

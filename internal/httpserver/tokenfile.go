@@ -76,7 +76,8 @@ func (f *TokenFile[Owner]) reloadTokensIfChanged(ctx context.Context) []knownTok
 		}
 		return f.tokens
 	}
-	if f.seen != nil && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() && os.SameFile(f.seen, info) {
+	unchanged := f.seen != nil && f.seen.ModTime().Equal(info.ModTime()) && f.seen.Size() == info.Size() && os.SameFile(f.seen, info)
+	if unchanged {
 		return f.tokens
 	}
 	f.seen = info

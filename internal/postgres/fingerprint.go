@@ -59,7 +59,6 @@ type fingerprint struct {
 	sha256  string
 }
 
-// computeFingerprints returns the fingerprints of the migrations in files.
 func computeFingerprints(migrations fs.FS) (hashByVersion map[int64]string, err error) {
 	names, err := fs.Glob(migrations, "*.sql")
 	if err != nil {
@@ -102,6 +101,7 @@ func compareFingerprints(applied []fingerprint, expected map[int64]string) error
 	for _, f := range applied {
 		switch hash, known := expected[f.version]; {
 		case !known, f.sha256 == hash:
+			// A newer release, or the same content.
 		case f.sha256 == "":
 			return &IncompatibleSchemaError{Reason: fmt.Sprintf("migration %d has no fingerprint, so an older version applied it", f.version)}
 		default:

@@ -92,26 +92,32 @@ func runMigrations(ctx context.Context, cfg Config, migrations fs.FS, log *slog.
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
-	return backoff.Retry(ctx, backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}, func(ctx context.Context) error {
+	policy := backoff.Policy{Initial: time.Second, Max: 10 * time.Second, MaxElapsed: migrationGiveUp}
+	return backoff.Retry(ctx, policy, func(ctx context.Context) error {
 		// If nothing is pending, Up does not lock, and so the locker does not check.
 		if err := checkAppliedMigrations(ctx, db, want); err != nil {
 			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markIfUnavailable(ctx, err)))
 		}
-		done, err := provider.Up(ctx)
-		for _, r := range done {
-			log.InfoContext(ctx, "schema migrated", "migration", r.Source.Path, "took", r.Duration)
-		}
-		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-			err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
-		}
-		switch {
-		case err == nil:
-			return nil
-		case SQLState(err) == codeLockTimeout, SQLState(err) == codeDeadlock:
-			log.WarnContext(ctx, "migration waits for a table lock", "err", err)
-			return fmt.Errorf("migrate the schema: %w", err)
-		default:
-			return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markIfUnavailable(ctx, err)))
-		}
+		return applyPendingMigrations(ctx, provider, log)
 	})
+}
+
+// applyPendingMigrations returns a permanent error, unless a migration only did not get the lock of a table.
+func applyPendingMigrations(ctx context.Context, provider *goose.Provider, log *slog.Logger) error {
+	done, err := provider.Up(ctx)
+	for _, r := range done {
+		log.InfoContext(ctx, "schema migrated", "migration", r.Source.Path, "took", r.Duration)
+	}
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case SQLState(err) == codeLockTimeout, SQLState(err) == codeDeadlock:
+		log.WarnContext(ctx, "migration waits for a table lock", "err", err)
+		return fmt.Errorf("migrate the schema: %w", err)
+	default:
+		return backoff.Permanent(fmt.Errorf("migrate the schema: %w", markIfUnavailable(ctx, err)))
+	}
 }

@@ -2,10 +2,9 @@ package postgres
 
 import (
 	"embed"
-	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
+	"maps"
+	"slices"
 )
 
 //go:embed migrations/*.sql
@@ -29,20 +28,11 @@ func MigrationFiles() fs.FS {
 
 // LatestSchemaVersion returns the schema version of the newest migration.
 func LatestSchemaVersion() int64 {
-	entries, err := fs.ReadDir(MigrationFiles(), ".")
+	hashByVersion, err := computeFingerprints(MigrationFiles())
 	if err != nil {
 		panic(err) // impossible: the files are part of the program
 	}
-	var latest int64
-	for _, e := range entries {
-		number, _, _ := strings.Cut(e.Name(), "_")
-		version, err := strconv.ParseInt(number, 10, 64)
-		if err != nil {
-			panic(fmt.Errorf("migration %q has no version number", e.Name()))
-		}
-		latest = max(latest, version)
-	}
-	return latest
+	return slices.Max(slices.Collect(maps.Keys(hashByVersion)))
 }
 
 // The roles that the migrations create. A login of the API is a member of the first two and

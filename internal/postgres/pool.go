@@ -20,6 +20,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 const (
@@ -72,27 +74,22 @@ func (p *Pool) Run(ctx context.Context) error {
 	w := prober{cfg: p.pool.Config().ConnConfig}
 	defer w.closeAndForgetConn(ctx)
 
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
 		err := w.probeWithTimeout(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		p.storeAndLogProbeResult(ctx, err)
-		timer.Reset(p.probeEvery)
+		pause := p.probeEvery
 		if err != nil {
-			timer.Reset(probeAgain)
+			pause = probeAgain
+		}
+		if backoff.Sleep(ctx, pause) != nil {
+			return nil
 		}
 	}
 }
 
-// storeAndLogProbeResult stores the result of a probe, and logs changes.
 func (p *Pool) storeAndLogProbeResult(ctx context.Context, err error) {
 	before := p.state.Swap(&state{err: err}).err
 	switch {

@@ -39,7 +39,6 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
-// queueApplyScope adds the statement that applies the scope to a batch.
 func (s Scope) queueApplyScope(b *pgx.Batch, txTime *time.Time) {
 	var discard string
 	if s.Role == "" {
@@ -76,15 +75,20 @@ func (p *Pool) runBatchRetryingLostConn(ctx context.Context, queue func(*pgx.Bat
 	if read != nil {
 		p = read.pool
 	}
-	for again := false; ; again = true {
-		var now time.Time // set by the first answer, before any callback of the caller
-		var b pgx.Batch
-		queue(&b, &now)
-		err := p.sendBatch(ctx, &b, read)
-		if err == nil || again || !now.IsZero() || !p.dropIdleConnsIfLost(ctx, err) {
-			return markIfUnavailable(ctx, err)
-		}
+	answered, err := p.queueAndSendBatch(ctx, queue, read)
+	if err != nil && !answered && p.dropIdleConnsIfLost(ctx, err) {
+		_, err = p.queueAndSendBatch(ctx, queue, read)
 	}
+	return markIfUnavailable(ctx, err)
+}
+
+// queueAndSendBatch runs a batch. answered is false if no callback was called.
+func (p *Pool) queueAndSendBatch(ctx context.Context, queue func(*pgx.Batch, *time.Time), read *standbyRead) (answered bool, err error) {
+	var now time.Time // set by the first answer, before any callback of the caller
+	var b pgx.Batch
+	queue(&b, &now)
+	err = p.sendBatch(ctx, &b, read)
+	return !now.IsZero(), err
 }
 
 // sendBatch runs a batch on a connection that fulfils what a read requires, nil for nothing.
@@ -108,7 +112,9 @@ func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch, read *standbyRead) e
 func (p *Pool) RunInTx(ctx context.Context, scope Scope, run func(context.Context, Tx) error) error {
 	for try := 1; ; try++ {
 		err := p.runTxOnce(ctx, scope, run)
-		if code := SQLState(err); try == maxTries || ctx.Err() != nil || code != codeSerialization && code != codeDeadlock {
+		code := SQLState(err)
+		isConflict := code == codeSerialization || code == codeDeadlock
+		if !isConflict || try == maxTries || ctx.Err() != nil {
 			return markIfUnavailable(ctx, err)
 		}
 	}

@@ -170,30 +170,30 @@ func (l *loader) decodeScalar(n *yaml.Node, s *shape, v reflect.Value, path stri
 
 func (l *loader) decodeSection(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	given := map[*field]*yaml.Node{}
-	l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
-		f := s.findField(kn.Value)
+	for _, pair := range l.listValidPairs(n, path) {
+		f := s.findField(pair.key.Value)
 		if f == nil {
-			l.addUnknownKeyProblem(kn, s, path)
-			return
+			l.addUnknownKeyProblem(pair.key, s, path)
+			continue
 		}
-		at := place{kn.Line, kn.Column}
+		at := place{pair.key.Line, pair.key.Column}
 		key := joinPath(path, f.key)
 		if other := given[f]; other != nil {
 			l.addProblemAt(at, key, "is set here as %q and at line %d as %q; remove one of them",
-				kn.Value, other.Line, other.Value)
-			return
+				pair.key.Value, other.Line, other.Value)
+			continue
 		}
-		given[f] = kn
+		given[f] = pair.key
 		fv := v.FieldByIndex(f.index)
-		if kn.Value == f.fileKey {
-			l.decodeFromNamedFile(vn, f, fv, key)
+		if pair.key.Value == f.fileKey {
+			l.decodeFromNamedFile(pair.value, f, fv, key)
 		} else {
-			l.decodeNode(vn, f.shape, fv, key)
+			l.decodeNode(pair.value, f.shape, fv, key)
 		}
-		if _, ok := l.origins[key]; ok && !isEmpty(vn) {
+		if _, isSetting := l.origins[key]; isSetting && !isEmpty(pair.value) {
 			l.origins[key] = l.originInFile(at, key)
 		}
-	})
+	}
 }
 
 // decodeFromNamedFile reads a value from a file that the configuration names. A relative path is relative to
@@ -228,65 +228,74 @@ func (l *loader) decodeList(n *yaml.Node, s *shape, v reflect.Value, path string
 
 func (l *loader) decodeMapping(n *yaml.Node, s *shape, v reflect.Value, path string) {
 	out := reflect.MakeMapWithSize(s.typ, len(n.Content)/2)
-	l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
-		ev := reflect.New(s.elem.typ).Elem()
-		setDefaults(s.elem, ev)
-		l.decodeNode(vn, s.elem, ev, path+"["+kn.Value+"]")
-		out.SetMapIndex(reflect.ValueOf(kn.Value).Convert(s.typ.Key()), ev)
-	})
+	for _, pair := range l.listValidPairs(n, path) {
+		element := reflect.New(s.elem.typ).Elem()
+		setDefaults(s.elem, element)
+		l.decodeNode(pair.value, s.elem, element, path+"["+pair.key.Value+"]")
+		out.SetMapIndex(reflect.ValueOf(pair.key.Value).Convert(s.typ.Key()), element)
+	}
 	v.Set(out)
 }
 
 func (l *loader) decodeOrderedMap(n *yaml.Node, path string) OrderedMap {
 	out := make(OrderedMap, 0, len(n.Content)/2)
-	l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
-		key := joinPath(path, kn.Value)
-		e := MapEntry{Key: kn.Value, Line: vn.Line, Column: vn.Column}
-		if !l.enterNodeWithinLimits(place{vn.Line, vn.Column}, key) {
-			return
+	for _, pair := range l.listValidPairs(n, path) {
+		if entry, ok := l.decodeMapEntry(pair, joinPath(path, pair.key.Value)); ok {
+			out = append(out, entry)
 		}
-		defer l.leaveNode()
-		if vn.Kind == yaml.AliasNode {
-			vn = vn.Alias
-		}
-		switch {
-		case vn.Kind == yaml.MappingNode:
-			e.Map = l.decodeOrderedMap(vn, key)
-		case vn.Kind == yaml.ScalarNode && !isEmpty(vn):
-			e.Value = vn.Value
-		default:
-			l.addProblemAt(place{e.Line, e.Column}, key, "must be a string or a mapping, not %s", describeNodeKind(vn))
-			return
-		}
-		out = append(out, e)
-	})
+	}
 	return out
 }
 
-// forEachValidPair calls visit with the nodes of key and value, for each pair of a mapping. It records
-// keys that are not texts or are duplicates, and skips their pairs.
-func (l *loader) forEachValidPair(n *yaml.Node, path string, visit func(kn, vn *yaml.Node)) {
+func (l *loader) decodeMapEntry(pair pair, path string) (entry MapEntry, ok bool) {
+	n := pair.value
+	at := place{n.Line, n.Column}
+	if !l.enterNodeWithinLimits(at, path) {
+		return MapEntry{}, false
+	}
+	defer l.leaveNode()
+	entry = MapEntry{Key: pair.key.Value, Line: n.Line, Column: n.Column}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case n.Kind == yaml.MappingNode:
+		entry.Map = l.decodeOrderedMap(n, path)
+	case n.Kind == yaml.ScalarNode && !isEmpty(n):
+		entry.Value = n.Value
+	default:
+		l.addProblemAt(at, path, "must be a string or a mapping, not %s", describeNodeKind(n))
+		return MapEntry{}, false
+	}
+	return entry, true
+}
+
+// A pair is one entry of a mapping.
+type pair struct{ key, value *yaml.Node }
+
+// listValidPairs returns the pairs of a mapping. It records keys that are not texts or are duplicates, and
+// omits their pairs.
+func (l *loader) listValidPairs(n *yaml.Node, path string) []pair {
+	pairs := make([]pair, 0, len(n.Content)/2)
 	lines := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		kn, vn := n.Content[i], n.Content[i+1]
-		at := place{kn.Line, kn.Column}
+		key := n.Content[i]
+		at := place{key.Line, key.Column}
 		switch {
-		case kn.Kind != yaml.ScalarNode || isEmpty(kn):
-			l.addProblemAt(at, path, "must have string keys, not %s", describeNodeKind(kn))
-			continue
-		case kn.ShortTag() == "!!merge":
+		case key.Kind != yaml.ScalarNode || isEmpty(key):
+			l.addProblemAt(at, path, "must have string keys, not %s", describeNodeKind(key))
+		case key.ShortTag() == "!!merge":
 			l.addProblemAt(at, path, "has a merge key (<<), which is not supported; write the keys out")
-			continue
-		case len(kn.Value) > maxKey:
+		case len(key.Value) > maxKey:
 			l.addProblemAt(at, path, "has a key of more than %d bytes", maxKey)
-			continue
-		case lines[kn.Value] != 0:
-			l.addProblemAt(at, joinPath(path, kn.Value), "is set twice, first at line %d", lines[kn.Value])
-			continue
+		case lines[key.Value] != 0:
+			l.addProblemAt(at, joinPath(path, key.Value), "is set twice, first at line %d", lines[key.Value])
+		default:
+			lines[key.Value] = key.Line
+			pairs = append(pairs, pair{key, n.Content[i+1]})
 		}
-		lines[kn.Value] = kn.Line
-		visit(kn, vn)
 	}
+	return pairs
 }
 
 // addUnknownKeyProblem records an unknown key, with the most similar known key.
@@ -301,8 +310,8 @@ func (l *loader) addUnknownKeyProblem(key *yaml.Node, s *shape, path string) {
 	} else if where := l.root.findPathOfKey(key.Value); where != "" {
 		hint = fmt.Sprintf("; did you mean %q?", where)
 	}
-	l.problems.addProblem(place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
-		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint))
+	l.problems = append(l.problems, problem{place{key.Line, key.Column}, fmt.Errorf("%s:%d:%d: unknown key %q%s",
+		l.src.File, key.Line, key.Column, joinPath(path, key.Value), hint)})
 }
 
 func (l *loader) addProblemAt(at place, path, format string, args ...any) {

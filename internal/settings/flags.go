@@ -13,13 +13,12 @@ import (
 // has registered before with the same type is shared; any other existing flag of the name makes
 // pflag panic.
 func AddFlags(fs *pflag.FlagSet, cfg any) {
-	root := mustDereferenceStruct(cfg)
-	setDefaults(readShape(root.Type()), root)
-	for f, v := range iterateSettings(readShape(root.Type()), root) {
+	for _, setting := range listSettings(readShapeAndDefaults(cfg)) {
+		f := setting.field
 		if f.flag == "" {
 			continue
 		}
-		value := &flagValue{shape: f.shape, texts: formatAsTexts(f.shape, v)}
+		value := &flagValue{shape: f.shape, texts: formatAsTexts(f.shape, setting.value)}
 		if old := fs.Lookup(f.flag); old != nil {
 			if shared, ok := old.Value.(*flagValue); ok && shared.Type() == value.Type() {
 				continue
@@ -55,14 +54,15 @@ type flagValue struct {
 
 // Set records one use of the flag.
 func (f *flagValue) Set(text string) error {
-	if !f.given || f.shape.kind == scalar {
-		f.texts, f.given = nil, true
-	}
-	if f.shape.kind == scalar {
+	switch {
+	case f.shape.kind == scalar:
 		f.texts = []string{text}
-		return nil
+	case f.given:
+		f.texts = append(f.texts, strings.Split(text, ",")...)
+	default:
+		f.texts = strings.Split(text, ",")
 	}
-	f.texts = append(f.texts, strings.Split(text, ",")...)
+	f.given = true
 	return nil
 }
 
@@ -94,7 +94,6 @@ func (f *flagValue) Replace(texts []string) error {
 	return nil
 }
 
-// GetSlice returns the texts.
 func (f *flagValue) GetSlice() []string { return f.texts }
 
 // formatAsTexts returns a value as texts that setValueFromTexts parses.

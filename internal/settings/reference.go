@@ -39,9 +39,7 @@ type Entry struct {
 // Reference describes every setting of cfg, a pointer to a struct, in order, including those within
 // lists and maps.
 func Reference(cfg any) []Entry {
-	root := mustDereferenceStruct(cfg)
-	setDefaults(readShape(root.Type()), root)
-	return collectReferenceEntries(readShape(root.Type()), root)
+	return collectReferenceEntries(readShapeAndDefaults(cfg))
 }
 
 func collectReferenceEntries(s *shape, defaults reflect.Value) []Entry {

@@ -24,21 +24,30 @@ type Report struct {
 // Origins returns every setting in the order of the struct.
 func (r *Report) Origins() []Origin {
 	var out []Origin
-	for f, v := range iterateSettings(r.root, r.value) {
-		o := r.origins[f.path]
-		if f.shape.hasTextForm() {
-			o.Value = strings.Join(formatAsTexts(f.shape, v), ",")
-		} else if text, err := yaml.Marshal(setFlowStyle(newYAMLNode(f.shape, v))); err == nil {
-			o.Value = strings.TrimSpace(string(text))
-		}
+	for _, s := range listSettings(r.root, r.value) {
+		o := r.origins[s.field.path]
+		o.Value = formatOnOneLine(s.field.shape, s.value)
 		out = append(out, o)
 	}
 	return out
 }
 
+func formatOnOneLine(s *shape, v reflect.Value) string {
+	if s.hasTextForm() {
+		return strings.Join(formatAsTexts(s, v), ",")
+	}
+	node := newYAMLNode(s, v)
+	node.Style |= yaml.FlowStyle
+	text, err := yaml.Marshal(node)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
 // WrapWithOrigin adds the setting, and its position in the file, to an error that was found after Load. key
 // is a path such as "message_data.region" or "resource_selector[0].value"; a key that is not set is
-// named as well. Wrap(key, nil) is nil.
+// named as well. WrapWithOrigin(key, nil) is nil.
 func (r *Report) WrapWithOrigin(key string, err error) error {
 	if err == nil {
 		return nil
@@ -194,12 +203,6 @@ func setFlowStyleIfEmpty(n *yaml.Node) *yaml.Node {
 	if len(n.Content) == 0 {
 		n.Style = yaml.FlowStyle
 	}
-	return n
-}
-
-// setFlowStyle formats a node and its descendants on one line.
-func setFlowStyle(n *yaml.Node) *yaml.Node {
-	n.Style |= yaml.FlowStyle
 	return n
 }
 

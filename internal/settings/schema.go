@@ -18,9 +18,7 @@ const durationPattern = `^[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms
 // struct. It accepts only keys and types that Load accepts. Load has further rules, and accepts an
 // unquoted number if the schema requires a string.
 func Schema(cfg any, title string) ([]byte, error) {
-	root := mustDereferenceStruct(cfg)
-	setDefaults(readShape(root.Type()), root)
-	s := newSchema(readShape(root.Type()), root)
+	s := newSchema(readShapeAndDefaults(cfg))
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = title
 	out, err := json.MarshalIndent(s, "", "  ")
@@ -143,42 +141,54 @@ func encodeEnumMember(p *jsonschema.Schema, text string) any {
 }
 
 // addLimitKeyword adds a limit for the value or for its length.
-func addLimitKeyword(p *jsonschema.Schema, name string, n int) {
-	switch name {
-	case "gt":
-		if p.Type == "integer" || p.Type == "number" {
-			p.ExclusiveMinimum = new(float64(n))
-			return
-		}
-		n++
-	case "lt":
-		if p.Type == "integer" || p.Type == "number" {
-			p.ExclusiveMaximum = new(float64(n))
-			return
-		}
-		n--
-	}
-	low := name == "gt" || name == "gte" || name == "min"
-	high := name == "lt" || name == "lte" || name == "max"
+func addLimitKeyword(p *jsonschema.Schema, rule string, limit int) {
 	switch {
-	case p.Pattern != "": // a duration; a schema cannot limit it
 	case p.Type == "integer" || p.Type == "number":
-		setPointerIf(&p.Minimum, float64(n), low)
-		setPointerIf(&p.Maximum, float64(n), high)
-	case p.Type == "string":
-		setPointerIf(&p.MinLength, n, low)
-		setPointerIf(&p.MaxLength, n, high)
-	case p.Type == "array":
-		setPointerIf(&p.MinItems, n, low)
-		setPointerIf(&p.MaxItems, n, high)
-	case p.Type == "object":
-		setPointerIf(&p.MinProperties, n, low)
-		setPointerIf(&p.MaxProperties, n, high)
+		addNumberLimit(p, rule, float64(limit))
+	case p.Pattern != "":
+		// The only texts with a pattern are durations, which a schema cannot compare.
+	case rule == "gt":
+		setMinLength(p, limit+1)
+	case rule == "gte" || rule == "min":
+		setMinLength(p, limit)
+	case rule == "lt":
+		setMaxLength(p, limit-1)
+	default:
+		setMaxLength(p, limit)
 	}
 }
 
-func setPointerIf[T any](p **T, v T, condition bool) {
-	if condition {
-		*p = &v
+func addNumberLimit(p *jsonschema.Schema, rule string, limit float64) {
+	switch rule {
+	case "gt":
+		p.ExclusiveMinimum = &limit
+	case "gte", "min":
+		p.Minimum = &limit
+	case "lt":
+		p.ExclusiveMaximum = &limit
+	default:
+		p.Maximum = &limit
+	}
+}
+
+func setMinLength(p *jsonschema.Schema, length int) {
+	switch p.Type {
+	case "string":
+		p.MinLength = &length
+	case "array":
+		p.MinItems = &length
+	case "object":
+		p.MinProperties = &length
+	}
+}
+
+func setMaxLength(p *jsonschema.Schema, length int) {
+	switch p.Type {
+	case "string":
+		p.MaxLength = &length
+	case "array":
+		p.MaxItems = &length
+	case "object":
+		p.MaxProperties = &length
 	}
 }

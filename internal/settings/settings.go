@@ -41,8 +41,8 @@
 package settings
 
 import (
-	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"strings"
 
@@ -70,6 +70,9 @@ type Source struct {
 	Flags *pflag.FlagSet
 }
 
+// OSEnv returns a variable of the process's environment. It is Source.Env in a real process.
+func OSEnv(name string) (string, bool) { return os.LookupEnv(name) }
+
 // A Context is a named set of values.
 type Context struct {
 	Name string
@@ -81,43 +84,34 @@ type Context struct {
 // Load fills cfg, a pointer to a struct, from src and validates it. The error joins one error for
 // each problem; cfg must then not be used.
 func Load(cfg any, src Source) (*Report, error) {
-	root := mustDereferenceStruct(cfg)
+	root, value := readShapeAndDefaults(cfg)
 	l := &loader{
 		src:     src,
-		root:    readShape(root.Type()),
+		root:    root,
 		origins: map[string]Origin{},
 		places:  map[string]place{},
 		bad:     map[string]bool{},
 	}
 
 	// The sources follow in ascending order of precedence.
-	setDefaults(l.root, root)
-	for f := range iterateSettings(l.root, root) {
-		l.origins[f.path] = Origin{Key: f.path, Source: FromDefault}
+	settings := listSettings(root, value)
+	for _, s := range settings {
+		l.origins[s.field.path] = Origin{Key: s.field.path, Source: FromDefault}
 	}
-	if err := l.readAndDecodeFile(root); err != nil {
+	if err := l.readAndDecodeFile(value); err != nil {
 		return nil, err
 	}
-	for f, v := range iterateSettings(l.root, root) {
-		l.applyContextValue(f, v)
-		l.applyEnvValue(f, v)
-		l.applyFlagValue(f, v)
+	for _, s := range settings {
+		l.applyContextValue(s.field, s.value)
+		l.applyEnvValue(s.field, s.value)
+		l.applyFlagValue(s.field, s.value)
 	}
 
-	validator{l}.validateSection(l.root, root, "")
+	validator{l}.validateSection(root, value, "")
 	if err := l.problems.joinInFileOrder(); err != nil {
 		return nil, err
 	}
-	return &Report{file: src.File, root: l.root, value: root, origins: l.origins, places: l.places}, nil
-}
-
-// mustDereferenceStruct returns the struct to which cfg points.
-func mustDereferenceStruct(cfg any) reflect.Value {
-	v := reflect.ValueOf(cfg)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		panic(fmt.Sprintf("settings: want a pointer to a struct, not a %T", cfg))
-	}
-	return v.Elem()
+	return &Report{file: src.File, root: root, value: value, origins: l.origins, places: l.places}, nil
 }
 
 // A place is the position of a value in the file; zero means that it is not in the file.
@@ -133,17 +127,6 @@ type loader struct {
 	nodes    int               // number of visited values of the file
 	depth    int               // depth of the current value
 	problems problems
-}
-
-// setDefaults sets the default of the tag for every zero setting below s.
-func setDefaults(s *shape, v reflect.Value) {
-	for f, fv := range iterateSettings(s, v) {
-		if f.hasDefault && fv.IsZero() {
-			if err := setValueFromText(f.shape, fv, f.def); err != nil {
-				panic(fmt.Sprintf("settings: default of %q: %v", f.path, err))
-			}
-		}
-	}
 }
 
 // applyContextValue reads the value of a setting from the context.
@@ -165,28 +148,45 @@ func (l *loader) applyEnvValue(f *field, v reflect.Value) {
 		return
 	}
 	given := ""
-	take := func(name string, set func(text string) error) {
-		text, ok := l.src.Env(name)
+	for _, variable := range f.envVariables() {
+		text, ok := l.src.Env(variable.name)
 		if !ok || text == "" {
-			return
+			continue
 		}
-		o := Origin{Key: f.path, Source: FromEnv, Name: name}
+		o := Origin{Key: f.path, Source: FromEnv, Name: variable.name}
 		if given != "" {
 			l.addProblemf(o, "is also set by %s; unset one of them", given)
-			return
+			continue
 		}
-		given = name
+		given = variable.name
 		l.recordOverridingOrigin(o)
-		if err := set(text); err != nil {
+		var err error
+		if variable.isFile {
+			err = setValueFromFile(f.shape, v, text)
+		} else {
+			err = setValueFromText(f.shape, v, text)
+		}
+		if err != nil {
 			l.addProblemf(o, "%v", err)
 		}
 	}
+}
+
+// An envVariable holds a value, or the path of a file with the value.
+type envVariable struct {
+	name   string
+	isFile bool
+}
+
+func (f *field) envVariables() []envVariable {
+	var out []envVariable
 	for _, name := range f.env {
-		take(name, func(text string) error { return setValueFromText(f.shape, v, text) })
+		out = append(out, envVariable{name: name})
 		if f.fileKey != "" {
-			take(name+"_FILE", func(path string) error { return setValueFromFile(f.shape, v, path) })
+			out = append(out, envVariable{name: name + "_FILE", isFile: true})
 		}
 	}
+	return out
 }
 
 // applyFlagValue reads the value of a setting from its flag.
@@ -211,11 +211,11 @@ func (l *loader) applyFlagValue(f *field, v reflect.Value) {
 	}
 }
 
-// recordOverridingOrigin records that the value of a setting comes from o, whatever the file contains.
+// recordOverridingOrigin records that the value of a setting comes from o, and forgets the positions of the
+// setting and its parts in the file.
 func (l *loader) recordOverridingOrigin(o Origin) {
 	l.origins[o.Key] = o
 	maps.DeleteFunc(l.places, func(path string, _ place) bool {
-		rest, ok := strings.CutPrefix(path, o.Key)
-		return ok && (rest == "" || rest[0] == '[' || rest[0] == '.')
+		return path == o.Key || strings.HasPrefix(path, o.Key+"[") || strings.HasPrefix(path, o.Key+".")
 	})
 }

@@ -3,7 +3,6 @@ package settings
 import (
 	"encoding"
 	"fmt"
-	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,8 +50,29 @@ type field struct {
 // maxNesting is deeper than any real configuration; a type that contains itself reaches it.
 const maxNesting = 16
 
-// readShape reads the tags of a struct type.
-func readShape(t reflect.Type) *shape { return describeType(t, "", 0) }
+// readShapeAndDefaults reads the tags of the struct to which cfg points, and sets their defaults in it.
+func readShapeAndDefaults(cfg any) (*shape, reflect.Value) {
+	pointer := reflect.ValueOf(cfg)
+	if pointer.Kind() != reflect.Pointer || pointer.IsNil() || pointer.Elem().Kind() != reflect.Struct {
+		panic(fmt.Sprintf("settings: want a pointer to a struct, not a %T", cfg))
+	}
+	root := describeType(pointer.Type().Elem(), "", 0)
+	setDefaults(root, pointer.Elem())
+	return root, pointer.Elem()
+}
+
+// setDefaults sets the default of the tag for every zero setting below s.
+func setDefaults(s *shape, v reflect.Value) {
+	for _, setting := range listSettings(s, v) {
+		f := setting.field
+		if !f.hasDefault || !setting.value.IsZero() {
+			continue
+		}
+		if err := setValueFromText(f.shape, setting.value, f.def); err != nil {
+			panic(fmt.Sprintf("settings: default of %q: %v", f.path, err))
+		}
+	}
+}
 
 func describeType(t reflect.Type, path string, depth int) *shape {
 	if depth > maxNesting {
@@ -61,6 +81,7 @@ func describeType(t reflect.Type, path string, depth int) *shape {
 	s := &shape{typ: t, kind: scalar, secret: t == reflect.TypeFor[Secret]()}
 	switch {
 	case isScalar(t) || t.Kind() == reflect.Pointer && isScalar(t.Elem()):
+		// s is already the shape of a scalar.
 	case t == reflect.TypeFor[OrderedMap]():
 		s.kind = ordered
 	case t == reflect.TypeFor[Tree]():
@@ -103,6 +124,11 @@ func describeFields(t reflect.Type, path string, index []int, depth int) []*fiel
 			fields = append(fields, describeField(sf, joinPath(path, key), at, depth))
 		}
 	}
+	checkKeysAreUnique(fields, t, path)
+	return fields
+}
+
+func checkKeysAreUnique(fields []*field, t reflect.Type, path string) {
 	names := map[string]bool{}
 	for _, f := range fields {
 		for _, name := range f.keyNames() {
@@ -112,7 +138,6 @@ func describeFields(t reflect.Type, path string, index []int, depth int) []*fiel
 			names[name] = true
 		}
 	}
-	return fields
 }
 
 func describeField(sf reflect.StructField, path string, index []int, depth int) *field {
@@ -137,11 +162,12 @@ func describeField(sf reflect.StructField, path string, index []int, depth int) 
 
 // checkTags rejects invalid tags.
 func (f *field) checkTags() {
-	element := strings.Contains(f.path, "[")
+	isPartOfElement := strings.Contains(f.path, "[")
+	hasTextSource := len(f.env) > 0 || f.flag != ""
 	switch {
-	case element && (len(f.env) > 0 || f.flag != "" || f.fileKey != ""):
+	case isPartOfElement && (hasTextSource || f.fileKey != ""):
 		panic(fmt.Sprintf("settings: %q is part of a list or map; it cannot have env, flag or file", f.path))
-	case !f.shape.hasTextForm() && (len(f.env) > 0 || f.flag != "" || f.hasDefault):
+	case !f.shape.hasTextForm() && (hasTextSource || f.hasDefault):
 		panic(fmt.Sprintf("settings: %q is a %s; it cannot have env, flag or default", f.path, f.shape.typ))
 	case f.shape.kind != scalar && (f.fileKey != "" || f.shape.secret):
 		panic(fmt.Sprintf("settings: %q is no scalar; it cannot be secret or in a separate file", f.path))
@@ -178,28 +204,26 @@ func (s *shape) hasValidationRules() bool {
 	})
 }
 
-// iterateSettings returns the settings below a section, in order, with their values.
-func iterateSettings(s *shape, v reflect.Value) iter.Seq2[*field, reflect.Value] {
-	return func(yield func(*field, reflect.Value) bool) {
-		walkSettings(s, v, yield)
-	}
+// A setting is a field that is not a section, with its value.
+type setting struct {
+	field *field
+	value reflect.Value
 }
 
-func walkSettings(s *shape, v reflect.Value, yield func(*field, reflect.Value) bool) bool {
+// listSettings returns the settings below a section, in order.
+func listSettings(s *shape, v reflect.Value) []setting {
+	var out []setting
 	for _, f := range s.fields {
-		fv := v.FieldByIndex(f.index)
+		value := v.FieldByIndex(f.index)
 		if f.shape.kind == section {
-			if !walkSettings(f.shape, fv, yield) {
-				return false
-			}
-		} else if !yield(f, fv) {
-			return false
+			out = append(out, listSettings(f.shape, value)...)
+		} else {
+			out = append(out, setting{f, value})
 		}
 	}
-	return true
+	return out
 }
 
-// documentedTypeName returns the name of the type in documentation.
 func (s *shape) documentedTypeName() string {
 	t := s.typ
 	if t.Kind() == reflect.Pointer {
@@ -238,7 +262,6 @@ func joinPath(path, key string) string {
 	return path + "." + key
 }
 
-// splitCommaSeparatedTag splits a comma-separated list in a tag.
 func splitCommaSeparatedTag(tag string) []string {
 	if tag == "" {
 		return nil

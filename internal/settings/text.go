@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"reflect"
 	"strconv"
@@ -123,7 +124,7 @@ func parseAndSetScalar(v reflect.Value, text string) error {
 		v.SetInt(n)
 	case v.CanFloat():
 		n, err := strconv.ParseFloat(text, v.Type().Bits())
-		if err != nil || n-n != 0 { // neither infinite nor not a number
+		if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
 			return errors.New("must be a number")
 		}
 		v.SetFloat(n)

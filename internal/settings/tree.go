@@ -8,8 +8,8 @@ import (
 )
 
 // A Tree is any value of the configuration file, such as the body of a request. Value is nil, a
-// bool, int64, float64, string, []any or map[string]any. Report.Wrap knows the position of each part:
-// the key of a part is that of the Tree, with ".name" or "[0]" for each level.
+// bool, int64, float64, string, []any or map[string]any. Report.WrapWithOrigin knows the position of each
+// part: the key of a part is that of the Tree, with ".name" or "[0]" for each level.
 type Tree struct{ Value any }
 
 // decodeUntypedTree returns a node without a known shape. The caller has recorded its position.
@@ -20,9 +20,9 @@ func (l *loader) decodeUntypedTree(n *yaml.Node, path string) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := make(map[string]any, len(n.Content)/2)
-		l.forEachValidPair(n, path, func(kn, vn *yaml.Node) {
-			out[kn.Value] = l.decodeUntypedWithinLimits(vn, joinPath(path, kn.Value))
-		})
+		for _, pair := range l.listValidPairs(n, path) {
+			out[pair.key.Value] = l.decodeUntypedWithinLimits(pair.value, joinPath(path, pair.key.Value))
+		}
 		return out
 	case yaml.SequenceNode:
 		out := make([]any, 0, len(n.Content))

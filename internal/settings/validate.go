@@ -150,73 +150,74 @@ func compareWithLimit(v reflect.Value, limit string) int {
 
 // hasProblemAtOrAbove reports whether a path, or one of its parents, has a problem.
 func hasProblemAtOrAbove(bad map[string]bool, path string) bool {
-	for {
+	for hasParent := true; hasParent; path, hasParent = parentPath(path) {
 		if bad[path] {
 			return true
 		}
-		i := strings.LastIndexAny(path, ".[")
-		if i < 0 {
-			return false
-		}
-		path = path[:i]
 	}
+	return false
+}
+
+// parentPath returns the path of the section, list or map that contains the value at path.
+func parentPath(path string) (parent string, ok bool) {
+	i := strings.LastIndexAny(path, ".[")
+	if i < 0 {
+		return "", false
+	}
+	return path[:i], true
 }
 
 // findOrigin returns the source of a value: its position in the file, or that of the setting that
 // contains it.
 func (c validator) findOrigin(path string) Origin {
-	for at := path; ; {
+	at := path
+	for hasParent := true; hasParent; at, hasParent = parentPath(at) {
 		if p, ok := c.loader.places[at]; ok {
-			return Origin{Key: path, Source: FromFile, Name: c.loader.src.File, Line: p.line, Column: p.column}
+			return c.loader.originInFile(p, path)
 		}
 		if o, ok := c.loader.origins[at]; ok {
 			o.Key = path
 			return o
 		}
-		i := strings.LastIndexAny(at, ".[")
-		if i < 0 {
-			return Origin{Key: path, Source: FromDefault}
-		}
-		at = at[:i]
 	}
+	return Origin{Key: path, Source: FromDefault}
 }
 
 // describeViolation returns a message about the violated rule.
 func (c validator) describeViolation(v violation) string {
 	f := c.loader.root.findFieldAt(v.path)
-	say := v.describeRule(func(goName string) string { return c.loader.root.findSiblingKey(v.path, goName) })
+	message := v.describeRule(c.loader.root)
 	if strings.HasPrefix(v.rule, "required") {
-		return say + describeWaysToSet(f)
+		return message + describeWaysToSet(f)
 	}
-	if isSecret(f) {
-		return say
+	if f != nil && f.shape.secret {
+		return message
 	}
 	switch got := v.value.Interface().(type) {
 	case string:
-		say += fmt.Sprintf("; got %q", got)
+		message += fmt.Sprintf("; got %q", got)
 	case fmt.Stringer:
-		say += fmt.Sprintf("; got %s", got)
+		message += fmt.Sprintf("; got %s", got)
 	default:
 		if k := v.value.Kind(); k != reflect.Slice && k != reflect.Map && k != reflect.Struct {
-			say += fmt.Sprintf("; got %v", got)
+			message += fmt.Sprintf("; got %v", got)
 		}
 	}
 	if v.rule == "oneof" {
 		if best := Nearest(fmt.Sprint(v.value), strings.Fields(v.param)); best != "" {
-			say += fmt.Sprintf("; did you mean %q?", best)
+			message += fmt.Sprintf("; did you mean %q?", best)
 		}
 	}
-	return say
+	return message
 }
 
-// describeRule returns a rule as a sentence that begins with the name of the setting. keyOf returns
-// the key of a neighbouring field.
-func (v violation) describeRule(keyOf func(goName string) string) string {
+// describeRule returns a rule as a sentence that continues the name of the setting.
+func (v violation) describeRule(root *shape) string {
 	switch v.rule {
 	case "required":
 		return "is required"
 	case "required_with":
-		return fmt.Sprintf("is required together with %q", keyOf(v.param))
+		return fmt.Sprintf("is required together with %q", root.findSiblingKey(v.path, v.param))
 	case "oneof":
 		return "must be one of " + strings.Join(strings.Fields(v.param), ", ")
 	case "url", "http_url":
@@ -268,8 +269,6 @@ func describeWaysToSet(f *field) string {
 	}
 	return "; set it " + strings.Join(ways, " or ")
 }
-
-func isSecret(f *field) bool { return f != nil && f.shape.secret }
 
 // findFieldAt returns the field at a path, ignoring the indexes of lists and maps; nil if the path has
 // no field.

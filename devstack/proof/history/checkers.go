@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,8 @@ func (r *Request) acknowledged() bool {
 	return r != nil && r.Outcome == OK && r.resource() != "" && r.Op != Trespass
 }
 
+func (r *Request) isDeletion() bool { return r != nil && (r.Op == Delete || r.Op == DeletePool) }
+
 // resource returns the id of the node pool or the cluster that a request is about.
 func (r *Request) resource() string { return cmp.Or(r.PoolID, r.ClusterID) }
 
@@ -122,7 +125,8 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 		reason     string
 	}
 	res := Result{Promise: "R2 stable event ids"}
-	occasions, latest := map[string]occasion{}, map[occasion]map[string]int64{}
+	occasions := map[string]occasion{}        // by id
+	latest := map[occasion]map[string]int64{} // the latest interval of each id
 	for _, r := range records {
 		e := r.Event
 		if e == nil {
@@ -135,11 +139,13 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 		}
 		occasions[e.ID] = o
 		// Only a new generation counts from a time that the event carries.
-		if cfg.Interval <= 0 || e.Updated.IsZero() || e.Published.IsZero() || !strings.Contains(e.Reason, "generation") {
+		hasTimes := !e.Updated.IsZero() && !e.Published.IsZero()
+		if cfg.Interval <= 0 || !hasTimes || !strings.Contains(e.Reason, "generation") {
 			continue
 		}
 		// The sentinel counts from slightly earlier, so that the first interval tolerates a skew of clocks.
-		interval := int64(max(0, e.Published.Sub(e.Updated.Add(-cfg.Interval/10))) / cfg.Interval)
+		began := e.Updated.Add(-cfg.Interval / 10)
+		interval := int64(max(0, e.Published.Sub(began)) / cfg.Interval)
 		if latest[o] == nil {
 			latest[o] = map[string]int64{}
 		}
@@ -182,32 +188,34 @@ func CheckChangeEvents(_ Config, records []Record) Result {
 			remaining[s.ClusterID] = true
 		}
 	}
-	want := func(action string, w *Write) {
-		res.Checked++
-		// A change event has a time after its write, in milliseconds.
-		if last := told[shootChange{action, w.ClusterID}]; last.Before(w.Start.Truncate(time.Millisecond)) {
-			res.fail("the sink received no %s for Shoot %s of cluster %s, generation %d; the write was at %s", action, w.Shoot, w.ClusterID, w.Generation, stamp(w.End))
-		}
-	}
-	specs := map[string]int64{} // the generation of each Shoot
-	created := map[string]*Write{}
+	generations := map[string]int64{} // of each Shoot, by UID
+	created := map[string]*Write{}    // by cluster
 	for _, w := range successfulWritesInOrder(records) {
 		switch {
-		case w.Status == 201:
+		case w.Status == http.StatusCreated:
 			created[w.ClusterID] = w
-			want("shoot-created", w)
-		case w.Verb == "patch" && w.Changed > specs[w.UID]:
-			want("shoot-updated", w)
+			checkShootChangeReceived(&res, told, "shoot-created", w)
+		case w.Verb == "patch" && w.Changed > generations[w.UID]:
+			checkShootChangeReceived(&res, told, "shoot-updated", w)
 		}
-		specs[w.UID] = max(specs[w.UID], w.Changed)
+		generations[w.UID] = max(generations[w.UID], w.Changed)
 	}
 	for cluster, w := range created {
 		if !remaining[cluster] {
-			want("shoot-deleted", w)
+			checkShootChangeReceived(&res, told, "shoot-deleted", w)
 		}
 	}
 	checkSuccessEventsReceived(&res, records)
 	return res
+}
+
+// checkShootChangeReceived checks that the sink was told of an action after a write began.
+func checkShootChangeReceived(res *Result, told map[shootChange]time.Time, action string, w *Write) {
+	res.Checked++
+	// A change event has a time after its write, in milliseconds.
+	if last := told[shootChange{action, w.ClusterID}]; last.Before(w.Start.Truncate(time.Millisecond)) {
+		res.fail("the sink received no %s for Shoot %s of cluster %s, generation %d; the write was at %s", action, w.Shoot, w.ClusterID, w.Generation, stamp(w.End))
+	}
 }
 
 // A shootChange is what change events tell about the Shoot of a cluster.

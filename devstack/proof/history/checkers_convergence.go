@@ -17,38 +17,23 @@ const (
 func CheckConvergence(_ Config, records []Record) Result {
 	res := Result{Promise: "R5 sync converges"}
 	clusters, pools, shoots := map[string]*Cluster{}, map[string]*Pool{}, map[string][]*Shoot{}
-	workers := map[string]map[string]int{} // by cluster
+	generations := map[string]int64{} // of clusters and node pools
 	for _, r := range records {
-		if r.Cluster != nil {
+		switch {
+		case r.Cluster != nil:
 			clusters[r.Cluster.ID] = r.Cluster
-		}
-		if p := r.Pool; p != nil {
-			pools[p.ID] = p
-			if workers[p.ClusterID] == nil {
-				workers[p.ClusterID] = map[string]int{}
-			}
-			workers[p.ClusterID][p.Name] = p.Machines
-		}
-		if r.Shoot != nil {
+			generations[r.Cluster.ID] = r.Cluster.Generation
+		case r.Pool != nil:
+			pools[r.Pool.ID] = r.Pool
+			generations[r.Pool.ID] = r.Pool.Generation
+		case r.Shoot != nil:
 			shoots[r.Shoot.ClusterID] = append(shoots[r.Shoot.ClusterID], r.Shoot)
 		}
 	}
+	workers := workersByCluster(pools)
 	for id, c := range clusters {
 		res.Checked++
-		list, want := shoots[id], workers[id]
-		if len(want) == 0 {
-			want = map[string]int{defaultWorkers: defaultMachines}
-		}
-		switch {
-		case c.Deleting:
-			res.fail("%s (%s) is still being deleted", c.Name, id)
-		case len(list) != 1:
-			res.fail("%s (%s) has %d Shoots", c.Name, id, len(list))
-		case list[0].Generation != c.SyncGeneration:
-			res.fail("%s (%s) has generation %d, its Shoot %s has %d", c.Name, id, c.SyncGeneration, list[0].Name, list[0].Generation)
-		case !maps.Equal(list[0].Workers, want):
-			res.fail("%s (%s) needs the workers %v, its Shoot %s has %v", c.Name, id, want, list[0].Name, list[0].Workers)
-		}
+		checkShootOfCluster(&res, c, shoots[id], workers[id])
 	}
 	for id, list := range shoots {
 		if clusters[id] == nil {
@@ -56,15 +41,36 @@ func CheckConvergence(_ Config, records []Record) Result {
 		}
 	}
 	checkPoolsNotOrphaned(&res, clusters, pools)
-	generations := map[string]int64{}
-	for id, c := range clusters {
-		generations[id] = c.Generation
-	}
-	for id, p := range pools {
-		generations[id] = p.Generation
-	}
 	checkAcknowledgedChangesKept(&res, generations, records)
 	return res
+}
+
+// workersByCluster returns the numbers of machines by the names of the node pools.
+func workersByCluster(pools map[string]*Pool) map[string]map[string]int {
+	workers := map[string]map[string]int{}
+	for _, p := range pools {
+		if workers[p.ClusterID] == nil {
+			workers[p.ClusterID] = map[string]int{}
+		}
+		workers[p.ClusterID][p.Name] = p.Machines
+	}
+	return workers
+}
+
+func checkShootOfCluster(res *Result, c *Cluster, shoots []*Shoot, workers map[string]int) {
+	if len(workers) == 0 {
+		workers = map[string]int{defaultWorkers: defaultMachines}
+	}
+	switch {
+	case c.Deleting:
+		res.fail("%s (%s) is still being deleted", c.Name, c.ID)
+	case len(shoots) != 1:
+		res.fail("%s (%s) has %d Shoots", c.Name, c.ID, len(shoots))
+	case shoots[0].Generation != c.SyncGeneration:
+		res.fail("%s (%s) has generation %d, its Shoot %s has %d", c.Name, c.ID, c.SyncGeneration, shoots[0].Name, shoots[0].Generation)
+	case !maps.Equal(shoots[0].Workers, workers):
+		res.fail("%s (%s) needs the workers %v, its Shoot %s has %v", c.Name, c.ID, workers, shoots[0].Name, shoots[0].Workers)
+	}
 }
 
 func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[string]*Pool) {
@@ -84,8 +90,13 @@ func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[
 func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, records []Record) {
 	attempted := map[string]bool{}
 	for _, r := range records {
+		q := r.Request
+		if !q.isDeletion() {
+			continue
+		}
 		// A client that repeats a deletion whose answer was lost gets 404. If it gets that at once, the cluster was lost before.
-		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) && (q.Outcome != Failed || q.Status == http.StatusNotFound && q.Sent > 1) {
+		repeatsSuccess := q.Status == http.StatusNotFound && q.Sent > 1
+		if q.Outcome != Failed || repeatsSuccess {
 			attempted[q.resource()] = true
 		}
 	}
@@ -96,13 +107,15 @@ func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, rec
 		}
 		id := q.resource()
 		generation, exists := generations[id]
-		deletion := q.Op == Delete || q.Op == DeletePool
+		mayBeGone := attempted[id] || attempted[q.ClusterID]
 		switch {
-		case deletion && exists:
+		case q.isDeletion() && exists:
 			res.fail("%s (%s) exists, although its deletion was acknowledged at %s", q.Name, id, stamp(q.End))
-		case !deletion && !exists && !attempted[id] && !attempted[q.ClusterID]:
+		case q.isDeletion():
+			// It is gone, as it should be.
+		case !exists && !mayBeGone:
 			res.fail("%s (%s) is gone, although no user deleted it; %s acknowledged at %s", q.Name, id, q.Op, stamp(q.End))
-		case !deletion && exists && generation < q.Generation:
+		case exists && generation < q.Generation:
 			res.fail("%s (%s) has generation %d, although %d was acknowledged at %s", q.Name, id, generation, q.Generation, stamp(q.End))
 		}
 	}

@@ -27,34 +27,36 @@ const freshBudget = time.Minute
 // fault has an unused burst.
 func CheckRates(cfg Config, records []Record) Result {
 	res := Result{Promise: "R3 no storm after faults"}
-	first := map[string]time.Time{}    // publishing of each event; one that is delivered again is no new one
-	events := map[string][]time.Time{} // by collection, as each has its sentinels
-	collections := map[string]string{}
+	firstDelivery := map[string]*Event{} // by id; one that is delivered again is no new event
 	var writes []time.Time
-	fresh := map[string][]time.Time{}
+	restarts := map[string][]time.Time{} // by program
 	for _, r := range records {
 		switch {
 		case r.Event != nil && !r.Event.Published.IsZero():
-			if before, ok := first[r.Event.ID]; !ok || r.Event.Published.Before(before) {
-				first[r.Event.ID], collections[r.Event.ID] = r.Event.Published, r.Event.Collection
+			if before := firstDelivery[r.Event.ID]; before == nil || r.Event.Published.Before(before.Published) {
+				firstDelivery[r.Event.ID] = r.Event
 			}
 		case r.Write != nil:
 			writes = append(writes, r.Write.Start)
 		case r.Fault != nil && r.Fault.Kind != "restart": // which is a stop
-			fresh[programOf(r.Fault.Target)] = append(fresh[programOf(r.Fault.Target)], r.Fault.End)
+			program := programOf(r.Fault.Target)
+			restarts[program] = append(restarts[program], r.Fault.End)
 		case r.Exit != nil:
-			fresh[programOf(r.Exit.Process)] = append(fresh[programOf(r.Exit.Process)], r.At)
+			program := programOf(r.Exit.Process)
+			restarts[program] = append(restarts[program], r.At)
 		case r.Stop != nil:
-			fresh[programOf(r.Stop.Process)] = append(fresh[programOf(r.Stop.Process)], r.At)
+			program := programOf(r.Stop.Process)
+			restarts[program] = append(restarts[program], r.At)
 		}
 	}
-	for id, at := range first {
-		events[collections[id]] = append(events[collections[id]], at)
+	published := map[string][]time.Time{} // by collection, as each has its sentinels
+	for _, e := range firstDelivery {
+		published[e.Collection] = append(published[e.Collection], e.Published)
 	}
-	for collection, list := range events {
-		checkRate(&res, cfg.Rates[sentinelProgram], list, fresh[sentinelProgram], "events about "+collection)
+	for collection, times := range published {
+		checkRate(&res, cfg.Rates[sentinelProgram], times, restarts[sentinelProgram], "events about "+collection)
 	}
-	checkRate(&res, cfg.Rates[workerProgram], writes, fresh[workerProgram], "writes of Shoots")
+	checkRate(&res, cfg.Rates[workerProgram], writes, restarts[workerProgram], "writes of Shoots")
 	return res
 }
 

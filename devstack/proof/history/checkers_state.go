@@ -1,7 +1,6 @@
 package history
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,22 +10,22 @@ import (
 // generation of its cluster.
 func CheckSyncExclusivity(_ Config, records []Record) Result {
 	res := Result{Promise: "R6 syncs are exclusive"}
-	names, sent := map[string]string{}, map[string]*Write{}
+	shoots, newest := map[string]string{}, map[string]*Write{} // by cluster, and by UID of the Shoot
 	for _, w := range successfulWritesInOrder(records) {
 		res.Checked++
-		if before := names[w.ClusterID]; before != "" && before != w.Shoot {
-			res.fail("cluster %s has the Shoots %s and %s", w.ClusterID, before, w.Shoot)
+		if other := shoots[w.ClusterID]; other != "" && other != w.Shoot {
+			res.fail("cluster %s has the Shoots %s and %s", w.ClusterID, other, w.Shoot)
 		}
-		names[w.ClusterID] = w.Shoot
+		shoots[w.ClusterID] = w.Shoot
 		if w.Verb == "delete" || w.UID == "" {
 			continue
 		}
-		// Concurrent requests have no order.
-		if before := sent[w.UID]; before != nil && before.Generation > w.Generation && before.End.Before(w.Start) {
+		before := newest[w.UID]
+		switch {
+		case before == nil || before.Generation <= w.Generation:
+			newest[w.UID] = w
+		case before.End.Before(w.Start): // concurrent requests have no order
 			res.fail("Shoot %s went back from generation %d (%s) to %d (%s) at %s", w.Shoot, before.Generation, before.User, w.Generation, w.User, stamp(w.End))
-		}
-		if before := sent[w.UID]; before == nil || before.Generation <= w.Generation {
-			sent[w.UID] = w
 		}
 	}
 	return res
@@ -122,14 +121,16 @@ const cleanExit = "exit status 0"
 func CheckUsage(cfg Config, records []Record) Result {
 	const some = 100
 	res := Result{Promise: "R12 bounded resources"}
-	first, last := map[string]*Usage{}, map[string]*Usage{}
-	began := map[string]time.Time{}
+	// By process: the maximum of the first minute, the last usage, and the time of the first.
+	first, last, began := map[string]*Usage{}, map[string]*Usage{}, map[string]time.Time{}
+	recorded := map[string]bool{} // by program
 	for _, r := range records {
 		u := r.Usage
 		if u == nil {
 			continue
 		}
 		res.Checked++
+		recorded[programOf(u.Process)] = true
 		if limit := cfg.MemoryLimits[programOf(u.Process)]; limit > 0 && u.Memory > limit {
 			res.fail("%s uses %d MiB at %s, the limit is %d MiB", u.Process, u.Memory>>20, stamp(r.At), limit>>20)
 		}
@@ -142,7 +143,7 @@ func CheckUsage(cfg Config, records []Record) Result {
 		last[u.Process] = u
 	}
 	for program := range cfg.MemoryLimits {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(last)), func(name string) bool { return programOf(name) == program }) {
+		if !recorded[program] {
 			res.fail("no usage of %s was recorded", program)
 		}
 	}
@@ -161,18 +162,18 @@ func programOf(process string) string { return process[:max(0, strings.LastIndex
 // ends in an uncordon, and the sink received each cordon and uncordon.
 func CheckBudget(cfg Config, records []Record) Result {
 	res := Result{Promise: "R10 budget and recovery"}
-	cordoned, told := map[string]bool{}, map[string]map[string]bool{}
-	done := map[string]int{}
-	healthy := map[string]bool{}
+	cordoned, healthy := map[string]bool{}, map[string]bool{} // by node
+	done := map[string]int{}                                  // by action and node
+	told := map[string]map[string]bool{}                      // ids of change events, by action and node
 	for _, r := range records {
 		switch {
+		case r.Node != nil && !r.Node.Cordoned:
+			res.Checked++
+			delete(cordoned, r.Node.Name)
+			done["uncordon "+r.Node.Name]++
 		case r.Node != nil:
 			res.Checked++
-			if cordoned[r.Node.Name] = r.Node.Cordoned; !r.Node.Cordoned {
-				delete(cordoned, r.Node.Name)
-				done["uncordon "+r.Node.Name]++
-				continue
-			}
+			cordoned[r.Node.Name] = true
 			done["cordon "+r.Node.Name]++
 			if len(cordoned) > cfg.Budget {
 				res.fail("%d nodes are cordoned at %s, the budget is %d", len(cordoned), stamp(r.At), cfg.Budget)
@@ -300,12 +301,21 @@ func CheckNoUnexpectedExits(cfg Config, records []Record) Result {
 		if r.Exit == nil {
 			continue
 		}
-		lostLease := func(f *Fault) bool {
-			return (f.Kind == "freeze" && f.Target == r.Exit.Process || f.Kind == "host") && !r.At.Before(f.Start) && r.At.Sub(f.End) < takeover
-		}
-		if !slices.Contains(cfg.Leaders, programOf(r.Exit.Process)) || !slices.ContainsFunc(faults, lostLease) {
+		isLeader := slices.Contains(cfg.Leaders, programOf(r.Exit.Process))
+		if !isLeader || !mayHaveLostLease(r.Exit.Process, r.At, faults) {
 			res.fail("%s ended at %s: %s", r.Exit.Process, stamp(r.At), r.Exit.State)
 		}
 	}
 	return res
+}
+
+// mayHaveLostLease reports whether a fault kept a process from renewing its Lease before a time.
+func mayHaveLostLease(process string, at time.Time, faults []*Fault) bool {
+	for _, f := range faults {
+		isStopped := f.Kind == "host" || f.Kind == "freeze" && f.Target == process
+		if isStopped && !at.Before(f.Start) && at.Sub(f.End) < takeover {
+			return true
+		}
+	}
+	return false
 }

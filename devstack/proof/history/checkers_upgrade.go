@@ -11,8 +11,8 @@ func CheckUpgrade(_ Config, records []Record) Result {
 	deleted := map[string]bool{}
 	steps := 0
 	for _, r := range records {
-		if q := r.Request; q != nil && (q.Op == Delete || q.Op == DeletePool) {
-			deleted[q.resource()] = true
+		if r.Request.isDeletion() {
+			deleted[r.Request.resource()] = true
 		}
 		if r.Fault != nil && r.Fault.Kind == "upgrade" && r.Fault.Error == "" {
 			steps++

@@ -73,10 +73,35 @@ func computeLatencies(records []Record) []*latency {
 		byName[name] = &latency{name: name, outcomes: map[string]int{}}
 		list = append(list, byName[name])
 	}
-	type announcement struct {
-		at         time.Time
-		generation int64
+	announced := listAnnouncements(records)
+	for _, r := range records {
+		q := r.Request
+		if q == nil {
+			continue
+		}
+		operation := byName[q.Op]
+		operation.took = append(operation.took, q.End.Sub(q.Intended))
+		operation.outcomes[q.Outcome]++
+		if !q.acknowledged() {
+			continue
+		}
+		if first := findFirstAnnouncement(announced[q.resource()], q.Generation); !first.IsZero() {
+			wakeUp := byName["wake-up"]
+			wakeUp.took = append(wakeUp.took, max(0, first.Sub(q.End)))
+			wakeUp.outcomes[OK]++
+		}
 	}
+	return list
+}
+
+// An announcement is an event or a report about a generation.
+type announcement struct {
+	at         time.Time
+	generation int64
+}
+
+// listAnnouncements returns the announcements of each cluster and node pool.
+func listAnnouncements(records []Record) map[string][]announcement {
 	announced := map[string][]announcement{}
 	for _, r := range records {
 		if e := r.Event; e != nil {
@@ -86,29 +111,17 @@ func computeLatencies(records []Record) []*latency {
 			announced[p.ClusterID] = append(announced[p.ClusterID], announcement{r.At, p.Generation})
 		}
 	}
-	for _, r := range records {
-		q := r.Request
-		if q == nil {
-			continue
-		}
-		l := byName[q.Op]
-		l.took = append(l.took, q.End.Sub(q.Intended))
-		l.outcomes[q.Outcome]++
-		if !q.acknowledged() {
-			continue
-		}
-		var first time.Time
-		for _, a := range announced[q.resource()] {
-			if a.generation >= q.Generation && (first.IsZero() || a.at.Before(first)) {
-				first = a.at
-			}
-		}
-		if w := byName["wake-up"]; !first.IsZero() {
-			w.took = append(w.took, max(0, first.Sub(q.End)))
-			w.outcomes[OK]++
+	return announced
+}
+
+// findFirstAnnouncement returns the time of the first announcement of a generation or a later one, zero without one.
+func findFirstAnnouncement(list []announcement, generation int64) (first time.Time) {
+	for _, a := range list {
+		if a.generation >= generation && (first.IsZero() || a.at.Before(first)) {
+			first = a.at
 		}
 	}
-	return list
+	return first
 }
 
 // Quantile returns a quantile of sorted durations, by the nearest rank.

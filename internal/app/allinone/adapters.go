@@ -16,7 +16,6 @@ import (
 // adapters are the sample adapters of this process.
 type adapters []*sampleadapter.Adapter
 
-// newSampleAdaptersIfEnabled builds the sample adapters.
 func newSampleAdaptersIfEnabled(p *process.Process, cfg AdapterConfig, b *sentinelapp.Broker, api *fleetclient.Client) (adapters, error) {
 	if !cfg.Enabled {
 		return nil, nil

@@ -157,13 +157,10 @@ func (l *components) addSentinelsOrHostCluster(ctx context.Context, p *process.P
 	if cfg.Kube == kubeEmbedded {
 		return l.addHostCluster(ctx, p, cfg, broker, dataDir)
 	}
-	sentinels, live, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.RecordPublished)
+	sentinels, liveChecks, err := newSentinels(p, cfg.Sentinel, broker, l.api, l.watch.RecordPublished)
 	l.parts = append(l.parts, sentinels...)
-	if err != nil {
-		return err
-	}
-	l.live = append(l.live, live)
-	return nil
+	l.live = append(l.live, liveChecks...)
+	return err
 }
 
 // addHostCluster starts the host cluster, and adds the controllers that run on it: those of sentinels, executions

@@ -129,7 +129,6 @@ func (c DemoConfig) isLive(env Env) bool {
 	return c.Enabled && (c.View == "live" || c.View == "auto" && env.isDrawable())
 }
 
-// listenAddresses returns the addresses on which the process listens.
 func (c Config) listenAddresses() []httpserver.Address {
 	list := []httpserver.Address{
 		{Name: "fleet API", Addr: c.API.Server.Addr, Flag: "--listen-address"},
@@ -172,7 +171,6 @@ const rootDataDir = "/var/lib/fleetloop"
 
 // createDataDir creates the data directory and returns a function that cleans it up.
 func (c Config) createDataDir(env func(string) (string, bool)) (dir string, cleanup func() error, err error) {
-	keep := func() error { return nil }
 	switch {
 	case c.DataDir != "":
 		dir = c.DataDir
@@ -188,7 +186,7 @@ func (c Config) createDataDir(env func(string) (string, bool)) (dir string, clea
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", nil, err
 	}
-	return dir, keep, makeDataDir(dir)
+	return dir, func() error { return nil }, makeDataDir(dir)
 }
 
 // makeDataDir creates the data directory. PostgreSQL refuses to run as root, so root's directory

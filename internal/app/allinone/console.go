@@ -36,7 +36,6 @@ func newDemoPersons() []console.DemoPerson {
 	}
 }
 
-// mapTokensToNames returns the name of each person.
 func mapTokensToNames(persons []console.DemoPerson) map[string]string {
 	names := make(map[string]string, len(persons))
 	for _, p := range persons {

@@ -96,7 +96,6 @@ func createDemoClusterWithPools(ctx context.Context, api *fleetclient.Client, in
 	return nil
 }
 
-// findCluster returns the cluster with the name.
 func findCluster(ctx context.Context, api *fleetclient.Client, name string) (v1.Resource, error) {
 	for r, err := range api.Clusters().List(ctx, fleetclient.ListOptions{Search: "name = '" + name + "'"}) {
 		if err != nil {

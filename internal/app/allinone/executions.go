@@ -119,7 +119,6 @@ func (h *hostCluster) bindRequesterAndApproverRoles(ctx context.Context, namespa
 	return h.bindClusterRole(ctx, namespace, roles.ApproverClusterRole().Name, approver)
 }
 
-// bindClusterRole binds a ClusterRole to a user in a namespace.
 func (h *hostCluster) bindClusterRole(ctx context.Context, namespace, role, user string) error {
 	return h.createIfMissing(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role, Namespace: namespace},
@@ -128,7 +127,6 @@ func (h *hostCluster) bindClusterRole(ctx context.Context, namespace, role, user
 	})
 }
 
-// writeUserKubeconfigs writes the kubeconfigs of users and returns their paths by user name.
 func (h *hostCluster) writeUserKubeconfigs(users ...string) (map[string]string, error) {
 	paths := map[string]string{}
 	for _, user := range users {

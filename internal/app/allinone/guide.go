@@ -85,7 +85,6 @@ func (g *guide) writeScript(dir string) (sourceCommand string, err error) {
 	return formatSourceCommand(file), nil
 }
 
-// formatSourceCommand returns the command with which a shell sources a file.
 func formatSourceCommand(file string) string {
 	if strings.ContainsFunc(file, isShellSpecial) {
 		file = quoteShell(file)
@@ -98,7 +97,6 @@ func isShellSpecial(r rune) bool {
 	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+", r)
 }
 
-// quoteShell quotes a text as one word of a shell.
 func quoteShell(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // newGuide returns the example commands for the loop.

@@ -115,7 +115,6 @@ func (h *hostCluster) logAccess(ctx context.Context, log *slog.Logger) {
 	log.InfoContext(ctx, "host cluster ready", "url", h.bed.URL(), "kubeconfig", h.bed.AdminKubeconfig(), "kubectl", kubectl)
 }
 
-// newLogExamplesWhenReadyPart returns the part that prints example commands when all parts are ready.
 func (h *hostCluster) newLogExamplesWhenReadyPart(parts []lifecycle.Part, log *slog.Logger) lifecycle.Part {
 	return lifecycle.Part{Name: "suggestions", Run: func(ctx context.Context) error {
 		return h.logExamplesWhenReady(ctx, parts, log)
@@ -145,7 +144,6 @@ func (h *hostCluster) logExamplesWhenReady(ctx context.Context, parts []lifecycl
 // isUnready reports whether a part can tell that it is not ready.
 func isUnready(part lifecycle.Part) bool { return part.Ready != nil && part.Ready() != nil }
 
-// logExamples logs the example commands.
 func (h *hostCluster) logExamples(ctx context.Context, log *slog.Logger) {
 	kubeconfigFlag := func(user string) string { return "--kubeconfig " + h.kubeconfigs[user] }
 	for _, command := range h.exampleExecutionCommands(kubeconfigFlag) {

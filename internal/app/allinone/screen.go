@@ -169,7 +169,6 @@ func readyOfTotal(g ResourceGroup) string {
 	return fmt.Sprintf("%d/%d", g.Phases[v1.PhaseReady], g.countResources())
 }
 
-// collectionOfGroup returns the collection of a group of the demo.
 func collectionOfGroup(title string) string {
 	if title == "Clusters" {
 		return v1.CollectionClusters

@@ -1,7 +1,6 @@
 package allinone
 
 import (
-	"errors"
 	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
@@ -16,12 +15,11 @@ import (
 // noteFunc receives each published event.
 type noteFunc func(id, reason string, at time.Time)
 
-// newSentinels builds one sentinel for clusters and one for node pools. live reports whether both
-// make progress.
+// newSentinels builds one sentinel for clusters and one for node pools. Each has a check whether it makes
+// progress.
 func newSentinels(
 	p *process.Process, cfg SentinelConfig, b *sentinelapp.Broker, api *fleetclient.Client, note noteFunc,
-) (parts []lifecycle.Part, live func() error, err error) {
-	var liveChecks []func() error
+) (parts []lifecycle.Part, liveChecks []func() error, err error) {
 	decisions := map[string]*state.DecisionRecord{}
 	for _, collection := range []string{v1.CollectionClusters, v1.CollectionNodePools} {
 		s, err := sentinelapp.New(p, sentinel.Config{
@@ -39,12 +37,5 @@ func newSentinels(
 		decisions[s.DescribeWatch()] = s.Decisions()
 	}
 	p.HandleOnMetricsServer(sentinelapp.DecisionsPath, state.NewRecordHandler(decisions))
-	live = func() error {
-		var errs []error
-		for _, check := range liveChecks {
-			errs = append(errs, check())
-		}
-		return errors.Join(errs...)
-	}
-	return parts, live, nil
+	return parts, liveChecks, nil
 }

@@ -197,7 +197,6 @@ type answerHeaders struct {
 	skew    time.Duration // how far the clock of the server is ahead
 }
 
-// RoundTrip implements http.RoundTripper.
 func (a *answerHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := a.now()
 	resp, err := a.next.RoundTrip(r)

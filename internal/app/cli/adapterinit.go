@@ -42,7 +42,7 @@ func newAdapterCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adapter",
 		Short: "Start a new adapter",
-		Args:  rejectUnknownCommand,
+		Args:  RejectUnknownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAdapterInitCommand(s))
@@ -149,7 +149,6 @@ func (o adapterOptions) formatGoModRequirement() string {
 	return "require " + modulePath + " v0.0.0\n\nreplace " + modulePath + " => " + strconv.Quote(o.source) + "\n"
 }
 
-// writeAdapterFromTemplate writes the files of the template.
 func writeAdapterFromTemplate(o adapterOptions) error {
 	const root = "adaptertemplate"
 	beforeDeploy := ""

@@ -91,7 +91,7 @@ func newApplyCommand(s *session) *cobra.Command {
 	cmd.Flags().BoolVar(&o.prune, "prune", false, "delete applied resources that -l selects and the files lack")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label `selector` of --prune, for example team=shop")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "delete without asking for confirmation")
-	addOutputFlag(cmd, &o.format, changeFormats())
+	AddOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
@@ -139,7 +139,7 @@ type applier struct {
 
 	client *fleetclient.Client
 	o      applyOptions
-	out    resource.Printer
+	out    resource.Printer[resource.Item]
 
 	// kept holds the ids of the applied resources and their parents, which are not pruned.
 	kept map[string]bool

@@ -28,7 +28,7 @@ func newAuditCommand(s *session) *cobra.Command {
 		Long: "Read and verify the audit of executions.\n\n" +
 			"DATABASE_URL names the database to which the execution-controller writes the audit. The login needs the role\n" +
 			"execution_auditor, which is read-only.",
-		Args: rejectUnknownCommand,
+		Args: RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	settings.AddFlags(cmd.PersistentFlags(), &AuditConfig{})
@@ -70,7 +70,7 @@ func newAuditGetCommand(s *session) *cobra.Command {
 	f.StringVar(&o.since, "since", "", "show only events since this `time`: an age (2h, 7d), a day (2026-03-01) or a time (2026-03-01T12:00:00Z)")
 	f.IntVar(&o.filter.Most, "limit", defaultEvents, "maximum `number` of events; 0 for all")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
-	addOutputFlag(cmd, &o.format, listFormats())
+	AddOutputFlag(cmd, &o.format, listFormats())
 	return cmd
 }
 
@@ -114,7 +114,6 @@ func printAuditEvents(s *session, cmd *cobra.Command, o auditListOptions) error 
 	return nil
 }
 
-// checkExecutionInAudit returns an error if the audit has no event of a named execution.
 func checkExecutionInAudit(ctx context.Context, store *audit.PostgresStore, name string) error {
 	if name == "" {
 		return nil
@@ -175,7 +174,7 @@ func newAuditVerifyCommand(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return verifyAuditAndPrint(s, cmd, noted, format) },
 	}
 	cmd.Flags().StringArrayVar(&noted, "checkpoint", nil, "a `position:hash` that the audit must still contain; can be repeated")
-	addOutputFlag(cmd, &format, versionFormats())
+	AddOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 

@@ -148,7 +148,6 @@ func (p *eventPrinter) finishOutput() error {
 	return err
 }
 
-// joinNonEmptyWithSlash joins the parts that are not empty.
 func joinNonEmptyWithSlash(parts ...string) string {
 	var there []string
 	for _, p := range parts {

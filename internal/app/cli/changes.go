@@ -105,7 +105,7 @@ func newChangesCommand(s *session) *cobra.Command {
 	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	f.BoolVarP(&o.follow, "follow", "f", false, "print new changes as they arrive")
 	f.BoolVarP(&o.follow, "watch", "w", false, "the same as --follow")
-	addOutputFlag(cmd, &o.format, changesFormats())
+	AddOutputFlag(cmd, &o.format, changesFormats())
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
 	cmd.AddCommand(newResendCommand(s))
 	return cmd
@@ -160,7 +160,7 @@ type changesSession struct {
 
 	client *fleetclient.Client
 	o      changesOptions
-	out    resource.ChangePrinter
+	out    resource.Printer[v1.ChangeEvent]
 
 	// past holds the events of the list that the stream may repeat, because they arrived during the
 	// list request. It holds more than are shown, because such an event need not be the newest.
@@ -348,7 +348,6 @@ func (c *changesSession) printNewAndAdvanceCursor(e v1.WatchEvent) error {
 	return nil
 }
 
-// keyOf returns a key that is unique for each event.
 func keyOf(e *v1.ChangeEvent) string {
 	return e.Tenant + "\x00" + e.Cluster + "\x00" + e.Source + "\x00" + e.ID
 }

@@ -28,7 +28,7 @@ func (o *changesOptions) setObjectFilterFromArgs(cmd *cobra.Command, args []stri
 	}
 	switch {
 	case len(args) == 1 && FormatCommandSuggestion(cmd, args[0]) != "":
-		return rejectUnknownCommand(cmd, args)
+		return RejectUnknownCommand(cmd, args)
 	case len(args) == 1 && !isObject:
 		return usageErrorf(cmd, "%q is neither a command nor an object; give an object as KIND/NAME, such as cluster/%[1]s", args[0])
 	case len(args) > 2 || len(args) == 2 && strings.Contains(args[0], "/"):

@@ -65,14 +65,19 @@ type Env struct {
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
+func (e Env) withDefaults() Env {
+	if e.LookupEnv == nil {
+		e.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	if e.Now == nil {
+		e.Now = time.Now
+	}
+	return e
+}
+
 // Command returns the command line. The caller adds further commands and runs it with Run.
 func Command(env Env) *cobra.Command {
-	if env.LookupEnv == nil {
-		env.LookupEnv = func(string) (string, bool) { return "", false }
-	}
-	if env.Now == nil {
-		env.Now = time.Now
-	}
+	env = env.withDefaults()
 	env.Stdout = NewOutput(env.Stdout)
 	s := &session{env: env}
 	root := &cobra.Command{
@@ -196,10 +201,7 @@ func (s *session) newClient(cmd *cobra.Command) (*fleetclient.Client, error) {
 
 // NewFleetClient returns a client of the fleet API that the flags of cmd name, for commands of other packages.
 func NewFleetClient(cmd *cobra.Command, env Env) (*fleetclient.Client, error) {
-	if env.Now == nil {
-		env.Now = time.Now
-	}
-	return (&session{env: env}).newClient(cmd)
+	return (&session{env: env.withDefaults()}).newClient(cmd)
 }
 
 func (s *session) useColour() bool { return terminal.WantsColour(s.env.LookupEnv, s.env.Terminal) }

@@ -25,7 +25,7 @@ func newClustersCommand(s *session) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		Args: rejectUnknownCommand,
+		Args: RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newSyncCommand(s), newRetryCommand(s), newPauseCommand(s), newResumeCommand(s))
@@ -67,7 +67,7 @@ func newSyncCommand(s *session) *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&o.states, "state", nil, "show only clusters in these `states`, separated by commas, or all")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateFilterNames(), cobra.ShellCompDirectiveNoFileComp))
-	addOutputFlag(cmd, &o.format, getFormats())
+	AddOutputFlag(cmd, &o.format, getFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of clusters; 0 for all")
 	return cmd
@@ -123,7 +123,7 @@ func parseClusterRefs(args []string) ([]resource.Ref, error) {
 }
 
 // showNamedSyncs prints the syncs that it found before it returns errors about the others.
-func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []resource.Ref, out resource.SyncPrinter) error {
+func showNamedSyncs(ctx context.Context, client *fleetclient.Client, refs []resource.Ref, out resource.Printer[v1.ClusterSync]) error {
 	var found []v1.ClusterSync
 	var errs []error
 	for _, ref := range refs {
@@ -153,7 +153,7 @@ func resolveSync(ctx context.Context, client *fleetclient.Client, ref resource.R
 
 // showSelectedSyncs prints a list as it arrives, a page at once, and the total from which it was selected.
 func showSelectedSyncs(
-	ctx context.Context, s *session, client *fleetclient.Client, out resource.SyncPrinter, o syncOptions,
+	ctx context.Context, s *session, client *fleetclient.Client, out resource.Printer[v1.ClusterSync], o syncOptions,
 ) error {
 	seen := tally{states: map[v1.SyncState]int{}}
 	states := defaultOrNamedSyncStates(o.states)

@@ -33,7 +33,6 @@ func (s *session) completeKindOrNameOf(collections ...string) cobra.CompletionFu
 	}
 }
 
-// completeNameOfKind completes a name after its kind.
 func (s *session) completeNameOfKind(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if prefix, rest, ok := strings.Cut(toComplete, "/"); ok && len(args) == 0 {
 		k, err := resource.ParseKind(prefix)

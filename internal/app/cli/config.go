@@ -135,10 +135,7 @@ func (s *session) loadConfig(cmd *cobra.Command) (Config, *settings.Report, erro
 
 // LoadConfig returns the configuration in force, for commands of other packages.
 func LoadConfig(cmd *cobra.Command, env Env) (Config, error) {
-	if env.LookupEnv == nil {
-		env.LookupEnv = func(string) (string, bool) { return "", false }
-	}
-	cfg, _, err := (&session{env: env}).loadConfig(cmd)
+	cfg, _, err := (&session{env: env.withDefaults()}).loadConfig(cmd)
 	return cfg, err
 }
 
@@ -189,13 +186,12 @@ func (s *session) existingConfigPath(cmd *cobra.Command) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	if _, err := os.Stat(path); err != nil {
-		if !requested && errors.Is(err, fs.ErrNotExist) {
-			return "", nil
-		}
-		if requested {
-			return "", fmt.Errorf("find the configuration file: %w", err)
-		}
+	_, err := os.Stat(path)
+	switch {
+	case err != nil && requested:
+		return "", fmt.Errorf("find the configuration file: %w", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
 	}
 	return path, nil
 }
@@ -238,7 +234,7 @@ func newConfigCommand(s *session) *cobra.Command {
 		Example: "  fleetloop config set-context prod --server=https://fleet.example.com --kube-context=prod\n" +
 			"  fleetloop config use-context prod\n" +
 			"  fleetloop --context=staging get clusters",
-		Args: rejectUnknownCommand,
+		Args: RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	schema := &cobra.Command{

@@ -80,7 +80,7 @@ func newGetContextsCommand(s *session) *cobra.Command {
 			return s.printContexts(cmd, format)
 		},
 	}
-	addOutputFlag(cmd, &format, formats)
+	AddOutputFlag(cmd, &format, formats)
 	return cmd
 }
 
@@ -114,25 +114,29 @@ func (s *session) saveContextSettings(cmd *cobra.Command, name string, makeCurre
 		}
 	}
 	return s.editConfig(cmd, "Context "+name+" set.", func(root *yaml.Node, _ Config) error {
-		c := findOrAddMapping(findOrAddMapping(root, "contexts"), name)
-		for _, key := range slices.Sorted(maps.Keys(given)) {
-			switch {
-			case given[key] == "":
-				removeKey(c, key)
-			case key == "oidc_scopes":
-				setList(c, key, strings.Split(given[key], ","))
-			case key == "insecure_skip_tls_verify":
-				setKey(c, key, given[key])
-				c.Content[len(c.Content)-1].Tag = "!!bool"
-			default:
-				setKey(c, key, given[key])
-			}
-		}
+		setContextKeys(findOrAddMapping(findOrAddMapping(root, "contexts"), name), given)
 		if makeCurrent {
 			setKey(root, "current_context", name)
 		}
 		return nil
 	})
+}
+
+// setContextKeys sets the given keys of a context. An empty value removes a key.
+func setContextKeys(c *yaml.Node, given map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		switch {
+		case given[key] == "":
+			removeKey(c, key)
+		case key == "oidc_scopes":
+			setList(c, key, strings.Split(given[key], ","))
+		case key == "insecure_skip_tls_verify":
+			setKey(c, key, given[key])
+			c.Content[len(c.Content)-1].Tag = "!!bool"
+		default:
+			setKey(c, key, given[key])
+		}
+	}
 }
 
 func (s *session) deleteContextAndLogin(cmd *cobra.Command, name string) error {
@@ -225,7 +229,6 @@ func (s *session) printContexts(cmd *cobra.Command, format string) error {
 	return w.Flush()
 }
 
-// completeContexts completes the names of contexts.
 func (s *session) completeContexts(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	if len(args) > 0 && cmd.HasParent() && cmd.Parent().Name() == "config" {
@@ -258,30 +261,18 @@ func (s *session) editConfig(cmd *cobra.Command, doneMessage string, change func
 		parent = context.Background()
 	}
 	err := updatePrivateFile(parent, path, func(old []byte) ([]byte, error) {
-		var cfg, next Config
-		if _, err := settings.Load(&cfg, settings.Source{File: path, FileData: append([]byte{}, old...)}); err != nil {
+		var before, after Config
+		if _, err := settings.Load(&before, settings.Source{File: path, FileData: append([]byte{}, old...)}); err != nil {
 			return nil, &failure{err: err, code: CodeUsage, next: "correct the file"}
 		}
-		doc := &yaml.Node{Kind: yaml.DocumentNode}
-		if err := yaml.Unmarshal(old, doc); err != nil {
+		edited, err := editYAMLMapping(old, func(root *yaml.Node) error { return change(root, before) })
+		if err != nil {
 			return nil, err
 		}
-		if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-			doc.Content = []*yaml.Node{{Kind: yaml.MappingNode}}
-		}
-		if err := change(doc.Content[0], cfg); err != nil {
-			return nil, err
-		}
-		var b bytes.Buffer
-		enc := yaml.NewEncoder(&b)
-		enc.SetIndent(2)
-		if err := errors.Join(enc.Encode(doc), enc.Close()); err != nil {
-			return nil, err
-		}
-		if _, err := settings.Load(&next, settings.Source{File: path, FileData: b.Bytes()}); err != nil {
+		if _, err := settings.Load(&after, settings.Source{File: path, FileData: edited}); err != nil {
 			return nil, &failure{err: err, code: CodeUsage, next: cmd.CommandPath() + " --help"}
 		}
-		return b.Bytes(), nil
+		return edited, nil
 	})
 	if err != nil {
 		if _, ok := errors.AsType[*failure](err); ok {
@@ -291,6 +282,25 @@ func (s *session) editConfig(cmd *cobra.Command, doneMessage string, change func
 	}
 	s.printNote("%s", doneMessage)
 	return nil
+}
+
+// editYAMLMapping changes the mapping of a document. A document without a mapping becomes an empty one.
+func editYAMLMapping(text []byte, change func(root *yaml.Node) error) ([]byte, error) {
+	doc := &yaml.Node{Kind: yaml.DocumentNode}
+	if err := yaml.Unmarshal(text, doc); err != nil {
+		return nil, err
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		doc.Content = []*yaml.Node{{Kind: yaml.MappingNode}}
+	}
+	if err := change(doc.Content[0]); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err := errors.Join(enc.Encode(doc), enc.Close())
+	return b.Bytes(), err
 }
 
 // findOrAddMapping returns the mapping at a key. It adds a missing one.

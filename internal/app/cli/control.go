@@ -100,7 +100,7 @@ func newControlCommand(s *session, action controlAction, o *controlOptions) *cob
 		RunE:              func(cmd *cobra.Command, args []string) error { return runControl(s, cmd, args, action, *o) },
 	}
 	cmd.Flags().StringVarP(&o.labels, "selector", "l", "", "label `selector`, for example region=us-east,tier!=test")
-	addOutputFlag(cmd, &o.format, changeFormats())
+	AddOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
@@ -238,5 +238,4 @@ func (p controlPrinter) Write(syncs []v1.ClusterSync) error {
 	return nil
 }
 
-// Close does nothing.
 func (controlPrinter) Close() error { return nil }

@@ -49,7 +49,7 @@ func newCreateCommand(s *session) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", fileUsage)
 	dry.addFlag(cmd)
-	addOutputFlag(cmd, &format, changeFormats())
+	AddOutputFlag(cmd, &format, changeFormats())
 	return cmd
 }
 

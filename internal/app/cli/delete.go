@@ -43,7 +43,7 @@ func newDeleteCommand(s *session) *cobra.Command {
 	o.addFlags(s, cmd, true)
 	o.addFileFlags(cmd)
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "delete without asking for confirmation")
-	addOutputFlag(cmd, &o.format, deleteFormats())
+	AddOutputFlag(cmd, &o.format, deleteFormats())
 	o.dryRun.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.all, "all", false, "delete all resources of the kind")
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "wait until the resources are deleted")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -93,7 +92,7 @@ func newDoctorCommand(s *session) *cobra.Command {
 	}
 	host.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "kubernaut-executor", "`namespace` of the executions")
-	addOutputFlag(cmd, &format, versionFormats())
+	AddOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
@@ -286,9 +285,7 @@ func (d *doctor) printFindings(format string) error {
 	stdout := d.session.env.Stdout
 	var err error
 	if format == terminal.FormatJSON {
-		encoder := json.NewEncoder(stdout)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(map[string][]finding{"findings": d.findings})
+		err = WriteValue(stdout, format, map[string][]finding{"findings": d.findings})
 	} else {
 		_, err = io.WriteString(stdout, formatFindings(d.findings))
 	}

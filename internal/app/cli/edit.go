@@ -38,7 +38,7 @@ func newEditCommand(s *session) *cobra.Command {
 	}
 	o.addFlags(s, cmd, false)
 	o.dryRun.addFlag(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	AddOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
@@ -183,7 +183,6 @@ func (e *editing) editTextInEditor(ctx context.Context, text string) (string, er
 	return string(bytes.TrimLeft(edited, "\n")), nil
 }
 
-// patchFromFile sends the edited file, and returns the changed resource.
 func (e *editing) patchFromFile(ctx context.Context) (*resource.Item, error) {
 	docs, err := resource.ReadDocuments(e.file, nil)
 	if err != nil {
@@ -207,7 +206,6 @@ func (e *editing) patchFromFile(ctx context.Context) (*resource.Item, error) {
 	return &after, err
 }
 
-// describesItem reports whether a document is about the resource that is edited.
 func (e *editing) describesItem(d resource.Document) bool {
 	if d.Ref.Kind != e.item.Kind || d.Name != e.item.Resource.Name {
 		return false

@@ -57,57 +57,71 @@ type explainer map[string]apiSchema
 
 // explain describes a kind, or the field behind its name.
 func explain(path string, recursive bool) (string, error) {
-	var document struct {
-		Components struct {
-			Schemas json.RawMessage `json:"schemas"`
-		} `json:"components"`
-	}
-	var schemas map[string]json.RawMessage
-	err := json.Unmarshal([]byte(v1.OpenAPIJSON()), &document)
-	if err == nil {
-		err = json.Unmarshal(document.Components.Schemas, &schemas)
-	}
+	x, err := newExplainer()
 	if err != nil {
 		return "", fmt.Errorf("read the OpenAPI document: %w", err)
 	}
+	name, fields, _ := strings.Cut(path, ".")
+	kind, err := resource.ParseKind(name)
+	if err != nil {
+		return "", err
+	}
+	schema, field, err := x.findField(kind.Name, fields)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "KIND:   %s\n", kind.Name)
+	if field != "" {
+		fmt.Fprintf(&b, "FIELD:  %s <%s>\n", field, x.typeOf(schema))
+	}
+	x.writeDescriptionAndEnum(&b, "\n", schema)
+	if len(x.fieldsOf(schema)) > 0 {
+		b.WriteString("\nFIELDS:\n")
+		x.writeFields(&b, "  ", schema, recursive)
+	}
+	return b.String(), nil
+}
+
+// newExplainer reads the schemas of the OpenAPI document.
+func newExplainer() (explainer, error) {
+	var document struct {
+		Components struct {
+			Schemas map[string]json.RawMessage `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal([]byte(v1.OpenAPIJSON()), &document); err != nil {
+		return nil, err
+	}
 	x := explainer{}
-	for name, raw := range schemas {
+	for name, raw := range document.Components.Schemas {
 		var schema apiSchema
 		if json.Unmarshal(raw, &schema) == nil { // those of other shapes have no part in resources
 			x[name] = schema
 		}
 	}
-	name, fields, _ := strings.Cut(path, ".")
-	k, err := resource.ParseKind(name)
-	if err != nil {
-		return "", err
-	}
-	at, shown := x.resolveRef(x["Resource"]), ""
-	for field := range strings.SplitSeq(fields, ".") {
-		if field == "" {
+	return x, nil
+}
+
+// findField returns the schema of the field at a path below a resource, and the path without empty parts.
+func (x explainer) findField(kindName, path string) (schema apiSchema, field string, err error) {
+	schema = x.resolveRef(x["Resource"])
+	for name := range strings.SplitSeq(path, ".") {
+		if name == "" {
 			continue
 		}
-		below := x.fieldsOf(at)
-		next, ok := below[field]
+		below := x.fieldsOf(schema)
+		next, ok := below[name]
 		if !ok {
-			if len(below) == 0 {
-				return "", fmt.Errorf("%s has no field %q", cmp.Or(shown, k.Name), field)
+			suggestion := ""
+			if len(below) > 0 {
+				suggestion = resource.SuggestWords(name, slices.Sorted(maps.Keys(below)))
 			}
-			return "", fmt.Errorf("%s has no field %q%s", cmp.Or(shown, k.Name), field, resource.SuggestWords(field, slices.Sorted(maps.Keys(below))))
+			return schema, field, fmt.Errorf("%s has no field %q%s", cmp.Or(field, kindName), name, suggestion)
 		}
-		at, shown = x.resolveRef(next), strings.TrimPrefix(shown+"."+field, ".")
+		schema, field = x.resolveRef(next), strings.TrimPrefix(field+"."+name, ".")
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "KIND:   %s\n", k.Name)
-	if shown != "" {
-		fmt.Fprintf(&b, "FIELD:  %s <%s>\n", shown, x.typeOf(at))
-	}
-	x.writeDescriptionAndEnum(&b, "\n", at)
-	if len(x.fieldsOf(at)) > 0 {
-		b.WriteString("\nFIELDS:\n")
-		x.writeFields(&b, "  ", at, recursive)
-	}
-	return b.String(), nil
+	return schema, field, nil
 }
 
 // resolveRef follows references. A description beside a reference has precedence.

@@ -35,7 +35,7 @@ func newGetCommand(s *session) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return runGet(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	addOutputFlag(cmd, &o.format, getFormats())
+	AddOutputFlag(cmd, &o.format, getFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of resources; 0 for all")
 	o.sortBy.AddFlag(cmd.Flags(), ".name or .spec.replicas")
@@ -201,7 +201,7 @@ func (s *session) printItems(
 	return out.Close()
 }
 
-func (s *session) newPrinter(k resource.Kind, single bool, o getOptions) resource.Printer {
+func (s *session) newPrinter(k resource.Kind, single bool, o getOptions) resource.Printer[resource.Item] {
 	options := s.showOptions()
 	options.Single = single
 	options.NoHeaders = o.noHeaders

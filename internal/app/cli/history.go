@@ -18,10 +18,6 @@ import (
 	"github.com/fleetloop/fleetloop/internal/fleetapi/timeline"
 )
 
-func historyFormats() []string {
-	return []string{terminal.FormatTable, terminal.FormatJSON, terminal.FormatYAML}
-}
-
 type historyOptions struct {
 	scope
 	format    string
@@ -38,7 +34,7 @@ func newHistoryCommand(s *session) *cobra.Command {
 		Example:           "  fleetloop history cluster eu-1\n  fleetloop history nodepool eu-1/workers -o yaml",
 		ValidArgsFunction: s.completeKindOrNameOf(v1.CollectionClusters, v1.CollectionNodePools),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := CheckFormat(cmd, o.format, historyFormats()); err != nil {
+			if err := CheckFormat(cmd, o.format, summaryFormats()); err != nil {
 				return err
 			}
 			_, revisions, err := fetchItemAndRevisions(s, cmd, args, &o.scope)
@@ -52,7 +48,7 @@ func newHistoryCommand(s *session) *cobra.Command {
 		},
 	}
 	o.addFlags(s, cmd, false)
-	addOutputFlag(cmd, &o.format, historyFormats())
+	AddOutputFlag(cmd, &o.format, summaryFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	return cmd
 }
@@ -203,7 +199,7 @@ func newDiffCommand(s *session) *cobra.Command {
 	files.addFileFlags(cmd)
 	cmd.Flags().Int64Var(&from, "revision", 0, "`generation` to compare from")
 	cmd.Flags().Int64Var(&to, "to", 0, "`generation` to compare with; 0 for the newest")
-	addOutputFlag(cmd, &format, []string{formatText, terminal.FormatJSON, terminal.FormatYAML})
+	AddOutputFlag(cmd, &format, []string{formatText, terminal.FormatJSON, terminal.FormatYAML})
 	return cmd
 }
 

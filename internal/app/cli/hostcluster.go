@@ -58,10 +58,7 @@ func SetHostFlagsFromContext(env Env, cmd *cobra.Command) error {
 	if cmd.Flags().Lookup(kubeContextFlag) == nil {
 		return nil
 	}
-	if env.LookupEnv == nil {
-		env.LookupEnv = func(string) (string, bool) { return "", false }
-	}
-	cfg, _, err := (&session{env: env}).loadConfig(cmd)
+	cfg, _, err := (&session{env: env.withDefaults()}).loadConfig(cmd)
 	if err != nil {
 		return err
 	}

@@ -53,11 +53,10 @@ func newLoadCommand(s *session) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("if-exists", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&o.cluster, "cluster", "", "cluster of the node pools, by `name` or id")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", s.completeClusters)
-	addOutputFlag(cmd, &o.format, versionFormats())
+	AddOutputFlag(cmd, &o.format, versionFormats())
 	return cmd
 }
 
-// parseArgs reads the kind and the options of the load from the arguments.
 func (o loadOptions) parseArgs(cmd *cobra.Command, args []string) (k resource.Kind, options fleetclient.LoadOptions, err error) {
 	if err := CheckFormat(cmd, o.format, versionFormats()); err != nil {
 		return k, options, err
@@ -190,7 +189,8 @@ func startProgressDisplay(s *session, lines *countingReader) (end func()) {
 	g.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		for begun := time.Now(); ; {
+		begun := time.Now()
+		for {
 			select {
 			case <-done:
 				_, _ = io.WriteString(s.env.Stderr, wipe)
@@ -214,7 +214,6 @@ type countingReader struct {
 	bytes atomic.Int64
 }
 
-// Read implements io.Reader.
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.src.Read(p)
 	c.bytes.Add(int64(n))

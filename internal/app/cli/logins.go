@@ -70,7 +70,6 @@ func parseLogins(path string, data []byte) (doc loginDocument, err error) {
 	return doc, nil
 }
 
-// findLogin returns the login of a context at a server.
 func (s loginStore) findLogin(contextName, server string) (l storedLogin, found bool, err error) {
 	data, err := os.ReadFile(s.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +105,6 @@ func (s loginStore) deleteLogin(ctx context.Context, contextName, server string)
 	return deleted, existed, err
 }
 
-// deleteLoginsOfContext deletes all logins of a context.
 func (s loginStore) deleteLoginsOfContext(ctx context.Context, contextName string) error {
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -38,12 +38,10 @@ type loginTokenSource struct {
 	login storedLogin
 }
 
-// newLoginTokenSource returns the source of the tokens of a login in a store.
 func newLoginTokenSource(store loginStore, l storedLogin, renew renewFunc, now func() time.Time) *loginTokenSource {
 	return &loginTokenSource{store: store, login: l, renew: renew, now: now}
 }
 
-// Token implements client.TokenSource.
 func (s *loginTokenSource) Token(ctx context.Context, rejected string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,10 +28,6 @@ func changeFormats() []string {
 
 func versionFormats() []string { return []string{formatText, terminal.FormatJSON} }
 
-func addOutputFlag(cmd *cobra.Command, format *string, formats []string) {
-	AddOutputFlag(cmd, format, formats)
-}
-
 // CheckFormat returns a usage error if a format is not among those of a command.
 func CheckFormat(cmd *cobra.Command, format string, formats []string) error {
 	if slices.Contains(formats, format) {
@@ -40,13 +36,11 @@ func CheckFormat(cmd *cobra.Command, format string, formats []string) error {
 	return usageErrorf(cmd, "unknown output format %q%s", format, resource.SuggestWords(format, withTemplates(formats)))
 }
 
-// showOptions returns the output options of this session.
 func (s *session) showOptions() resource.PrintOptions {
 	return resource.PrintOptions{Colour: s.useColour(), Now: s.env.Now}
 }
 
-// newChangedResourcePrinter returns a printer for the action or for the changed resource.
-func (s *session) newChangedResourcePrinter(format string, single bool, doneVerb string) resource.Printer {
+func (s *session) newChangedResourcePrinter(format string, single bool, doneVerb string) resource.Printer[resource.Item] {
 	if format == formatText {
 		return textPrinter{s.env.Stdout, doneVerb}
 	}
@@ -70,5 +64,4 @@ func (p textPrinter) Write(items []resource.Item) error {
 	return nil
 }
 
-// Close does nothing.
 func (textPrinter) Close() error { return nil }

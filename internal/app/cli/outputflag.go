@@ -87,7 +87,6 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.w.Write(p) //nolint:wrapcheck // a writer adds nothing to errors
 }
 
-// startTemplateOutput starts to print by the template of a command, if it has one.
 func (o *Output) startTemplateOutput(cmd *cobra.Command) {
 	flag := cmd.Flags().Lookup(outputFlagName)
 	if flag == nil {

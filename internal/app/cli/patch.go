@@ -44,7 +44,7 @@ func newPatchCommand(s *session) *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.labelChanges, "label", nil, "set a label, `key=value`, or remove it, key-; can be repeated")
 	cmd.Flags().StringVarP(&o.file, "filename", "f", "", fileUsage)
 	o.dryRun.addFlag(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	AddOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
@@ -71,15 +71,17 @@ func newLabelCommand(s *session) *cobra.Command {
 	}
 	o.addFlags(s, cmd, true)
 	o.dryRun.addFlag(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	AddOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 
-// edit computes a patch from the current state of a resource.
+// An edit makes a resource equal to a document, or merges changes into its current state.
 type edit struct {
-	patch func(now v1.Resource) (v1.PatchRequest, error)
-	// merges is true if the patch keeps some of the current state.
-	merges bool
+	document *resource.Document // nil for a merge
+
+	spec         string // a JSON merge patch, or empty
+	setLabels    map[string]string
+	removeLabels []string
 }
 
 func runPatch(s *session, cmd *cobra.Command, args []string, o patchOptions) error {
@@ -144,7 +146,7 @@ func (e edit) patchOnce(
 ) (resource.Item, error) {
 	now := i.Resource
 	var etag string // empty: any version
-	if e.merges {
+	if e.document == nil {
 		// Read again, because the resource was found by a list, which has no tag per item.
 		var err error
 		now, etag, err = client.Collection(i.Kind.Collection).GetWithETag(ctx, now.ID)
@@ -152,7 +154,7 @@ func (e edit) patchOnce(
 			return resource.Item{}, err
 		}
 	}
-	request, err := e.patch(now)
+	request, err := e.patchRequest(now)
 	if err != nil {
 		return resource.Item{}, err
 	}
@@ -176,7 +178,7 @@ func (o patchOptions) parseTargetAndEdits(s *session, cmd *cobra.Command, args [
 		}
 		for _, d := range docs {
 			what.refs = append(what.refs, d.Ref)
-			edits = append(edits, newReplaceEdit(d))
+			edits = append(edits, edit{document: &d})
 		}
 		return what, edits, nil
 	}
@@ -193,19 +195,6 @@ func (o patchOptions) parseTargetAndEdits(s *session, cmd *cobra.Command, args [
 	return what, []edit{change}, nil
 }
 
-// newReplaceEdit returns an edit that makes a resource equal to a document.
-func newReplaceEdit(d resource.Document) edit {
-	return edit{patch: func(v1.Resource) (v1.PatchRequest, error) {
-		labels := map[string]string{}
-		maps.Copy(labels, d.Labels)
-		p := v1.PatchRequest{Spec: d.Spec, Labels: &labels}
-		if d.Annotations != nil {
-			p.Annotations = &d.Annotations
-		}
-		return p, nil
-	}}
-}
-
 // newMergeEdit returns an edit that merges into the spec and changes single labels.
 func newMergeEdit(spec string, labelChanges []string) (edit, error) {
 	if spec == "" && len(labelChanges) == 0 {
@@ -217,24 +206,33 @@ func newMergeEdit(spec string, labelChanges []string) (edit, error) {
 		}
 	}
 	set, remove, err := resource.ParseLabelChanges(labelChanges)
-	if err != nil {
-		return edit{}, err
+	return edit{spec: spec, setLabels: set, removeLabels: remove}, err
+}
+
+// patchRequest returns the request that applies the edit to the current state of a resource.
+func (e edit) patchRequest(now v1.Resource) (request v1.PatchRequest, err error) {
+	labels := map[string]string{}
+	if d := e.document; d != nil {
+		maps.Copy(labels, d.Labels)
+		request = v1.PatchRequest{Spec: d.Spec, Labels: &labels}
+		if d.Annotations != nil {
+			request.Annotations = &d.Annotations
+		}
+		return request, nil
 	}
-	return edit{merges: true, patch: func(now v1.Resource) (p v1.PatchRequest, err error) {
-		if spec != "" {
-			if p.Spec, err = resource.ApplyMergePatch(now.Spec, json.RawMessage(spec)); err != nil {
-				return p, err
-			}
+	if e.spec != "" {
+		request.Spec, err = resource.ApplyMergePatch(now.Spec, json.RawMessage(e.spec))
+		if err != nil {
+			return request, err
 		}
-		if len(labelChanges) > 0 {
-			labels := map[string]string{}
-			maps.Copy(labels, now.Labels)
-			maps.Copy(labels, set)
-			for _, key := range remove {
-				delete(labels, key)
-			}
-			p.Labels = &labels
+	}
+	if len(e.setLabels)+len(e.removeLabels) > 0 {
+		maps.Copy(labels, now.Labels)
+		maps.Copy(labels, e.setLabels)
+		for _, key := range e.removeLabels {
+			delete(labels, key)
 		}
-		return p, nil
-	}}, nil
+		request.Labels = &labels
+	}
+	return request, nil
 }

@@ -51,7 +51,6 @@ func (e Env) runPlugin(ctx context.Context, root *cobra.Command, args []string) 
 	return code, true, err
 }
 
-// isCommand reports whether a word is the name of a command of root.
 func isCommand(root *cobra.Command, word string) bool {
 	return slices.Contains(cobraCommands(), word) ||
 		slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == word || c.HasAlias(word) })
@@ -62,7 +61,7 @@ func (s *session) rejectUnknownCommandOrPlugin(cmd *cobra.Command, args []string
 	if _, words, ok := findPlugin(s.env.searchPath(), args); ok {
 		return usageErrorf(cmd, "%q is a plugin; its name must come before all flags", strings.Join(args[:words], " "))
 	}
-	return rejectUnknownCommand(cmd, args)
+	return RejectUnknownCommand(cmd, args)
 }
 
 // ExecPlugin runs a plugin with the environment of this process. On Unix the plugin replaces the process, so that it
@@ -95,7 +94,6 @@ func newPluginError(file string, err error) error {
 	return NewError(fmt.Errorf("start plugin %s: %w", file, err), CodeFailed, "run "+file+" to see why")
 }
 
-// addPluginCompletions adds the plugins to the commands of root, for a completion.
 func (e Env) addPluginCompletions(ctx context.Context, root *cobra.Command, args []string) {
 	if len(args) == 0 || !slices.Contains(completionRequests(), args[0]) {
 		return
@@ -137,7 +135,6 @@ func findOrAddCommand(parent *cobra.Command, name string) *cobra.Command {
 	return added
 }
 
-// runPluginCompleter returns the completions that the completer of a plugin prints.
 func runPluginCompleter(ctx context.Context, completer string, args []string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
@@ -166,7 +163,7 @@ func newPluginCommand(s *session) *cobra.Command {
 			return s.printPlugins(cmd.Root(), format)
 		},
 	}
-	addOutputFlag(list, &format, formats)
+	AddOutputFlag(list, &format, formats)
 	parent := &cobra.Command{
 		Use:   "plugin",
 		Short: "List the plugins of this command line",
@@ -174,7 +171,7 @@ func newPluginCommand(s *session) *cobra.Command {
 			"--twice' runs fleetloop-hello with the argument --twice and this environment. The words of a name are joined by dashes,\n" +
 			"and a dash of a word is an underscore: 'fleetloop a b-c' runs fleetloop-a-b_c or else fleetloop-a. Flags follow the name.\n\n" +
 			"The program fleetloop_complete-hello completes the arguments of hello, in the way of kubectl_complete-hello.",
-		Args: rejectUnknownCommand,
+		Args: RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	parent.AddCommand(list)

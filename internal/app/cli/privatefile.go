@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 const (
@@ -69,28 +71,23 @@ func updatePrivateFile(ctx context.Context, path string, change func(old []byte)
 // isPrivateFile reports whether only the owner may read a file.
 func isPrivateFile(info fs.FileInfo) bool { return info.Mode().Perm()&0o077 == 0 }
 
-// lock takes the lock of a file. A process that ends gives its locks up.
+// lockFile takes the lock of a file. A process that ends gives its locks up.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, privateFileMode) //nolint:gosec // beside the file of the caller
 	if err != nil {
 		return nil, err
 	}
-	retry := time.NewTicker(fileLockInterval)
-	defer retry.Stop()
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil // which unlocks
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		if errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR) {
+			err = backoff.Sleep(ctx, fileLockInterval)
+		}
+		if err != nil {
 			_ = f.Close()
 			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, context.Cause(ctx)
-		case <-retry.C:
 		}
 	}
 }

@@ -18,7 +18,7 @@ func newSchemaCommand(s *session) *cobra.Command {
 		Short: "Manage the JSON Schemas of specs",
 		Long: "Register a JSON Schema for a kind. The server then rejects new and changed specs that violate it, for all tenants.\n" +
 			"Existing resources are not changed. Without a schema, any JSON object is a valid spec.",
-		Args: rejectUnknownCommand,
+		Args: RejectUnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newSchemaSetCommand(s), newSchemaGetCommand(s), newSchemaDeleteCommand(s))

@@ -35,10 +35,7 @@ type sentinelSession struct {
 // It reads SentinelConfigs from the Kubernetes API and the fleet from the fleet API, both with the credentials of the
 // user. It reads no Secret and asks no running sentinel, and it changes nothing.
 func NewSentinelCommand(env Env) *cobra.Command {
-	if env.LookupEnv == nil {
-		env.LookupEnv = func(string) (string, bool) { return "", false }
-	}
-	s := &sentinelSession{env: env}
+	s := &sentinelSession{env: env.withDefaults()}
 	cmd := &cobra.Command{
 		Use:   "sentinel",
 		Short: "Explain what the SentinelConfigs of the host cluster publish",

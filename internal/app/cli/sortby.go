@@ -27,12 +27,8 @@ func SortItems[T any](cmd *cobra.Command, f SortFlag, items []T, convert func(T)
 	if f == "" {
 		return nil
 	}
-	text := string(f)
-	if !strings.Contains(text, "{") {
-		text = "{." + strings.TrimPrefix(text, ".") + "}"
-	}
-	path := jsonpath.New("sort-by").AllowMissingKeys(true)
-	if err := path.Parse(text); err != nil {
+	path, err := newJSONPath(string(f))
+	if err != nil {
 		return usageErrorf(cmd, "--sort-by %q: %w", string(f), err)
 	}
 	type keyed struct {

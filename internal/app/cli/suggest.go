@@ -17,10 +17,6 @@ const suggestionDistance = 2
 // RejectUnknownCommand is the check of the arguments of a command that only has commands below it. It suggests the
 // nearest one.
 func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
-	return rejectUnknownCommand(cmd, args)
-}
-
-func rejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -55,7 +51,6 @@ func addFlagSuggestion(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// newExitCodesTopic returns the topic "help exit-codes".
 func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
@@ -70,24 +65,15 @@ func newExitCodesTopic() *cobra.Command {
 // newHelpCommand returns the command help. That of cobra succeeds for a command that does not exist.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Help about any command",
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-			if found, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
-				for _, sub := range found.Commands() {
-					if strings.HasPrefix(sub.Name(), toComplete) && (sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand()) {
-						names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
-					}
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "help [COMMAND]",
+		Short:             "Help about any command",
+		ValidArgsFunction: completeHelpTopics,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found := cmd.Root()
 			for _, word := range args {
 				next, rest, err := found.Find([]string{word})
 				if err != nil || next == found || len(rest) > 0 {
-					return rejectUnknownCommand(found, []string{word})
+					return RejectUnknownCommand(found, []string{word})
 				}
 				found = next
 			}
@@ -96,4 +82,18 @@ func newHelpCommand() *cobra.Command {
 			return found.Help()
 		},
 	}
+}
+
+func completeHelpTopics(cmd *cobra.Command, args []string, toComplete string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	parent, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, sub := range parent.Commands() {
+		hasHelp := sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand()
+		if hasHelp && strings.HasPrefix(sub.Name(), toComplete) {
+			names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

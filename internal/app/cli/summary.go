@@ -55,7 +55,7 @@ func newSummaryCommand(s *session) *cobra.Command {
 			return printSummary(s, format, summary)
 		},
 	}
-	addOutputFlag(cmd, &format, summaryFormats())
+	AddOutputFlag(cmd, &format, summaryFormats())
 	return cmd
 }
 
@@ -68,18 +68,19 @@ func explainOldServer(err error, command string) error {
 }
 
 func printSummary(s *session, format string, summary v1.Summary) error {
-	if format == terminal.FormatTable {
+	switch format {
+	case terminal.FormatTable:
 		return printSummaryTables(s, summary)
+	case terminal.FormatJSON:
+		return WriteValue(s.env.Stdout, format, summary)
 	}
-	text, err := json.MarshalIndent(summary, "", "  ")
+	raw, err := json.Marshal(summary)
 	if err != nil {
 		return fmt.Errorf("write JSON: %w", err)
 	}
-	text = append(text, '\n')
-	if format == terminal.FormatYAML {
-		if text, err = resource.JSONToYAML(text); err != nil {
-			return err
-		}
+	text, err := resource.JSONToYAML(raw) // keeps the order of the fields
+	if err != nil {
+		return err
 	}
 	_, err = s.env.Stdout.Write(text)
 	return err
@@ -115,7 +116,6 @@ func summaryPhases() []v1.Phase {
 	return []v1.Phase{v1.PhaseReady, v1.PhasePending, v1.PhaseProvisioning, v1.PhaseFailed, v1.PhaseDeleting}
 }
 
-// phaseCountRow returns the total and the count of each phase.
 func phaseCountRow(firstCell string, of v1.LabelSummary) []terminal.Cell {
 	row := terminal.PlainRow(firstCell, strconv.FormatInt(of.Total, 10))
 	for _, p := range summaryPhases() {
@@ -255,7 +255,7 @@ func newStuckCommand(s *session) *cobra.Command {
 		RunE:      func(cmd *cobra.Command, args []string) error { return showStuck(s, cmd, args, o) },
 	}
 	o.addFilterFlags(cmd)
-	addOutputFlag(cmd, &o.format, stuckFormats())
+	AddOutputFlag(cmd, &o.format, stuckFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	cmd.Flags().IntVar(&o.limit, "limit", 0, "maximum `number` of resources; 0 for all")
 	return cmd
@@ -327,7 +327,7 @@ func showStuck(s *session, cmd *cobra.Command, args []string, o stuckOptions) er
 
 // writeStuck prints resources as they arrive, a page at once. It returns their number, and whether more exist.
 func writeStuck(
-	ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.StuckPrinter, limit int,
+	ctx context.Context, client *fleetclient.Client, q fleetclient.StuckOptions, out resource.Printer[v1.StuckResource], limit int,
 ) (written int, more bool, err error) {
 	var chunk []v1.StuckResource
 	for item, err := range client.Stuck(ctx, q) {

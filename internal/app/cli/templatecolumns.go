@@ -106,19 +106,20 @@ func (c templateColumn) formatCell(value any) (string, error) {
 // are one field, in JSON.
 func printCSV(w io.Writer, raw json.RawMessage, noHeaders bool) error {
 	var heads []string
-	at := map[string]int{}
-	var rows []map[int]string
+	columns := map[string]int{} // by path
+	var rows []map[int]string   // the values by column
 	for _, item := range itemsOf(raw) {
-		row := map[int]string{}
-		err := visitLeafFields("", item, func(path, value string) {
-			if _, known := at[path]; !known {
-				at[path] = len(heads)
-				heads = append(heads, path)
-			}
-			row[at[path]] = value
-		})
+		fields, err := listLeafFields("", item)
 		if err != nil {
 			return err
+		}
+		row := map[int]string{}
+		for _, f := range fields {
+			if _, known := columns[f.path]; !known {
+				columns[f.path] = len(heads)
+				heads = append(heads, f.path)
+			}
+			row[columns[f.path]] = f.value
 		}
 		rows = append(rows, row)
 	}
@@ -141,37 +142,43 @@ func printCSV(w io.Writer, raw json.RawMessage, noHeaders bool) error {
 	return out.Error()
 }
 
-// visitLeafFields calls visit for every field of an object in its order.
-func visitLeafFields(path string, raw json.RawMessage, visit func(path, value string)) error {
+// A leafField is a field that is not an object, or an empty one.
+type leafField struct{ path, value string }
+
+// listLeafFields returns the fields of an object, and of the objects in it, in their order.
+func listLeafFields(path string, raw json.RawMessage) ([]leafField, error) {
 	raw = bytes.TrimSpace(raw)
-	if raw[0] != '{' || len(bytes.Trim(raw, "{} \t\r\n")) == 0 {
+	isEmptyObject := len(bytes.Trim(raw, "{} \t\r\n")) == 0
+	if raw[0] != '{' || isEmptyObject {
 		var text string
 		if json.Unmarshal(raw, &text) != nil { // not a string, nor null
 			var b bytes.Buffer
 			if err := json.Compact(&b, raw); err != nil {
-				return err
+				return nil, err
 			}
 			text = b.String()
 		}
-		visit(path, text)
-		return nil
+		return []leafField{{path, text}}, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := d.Token(); err != nil {
-		return err
+	if _, err := d.Token(); err != nil { // the opening brace
+		return nil, err
 	}
+	var fields []leafField
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return err
+			return nil, err
 		}
-		if err := visitLeafFields(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, key), "."), value, visit); err != nil {
-			return err
+		below, err := listLeafFields(strings.TrimPrefix(fmt.Sprintf("%s.%s", path, key), "."), value)
+		if err != nil {
+			return nil, err
 		}
+		fields = append(fields, below...)
 	}
-	return nil
+	return fields, nil
 }

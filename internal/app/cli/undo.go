@@ -40,7 +40,7 @@ func newUndoCommand(s *session) *cobra.Command {
 	cmd.Flags().Int64Var(&o.to, "to-revision", 0, "`generation` to return to; 0 for the one before the newest")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	o.dryRun.addFlag(cmd)
-	addOutputFlag(cmd, &o.format, changeFormats())
+	AddOutputFlag(cmd, &o.format, changeFormats())
 	return cmd
 }
 

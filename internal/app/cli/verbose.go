@@ -31,7 +31,6 @@ type requestLog struct {
 	env  Env
 }
 
-// RoundTrip implements http.RoundTripper.
 func (l requestLog) RoundTrip(r *http.Request) (*http.Response, error) {
 	began := time.Now()
 	resp, err := l.next.RoundTrip(r)

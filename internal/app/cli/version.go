@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -69,15 +68,13 @@ func newVersionCommand(s *session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "print only the version of the command line; send no request")
-	addOutputFlag(cmd, &format, versionFormats())
+	AddOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
 func (s *session) printVersions(build version.Build, v versions, format string) error {
 	if format == terminal.FormatJSON {
-		enc := json.NewEncoder(s.env.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(v)
+		return WriteValue(s.env.Stdout, format, v)
 	}
 	text := build.Text("fleetloop")
 	if v.Server != nil {
@@ -124,7 +121,6 @@ func describeSkew(client, server string) string {
 	return fmt.Sprintf("fleetloop %s and fleet-api %s differ by more than one minor release, which is not supported; use fleetloop %d.%d", client, server, s[0], s[1])
 }
 
-// parseRelease returns the major and the minor version.
 func parseRelease(text string) (majorMinor [2]int, ok bool) {
 	parts := strings.SplitN(text, ".", 3)
 	if len(parts) != 3 {

@@ -140,7 +140,6 @@ func pollAndPrintReached(
 	return left, transientErr, nil
 }
 
-// newWaitTimeoutError returns the error for items that did not reach the goal in time.
 func newWaitTimeoutError(pending []resource.Item, g goal, timeout time.Duration, readErr error) error {
 	const maxListed = 5
 	var b strings.Builder
@@ -171,38 +170,41 @@ type goal struct {
 
 func parseGoal(text string) (goal, error) {
 	what, value, _ := strings.Cut(text, "=")
-	switch what {
-	case "delete":
-		if value == "" {
-			return goal{deleted: true}, nil
-		}
-	case "phase":
-		var phases []string
-		for _, p := range []v1.Phase{v1.PhasePending, v1.PhaseProvisioning, v1.PhaseReady, v1.PhaseFailed, v1.PhaseDeleting} {
-			if strings.EqualFold(value, string(p)) {
-				return goal{phase: p}, nil
-			}
-			phases = append(phases, string(p))
-		}
-		return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", value, resource.SuggestWords(value, phases))
-	case "condition":
-		condition, status, given := strings.Cut(value, "=")
-		if !given {
-			status = string(v1.ConditionTrue)
-		}
-		if condition == "" {
-			break
-		}
-		var statuses []string
-		for _, s := range []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown} {
-			if strings.EqualFold(status, string(s)) {
-				return goal{condition: condition, status: s}, nil
-			}
-			statuses = append(statuses, string(s))
-		}
-		return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", status, resource.SuggestWords(status, statuses))
+	condition, status, hasStatus := strings.Cut(value, "=")
+	if !hasStatus {
+		status = string(v1.ConditionTrue)
+	}
+	switch {
+	case what == "delete" && value == "":
+		return goal{deleted: true}, nil
+	case what == "phase":
+		return parsePhaseGoal(value)
+	case what == "condition" && condition != "":
+		return parseConditionGoal(condition, status)
 	}
 	return goal{}, fmt.Errorf("--for=%q is invalid; use --for=phase=Ready, --for=condition=Reconciled or --for=delete", text)
+}
+
+func parsePhaseGoal(text string) (goal, error) {
+	var known []string
+	for _, phase := range []v1.Phase{v1.PhasePending, v1.PhaseProvisioning, v1.PhaseReady, v1.PhaseFailed, v1.PhaseDeleting} {
+		if strings.EqualFold(text, string(phase)) {
+			return goal{phase: phase}, nil
+		}
+		known = append(known, string(phase))
+	}
+	return goal{}, fmt.Errorf("--for=phase: unknown phase %q%s", text, resource.SuggestWords(text, known))
+}
+
+func parseConditionGoal(condition, text string) (goal, error) {
+	var known []string
+	for _, status := range []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown} {
+		if strings.EqualFold(text, string(status)) {
+			return goal{condition: condition, status: status}, nil
+		}
+		known = append(known, string(status))
+	}
+	return goal{}, fmt.Errorf("--for=condition: unknown status %q%s", text, resource.SuggestWords(text, known))
 }
 
 func (g goal) String() string {

@@ -37,7 +37,7 @@ func newWatchCommand(s *session) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return runWatch(s, cmd, args, o) },
 	}
 	o.addFlags(s, cmd, true)
-	addOutputFlag(cmd, &o.format, watchFormats())
+	AddOutputFlag(cmd, &o.format, watchFormats())
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "do not print column headers")
 	o.addWatchFlags(cmd)
 	return cmd
@@ -86,7 +86,7 @@ type watcher struct {
 	kind      resource.Kind
 	format    string
 	interval  time.Duration
-	printer   resource.Printer
+	printer   resource.Printer[resource.Item]
 	owners    map[string]string // names of parents by id
 
 	seen   map[string]watched // by id

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,9 +41,7 @@ func newWhoAmICommand(s *session) *cobra.Command {
 			case err != nil:
 				return err
 			case format == terminal.FormatJSON:
-				enc := json.NewEncoder(s.env.Stdout)
-				enc.SetIndent("", "  ")
-				return enc.Encode(struct {
+				return WriteValue(s.env.Stdout, format, struct {
 					v1.Identity
 
 					Context string    `json:"context,omitempty"`
@@ -55,28 +53,22 @@ func newWhoAmICommand(s *session) *cobra.Command {
 			return showIdentity(s, a, identity, a.currentTokenExpiry(cmd.Context()))
 		},
 	}
-	addOutputFlag(cmd, &format, versionFormats())
+	AddOutputFlag(cmd, &format, versionFormats())
 	return cmd
 }
 
 func showIdentity(s *session, a *access, i v1.Identity, expires time.Time) error {
-	or := func(text, otherwise string) string {
-		if text == "" {
-			return otherwise
-		}
-		return terminal.ReplaceUnprintable(text)
-	}
 	reports := "no"
 	if i.CanReportStatus {
 		reports = "yes"
 	}
 	w := tabwriter.NewWriter(s.env.Stdout, 0, 0, 2, ' ', 0)
 	rows := [][2]string{
-		{"Context:", or(a.cfg.CurrentContext, "none")},
+		{"Context:", cmp.Or(terminal.ReplaceUnprintable(a.cfg.CurrentContext), "none")},
 		{"Server:", a.cfg.Server},
 		{"Subject:", terminal.ReplaceUnprintable(i.Subject)},
-		{"Tenant:", or(i.Tenant, "none")},
-		{"Roles:", or(strings.Join(i.Roles, ", "), "none")},
+		{"Tenant:", cmp.Or(terminal.ReplaceUnprintable(i.Tenant), "none")},
+		{"Roles:", cmp.Or(terminal.ReplaceUnprintable(strings.Join(i.Roles, ", ")), "none")},
 		{"Read access:", formatScope(i.ReadScope, i.Tenant)},
 		{"Write access:", formatScope(i.WriteScope, i.Tenant)},
 		{"Status reports:", reports},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -229,17 +230,15 @@ const eventSource = "fleetloop/console"
 func newHostClustersAndParts(
 	cfg Part, overrides Overrides, fleet *fleetAPIClient, p *process.Process,
 ) (clusters *hosts.Clusters, parts []lifecycle.Part, err error) {
-	var list []*hosts.Host
-	for _, config := range cfg.Hosts {
-		host, hostParts, err := newHostAndParts(config, nil, fleet, p)
-		parts = append(parts, hostParts...)
-		if err != nil {
-			return nil, parts, err
-		}
-		list = append(list, host)
-	}
+	configs := slices.Clone(cfg.Hosts)
+	connections := make([]*rest.Config, len(configs)) // nil is the configured one
 	if overrides.Host != nil {
-		host, hostParts, err := newHostAndParts(overrides.HostConfig, overrides.Host, fleet, p)
+		configs = append(configs, overrides.HostConfig)
+		connections = append(connections, overrides.Host)
+	}
+	var list []*hosts.Host
+	for i, config := range configs {
+		host, hostParts, err := newHostAndParts(config, connections[i], fleet, p)
 		parts = append(parts, hostParts...)
 		if err != nil {
 			return nil, parts, err
@@ -333,7 +332,6 @@ func findAuditDatabaseURL(config hosts.Config) (settings.Secret, error) {
 // auditReader reads the audit of a host cluster.
 type auditReader struct{ store *audit.PostgresStore }
 
-// readExecutionEvents returns the audit events of an execution.
 func (r auditReader) readExecutionEvents(ctx context.Context, executionUID string) ([]hosts.AuditEvent, error) {
 	var events []hosts.AuditEvent
 	filter := audit.Filter{Execution: executionUID, Most: hosts.MaxAuditEvents}

@@ -46,7 +46,6 @@ type cachingPageReader struct {
 	err         error
 }
 
-// ListPage implements source.Lister.
 func (r *cachingPageReader) ListPage(ctx context.Context, path string, q url.Values, _ []byte) ([]byte, error) {
 	request := path + "?" + q.Encode()
 	if request != r.lastRequest {

@@ -60,7 +60,6 @@ func (f *fleetAPIClient) lookUpTokenUser(ctx context.Context, token string) (ses
 	return session.User{Name: who.Subject, Tenant: who.Tenant, Roles: who.Roles}, nil
 }
 
-// listStreamSources returns the streams of the fleet API.
 func (f *fleetAPIClient) listStreamSources() []console.Source {
 	clusters := collectionStream{f, v1.CollectionClusters, console.TopicClusters}
 	nodePools := collectionStream{f, v1.CollectionNodePools, console.TopicNodePools}

@@ -98,15 +98,23 @@ func (c *Clusters) serveCoverageCheck(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	answer, err := c.check(ctx, console.PersonFromContext(ctx), all)
+	if err != nil {
+		writeCoverageProblem(ctx, w, r, err)
+		return
+	}
+	console.WriteJSON(w, http.StatusOK, answer)
+}
+
+// writeCoverageProblem answers with the status that fits the error of a check, which ran with checkCtx.
+func writeCoverageProblem(checkCtx context.Context, w http.ResponseWriter, r *http.Request, err error) {
 	switch {
-	case err == nil:
-		console.WriteJSON(w, http.StatusOK, answer)
-	case r.Context().Err() != nil: // the client is gone
+	case r.Context().Err() != nil:
+		// The client is gone.
 	case errors.Is(err, console.ErrToken):
 		console.WriteProblemJSON(w, http.StatusUnauthorized, "The fleet API does not accept your token any more.", "Sign in again.")
 	case errors.Is(err, ErrInvalidSentinel):
 		console.WriteProblemJSON(w, http.StatusUnprocessableEntity, capitalizeFirst(err.Error())+".", "Correct the SentinelConfig.")
-	case ctx.Err() != nil:
+	case checkCtx.Err() != nil:
 		console.WriteProblemJSON(w, http.StatusServiceUnavailable, fmt.Sprintf("Reading all resources took longer than %s.", coverageTimeout), "Run: sentinel coverage FILE...")
 	default:
 		console.WriteProblemJSON(w, http.StatusServiceUnavailable, capitalizeFirst(err.Error())+".", "Try again. If this lasts, run: sentinel coverage FILE...")

@@ -49,7 +49,8 @@ type DecideFunc func(ctx context.Context, who console.Person, list []*v1alpha1.S
 
 // serveSentinelDecisions serves what each SentinelConfig that the person may list decides about a resource.
 func (h *Host) serveSentinelDecisions(w http.ResponseWriter, r *http.Request) error {
-	ctx, who, collection, id := r.Context(), console.PersonFromContext(r.Context()), r.URL.Query().Get("collection"), r.URL.Query().Get("id")
+	ctx := r.Context()
+	collection, id := r.URL.Query().Get("collection"), r.URL.Query().Get("id")
 	if collection == "" || id == "" {
 		console.WriteProblemJSON(w, http.StatusBadRequest, "collection and id must name a resource.", "")
 		return nil
@@ -61,12 +62,14 @@ func (h *Host) serveSentinelDecisions(w http.ResponseWriter, r *http.Request) er
 	list := slices.DeleteFunc(readable, func(s *v1alpha1.SentinelConfig) bool { return s.Spec.ResourceType != collection })
 	answer := page[Decision]{Items: []Decision{}, AsOf: time.Now().UTC()}
 	if len(list) > 0 {
-		if answer.Items, err = h.deps.Decide(ctx, who, list, id); err != nil {
+		answer.Items, err = h.deps.Decide(ctx, console.PersonFromContext(ctx), list, id)
+		if err != nil {
 			return fmt.Errorf("decide about %s %q: %w", collection, id, err)
 		}
 	}
 	for i, s := range list {
-		answer.Items[i].Host, answer.Items[i].Namespace, answer.Items[i].Name = h.cfg.Name, s.Namespace, s.Name
+		decision := &answer.Items[i]
+		decision.Host, decision.Namespace, decision.Name = h.cfg.Name, s.Namespace, s.Name
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,7 +117,6 @@ func (h *Host) toExecutionDetails(ctx context.Context, person console.Person, ex
 	return e
 }
 
-// cliCommandsByRequest returns the commands of the command line for each request.
 func cliCommandsByRequest(execution *v1alpha1.KubernetesExecution) map[string]string {
 	in := " --namespace=" + execution.Namespace
 	approve := "fleetloop approve " + execution.Name + in
@@ -142,39 +142,51 @@ func (v *accessReviewer) checkRequestPermissions(
 	ctx context.Context, person console.Person, execution *v1alpha1.KubernetesExecution,
 ) map[string]Permission {
 	me, err := v.lookUpTokenUser(ctx, person)
-	deny := func(reason string) Permission { return Permission{Reason: reason} }
 	if err != nil {
-		why := deny(explainWriteError(err))
-		return map[string]Permission{"approve": why, "reject": why, "cancel": why, "rollback": why}
+		denied := Permission{Reason: explainWriteError(err)}
+		return map[string]Permission{"approve": denied, "reject": denied, "cancel": denied, "rollback": denied}
 	}
-	check := func(state error, rights ...authorizationv1.ResourceAttributes) Permission {
-		if state != nil {
-			return deny(state.Error())
+	toDecide := []authorizationv1.ResourceAttributes{{Verb: "patch"}, {Verb: v1alpha1.VerbApprove}}
+	toRollBack := []authorizationv1.ResourceAttributes{{Verb: "create"}}
+	notReversible := executions.CheckReversible(execution)
+	if notReversible == nil {
+		action := execution.Status.RollbackInformation.RollbackAction
+		toRollBack = append(toRollBack, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbExecute, Name: action})
+	}
+	permissions := map[string]Permission{}
+	for request, needs := range map[string]struct {
+		obstacle error
+		rights   []authorizationv1.ResourceAttributes
+	}{
+		"approve":  {checkUserMayDecide(execution, me, true), toDecide},
+		"reject":   {checkUserMayDecide(execution, me, false), toDecide},
+		"cancel":   {executions.CheckCancellable(execution), []authorizationv1.ResourceAttributes{{Verb: "patch"}}},
+		"rollback": {notReversible, toRollBack},
+	} {
+		if needs.obstacle != nil {
+			permissions[request] = Permission{Reason: needs.obstacle.Error()}
+		} else {
+			permissions[request] = v.checkExecutionRights(ctx, person, me.Name, execution.Namespace, needs.rights)
 		}
-		for _, on := range rights {
-			on.Group, on.Resource, on.Namespace = executionGroup, executionsName, execution.Namespace
-			switch ok, err := v.personHasAccess(ctx, person, on); {
-			case err != nil:
-				return deny("the rights of " + me.Name + " are not known now: " + err.Error())
-			case !ok:
-				return deny(fmt.Sprintf("%s may not %s executions in namespace %s", me.Name, on.Verb, execution.Namespace))
-			}
+	}
+	return permissions
+}
+
+// checkExecutionRights returns whether a person has all rights on the executions of a namespace.
+func (v *accessReviewer) checkExecutionRights(
+	ctx context.Context, person console.Person, userName, namespace string, rights []authorizationv1.ResourceAttributes,
+) Permission {
+	for _, right := range rights {
+		right.Group, right.Resource, right.Namespace = executionGroup, executionsName, namespace
+		allowed, err := v.personHasAccess(ctx, person, right)
+		if err != nil {
+			return Permission{Reason: "the rights of " + userName + " are not known now: " + err.Error()}
 		}
-		return Permission{Allowed: true}
+		if !allowed {
+			return Permission{Reason: fmt.Sprintf("%s may not %s executions in namespace %s", userName, right.Verb, namespace)}
+		}
 	}
-	patch, approve := authorizationv1.ResourceAttributes{Verb: "patch"}, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbApprove}
-	list := map[string]Permission{
-		"reject": check(checkUserMayDecide(execution, me, false), patch, approve),
-		"cancel": check(executions.CheckCancellable(execution), patch),
-	}
-	list["approve"] = check(checkUserMayDecide(execution, me, true), patch, approve)
-	rollback := executions.CheckReversible(execution)
-	rights := []authorizationv1.ResourceAttributes{{Verb: "create"}}
-	if rollback == nil {
-		rights = append(rights, authorizationv1.ResourceAttributes{Verb: v1alpha1.VerbExecute, Name: execution.Status.RollbackInformation.RollbackAction})
-	}
-	list["rollback"] = check(rollback, rights...)
-	return list
+	return Permission{Allowed: true}
 }
 
 // checkUserMayDecide returns why a user cannot decide on the current plan.
@@ -194,16 +206,11 @@ func checkUserMayDecide(execution *v1alpha1.KubernetesExecution, user reviewedUs
 	if rules.RequesterCannotApprove && execution.Spec.RequestedBy == user.Name {
 		return fmt.Errorf("%s requested the execution, so another person must approve it", user.Name)
 	}
-	if len(rules.Groups) > 0 && !slices.ContainsFunc(rules.Groups, func(g string) bool { return slices.Contains(user.Groups, g) }) {
+	isMember := slices.ContainsFunc(rules.Groups, func(g string) bool { return slices.Contains(user.Groups, g) })
+	if len(rules.Groups) > 0 && !isMember {
 		return fmt.Errorf("the policy wants an approval from a member of %s", strings.Join(rules.Groups, " or "))
 	}
 	return nil
-}
-
-// newReadFilter returns the filter of a person for a kind.
-func (v *accessReviewer) newReadFilter(ctx context.Context, person console.Person, verb, group, resource string) (readFilter, error) {
-	u, err := v.resolveReadUser(ctx, person)
-	return readFilter{v, u, verb, group, resource}, err
 }
 
 // page is a page of a list.
@@ -220,48 +227,55 @@ const (
 
 // serveExecutions serves the executions that the person may list, the newest first.
 func (h *Host) serveExecutions(w http.ResponseWriter, r *http.Request) error {
-	ctx, who, q := r.Context(), console.PersonFromContext(r.Context()), r.URL.Query()
-	f, err := h.reviews.newReadFilter(ctx, who, "list", executionGroup, executionsName)
+	ctx, person, query := r.Context(), console.PersonFromContext(r.Context()), r.URL.Query()
+	selected, err := h.listSelectedExecutions(ctx, person, query)
 	if err != nil {
 		return err
 	}
-	var all v1alpha1.KubernetesExecutionList
-	if err := h.reader.List(ctx, &all, client.InNamespace(q.Get("namespace"))); err != nil {
-		return fmt.Errorf("list executions: %w", err)
-	}
-	readable, err := filterReadable(ctx, f, all.Items)
-	if err != nil {
-		return err
-	}
-	if phase := q.Get("phase"); phase != "" {
-		wanted := strings.Split(phase, ",")
-		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool {
-			return !slices.Contains(wanted, phaseOrNew(ke))
-		})
-	}
-	slices.SortFunc(readable, func(a, b *v1alpha1.KubernetesExecution) int {
-		return cmp.Compare(encodeListPosition(b), encodeListPosition(a))
-	})
-	if after := q.Get("continue"); after != "" {
-		readable = slices.DeleteFunc(readable, func(ke *v1alpha1.KubernetesExecution) bool { return encodeListPosition(ke) >= after })
-	}
-	limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), strconv.Itoa(defaultLimit)))
+	limit, err := strconv.Atoi(cmp.Or(query.Get("limit"), strconv.Itoa(defaultLimit)))
 	if err != nil || limit < 1 || limit > maxLimit {
 		console.WriteProblemJSON(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d.", maxLimit), "")
 		return nil //nolint:nilerr // it is answered
 	}
 	answer := page[Execution]{Items: []Execution{}, AsOf: time.Now().UTC()}
-	if len(readable) > limit {
-		readable = readable[:limit]
-		answer.Continue = encodeListPosition(readable[limit-1])
+	if len(selected) > limit {
+		selected = selected[:limit]
+		answer.Continue = encodeListPosition(selected[limit-1])
 	}
-	for _, ke := range readable {
+	for _, ke := range selected {
 		e := toExecutionSummary(h.cfg.Name, ke)
-		e.Can, e.Command = h.reviews.checkRequestPermissions(ctx, who, ke), cliCommandsByRequest(ke)
+		e.Can, e.Command = h.reviews.checkRequestPermissions(ctx, person, ke), cliCommandsByRequest(ke)
 		answer.Items = append(answer.Items, e)
 	}
 	console.WriteJSON(w, http.StatusOK, answer)
 	return nil
+}
+
+// listSelectedExecutions returns the executions that a query selects and the person may list, the newest first.
+func (h *Host) listSelectedExecutions(ctx context.Context, person console.Person, query url.Values) ([]*v1alpha1.KubernetesExecution, error) {
+	f, err := h.reviews.newReadFilter(ctx, person, "list", executionGroup, executionsName)
+	if err != nil {
+		return nil, err
+	}
+	var all v1alpha1.KubernetesExecutionList
+	if err := h.reader.List(ctx, &all, client.InNamespace(query.Get("namespace"))); err != nil {
+		return nil, fmt.Errorf("list executions: %w", err)
+	}
+	list, err := filterReadable(ctx, f, all.Items)
+	if err != nil {
+		return nil, err
+	}
+	if phase := query.Get("phase"); phase != "" {
+		wanted := strings.Split(phase, ",")
+		list = slices.DeleteFunc(list, func(ke *v1alpha1.KubernetesExecution) bool { return !slices.Contains(wanted, phaseOrNew(ke)) })
+	}
+	if after := query.Get("continue"); after != "" {
+		list = slices.DeleteFunc(list, func(ke *v1alpha1.KubernetesExecution) bool { return encodeListPosition(ke) >= after })
+	}
+	slices.SortFunc(list, func(a, b *v1alpha1.KubernetesExecution) int {
+		return cmp.Compare(encodeListPosition(b), encodeListPosition(a))
+	})
+	return list, nil
 }
 
 // encodeListPosition returns the position of an execution in a list: by time, then by name.
@@ -286,7 +300,6 @@ func (h *Host) getExecutionIfAllowed(r *http.Request) (*v1alpha1.KubernetesExecu
 	return &ke, nil
 }
 
-// serveExecution serves one execution.
 func (h *Host) serveExecution(w http.ResponseWriter, r *http.Request) error {
 	ke, err := h.getExecutionIfAllowed(r)
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	executionv1 "github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -94,78 +95,86 @@ func (c *Clusters) ListSources() []console.Source {
 
 // followReadableChanges passes on the changes of the objects that the person may list.
 func (h *Host) followReadableChanges(ctx context.Context, subscription console.Subscription, emit func(console.StreamEvent) error) error {
-	at, ok := h.feed.decodeCursor(subscription.Cursor)
+	position, ok := h.feed.decodeCursor(subscription.Cursor)
+	if !ok {
+		return console.ErrExpired
+	}
 	for {
-		var list []change
-		var more <-chan struct{}
-		if ok {
-			list, at, more, ok = h.feed.changesAfter(at)
-		}
+		changes, end, changed, ok := h.feed.changesAfter(position)
 		if !ok {
 			return console.ErrExpired
 		}
-		for i, c := range list {
-			e, err := newStreamEventIfReadable(ctx, h.cfg.Name, h.reviews, subscription, c)
+		for i, c := range changes {
+			event, ok, err := h.newEventIfReadable(ctx, subscription, c)
 			if err != nil {
-				return err
+				return fmt.Errorf("filter the changes of host cluster %q: %w", h.cfg.Name, err)
 			}
-			if e == nil {
+			if !ok {
 				continue
 			}
-			e.Cursor = h.feed.encodeCursor(at - int64(len(list)-i-1))
-			if err := emit(*e); err != nil {
+			event.Cursor = h.feed.encodeCursor(position + int64(i) + 1)
+			if err := emit(event); err != nil {
 				return err
 			}
 		}
-		if err := emit(console.StreamEvent{Cursor: h.feed.encodeCursor(at)}); err != nil {
+		if err := emit(console.StreamEvent{Cursor: h.feed.encodeCursor(end)}); err != nil {
 			return err
 		}
+		position = end
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-more:
+		case <-changed:
 		}
 	}
 }
 
-// newStreamEventIfReadable returns the event of a change, or nil if the person may not see it or did not ask.
-func newStreamEventIfReadable(
-	ctx context.Context, host string, reviewer *accessReviewer, subscription console.Subscription, c change,
-) (*console.StreamEvent, error) {
-	e := &console.StreamEvent{Op: console.OpChanged, Host: host}
+// newEventIfReadable returns the event of a change. ok is false if the person may not see it or did not ask.
+func (h *Host) newEventIfReadable(ctx context.Context, s console.Subscription, c change) (event console.StreamEvent, ok bool, err error) {
+	event, resource := newStreamEvent(h.cfg.Name, c)
+	if !s.HasTopic(event.Topic) {
+		return event, false, nil
+	}
+	ok, err = h.reviews.mayListInNamespace(ctx, s.Who, resource, c.object.GetNamespace())
+	return event, ok, err
+}
+
+// newStreamEvent returns the event of a change, and the resource that a person must be able to list to see it.
+func newStreamEvent(host string, c change) (console.StreamEvent, schema.GroupResource) {
+	e := console.StreamEvent{Op: console.OpChanged, Host: host}
 	if c.gone {
 		e.Op = console.OpRemoved
 	}
-	var group, resource string
-	var item any
+	var resource schema.GroupResource
 	switch o := c.object.(type) {
 	case *executionv1.KubernetesExecution:
-		e.Topic, group, resource, item = console.TopicExecutions, executionGroup, executionsName, toExecutionSummary(host, o)
+		e.Topic, e.Item = console.TopicExecutions, toExecutionSummary(host, o)
+		resource = schema.GroupResource{Group: executionGroup, Resource: executionsName}
 	case *faultv1.NodeFault:
-		n := toNode(host, o)
-		if n.Stage == "" {
+		node := toNode(host, o)
+		if node.Stage == "" {
 			e.Op = console.OpRemoved
 		}
-		e.Topic, group, resource, item = console.TopicNodes, faultGroup, faultsName, n
+		e.Topic, e.Item = console.TopicNodes, node
+		resource = schema.GroupResource{Group: faultGroup, Resource: faultsName}
 	case *sentinelv1.SentinelConfig:
-		e.Topic, group, resource, item = console.TopicSentinels, sentinelGroup, sentinelsName, toSentinel(host, o)
+		e.Topic, e.Item = console.TopicSentinels, toSentinel(host, o)
+		resource = schema.GroupResource{Group: sentinelGroup, Resource: sentinelsName}
 	}
-	if !subscription.HasTopic(e.Topic) {
-		return nil, nil //nolint:nilnil // nothing to tell is no error
-	}
-	f, err := reviewer.newReadFilter(ctx, subscription.Who, "list", group, resource)
+	return e, resource
+}
+
+// mayListInNamespace reports whether a person may list the objects of a namespace. A person whom the host
+// cluster does not know sees nothing.
+func (v *accessReviewer) mayListInNamespace(
+	ctx context.Context, person console.Person, resource schema.GroupResource, namespace string,
+) (allowed bool, err error) {
+	f, err := v.newReadFilter(ctx, person, "list", resource.Group, resource.Resource)
 	if errors.Is(err, errNotAccepted) || errors.Is(err, errNoToken) {
-		return nil, nil //nolint:nilnil // such a person sees nothing
-	}
-	if err == nil {
-		var ok bool
-		if ok, err = f.allowsRead(ctx, c.object.GetNamespace(), ""); err == nil && !ok {
-			return nil, nil //nolint:nilnil // nor does this one
-		}
+		return false, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("filter the changes of host cluster %q: %w", host, err)
+		return false, err
 	}
-	e.Item = item
-	return e, nil
+	return f.allowsRead(ctx, namespace, "")
 }

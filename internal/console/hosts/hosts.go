@@ -86,7 +86,10 @@ type Host struct {
 
 // New returns a host cluster. It sends no request before its part runs.
 func New(cfg Config, deps Deps) (*Host, error) {
-	h := &Host{cfg: cfg, deps: deps, log: deps.Log.With("host", cfg.Name), rest: deps.REST, scheme: runtime.NewScheme(), feed: newChangeFeed()}
+	h := &Host{
+		cfg: cfg, deps: deps, log: deps.Log.With("host", cfg.Name),
+		rest: deps.REST, scheme: runtime.NewScheme(), feed: newChangeFeed(),
+	}
 	if h.rest == nil {
 		var err error
 		if h.rest, err = kube.NewRESTConfig(kube.Config{Kubeconfig: cfg.Kubeconfig}, userAgent); err != nil {
@@ -98,22 +101,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := kube.Options{
-		Scheme: h.scheme,
-		Namespaced: []schema.GroupVersionKind{
-			executionv1.GroupVersion.WithKind(executionv1.Kind), sentinelv1.GroupVersion.WithKind(sentinelKind),
-			corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Pod"),
-		},
-		ClusterScoped: []schema.GroupVersionKind{
-			faultv1.GroupVersion.WithKind(faultv1.Kind), corev1.SchemeGroupVersion.WithKind("Node"),
-			authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
-			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
-		},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&executionv1.KubernetesExecution{}: {}, &faultv1.NodeFault{}: {}, &sentinelv1.SentinelConfig{}: {},
-		}},
-		Log: h.log,
-	}
+	options := h.newKubeOptions()
 	bounded := rest.CopyConfig(h.rest)
 	bounded.Timeout = requestTimeout // not for the watches of the reader
 	if h.own, err = kube.NewClient(bounded, options); err != nil {
@@ -127,10 +115,30 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	return h, nil
 }
 
-const (
-	userAgent    = "fleetloop-console"
-	sentinelKind = "SentinelConfig"
-)
+func (h *Host) newKubeOptions() kube.Options {
+	return kube.Options{
+		Scheme: h.scheme,
+		Namespaced: []schema.GroupVersionKind{
+			executionv1.GroupVersion.WithKind(executionv1.Kind),
+			sentinelv1.GroupVersion.WithKind("SentinelConfig"),
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			corev1.SchemeGroupVersion.WithKind("Pod"),
+		},
+		ClusterScoped: []schema.GroupVersionKind{
+			faultv1.GroupVersion.WithKind(faultv1.Kind),
+			corev1.SchemeGroupVersion.WithKind("Node"),
+			authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"),
+			authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
+			authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+		},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&executionv1.KubernetesExecution{}: {}, &faultv1.NodeFault{}: {}, &sentinelv1.SentinelConfig{}: {},
+		}},
+		Log: h.log,
+	}
+}
+
+const userAgent = "fleetloop-console"
 
 // NewCachePart returns the part that keeps the cache of the host cluster up to date. An unreachable cluster is
 // a warning: the console works without it.
@@ -183,7 +191,7 @@ func NewClusters(checkCoverage CoverageFunc, hosts ...*Host) (*Clusters, error) 
 		}
 	}
 	const base = "/console/hosts/{host}"
-	for pattern, serve := range map[string]func(*Host, http.ResponseWriter, *http.Request) error{
+	for pattern, serve := range map[string]hostHandler{
 		"GET " + base + "/executions":                        (*Host).serveExecutions,
 		"GET " + base + "/executions/{ns}/{name}":            (*Host).serveExecution,
 		"GET " + base + "/executions/{ns}/{name}/audit":      (*Host).serveAuditEvents,
@@ -198,23 +206,30 @@ func NewClusters(checkCoverage CoverageFunc, hosts ...*Host) (*Clusters, error) 
 		"GET " + base + "/sentinels":                         (*Host).serveSentinels,
 		"GET " + base + "/decisions":                         (*Host).serveSentinelDecisions,
 	} {
-		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			i := slices.IndexFunc(hosts, func(h *Host) bool { return h.cfg.Name == r.PathValue("host") })
-			if i < 0 {
-				console.WriteProblemJSON(w, http.StatusNotFound, "The console has no such host cluster.", "")
-				return
-			}
-			ctx, cancel := r.Context(), context.CancelFunc(func() {})
-			if r.URL.Query().Get("follow") != "true" {
-				ctx, cancel = context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
-			}
-			defer cancel()
-			if err := serve(hosts[i], w, r.WithContext(ctx)); err != nil {
-				writeErrorProblem(hosts[i].log, w, r, err)
-			}
-		})
+		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.serveHost(w, r, serve) })
 	}
 	return c, nil
+}
+
+// A hostHandler serves requests about a host cluster. It leaves the answer to an error to its caller.
+type hostHandler func(*Host, http.ResponseWriter, *http.Request) error
+
+// serveHost serves a request about the host cluster in its path. Only what is followed has no time limit.
+func (c *Clusters) serveHost(w http.ResponseWriter, r *http.Request, serve hostHandler) {
+	i := slices.IndexFunc(c.list, func(h *Host) bool { return h.cfg.Name == r.PathValue("host") })
+	if i < 0 {
+		console.WriteProblemJSON(w, http.StatusNotFound, "The console has no such host cluster.", "")
+		return
+	}
+	host, limited := c.list[i], r
+	if r.URL.Query().Get("follow") != "true" {
+		ctx, cancel := context.WithTimeoutCause(r.Context(), requestTimeout, errNoAnswer)
+		defer cancel()
+		limited = r.WithContext(ctx)
+	}
+	if err := serve(host, w, limited); err != nil {
+		writeErrorProblem(host.log, w, r, err)
+	}
 }
 
 // stateTimeout limits how long an unreachable host cluster delays the page.

@@ -148,28 +148,28 @@ type budgetAnswer struct {
 func listPoolBudgets(faults []v1alpha1.NodeFault) []budgetAnswer {
 	pools := map[string]*budgetAnswer{}
 	for i := range faults {
-		st := &faults[i].Status
-		out, waits := st.Owned != nil, st.Phase == v1alpha1.PhasePending
-		if !out && !waits {
+		status := &faults[i].Status
+		isOutOfService, isWaiting := status.Owned != nil, status.Phase == v1alpha1.PhasePending
+		if !isOutOfService && !isWaiting {
 			continue
 		}
-		name := ""
-		if st.Budget != nil {
-			name = st.Budget.Pool
+		poolName := ""
+		if status.Budget != nil {
+			poolName = status.Budget.Pool
 		}
-		b := pools[name]
-		if b == nil {
-			b = &budgetAnswer{Pool: name}
-			pools[name] = b
+		pool := pools[poolName]
+		if pool == nil {
+			pool = &budgetAnswer{Pool: poolName}
+			pools[poolName] = pool
 		}
-		if st.Budget != nil {
-			b.Limit = &st.Budget.Limit
+		if status.Budget != nil {
+			pool.Limit = &status.Budget.Limit
 		}
-		if out {
-			b.Used++
+		if isOutOfService {
+			pool.Used++
 		}
-		if at := st.PhaseChangedAt; waits && at != nil && (b.BlockedSince == nil || at.Time.Before(*b.BlockedSince)) {
-			b.BlockedSince = new(at.UTC())
+		if isWaiting && status.PhaseChangedAt != nil {
+			pool.addWaitingSince(status.PhaseChangedAt.UTC())
 		}
 	}
 	list := []budgetAnswer{}
@@ -177,6 +177,12 @@ func listPoolBudgets(faults []v1alpha1.NodeFault) []budgetAnswer {
 		list = append(list, *pools[name])
 	}
 	return list
+}
+
+func (b *budgetAnswer) addWaitingSince(since time.Time) {
+	if b.BlockedSince == nil || since.Before(*b.BlockedSince) {
+		b.BlockedSince = &since
+	}
 }
 
 // serveFaultyNodes serves the faulty nodes to a person who may list NodeFaults.
@@ -242,14 +248,7 @@ func (h *Host) serveNodeRelease(w http.ResponseWriter, r *http.Request) error {
 func (h *Host) changeNodeAndRespond(
 	w http.ResponseWriter, r *http.Request, action string, change func(*corev1.Node, string) (*corev1.Node, bool),
 ) error {
-	var body requestBody
-	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
-		return nil
-	}
-	if body.Reason == "" {
-		return errNoReason
-	}
-	c, _, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
+	body, c, err := h.readChangeRequest(w, r)
 	if err != nil {
 		return err
 	}

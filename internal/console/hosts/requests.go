@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,10 @@ type requestBody struct {
 func (h *Host) serveExecutionRequest(w http.ResponseWriter, r *http.Request) error {
 	var body requestBody
 	send := map[string]func(*personRequest) (*v1alpha1.KubernetesExecution, error){
-		"approve": (*personRequest).approvePlan, "reject": (*personRequest).rejectPlan, "cancel": (*personRequest).cancelExecution, "rollback": (*personRequest).createRollback,
+		"approve":  (*personRequest).approvePlan,
+		"reject":   (*personRequest).rejectPlan,
+		"cancel":   (*personRequest).cancelExecution,
+		"rollback": (*personRequest).createRollback,
 	}[r.PathValue("request")]
 	if send == nil {
 		console.WriteProblemJSON(w, http.StatusNotFound, "An execution has no such request.", "")
@@ -91,6 +95,7 @@ var (
 	errNoReason   = errors.New("a reason is required: others see it")
 	errNoPlanHash = errors.New("plan_hash is required: it names the plan that the person has seen")
 	errHidden     = errors.New("there is no such object, or you may not see it")
+	errAnswered   = errors.New("the request is answered")
 )
 
 func (p *personRequest) recordDecision(decision v1alpha1.ApprovalDecision) (*v1alpha1.KubernetesExecution, error) {
@@ -174,14 +179,7 @@ func (h *Host) serveEmergencyStopState(w http.ResponseWriter, r *http.Request) e
 
 // activateEmergencyStop activates the emergency stop with the token of the person.
 func (h *Host) activateEmergencyStop(w http.ResponseWriter, r *http.Request) error {
-	var body requestBody
-	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
-		return nil
-	}
-	if body.Reason == "" {
-		return errNoReason
-	}
-	c, _, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
+	body, c, err := h.readChangeRequest(w, r)
 	if err != nil {
 		return err
 	}
@@ -195,14 +193,7 @@ func (h *Host) activateEmergencyStop(w http.ResponseWriter, r *http.Request) err
 
 // endEmergencyStop ends the emergency stop with the token of the person.
 func (h *Host) endEmergencyStop(w http.ResponseWriter, r *http.Request) error {
-	var body requestBody
-	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
-		return nil
-	}
-	if body.Reason == "" {
-		return errNoReason
-	}
-	c, _, err := h.newPersonClient(console.PersonFromContext(r.Context()).Token)
+	body, c, err := h.readChangeRequest(w, r)
 	if err != nil {
 		return err
 	}
@@ -215,6 +206,19 @@ func (h *Host) endEmergencyStop(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// readChangeRequest returns the body of a change, which needs a reason, and a client with the token of the
+// person. It returns errAnswered if it has refused the body itself.
+func (h *Host) readChangeRequest(w http.ResponseWriter, r *http.Request) (body requestBody, c client.Client, err error) {
+	if !console.DecodeJSONOrWriteProblem(w, r, &body) {
+		return body, nil, errAnswered
+	}
+	if body.Reason == "" {
+		return body, nil, errNoReason
+	}
+	c, _, err = h.newPersonClient(console.PersonFromContext(r.Context()).Token)
+	return body, c, err
 }
 
 // recordPersonAction reports what a person did. An action without a name is that of the signed-in person.
@@ -247,12 +251,7 @@ func (h *Host) serveExecutionLog(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
-	newest := pods.Items[0]
-	for _, pod := range pods.Items[1:] {
-		if newest.CreationTimestamp.Before(&pod.CreationTimestamp) {
-			newest = pod
-		}
-	}
+	newest := slices.MaxFunc(pods.Items, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	follow := r.URL.Query().Get("follow") == "true"
 	log, err := core.CoreV1().Pods(ke.Namespace).GetLogs(newest.Name, &corev1.PodLogOptions{Follow: follow}).Stream(r.Context())
 	if err != nil {
@@ -271,7 +270,6 @@ type flushingWriter struct {
 	control *http.ResponseController
 }
 
-// Write implements io.Writer.
 func (f flushingWriter) Write(p []byte) (int, error) {
 	_ = f.control.SetWriteDeadline(time.Now().Add(requestTimeout)) // connections of a server support it
 	n, err := f.w.Write(p)
@@ -298,6 +296,8 @@ func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request,
 	status, isStatus := errors.AsType[*apierrors.StatusError](err)
 	_, offline := errors.AsType[*url.Error](err)
 	switch {
+	case errors.Is(err, errAnswered):
+		// There is nothing to add.
 	case isState:
 		console.WriteProblemJSON(w, http.StatusConflict, capitalizeFirst(state.Message)+".", state.Hint)
 	case errors.Is(err, errNoReason), errors.Is(err, errNoPlanHash):
@@ -308,18 +308,23 @@ func writeErrorProblem(log *slog.Logger, w http.ResponseWriter, r *http.Request,
 		console.WriteProblemJSON(w, http.StatusForbidden, explainWriteError(errors.Join(err, errNotAccepted)), "")
 	case errors.Is(err, errMayNotList):
 		console.WriteProblemJSON(w, http.StatusForbidden, capitalizeFirst(err.Error())+".", "Ask an administrator of the host cluster for a role.")
-	case isStatus && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)):
+	case isStatus && isRefusedByAPIServer(err):
 		console.WriteProblemJSON(w, int(status.Status().Code), status.Status().Message, "")
 	case errors.Is(err, errNoAudit):
 		console.WriteProblemJSON(w, http.StatusNotFound, capitalizeFirst(err.Error())+".", "Set audit_database_url of the host cluster, or run: fleetloop audit get")
 	case errors.Is(err, errAuditUnavailable):
 		log.WarnContext(r.Context(), "audit not read", "path", r.URL.Path, "err", err)
 		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The audit cannot be read now.", "Try again. If this lasts, look at the log of the console.")
-	case errors.Is(r.Context().Err(), err): // the client is gone
+	case errors.Is(r.Context().Err(), err):
+		// The client is gone.
 	default:
 		log.WarnContext(r.Context(), "request to the host cluster failed", "path", r.URL.Path, "offline", offline, "err", err)
 		console.WriteProblemJSON(w, http.StatusServiceUnavailable, "The host cluster cannot be reached now, or has not been listed yet.", "Try again. If this lasts, look at the log of the console.")
 	}
+}
+
+func isRefusedByAPIServer(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
 
 func capitalizeFirst(text string) string {

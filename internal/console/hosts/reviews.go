@@ -73,7 +73,9 @@ func (v *accessReviewer) lookUpTokenUser(ctx context.Context, person console.Per
 // resolveReadUser returns the user whose rights limit what a person sees.
 func (v *accessReviewer) resolveReadUser(ctx context.Context, person console.Person) (reviewedUser, error) {
 	u, err := v.lookUpTokenUser(ctx, person)
-	if err == nil || !v.host.cfg.AssumeUsers || person.Name == "" || !errors.Is(err, errNotAccepted) && !errors.Is(err, errNoToken) {
+	isUnknown := errors.Is(err, errNotAccepted) || errors.Is(err, errNoToken)
+	mayAssume := v.host.cfg.AssumeUsers && person.Name != ""
+	if !isUnknown || !mayAssume {
 		return u, err
 	}
 	return reviewedUser{Name: v.host.cfg.UserPrefix + person.Name, Groups: []string{"system:authenticated"}, assumed: true}, nil
@@ -147,6 +149,11 @@ type readFilter struct {
 	verb     string
 	group    string
 	resource string
+}
+
+func (v *accessReviewer) newReadFilter(ctx context.Context, person console.Person, verb, group, resource string) (readFilter, error) {
+	u, err := v.resolveReadUser(ctx, person)
+	return readFilter{v, u, verb, group, resource}, err
 }
 
 // allowsRead reports whether the user may read the objects of a namespace, or of the cluster for "".

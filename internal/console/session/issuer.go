@@ -149,7 +149,8 @@ func translateTokenError(err error) error {
 	if !ok {
 		return err
 	}
-	if e.Response != nil && e.Response.StatusCode >= http.StatusBadRequest && e.Response.StatusCode < http.StatusInternalServerError {
+	isClientError := e.Response != nil && e.Response.StatusCode >= http.StatusBadRequest && e.Response.StatusCode < http.StatusInternalServerError
+	if isClientError {
 		return fmt.Errorf("%w: %s", ErrRefused, e.ErrorCode)
 	}
 	return errors.New("the issuer failed")

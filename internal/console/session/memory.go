@@ -15,7 +15,7 @@ type MemoryStore struct {
 // A row is one session. Its update lock is held during a change, as that of a database is.
 type row struct {
 	update chan struct{}
-	record Record // guarded by Memory.mu
+	record Record // guarded by MemoryStore.mu
 }
 
 // NewMemoryStore returns an empty store.

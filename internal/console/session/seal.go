@@ -46,16 +46,16 @@ type sessionCipher struct {
 
 func newSessionCipher(key Key) sessionCipher {
 	block, err := aes.NewCipher(deriveKey(key, "fleetloop console session"))
-	if err == nil {
-		var aead cipher.AEAD
-		if aead, err = cipher.NewGCMWithRandomNonce(block); err == nil {
-			return sessionCipher{aead: aead, csrfKey: deriveKey(key, "fleetloop console csrf")}
-		}
+	if err != nil {
+		panic(fmt.Sprintf("create the cipher of sessions: %v", err)) // fails only for another size of key
 	}
-	panic(fmt.Sprintf("create the cipher of sessions: %v", err)) // fails only for another size of key
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(fmt.Sprintf("create the cipher of sessions: %v", err)) // fails only for another cipher
+	}
+	return sessionCipher{aead: aead, csrfKey: deriveKey(key, "fleetloop console csrf")}
 }
 
-// deriveKey returns the key for one purpose.
 func deriveKey(master Key, purpose string) []byte {
 	out, err := hkdf.Key(sha256.New, master[:], nil, purpose, keySize)
 	if err != nil {

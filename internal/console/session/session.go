@@ -20,6 +20,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // A User is a signed-in person.
@@ -201,12 +203,12 @@ func (s *Sessions) renewTokensAndStore(ctx context.Context, idHash Hash, session
 			return r, err
 		}
 		session = current
-		now := time.Now()
-		if s.areTokensDueForRenewal(session, now) {
-			if session.Tokens, err = s.refresh(ctx, session.Tokens.Refresh); err != nil {
-				session = current
+		if s.areTokensDueForRenewal(current, time.Now()) {
+			tokens, err := s.refresh(ctx, current.Tokens.Refresh)
+			if err != nil {
 				return r, err
 			}
+			session.Tokens = tokens
 		}
 		return s.newEncryptedRecord(idHash, session, r.Seen)
 	})
@@ -240,19 +242,14 @@ func (s *Sessions) EndSession(ctx context.Context, id string) error {
 
 // RunCleanup deletes old sessions until ctx ends.
 func (s *Sessions) RunCleanup(ctx context.Context) error {
-	ticker := time.NewTicker(cleanupEvery)
-	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil {
 		now := time.Now()
 		if err := s.store.DeleteExpiredAndIdle(ctx, now, now.Add(-s.cfg.Idle)); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "old sessions not deleted", "err", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+		_ = backoff.Sleep(ctx, cleanupEvery) // the loop checks ctx
 	}
+	return nil
 }
 
 // DeriveCSRFToken returns the token that protects the writes of a browser. It belongs to a random cookie
@@ -268,7 +265,7 @@ func (s *Sessions) EncryptForCookie(purpose string, plaintext []byte) string {
 	return base64.RawURLEncoding.EncodeToString(s.sealer.aead.Seal(nil, nil, plaintext, []byte(purpose)))
 }
 
-// DecryptFromCookie returns a text that Seal has encrypted for the same purpose.
+// DecryptFromCookie returns a text that EncryptForCookie has encrypted for the same purpose.
 func (s *Sessions) DecryptFromCookie(purpose, encrypted string) (plaintext []byte, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(encrypted)
 	if err != nil {

@@ -45,8 +45,10 @@ func findOrDownloadBinaries(ctx context.Context, cfg Config, requiredMajor int, 
 	if ctx.Err() != nil {
 		return binaries{}, fmt.Errorf("find PostgreSQL: %w", context.Cause(ctx))
 	}
-	if b, err := pickSupportedBinaries(found, requiredMajor, cfg.Dir); err == nil || len(found) > 0 && requiredMajor != 0 {
-		return b, err
+	installed, err := pickSupportedBinaries(found, requiredMajor, cfg.Dir)
+	downloadIsUseless := len(found) > 0 && requiredMajor != 0 // a download has one major version, too
+	if err == nil || downloadIsUseless {
+		return installed, err
 	}
 	fetched, err := downloadBinaries(ctx, cache, cfg.Repository, log)
 	if err != nil {
@@ -82,15 +84,14 @@ func pickSupportedBinaries(candidates []binaries, requiredMajor int, dataDir str
 // listInstalledBinaries returns the installations on the machine: the one in PATH first, then the others from
 // the newest to the oldest, then those in the further folders.
 func listInstalledBinaries(ctx context.Context, extraDirs ...string) []binaries {
-	var first, rest, last []binaries
+	var inPath []string
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if resolved, err := filepath.EvalSymlinks(path); err == nil {
 			path = resolved // the package's own folder, which also contains initdb
 		}
-		if b, err := inspectBinaries(ctx, filepath.Dir(path)); err == nil {
-			first = append(first, b)
-		}
+		inPath = append(inPath, filepath.Dir(path))
 	}
+	var usual []string
 	for _, pattern := range []string{
 		"/usr/lib/postgresql/*/bin",
 		"/usr/pgsql-*/bin",
@@ -99,19 +100,22 @@ func listInstalledBinaries(ctx context.Context, extraDirs ...string) []binaries 
 		"/usr/local/opt/postgresql@*/bin",
 	} {
 		dirs, _ := filepath.Glob(pattern) // its only error is a malformed pattern
-		for _, dir := range dirs {
-			if b, err := inspectBinaries(ctx, dir); err == nil {
-				rest = append(rest, b)
-			}
-		}
+		usual = append(usual, dirs...)
 	}
-	slices.SortFunc(rest, func(a, b binaries) int { return cmp.Compare(b.major, a.major) })
-	for _, dir := range extraDirs {
+	newestFirst := inspectAll(ctx, usual)
+	slices.SortFunc(newestFirst, func(a, b binaries) int { return cmp.Compare(b.major, a.major) })
+	return slices.Concat(inspectAll(ctx, inPath), newestFirst, inspectAll(ctx, extraDirs))
+}
+
+// inspectAll returns the binaries in those of the folders that have some.
+func inspectAll(ctx context.Context, dirs []string) []binaries {
+	var found []binaries
+	for _, dir := range dirs {
 		if b, err := inspectBinaries(ctx, dir); err == nil {
-			last = append(last, b)
+			found = append(found, b)
 		}
 	}
-	return slices.Concat(first, rest, last)
+	return found
 }
 
 // inspectBinaries reads the version of the binaries in dir.

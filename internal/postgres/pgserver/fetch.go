@@ -93,7 +93,6 @@ const (
 	fetchAbandoned = time.Hour
 )
 
-// removeAbandonedDownloads removes the remains of interrupted downloads from the cache.
 func removeAbandonedDownloads(cacheDir string) {
 	dirs, _ := filepath.Glob(filepath.Join(cacheDir, fetchPrefix+"*")) // its only error is a malformed pattern
 	for _, dir := range dirs {

@@ -99,14 +99,15 @@ func openLockAndWritePID(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock %q: %w", path, err)
 	}
-	err = errors.Join(f.Truncate(0), discardCount(f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)))
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
-
-func discardCount(_ int, err error) error { return err }
 
 // readDataMajorVersion returns the major version of the data, 0 without data.
 func (h *serverHome) readDataMajorVersion() (dataMajor int, err error) {

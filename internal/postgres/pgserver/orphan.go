@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // readPIDFile returns the pid and the state ("starting", "ready", "stopping", …) in the
@@ -67,7 +69,7 @@ func waitUntilProcessGone(ctx context.Context, pid int, timeout time.Duration) (
 		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			return true, nil
 		}
-		if err := sleepFor(ctx, readyPoll); err != nil {
+		if err := backoff.Sleep(ctx, readyPoll); err != nil {
 			return false, err
 		}
 	}

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // Names in a new server.
@@ -154,12 +156,15 @@ func (s *Server) launchRetryingPorts(ctx context.Context) error {
 	const tries = 5
 	var err error
 	for range tries {
-		if s.port = s.cfg.Port; s.port == 0 {
+		s.port = s.cfg.Port
+		if s.port == 0 {
 			if s.port, err = findFreePort(ctx); err != nil {
 				return fmt.Errorf("find a free port for postgres: %w", err)
 			}
 		}
-		if err = s.launchAndAwaitReady(ctx); err == nil || s.cfg.Port != 0 || !errors.Is(err, errPortTaken) {
+		err = s.launchAndAwaitReady(ctx)
+		mayRetry := errors.Is(err, errPortTaken) && s.cfg.Port == 0
+		if !mayRetry {
 			return err
 		}
 	}
@@ -265,7 +270,7 @@ func (s *Server) restartWithRetries(ctx context.Context, deathErr error) error {
 	s.mu.Unlock()
 	var err error
 	for range tries {
-		if err := sleepFor(ctx, restartPause); err != nil {
+		if err := backoff.Sleep(ctx, restartPause); err != nil {
 			return err
 		}
 		if err = s.launchAndAwaitReady(ctx); err == nil || errors.Is(err, errClosed) {
@@ -318,7 +323,7 @@ func (s *Server) waitUntilReady(ctx context.Context, p *process) error {
 			return s.home.newStartError(p.exitError())
 		default:
 		}
-		if err := sleepFor(ctx, readyPoll); err != nil {
+		if err := backoff.Sleep(ctx, readyPoll); err != nil {
 			return fmt.Errorf("wait for postgres on port %d: %w", s.port, err)
 		}
 	}
@@ -352,17 +357,6 @@ func findFreePort(ctx context.Context) (port int, err error) {
 		return 0, errors.Join(fmt.Errorf("unexpected address %q", l.Addr()), l.Close())
 	}
 	return addr.Port, l.Close()
-}
-
-func sleepFor(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }
 
 func isRoot() bool { return os.Geteuid() == 0 }

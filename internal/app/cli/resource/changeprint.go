@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,32 +12,18 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// ChangePrinter writes change events as they arrive. Close writes the rest of the output.
-type ChangePrinter interface {
-	Write(events []v1.ChangeEvent) error
-	Close() error
-}
-
 // NewChangePrinter returns a printer in one of the formats. An unknown format means a table. A
 // streaming printer writes each event as a separate document.
-func NewChangePrinter(w io.Writer, format string, streaming bool, o PrintOptions) ChangePrinter {
+func NewChangePrinter(w io.Writer, format string, streaming bool, o PrintOptions) Printer[v1.ChangeEvent] {
 	switch {
 	case streaming && format == terminal.FormatJSON:
 		return changeLines{w}
 	case streaming && format == terminal.FormatYAML:
 		return changeDocuments{w}
 	case format == terminal.FormatJSON || format == terminal.FormatYAML:
-		return changeItems{NewPrinter(w, format, Kind{}, o)}
+		return itemPrinter[v1.ChangeEvent]{NewPrinter(w, format, Kind{}, o), changeItem}
 	}
-	p := &changeTable{w: w, table: terminal.Table{Colour: o.Colour}, columns: changeColumns(format == terminal.FormatWide), now: o.Now}
-	if !o.NoHeaders {
-		cells := make([]string, len(p.columns))
-		for j, c := range p.columns {
-			cells[j] = c.head
-		}
-		p.pending = [][]terminal.Cell{terminal.PlainRow(cells...)}
-	}
-	return p
+	return newTablePrinter(w, format, changeColumns(), o)
 }
 
 func changeJSON(e *v1.ChangeEvent) ([]byte, error) {
@@ -51,22 +36,10 @@ func changeJSON(e *v1.ChangeEvent) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// changeItems writes events as the items of one document.
-type changeItems struct{ to Printer }
-
-func (p changeItems) Write(events []v1.ChangeEvent) error {
-	items := make([]Item, len(events))
-	for i := range events {
-		raw, err := changeJSON(&events[i])
-		if err != nil {
-			return err
-		}
-		items[i].Raw = bytes.TrimSpace(raw)
-	}
-	return p.to.Write(items)
+func changeItem(e v1.ChangeEvent) (Item, error) {
+	raw, err := changeJSON(&e)
+	return Item{Raw: bytes.TrimSpace(raw)}, err
 }
-
-func (p changeItems) Close() error { return p.to.Close() }
 
 // changeLines writes one JSON object per line.
 type changeLines struct{ w io.Writer }
@@ -108,32 +81,21 @@ func (p changeDocuments) Write(events []v1.ChangeEvent) error {
 
 func (changeDocuments) Close() error { return nil }
 
-// changeColumn is one column of a table of change events.
-type changeColumn struct {
-	head string
-	wide bool // shown only in wide tables
-	cell func(e *v1.ChangeEvent, now time.Time) string
-}
-
-func changeColumns(wide bool) []changeColumn {
-	list := []changeColumn{
+func changeColumns() []column[v1.ChangeEvent] {
+	return []column[v1.ChangeEvent]{
 		{head: "TIME", cell: func(e *v1.ChangeEvent, now time.Time) string {
 			return e.Timestamp.In(now.Location()).Format(time.DateTime)
 		}},
 		{head: "AGE", cell: func(e *v1.ChangeEvent, now time.Time) string { return terminal.Since(now, e.Timestamp) }},
 		{head: "CLUSTER", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Cluster }},
 		{head: "OBJECT", cell: func(e *v1.ChangeEvent, _ time.Time) string { return describeTarget(e) }},
-		{head: "ACTION", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
+		{head: "ACTION", style: changeStyle, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Action }},
 		{head: "ACTOR", cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Actor }},
 		{head: "OUTCOME", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Outcome }},
 		{head: "SESSION", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.Session }},
 		{head: "SUMMARY", cell: func(e *v1.ChangeEvent, _ time.Time) string { return strings.Join(strings.Fields(e.Summary), " ") }},
 		{head: "ID", wide: true, cell: func(e *v1.ChangeEvent, _ time.Time) string { return e.ID }},
 	}
-	if !wide {
-		list = slices.DeleteFunc(list, func(c changeColumn) bool { return c.wide })
-	}
-	return list
 }
 
 // describeTarget returns the object of a change.
@@ -143,36 +105,6 @@ func describeTarget(e *v1.ChangeEvent) string {
 	}
 	return e.Subject
 }
-
-type changeTable struct {
-	w       io.Writer
-	table   terminal.Table
-	columns []changeColumn
-	now     func() time.Time
-	pending [][]terminal.Cell // the column headers, until the first row
-}
-
-// actionColumn is the index of the column with a style.
-const actionColumn = 4
-
-func (p *changeTable) Write(events []v1.ChangeEvent) error {
-	if len(events) == 0 {
-		return nil
-	}
-	rows := p.pending
-	for i := range events {
-		e := &events[i]
-		var cells []string
-		for _, c := range p.columns {
-			cells = append(cells, c.cell(e, p.now()))
-		}
-		rows = append(rows, styledRow(actionColumn, changeStyle(e), cells...))
-	}
-	p.pending = nil
-	return p.table.WriteRows(p.w, rows)
-}
-
-func (p *changeTable) Close() error { return nil }
 
 func changeStyle(e *v1.ChangeEvent) terminal.Style {
 	switch {

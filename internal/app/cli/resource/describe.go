@@ -188,7 +188,6 @@ func (d *descriptionWriter) writeReports(reports []v1.AdapterStatus, generation 
 	d.writeTable("  ", rows)
 }
 
-// reportRow returns the row of a report of an adapter on a resource of a generation.
 func (d *descriptionWriter) reportRow(r v1.AdapterStatus, generation int64) []terminal.Cell {
 	conditions := map[string]v1.AdapterCondition{}
 	for _, c := range r.Conditions {

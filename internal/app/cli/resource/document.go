@@ -117,11 +117,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 
 // parseDocuments reads the documents of one file, JSON or YAML.
 func parseDocuments(name string, data []byte) ([]Document, error) {
-	split := splitYAMLDocuments
-	if looksLikeJSON(data) {
-		split = splitJSONDocuments
-	}
-	raws, err := split(name, data)
+	raws, err := splitDocuments(name, data)
 	if err != nil {
 		return nil, err
 	}
@@ -145,11 +141,7 @@ func ReadObject(path string, stdin io.Reader) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	split := splitYAMLDocuments
-	if looksLikeJSON(data) {
-		split = splitJSONDocuments
-	}
-	list, err := split(path, data)
+	list, err := splitDocuments(path, data)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +166,13 @@ func looksLikeJSON(data []byte) bool {
 type rawDocument struct {
 	json  []byte
 	where string
+}
+
+func splitDocuments(name string, data []byte) ([]rawDocument, error) {
+	if looksLikeJSON(data) {
+		return splitJSONDocuments(name, data)
+	}
+	return splitYAMLDocuments(name, data)
 }
 
 func splitJSONDocuments(name string, data []byte) ([]rawDocument, error) {

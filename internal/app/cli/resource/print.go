@@ -27,14 +27,14 @@ type PrintOptions struct {
 }
 
 // Printer writes items as they arrive. Close writes the rest of the output.
-type Printer interface {
-	Write(items []Item) error
+type Printer[T any] interface {
+	Write(items []T) error
 	Close() error
 }
 
 // NewPrinter returns a printer for items of one kind in one of the formats. An unknown format means
 // a table.
-func NewPrinter(w io.Writer, format string, k Kind, o PrintOptions) Printer {
+func NewPrinter(w io.Writer, format string, k Kind, o PrintOptions) Printer[Item] {
 	switch format {
 	case terminal.FormatJSON:
 		return &jsonPrinter{w: w, single: o.Single}
@@ -43,39 +43,27 @@ func NewPrinter(w io.Writer, format string, k Kind, o PrintOptions) Printer {
 	case terminal.FormatName:
 		return namePrinter{w}
 	}
-	p := &tablePrinter{
-		w:       w,
-		table:   terminal.Table{Colour: o.Colour},
-		columns: resourceColumns(k, format == terminal.FormatWide),
-		now:     o.Now,
-	}
-	if !o.NoHeaders {
-		p.pending = [][]terminal.Cell{headRow(p.columns)}
-	}
-	return p
+	return newTablePrinter(w, format, resourceColumns(k), o)
 }
 
-type tablePrinter struct {
-	w       io.Writer
-	table   terminal.Table
-	columns []resourceColumn
-	now     func() time.Time
-	pending [][]terminal.Cell // the column headers, until the first row
+// An itemPrinter writes values of another type as items.
+type itemPrinter[T any] struct {
+	to      Printer[Item]
+	convert func(T) (Item, error)
 }
 
-func (p *tablePrinter) Write(items []Item) error {
-	rows := p.pending
-	for _, i := range items {
-		rows = append(rows, resourceRow(p.columns, i, p.now()))
+func (p itemPrinter[T]) Write(values []T) error {
+	items := make([]Item, len(values))
+	for i, value := range values {
+		var err error
+		if items[i], err = p.convert(value); err != nil {
+			return err
+		}
 	}
-	if len(items) == 0 {
-		return nil
-	}
-	p.pending = nil
-	return p.table.WriteRows(p.w, rows)
+	return p.to.Write(items)
 }
 
-func (p *tablePrinter) Close() error { return nil }
+func (p itemPrinter[T]) Close() error { return p.to.Close() }
 
 type jsonPrinter struct {
 	w      io.Writer

@@ -65,7 +65,8 @@ func ListPages(ctx context.Context, client *fleetclient.Client, sel Selection) i
 				return
 			}
 			left -= len(items)
-			if !yield(items, nil) || next == "" || sel.Limit > 0 && left <= 0 {
+			isLast := next == "" || sel.Limit > 0 && left <= 0
+			if !yield(items, nil) || isLast {
 				return
 			}
 			query.Set("continue", next)

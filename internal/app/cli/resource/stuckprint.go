@@ -12,39 +12,21 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// StuckPrinter writes stuck resources as they arrive. Close writes the rest of the output.
-type StuckPrinter interface {
-	Write(items []v1.StuckResource) error
-	Close() error
-}
-
 // NewStuckPrinter returns a printer in one of the formats. An unknown format means a table.
-func NewStuckPrinter(w io.Writer, format string, o PrintOptions) StuckPrinter {
+func NewStuckPrinter(w io.Writer, format string, o PrintOptions) Printer[v1.StuckResource] {
 	if format == terminal.FormatJSON || format == terminal.FormatYAML || format == terminal.FormatName {
-		return stuckItems{NewPrinter(w, format, Kind{}, o)}
+		return itemPrinter[v1.StuckResource]{NewPrinter(w, format, Kind{}, o), stuckItem}
 	}
-	p := &stuckTable{w: w, table: terminal.Table{Colour: o.Colour}, now: o.Now}
-	if !o.NoHeaders {
-		p.pending = [][]terminal.Cell{terminal.PlainRow("KIND", "NAME", "PHASE", "AGE", "CAUSE", "ATTEMPTS", "NEXT")}
-	}
-	return p
+	return newTablePrinter(w, format, stuckColumns(), o)
 }
 
-type stuckItems struct{ to Printer }
-
-func (p stuckItems) Write(list []v1.StuckResource) error {
-	items := make([]Item, len(list))
-	for n, s := range list {
-		raw, err := json.Marshal(s)
-		if err != nil {
-			return fmt.Errorf("write JSON: %w", err)
-		}
-		items[n] = Item{Raw: raw, Kind: stuckKind(s), Resource: v1.Resource{ID: s.ID, Kind: s.Kind, Name: s.Name}, Owner: s.ClusterName}
+func stuckItem(s v1.StuckResource) (Item, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return Item{}, fmt.Errorf("write JSON: %w", err)
 	}
-	return p.to.Write(items)
+	return Item{Raw: raw, Kind: stuckKind(s), Resource: v1.Resource{ID: s.ID, Kind: s.Kind, Name: s.Name}, Owner: s.ClusterName}, nil
 }
-
-func (p stuckItems) Close() error { return p.to.Close() }
 
 func stuckKind(s v1.StuckResource) Kind {
 	if k, err := ParseKind(s.Kind); err == nil {
@@ -53,40 +35,43 @@ func stuckKind(s v1.StuckResource) Kind {
 	return Kind{Name: s.Kind, Singular: strings.ToLower(s.Kind)} // a kind of a newer server
 }
 
-type stuckTable struct {
-	w       io.Writer
-	table   terminal.Table
-	now     func() time.Time
-	pending [][]terminal.Cell // the column headers, until the first row
+func stuckColumns() []column[v1.StuckResource] {
+	return []column[v1.StuckResource]{
+		{head: "KIND", cell: func(s *v1.StuckResource, _ time.Time) string { return stuckKind(*s).Singular }},
+		{head: "NAME", cell: func(s *v1.StuckResource, _ time.Time) string {
+			return strings.TrimPrefix(s.ClusterName+"/"+s.Name, "/")
+		}},
+		{
+			head:  "PHASE",
+			style: func(s *v1.StuckResource) terminal.Style { return terminal.PhaseStyle(s.Phase) },
+			cell:  func(s *v1.StuckResource, _ time.Time) string { return string(s.Phase) },
+		},
+		{head: "AGE", cell: func(s *v1.StuckResource, now time.Time) string { return terminal.Since(now, s.Since) }},
+		{head: "CAUSE", cell: func(s *v1.StuckResource, _ time.Time) string { return formatCause(s.Cause) }},
+		{head: "ATTEMPTS", cell: func(s *v1.StuckResource, _ time.Time) string { return formatStuckAttempts(s) }},
+		{head: "NEXT", cell: formatStuckNextAttempt},
+	}
 }
 
-func (p *stuckTable) Write(list []v1.StuckResource) error {
-	if len(list) == 0 {
-		return nil
+// formatStuckAttempts returns the number of attempts to sync a cluster. Other resources, and clusters without a
+// sync, have none.
+func formatStuckAttempts(s *v1.StuckResource) string {
+	hasSync := s.NextAttempt != nil || s.Attempts > 0
+	if s.Kind != v1.KindCluster || !hasSync {
+		return "-"
 	}
-	rows := p.pending
-	for _, s := range list {
-		name, attempts, next := s.Name, "-", "-"
-		if s.ClusterName != "" {
-			name = s.ClusterName + "/" + s.Name
-		}
-		if s.Kind == v1.KindCluster && (s.NextAttempt != nil || s.Attempts > 0) {
-			attempts = strconv.Itoa(s.Attempts)
-		}
-		if s.NextAttempt != nil {
-			if next = "now"; s.NextAttempt.After(p.now()) {
-				next = terminal.Age(s.NextAttempt.Sub(p.now()))
-			}
-		}
-		row := terminal.PlainRow(stuckKind(s).Singular, name, string(s.Phase), terminal.Since(p.now(), s.Since), formatCause(s.Cause), attempts, next)
-		row[2].Style = terminal.PhaseStyle(s.Phase)
-		rows = append(rows, row)
-	}
-	p.pending = nil
-	return p.table.WriteRows(p.w, rows)
+	return strconv.Itoa(s.Attempts)
 }
 
-func (p *stuckTable) Close() error { return nil }
+func formatStuckNextAttempt(s *v1.StuckResource, now time.Time) string {
+	switch {
+	case s.NextAttempt == nil:
+		return "-"
+	case s.NextAttempt.After(now):
+		return terminal.Age(s.NextAttempt.Sub(now))
+	}
+	return "now"
+}
 
 // formatCause returns a cause in one line: what holds the resource up, then why.
 func formatCause(c v1.StuckCause) string {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,26 +12,12 @@ import (
 	"github.com/fleetloop/fleetloop/internal/app/terminal"
 )
 
-// SyncPrinter writes the sync state of clusters as it arrives. Close writes the rest of the output.
-type SyncPrinter interface {
-	Write(syncs []v1.ClusterSync) error
-	Close() error
-}
-
 // NewSyncPrinter returns a printer in one of the formats. An unknown format means a table.
-func NewSyncPrinter(w io.Writer, format string, o PrintOptions) SyncPrinter {
+func NewSyncPrinter(w io.Writer, format string, o PrintOptions) Printer[v1.ClusterSync] {
 	if format == terminal.FormatJSON || format == terminal.FormatYAML || format == terminal.FormatName {
-		return syncItems{NewPrinter(w, format, Kind{}, o)}
+		return itemPrinter[v1.ClusterSync]{NewPrinter(w, format, Kind{}, o), SyncItem}
 	}
-	p := &syncTable{w: w, table: terminal.Table{Colour: o.Colour}, columns: syncColumns(format == terminal.FormatWide), now: o.Now}
-	if !o.NoHeaders {
-		cells := make([]string, len(p.columns))
-		for j, c := range p.columns {
-			cells[j] = c.head
-		}
-		p.pending = [][]terminal.Cell{terminal.PlainRow(cells...)}
-	}
-	return p
+	return newTablePrinter(w, format, syncColumns(format == terminal.FormatWide), o)
 }
 
 // SyncItem returns the cluster of a sync with the fields that the sync knows. Its JSON is the sync.
@@ -45,54 +30,27 @@ func SyncItem(s v1.ClusterSync) (Item, error) {
 	return Item{Raw: raw, Kind: k, Resource: v1.Resource{ID: s.ClusterID, Kind: k.Name, Name: s.Name}}, nil
 }
 
-type syncItems struct{ to Printer }
-
-func (p syncItems) Write(syncs []v1.ClusterSync) error {
-	var items []Item
-	for _, s := range syncs {
-		i, err := SyncItem(s)
-		if err != nil {
-			return err
-		}
-		items = append(items, i)
-	}
-	return p.to.Write(items)
-}
-
-func (p syncItems) Close() error { return p.to.Close() }
-
-// syncColumn is one column of a table of syncs.
-type syncColumn struct {
-	head string
-	wide bool // shown only in wide tables
-	cell func(s v1.ClusterSync, now time.Time) string
-}
-
-func syncColumns(wide bool) []syncColumn {
-	list := []syncColumn{
-		{head: "NAME", cell: func(s v1.ClusterSync, _ time.Time) string { return s.Name }},
-		{head: "STATE", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.State) }},
-		{head: "SINCE", cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.UnsyncedSince) }},
-		{head: "ATTEMPTS", cell: func(s v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
+func syncColumns(wide bool) []column[v1.ClusterSync] {
+	return []column[v1.ClusterSync]{
+		{head: "NAME", cell: func(s *v1.ClusterSync, _ time.Time) string { return s.Name }},
+		{head: "STATE", style: syncStyle, cell: func(s *v1.ClusterSync, _ time.Time) string { return string(s.State) }},
+		{head: "SINCE", cell: func(s *v1.ClusterSync, now time.Time) string { return formatSince(now, s.UnsyncedSince) }},
+		{head: "ATTEMPTS", cell: func(s *v1.ClusterSync, _ time.Time) string { return strconv.Itoa(s.Attempts) }},
 		{head: "NEXT ATTEMPT", cell: formatNextTry},
-		{head: "LAST ATTEMPT", wide: true, cell: func(s v1.ClusterSync, now time.Time) string { return formatSince(now, s.LastAttempt) }},
-		{head: "PENDING", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return formatPendingAction(s) }},
-		{head: "WORKER", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
-		{head: "SHOOT", cell: func(s v1.ClusterSync, _ time.Time) string { return s.ShootName }},
-		{head: "SHOOT STATUS", cell: func(s v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
-		{head: "ID", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ClusterID }},
-		{head: "ERROR CLASS", wide: true, cell: func(s v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
-		{head: "ERROR", cell: func(s v1.ClusterSync, _ time.Time) string {
+		{head: "LAST ATTEMPT", wide: true, cell: func(s *v1.ClusterSync, now time.Time) string { return formatSince(now, s.LastAttempt) }},
+		{head: "PENDING", wide: true, cell: func(s *v1.ClusterSync, _ time.Time) string { return formatPendingAction(s) }},
+		{head: "WORKER", wide: true, cell: func(s *v1.ClusterSync, _ time.Time) string { return s.ClaimedBy }},
+		{head: "SHOOT", cell: func(s *v1.ClusterSync, _ time.Time) string { return s.ShootName }},
+		{head: "SHOOT STATUS", cell: func(s *v1.ClusterSync, _ time.Time) string { return string(s.ShootStatus) }},
+		{head: "ID", wide: true, cell: func(s *v1.ClusterSync, _ time.Time) string { return s.ClusterID }},
+		{head: "ERROR CLASS", wide: true, cell: func(s *v1.ClusterSync, _ time.Time) string { return s.ErrorClass }},
+		{head: "ERROR", cell: func(s *v1.ClusterSync, _ time.Time) string {
 			if wide {
 				return formatWaitOrError(s)
 			}
 			return truncateText(formatWaitOrError(s))
 		}},
 	}
-	if !wide {
-		list = slices.DeleteFunc(list, func(c syncColumn) bool { return c.wide })
-	}
-	return list
 }
 
 func formatSince(now time.Time, t *time.Time) string {
@@ -104,7 +62,7 @@ func formatSince(now time.Time, t *time.Time) string {
 
 // formatNextTry returns the time until a worker may begin. A running sync has no time limit, and the
 // recovery of an unavailable Gardener cannot be predicted.
-func formatNextTry(s v1.ClusterSync, now time.Time) string {
+func formatNextTry(s *v1.ClusterSync, now time.Time) string {
 	switch {
 	case s.NextAttempt == nil || s.State == v1.SyncRunning || s.Waiting != nil:
 		return "-"
@@ -114,7 +72,7 @@ func formatNextTry(s v1.ClusterSync, now time.Time) string {
 	return terminal.Age(s.NextAttempt.Sub(now))
 }
 
-func formatPendingAction(s v1.ClusterSync) string {
+func formatPendingAction(s *v1.ClusterSync) string {
 	switch {
 	case s.Synced != nil:
 		return "-"
@@ -126,7 +84,7 @@ func formatPendingAction(s v1.ClusterSync) string {
 
 // formatWaitOrError returns the pause, or why a cluster waits, or else the last error of the sync. Without either it
 // returns the error that Gardener reports.
-func formatWaitOrError(s v1.ClusterSync) string {
+func formatWaitOrError(s *v1.ClusterSync) string {
 	text := s.Error
 	if s.Pause != nil {
 		text = "paused " + formatPause(s.Pause, func(t time.Time) string { return t.UTC().Format(time.RFC3339) })
@@ -170,8 +128,8 @@ func truncateText(text string) string {
 	return string(runes[:most-1]) + "…"
 }
 
-func syncStyle(s v1.SyncState) terminal.Style {
-	switch s {
+func syncStyle(s *v1.ClusterSync) terminal.Style {
+	switch s.State {
 	case v1.SyncSynced:
 		return terminal.Good
 	case v1.SyncStuck:
@@ -184,82 +142,59 @@ func syncStyle(s v1.SyncState) terminal.Style {
 	return terminal.Plain // a state of a newer server
 }
 
-type syncTable struct {
-	w       io.Writer
-	table   terminal.Table
-	columns []syncColumn
-	now     func() time.Time
-	pending [][]terminal.Cell // the column headers, until the first row
-}
-
-func (p *syncTable) Write(syncs []v1.ClusterSync) error {
-	if len(syncs) == 0 {
-		return nil
-	}
-	rows := p.pending
-	for _, s := range syncs {
-		var cells []string
-		for _, c := range p.columns {
-			cells = append(cells, c.cell(s, p.now()))
-		}
-		rows = append(rows, styledRow(1, syncStyle(s.State), cells...))
-	}
-	p.pending = nil
-	return p.table.WriteRows(p.w, rows)
-}
-
-func (p *syncTable) Close() error { return nil }
-
 // writeSync writes the state of the sync to Gardener.
 func (d *descriptionWriter) writeSync(s *v1.ClusterSync) {
 	if s == nil {
 		return
-	}
-	part := func(name, text string) {
-		name += ":"
-		for line := range strings.Lines(text) {
-			d.writeLine("  %-14s%s", name, terminal.ReplaceUnprintable(strings.TrimRight(line, "\r\n")))
-			name = ""
-		}
 	}
 	state := string(s.State)
 	if s.State != v1.SyncSynced && s.Deleting {
 		state += ", deletion pending"
 	}
 	d.writeLine("Gardener:")
-	part("State", state)
+	d.writeSyncField("State", state)
 	if s.Synced != nil {
-		part("Synced", d.formatTime(*s.Synced, ""))
+		d.writeSyncField("Synced", d.formatTime(*s.Synced, ""))
 	}
 	if s.UnsyncedSince != nil {
-		part("Unsynced", "since "+d.formatTime(*s.UnsyncedSince, ""))
+		d.writeSyncField("Unsynced", "since "+d.formatTime(*s.UnsyncedSince, ""))
 	}
 	switch {
 	case s.Pause != nil:
-		part("Paused", formatPause(s.Pause, func(t time.Time) string { return d.formatTime(t, "") }))
+		d.writeSyncField("Paused", formatPause(s.Pause, func(t time.Time) string { return d.formatTime(t, "") }))
 	case s.PausedAt != nil: // of an older server
-		part("Paused", "since "+d.formatTime(*s.PausedAt, ""))
+		d.writeSyncField("Paused", "since "+d.formatTime(*s.PausedAt, ""))
 	}
 	if s.Waiting != nil {
-		part("Waiting", strings.TrimPrefix(formatWait(s.Waiting), "waiting "))
+		d.writeSyncField("Waiting", strings.TrimPrefix(formatWait(s.Waiting), "waiting "))
 	}
-	part("Worker", s.ClaimedBy)
-	part("Shoot", s.ShootName)
-	part("Shoot status", string(s.ShootStatus))
-	part("Message", s.ShootStatusMessage)
+	d.writeSyncField("Worker", s.ClaimedBy)
+	d.writeSyncField("Shoot", s.ShootName)
+	d.writeSyncField("Shoot status", string(s.ShootStatus))
+	d.writeSyncField("Message", s.ShootStatusMessage)
 	if s.Attempts > 0 {
-		part("Failed attempts", strconv.Itoa(s.Attempts))
+		d.writeSyncField("Failed attempts", strconv.Itoa(s.Attempts))
 	}
 	if s.Error != "" && s.ErrorClass != "" {
-		part("Error", s.ErrorClass+": "+s.Error)
+		d.writeSyncField("Error", s.ErrorClass+": "+s.Error)
 	} else {
-		part("Error", s.Error)
+		d.writeSyncField("Error", s.Error)
 	}
-	switch next := formatNextTry(*s, d.now); next {
+	switch next := formatNextTry(s, d.now); next {
 	case "-":
+		// No attempt is planned.
 	case "now":
-		part("Next attempt", next)
+		d.writeSyncField("Next attempt", next)
 	default:
-		part("Next attempt", "in "+next)
+		d.writeSyncField("Next attempt", "in "+next)
+	}
+}
+
+// writeSyncField writes the lines of a value below its name. A value without lines has no name either.
+func (d *descriptionWriter) writeSyncField(name, text string) {
+	name += ":"
+	for line := range strings.Lines(text) {
+		d.writeLine("  %-14s%s", name, terminal.ReplaceUnprintable(strings.TrimRight(line, "\r\n")))
+		name = ""
 	}
 }
