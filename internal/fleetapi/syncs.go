@@ -93,7 +93,7 @@ type syncRoutes struct {
 func (sy syncRoutes) registerRoutes(mux *http.ServeMux, basePath string) {
 	// Other methods on the list are not refused: its path is also that of an id.
 	list := basePath + "/sync"
-	mux.Handle("GET "+list, sy.api.instrumentAndHandleErrors(list, http.MethodGet, sy.api.requireAuthentication(sy.serveSyncList)))
+	sy.api.registerMethod(mux, http.MethodGet, list, sy.serveSyncList)
 	one := basePath + "/{id}/sync"
 	sy.api.registerRoute(mux, one, route{http.MethodGet: sy.serveSync})
 	for _, action := range []SyncAction{SyncRetry, SyncPause, SyncResume} {

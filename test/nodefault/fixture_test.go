@@ -87,11 +87,18 @@ func (s *fixture) podOn(node, namespace, name string, labels map[string]string) 
 		Spec: corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: new(int64(0)), Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/main"}}},
 	}
 	s.create(p)
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-	if err := s.c.Client.Status().Update(s.Context(), p); err != nil {
+	s.patchPodStatus(p, corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}})
+	return p
+}
+
+// patchPodStatus sets the status of a pod. The controllers of the cluster may change the pod at the same time.
+func (s *fixture) patchPodStatus(p *corev1.Pod, status corev1.PodStatus) {
+	s.Helper()
+	before := p.DeepCopy()
+	p.Status = status
+	if err := s.c.Client.Status().Patch(s.Context(), p, client.MergeFrom(before)); err != nil {
 		s.Fatal(err)
 	}
-	return p
 }
 
 // job waits for a Job for a node.
@@ -122,10 +129,7 @@ func (s *fixture) started(node string, j *batchv1.Job, ended *corev1.ContainerSt
 	if ended != nil {
 		state = corev1.ContainerState{Terminated: ended}
 	}
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Image: "registry.example.com/main", State: state}}}
-	if err := s.c.Client.Status().Update(s.Context(), p); err != nil {
-		s.Fatal(err)
-	}
+	s.patchPodStatus(p, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Image: "registry.example.com/main", State: state}}})
 	s.Cleanup(func() { _ = s.c.Client.Delete(context.WithoutCancel(s.Context()), p) }) // it may be gone
 }
 

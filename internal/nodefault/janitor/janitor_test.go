@@ -279,8 +279,10 @@ func TestPodsAreLeft(t *testing.T) {
 		if err := w.client.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
+		created := p.DeepCopy()
 		p.Status.Phase = phase
-		if err := w.client.Status().Update(t.Context(), p); err != nil {
+		// A patch, because the controllers of the cluster may change the pod at the same time.
+		if err := w.client.Status().Patch(t.Context(), p, client.MergeFrom(created)); err != nil {
 			t.Fatal(err)
 		}
 		return p
