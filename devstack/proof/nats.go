@@ -84,10 +84,10 @@ func (t *topology) startNATS(ctx context.Context) error {
 	var urls []string
 	for i := range brokerServers {
 		var err error
-		if listen[i], err = newFreeAddress(ctx); err != nil {
+		if listen[i], err = t.newFreeAddress(ctx); err != nil {
 			return err
 		}
-		if routes[i], err = newFreeAddress(ctx); err != nil {
+		if routes[i], err = t.newFreeAddress(ctx); err != nil {
 			return err
 		}
 		p, err := faults.NewProxy(ctx, fmt.Sprintf("nats-%d", i), &faults.Backend{Addr: listen[i]})

@@ -68,7 +68,7 @@ func (t *topology) startNodeFaults(ctx context.Context) error {
 	var backends []*faults.Backend
 	var failed error
 	err = t.startReplicas(ctx, "node-fault-controller", faultReplicas, func(p *process, _ string) {
-		listen, err := newFreeAddress(ctx)
+		listen, err := t.newFreeAddress(ctx)
 		if err != nil {
 			failed = err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -222,16 +221,6 @@ func (p *process) readLogTail() string {
 		return err.Error()
 	}
 	return strings.ToValidUTF8(string(text[max(0, len(text)-logTail):]), "?")
-}
-
-// newFreeAddress returns an unused address of the loopback interface.
-func newFreeAddress(ctx context.Context) (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // poll calls check every tenth of a second until it returns no error.

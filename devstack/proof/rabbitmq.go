@@ -33,7 +33,7 @@ func (t *topology) startRabbitMQ(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mapper, err := newFreeAddress(ctx)
+	mapper, err := t.newFreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (t *topology) newRabbitNodes(ctx context.Context) ([]*rabbitNode, error) {
 		t.disks = append(t.disks, home)
 		n := &rabbitNode{name: fmt.Sprintf("proof%d@localhost", i), home: home.dir}
 		var errs [2]error
-		n.amqp, errs[0] = newFreeAddress(ctx)
-		n.dist, errs[1] = newFreeAddress(ctx)
+		n.amqp, errs[0] = t.newFreeAddress(ctx)
+		n.dist, errs[1] = t.newFreeAddress(ctx)
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}

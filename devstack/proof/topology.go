@@ -72,6 +72,8 @@ type topology struct {
 	executions []*history.Execution
 	mounted    []*disk
 
+	lastPort int // that newFreeAddress returned
+
 	order  []string // names of the groups, in the order of their start
 	groups map[string][]*process
 }
@@ -160,7 +162,7 @@ func (t *topology) startInGroup(ctx context.Context, group string, p *process) e
 // startReplicas starts replicas of a binary. set completes the arguments and the environment of each.
 func (t *topology) startReplicas(ctx context.Context, name string, count int, configure func(p *process, health string)) error {
 	for i := range t.replicas(count) {
-		health, err := newFreeAddress(ctx)
+		health, err := t.newFreeAddress(ctx)
 		if err != nil {
 			return err
 		}
@@ -196,15 +198,15 @@ func (t *topology) startAPI(ctx context.Context) error {
 	certFile, keyFile := certificatePaths(t.dir)
 	var backends []*faults.Backend
 	for i := range t.replicas(apiReplicas) {
-		listen, err := newFreeAddress(ctx)
+		listen, err := t.newFreeAddress(ctx)
 		if err != nil {
 			return err
 		}
-		health, err := newFreeAddress(ctx)
+		health, err := t.newFreeAddress(ctx)
 		if err != nil {
 			return err
 		}
-		metrics, err := newFreeAddress(ctx)
+		metrics, err := t.newFreeAddress(ctx)
 		if err != nil {
 			return err
 		}
