@@ -77,6 +77,9 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 		return took, err
 	}
 	defer broker.Close()
+	if err := runCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
+		return took, err
+	}
 	bare, err := measureBareDelays(ctx, db.server.DatabaseURL(), broker, fleet)
 	if err != nil {
 		return took, err
@@ -95,6 +98,9 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 		return took, err
 	}
 	defer func() { err = errors.Join(err, watcher.Stop()) }()
+	if err := runCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
+		return took, err
+	}
 	// The bare loop has changed the first resources.
 	changing := changer{client: client, fleet: fleet, seen: &seen, next: warmUp + changes}
 	took, err = changing.changeAndMeasureDelays(ctx, progress)
