@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -287,7 +288,19 @@ func TestPodsAreLeft(t *testing.T) {
 		}
 		return p
 	}
-	pod("agent", &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "d", Controller: new(true)}, corev1.PodRunning)
+	// The owner exists, because the garbage collector deletes a pod whose owner does not.
+	labels := map[string]string{"app": "agent"}
+	agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: ns}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		},
+	}}
+	if err := w.client.Create(t.Context(), agents); err != nil {
+		t.Fatal(err)
+	}
+	pod("agent", metav1.NewControllerRef(agents, appsv1.SchemeGroupVersion.WithKind("DaemonSet")), corev1.PodRunning)
 	pod("done", nil, corev1.PodSucceeded)
 	web := pod("web", nil, corev1.PodRunning)
 	a := w.look(w.ask(v1alpha1.KindReboot, "a", false))
