@@ -49,6 +49,8 @@ func (s *endlessStore) WriteResults(_ context.Context, results []Result) ([]stri
 	return nil, nil
 }
 
+func (*endlessStore) RecordCreation(context.Context, Claim, Change) (bool, error) { return true, nil }
+
 func (*endlessStore) ReleaseClaims(context.Context, []Claim) error { return nil }
 
 func (*endlessStore) RenewLeases(context.Context, []Claim, time.Duration) ([]string, error) {

@@ -83,10 +83,15 @@ func (w *Worker) buildAndSyncShoot(ctx context.Context, claim timedClaim) outcom
 	if ctx.Err() != nil {
 		return newCanceledOutcome(ctx, claim)
 	}
-	result, err := w.applyOrDeleteShoot(ctx, claim.Claim, manifest)
+	var result Result
+	if claim.Claim, err = w.recordLostCreation(ctx, claim.Claim); err == nil {
+		result, err = w.applyOrDeleteShoot(ctx, claim.Claim, manifest)
+	}
 	switch {
 	case err == nil:
 		return newResultOutcome(claim, result)
+	case errors.Is(err, errClaimLost):
+		return newAbandonedOutcome(claim)
 	case ctx.Err() != nil:
 		return newCanceledOutcome(ctx, claim)
 	default:
@@ -154,42 +159,13 @@ func (w *Worker) applyShoot(ctx context.Context, claim Claim, manifest shoot.Man
 	return result, err
 }
 
-// deleteShoot requests the deletion of a Shoot. If the creation of the Shoot was not recorded, it returns the result of
-// the creation instead, and the row stays due. If the result of the deletion were lost, too, nothing would show
-// afterwards that there was a Shoot, and no change event would say so.
 func (w *Worker) deleteShoot(ctx context.Context, claim Claim) (result Result, err error) {
 	defer w.recoverPanic(ctx, "delete Shoot", claim.ClusterID, &err)
-	creation, err := w.findUnrecordedCreation(ctx, claim)
-	if err != nil {
-		return Result{}, err
-	}
-	if creation != nil {
-		return newLateCreationResult(claim, creation), nil
-	}
 	ref := shoot.Ref{Name: claim.ShootName, UID: claim.ShootUID, Cluster: claim.ClusterID, Installation: w.deps.Installation}
 	deletion, err := w.deps.Garden.DeleteShoot(ctx, ref)
 	result = newSuccessResult(claim)
 	result.Absent, result.Applied.UID = deletion.Absent, deletion.UID
 	return result, err
-}
-
-// findUnrecordedCreation returns the Shoot of a cluster that is being deleted, if no success was recorded for the
-// cluster. The result of the creation was lost then.
-func (w *Worker) findUnrecordedCreation(ctx context.Context, claim Claim) (creation *shoot.Observed, err error) {
-	if claim.SyncedGeneration > 0 || claim.Generation == 1 { // with generation 1 there was no creation to send
-		return nil, nil
-	}
-	found, err := w.deps.Garden.GetShoot(ctx, claim.ShootName)
-	if errors.Is(err, shoot.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if found.Cluster != claim.ClusterID || found.Installation != w.deps.Installation {
-		return nil, nil // the deletion will be refused
-	}
-	return &found, nil
 }
 
 // probeGardener returns an error if Gardener does not answer within CallTimeout.

@@ -22,8 +22,10 @@ const (
 	toClaim    requestKind = "claim"
 	toName     requestKind = "name"
 	toComplete requestKind = "complete"
-	toRelease  requestKind = "release"
-	toRenew    requestKind = "renew"
+	// toRecordCreation records a creation whose result was lost.
+	toRecordCreation requestKind = "record_creation"
+	toRelease        requestKind = "release"
+	toRenew          requestKind = "renew"
 	// toFindLease asks when the next lease of another worker ends.
 	toFindLease  requestKind = "next_lease"
 	toNoteOutage requestKind = "set_outage"

@@ -121,12 +121,20 @@ type Store interface {
 	// StoreNames stores the names of Shoots for rows without one, and returns the names that
 	// another row has taken.
 	StoreNames(ctx context.Context, names []ProposedName) (taken []ProposedName, err error)
+	// ReleaseClaims returns rows unchanged and due at once.
+	ReleaseClaims(ctx context.Context, claims []Claim) error
+	ResultStore
+	LeaseStore
+}
+
+// A ResultStore keeps the results of claimed rows.
+type ResultStore interface {
 	// WriteResults writes results, and returns the ids of clusters whose claim was lost. It
 	// writes nothing for those.
 	WriteResults(ctx context.Context, results []Result) (lostClusterIDs []string, err error)
-	// ReleaseClaims returns rows unchanged and due at once.
-	ReleaseClaims(ctx context.Context, claims []Claim) error
-	LeaseStore
+	// RecordCreation records the ShootUID, ShootGeneration and SyncedGeneration of a claim, with the change event of
+	// the creation. The row stays claimed. stands is false if the claim was lost, and nothing is written then.
+	RecordCreation(ctx context.Context, claim Claim, change Change) (stands bool, err error)
 }
 
 // ClaimLimits is how many rows may be claimed.

@@ -206,8 +206,7 @@ func (c *outcomeWriter) recordWrittenResult(ctx context.Context, o outcome) {
 	} else {
 		w.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
 	}
-	staysDue := o.result.Err == nil && o.result.Generation != o.Generation
-	if staysDue || w.notified.mayHaveMissedNotification(o.claimed, now) {
+	if w.notified.mayHaveMissedNotification(o.claimed, now) {
 		w.alarms.addAlarm(now)
 	}
 	if o.result.Change != nil && w.deps.Recorder != nil {
@@ -261,29 +260,36 @@ func (c *outcomeWriter) releaseClaimsOnce(ctx context.Context) error {
 
 // newSyncChange returns the change event of a written result, or false without an event.
 func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
-	change = Change{ClusterID: claim.ClusterID, Cluster: claim.Name, Tenant: claim.Tenant, Shoot: claim.ShootName, Generation: claim.ClusterGeneration}
 	switch {
 	case result.Err != nil && result.CountsAttempt && claim.Attempts == 0:
-		change.Action, change.Message = ShootFailed, string(result.Class)+": "+result.Err.Error()
+		return newChange(claim, ShootFailed, string(result.Class)+": "+result.Err.Error()), true
 	case result.Err != nil:
 		return Change{}, false
 	case result.Deleting && result.Absent && claim.ShootUID != "":
-		change.Action = ShootDeleted
+		return newChange(claim, ShootDeleted, ""), true
 	case result.Deleting && (result.Absent || claim.SyncedGeneration > 0):
 		return Change{}, false
 	case claim.Deleting:
-		// No success was recorded until now.
-		change.Action, change.Message = ShootCreated, "reported at the deletion, because the result of the creation was lost"
+		// The Shoot appeared after recordLostCreation did not find it.
+		return newChange(claim, ShootCreated, lostCreationMessage), true
 	case result.Applied.Created, claim.SyncedGeneration == 0:
 		// A Shoot that exists although no success was recorded: the result of its creation was lost. Its UID may be
 		// known, because the poller records it, too.
-		change.Action = ShootCreated
+		return newChange(claim, ShootCreated, ""), true
 	case result.Applied.Changed, hasUnrecordedUpdate(claim, result.Applied):
-		change.Action = ShootUpdated
-	default:
-		return Change{}, false
+		return newChange(claim, ShootUpdated, ""), true
 	}
-	return change, true
+	return Change{}, false
+}
+
+// lostCreationMessage is the message of a creation that is reported late.
+const lostCreationMessage = "reported at the deletion, because the result of the creation was lost"
+
+func newChange(claim Claim, action Action, message string) Change {
+	return Change{
+		Action: action, Message: message, ClusterID: claim.ClusterID, Cluster: claim.Name, Tenant: claim.Tenant,
+		Shoot: claim.ShootName, Generation: claim.ClusterGeneration,
+	}
 }
 
 // hasUnrecordedUpdate reports whether an earlier sync changed the Shoot and its result was lost: the Shoot

@@ -30,6 +30,8 @@ type fakeGarden struct {
 	on func(ctx context.Context, v verb, name string) error
 	// answer is called after a call was carried out.
 	answer func(v verb, name string) error
+	// read is called before each live read; it can fail and panic.
+	read func(name string) error
 	// probed returns the result of a probe.
 	probed func(context.Context) error
 
@@ -135,6 +137,14 @@ func (g *fakeGarden) DeleteShoot(ctx context.Context, ref shoot.Ref) (shoot.Dele
 }
 
 func (g *fakeGarden) GetShoot(_ context.Context, name string) (shoot.Observed, error) {
+	g.mu.Lock()
+	read := g.read
+	g.mu.Unlock()
+	if read != nil {
+		if err := read(name); err != nil {
+			return shoot.Observed{}, err
+		}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s, ok := g.shoots[name]

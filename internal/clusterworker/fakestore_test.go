@@ -48,6 +48,7 @@ type fakeStore struct {
 	asked      map[requestKind]int
 	batches    []int
 	released   []string
+	creations  []Change          // of RecordCreation
 	outages    map[string]Outage // by worker
 	lost       int
 }
@@ -206,6 +207,21 @@ func (r *fakeRow) complete(res Result) {
 	} else {
 		r.shootGeneration = res.Applied.Generation
 	}
+}
+
+func (s *fakeStore) RecordCreation(ctx context.Context, claim Claim, change Change) (bool, error) {
+	if err := s.before(ctx, toRecordCreation); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	r := s.rows[claim.ClusterID]
+	stands := r != nil && r.token == claim.Token
+	if stands && r.syncedGeneration == 0 {
+		r.shootUID, r.syncedGeneration, r.shootGeneration = claim.ShootUID, claim.SyncedGeneration, claim.ShootGeneration
+		s.creations = append(s.creations, change)
+	}
+	s.mu.Unlock()
+	return stands, s.after(ctx, toRecordCreation)
 }
 
 func (s *fakeStore) ReleaseClaims(ctx context.Context, claims []Claim) error {

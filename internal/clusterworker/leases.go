@@ -38,7 +38,7 @@ type heldLease struct {
 func (k *leaseKeeper) startRenewingLease(ctx context.Context, claim timedClaim) (callCtx context.Context, lease *heldLease) {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	cfg := k.worker.cfg
-	maxCallDuration := cfg.totalCallTimeout() + cfg.CallTimeout // a probe may follow a call
+	maxCallDuration := cfg.totalCallTimeout() + 2*cfg.CallTimeout // a read may precede a call, and a probe may follow it
 	lease = &heldLease{claim: claim.Claim, renewUntil: time.Now().Add(maxCallDuration), cancel: cancel}
 	lease.timer = time.AfterFunc(k.timeUntilCallCanceled(lease), func() { cancel(errLeaseOver) })
 	k.mu.Lock()

@@ -67,15 +67,6 @@ func newSuccessResult(claim Claim) Result {
 	}
 }
 
-// newLateCreationResult builds the result of a claim that found a Shoot whose creation was not recorded. It is that
-// of the generation before the deletion, so the row stays due.
-func newLateCreationResult(claim Claim, created *shoot.Observed) Result {
-	r := newSuccessResult(claim)
-	r.Deleting, r.Generation = false, claim.Generation-1
-	r.Applied = shoot.Applied{UID: created.UID, Generation: created.Generation}
-	return r
-}
-
 // newFailureResult builds the result of a failed try. Neither an outage nor throttling
 // counts as an attempt.
 func newFailureResult(claim Claim, err error, gardenerDown bool) Result {

@@ -3,7 +3,6 @@ package clusterworker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,42 +128,6 @@ func TestDeletedBeforeItWasSynced(t *testing.T) {
 		}
 	})
 }
-
-// TestDeletedAfterALostCreation holds that the sinks get both change events of a Shoot whose creation has no
-// result, also if the deletion has none.
-func TestDeletedAfterALostCreation(t *testing.T) {
-	for name, lost := range map[string][]verb{"Creation": {verbApply}, "Both": {verbApply, verbDelete}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *fixture) {
-				r.garden.answer = func(v verb, shootName string) error {
-					if !slices.Contains(lost, v) {
-						return nil
-					}
-					if v == verbDelete {
-						delete(r.garden.shoots, shootName)
-					}
-					return shoot.NewClassErrorf(shoot.ClassUnavailable, "connection reset")
-				}
-				r.store.edit("a", nil)
-				r.start()
-				r.pass(time.Millisecond)
-				r.store.delete("a")
-				r.pass(2 * time.Minute)
-				r.wantSynced()
-				if shootName := r.store.row("a").shootName; r.garden.shoots[shootName] != nil {
-					delete(r.garden.shoots, shootName)
-					r.store.delete("a")
-					r.pass(time.Millisecond)
-				}
-				if diff := cmp.Diff([]Action{ShootCreated, ShootDeleted}, slices.DeleteFunc(r.recorder.told("a"), isShootFailed)); diff != "" {
-					t.Error(diff)
-				}
-			})
-		})
-	}
-}
-
-func isShootFailed(a Action) bool { return a == ShootFailed }
 
 func TestBacklogIsDrainedWithFullSlots(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {

@@ -18,6 +18,58 @@ import (
 	"github.com/fleetloop/fleetloop/internal/postgres"
 )
 
+// TestCreationIsRecorded verifies that the creation of a Shoot is recorded once with its change event, and that the row
+// stays claimed and is otherwise unchanged.
+func TestCreationIsRecorded(t *testing.T) {
+	b := newBed(t)
+	b.store = pgstore.New(openAs(t, b.url, postgres.RoleClusterWorker), clusterworker.EventSink{Name: "one"}, clusterworker.EventSink{Name: "two"})
+	id := b.cluster("first")
+	b.exec(`update tenant.resources set generation = generation + 1, deleted_time = now() where id = $1`, id)
+	claim := b.claimOne()
+	if !claim.Deleting || claim.SyncedGeneration != 0 {
+		t.Fatalf("claimed %+v", claim)
+	}
+	created := claim
+	created.ShootUID, created.ShootGeneration, created.SyncedGeneration = "uid", 7, 1
+	change := clusterworker.Change{At: time.Now().UTC().Truncate(time.Microsecond), Action: clusterworker.ShootCreated, ClusterID: id, Cluster: "first", Tenant: "a", Generation: 2}
+	record := func(c clusterworker.Claim) bool {
+		t.Helper()
+		stands, err := b.store.RecordCreation(t.Context(), c, change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stands
+	}
+	lost := created
+	lost.Token++
+	before := b.row(id)
+	if record(lost) {
+		t.Error("recorded for a lost claim")
+	}
+	if diff := cmp.Diff(before, b.row(id)); diff != "" {
+		t.Errorf("after a lost claim:\n%s", diff)
+	}
+	want(b, 0, `select count(*) from tenant.cluster_change_events`)
+
+	for range 2 { // the second time as after a lost answer
+		if !record(created) {
+			t.Error("the claim stands, and was not found")
+		}
+	}
+	after := before
+	after.ShootUID, after.ShootGeneration, after.SyncedGeneration = "uid", 7, 1
+	if diff := cmp.Diff(after, b.row(id)); diff != "" {
+		t.Errorf("the row (-want +got):\n%s", diff)
+	}
+	want(b, []string{"one a", "two a"}, `select array_agg(sink || ' ' || tenant order by sink) from tenant.cluster_change_events where event_id <> ''`)
+
+	b.complete(done(claim)) // the claim is still valid
+	want(b, "deleting", `select shoot_status from tenant.cluster_sync`)
+	if record(created) {
+		t.Error("recorded for a completed claim")
+	}
+}
+
 // TestChangesAreKept covers that a change is stored for each sink by the write that
 // makes it, and only if that takes place, and how it is claimed.
 func TestChangesAreKept(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 	"github.com/fleetloop/fleetloop/internal/clusterworker/pgstore/db"
 )
@@ -58,6 +60,29 @@ func (s *Store) writeResultsOnce(
 	}
 	err = s.db.queryRow(ctx, "complete claims", []any{&lockedRows}, db.CountClaimed, ids, tokens)
 	return unwritten, lockedRows, err
+}
+
+// RecordCreation records the creation of a Shoot, with its change event. A claim whose row stays locked by another
+// transaction counts as lost.
+func (s *Store) RecordCreation(ctx context.Context, claim clusterworker.Claim, change clusterworker.Change) (stands bool, err error) {
+	event, err := marshalChangeOrEmpty(&change)
+	if err != nil {
+		return false, err
+	}
+	ids, tokens := splitIntoColumns([]clusterworker.Claim{claim})
+	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
+		var claimed int
+		err = s.indexed.runBatch(ctx, "record creation", func(b *pgx.Batch) {
+			scanRowInto(b.Queue(db.RecordCreation, claim.ClusterID, claim.Token, claim.ShootUID, claim.SyncedGeneration,
+				claim.ShootGeneration, event, s.sinks.names, s.sinks.types), &stands)
+			scanRowInto(b.Queue(db.CountClaimed, ids, tokens), &claimed)
+		})
+		if stands {
+			return 0, err
+		}
+		return claimed, err
+	})
+	return stands && err == nil, err
 }
 
 // sanitizeAndTruncateText returns s in a form that PostgreSQL accepts, cut to maxText. A rejected

@@ -130,6 +130,29 @@ with result as (
 )
 select d.token::bigint as token from done d;
 
+-- name: RecordCreation :one
+-- Records the creation of a Shoot in a row that stays claimed, with its change event. It
+-- writes nothing if the claim is lost, if another client has locked the row, or if a
+-- success is recorded, as after a request whose answer was lost.
+with mine as materialized (
+    select s.cluster_id from tenant.cluster_sync s
+    where s.cluster_id = @id::uuid and s.claim_token = @token::bigint
+    for update of s skip locked
+), recorded as (
+    update tenant.cluster_sync s set
+        shoot_uid = @shoot_uid::text,
+        synced_generation = @synced_generation::bigint,
+        shoot_generation = @shoot_generation::bigint
+    from mine where s.cluster_id = mine.cluster_id and s.synced_generation = 0
+    returning s.cluster_id
+), told as (
+    insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
+    select k.sink, k.type, r.cluster_id, e.change::json->>'tenant', e.change::json->>'id', e.change
+    from recorded r cross join (select @change::text as change) e
+    cross join (select unnest(@sinks::text[]) as sink, unnest(@sink_types::text[]) as type) k
+)
+select exists (select from mine) as stands;
+
 -- name: CountClaimed :one
 -- How many of some claims still stand.
 with claimed as (

@@ -755,6 +755,57 @@ func (q *Queries) ReadClaimed(ctx context.Context, lease time.Duration, owner st
 	return items, nil
 }
 
+const RecordCreation = `-- name: RecordCreation :one
+with mine as materialized (
+    select s.cluster_id from tenant.cluster_sync s
+    where s.cluster_id = $1::uuid and s.claim_token = $2::bigint
+    for update of s skip locked
+), recorded as (
+    update tenant.cluster_sync s set
+        shoot_uid = $3::text,
+        synced_generation = $4::bigint,
+        shoot_generation = $5::bigint
+    from mine where s.cluster_id = mine.cluster_id and s.synced_generation = 0
+    returning s.cluster_id
+), told as (
+    insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
+    select k.sink, k.type, r.cluster_id, e.change::json->>'tenant', e.change::json->>'id', e.change
+    from recorded r cross join (select $6::text as change) e
+    cross join (select unnest($7::text[]) as sink, unnest($8::text[]) as type) k
+)
+select exists (select from mine) as stands
+`
+
+type RecordCreationParams struct {
+	ID               string
+	Token            int64
+	ShootUID         string
+	SyncedGeneration int64
+	ShootGeneration  int64
+	Change           string
+	Sinks            []string
+	SinkTypes        []string
+}
+
+// Records the creation of a Shoot in a row that stays claimed, with its change event. It
+// writes nothing if the claim is lost, if another client has locked the row, or if a
+// success is recorded, as after a request whose answer was lost.
+func (q *Queries) RecordCreation(ctx context.Context, arg RecordCreationParams) (bool, error) {
+	row := q.db.QueryRow(ctx, RecordCreation,
+		arg.ID,
+		arg.Token,
+		arg.ShootUID,
+		arg.SyncedGeneration,
+		arg.ShootGeneration,
+		arg.Change,
+		arg.Sinks,
+		arg.SinkTypes,
+	)
+	var stands bool
+	err := row.Scan(&stands)
+	return stands, err
+}
+
 const Release = `-- name: Release :exec
 with claimed as (
     select unnest($1::uuid[]) as cluster_id, unnest($2::bigint[]) as token
