@@ -40,7 +40,7 @@ func listBugs() []plantedBug {
 		},
 		{
 			// The sink is not told of updates.
-			Promise: "R4", File: "internal/clusterworker/completing.go", Old: `change.Action = ShootUpdated`, New: `return Change{}, false`,
+			Promise: "R4", File: "internal/clusterworker/completing.go", Old: `return newChange(claim, ShootUpdated, ""), true`, New: `return Change{}, false`,
 		},
 		{
 			// A node pool gets one machine too many.
