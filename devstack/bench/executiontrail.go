@@ -74,6 +74,7 @@ type auditedWrite struct {
 		Metadata struct{ Name string }
 		Status   struct{ Phase string }
 	}
+	ResponseStatus struct{ Code int }
 	// Answered is when the response was sent.
 	Answered time.Time `json:"stageTimestamp"`
 }

@@ -17,7 +17,8 @@ import (
 
 const (
 	bareChannel = "bench_changed"
-	// bareChange is what the fleet API and its triggers write, with the notification that a bare loop needs.
+	// bareChange changes a spec as the fleet API does, with the same triggers, and notifies. It does not write the
+	// columns that the fleet API repeats or derives, such as the labels and the conditions.
 	bareChange = `with changed as (
 		update tenant.resources set spec = $2, generation = generation + 1, updated_time = now()
 		where kind = 'Cluster' and id = $1 returning id

@@ -43,7 +43,7 @@ func cordonBench() bench {
 	return bench{names: []string{ratio, latency, perCordon}, run: func(ctx context.Context, progress io.Writer) (lines []line, err error) {
 		ctx, cancel := context.WithTimeout(ctx, cordonPatience)
 		defer cancel()
-		b, err := startFaultBed(ctx, progress, map[string]int{stormPool: stormNodes, tricklePool: trickleNodes, barePool: stormNodes / 2})
+		b, err := startFaultBed(ctx, progress, map[string]int{stormPool: stormNodes, tricklePool: trickleNodes, barePool: stormNodes})
 		if err != nil {
 			return nil, err
 		}
@@ -155,6 +155,7 @@ func (b *faultBed) measureStorm(ctx context.Context, progress io.Writer, seen *c
 	if err != nil {
 		return 0, cordonWrites{}, err
 	}
+	all = slices.DeleteFunc(all, func(w auditedWrite) bool { return w.Answered.After(last) })
 	_, _ = fmt.Fprintf(progress, "%d nodes reported within %.1f s, %d cordoned after %.1f s; the writes until then:\n%s", stormNodes, reported.Seconds(), allowed, took.Seconds(), formatCordonWrites(all))
 	return took, countCordonWrites(all), nil
 }

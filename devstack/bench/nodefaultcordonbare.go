@@ -4,7 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"maps"
+	"net/http"
 	"strings"
 	"time"
 
@@ -20,12 +21,13 @@ import (
 // barePool holds the nodes that a bare loop cordons.
 const barePool = "bare"
 
-// cordonWrites counts the writes of a storm by kind.
+// cordonWrites counts the accepted writes of a storm by kind.
 type cordonWrites struct{ reports, statuses, nodes int }
 
 func countCordonWrites(writes []auditedWrite) (counts cordonWrites) {
 	for _, w := range writes {
 		switch {
+		case w.ResponseStatus.Code >= http.StatusBadRequest:
 		case strings.Contains(w.RequestURI, byIntake):
 			counts.reports++
 		case w.ObjectRef.Resource == v1alpha1.Resource:
@@ -41,8 +43,8 @@ func countCordonWrites(writes []auditedWrite) (counts cordonWrites) {
 type bareCordoner struct {
 	faults, nodes dynamic.ResourceInterface
 	fault         *unstructured.Unstructured // of a cordoned node
-	faultStatus   []byte                     // a merge patch
-	cordon        []byte                     // a merge patch
+	faultStatus   map[string]any
+	cordon        []byte // a merge patch
 }
 
 // measureBareCordons makes as many writes of each kind as the controller did in the storm, several at a time, and
@@ -62,9 +64,19 @@ func (b *faultBed) measureBareCordons(ctx context.Context, counts cordonWrites, 
 	if err != nil {
 		return 0, err
 	}
-	statuses := slices.Repeat(names, 1+counts.statuses/len(names))[:counts.statuses]
-	err = runForEachInParallel(statuses, func(name string) error { return c.patchFaultStatus(ctx, name) })
-	return time.Since(began), err
+	for round := 0; counts.statuses > 0; round++ {
+		inRound := min(counts.statuses, len(names))
+		counts.statuses -= inRound
+		patch, err := c.newStatusPatch(round)
+		if err != nil {
+			return 0, err
+		}
+		err = runForEachInParallel(names[:inRound], func(name string) error { return c.patchFaultStatus(ctx, name, patch) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
 }
 
 // newBareCordoner takes the content of its writes from a node that the controller has cordoned.
@@ -94,7 +106,8 @@ func (b *faultBed) newBareCordoner(ctx context.Context, cordonedNode string) (*b
 	if err != nil {
 		return nil, err
 	}
-	c.faultStatus, err = json.Marshal(map[string]any{"status": c.fault.Object["status"]})
+	status, _ := c.fault.Object["status"].(map[string]any)
+	c.faultStatus = maps.Clone(status)
 	return c, err
 }
 
@@ -115,7 +128,13 @@ func (c *bareCordoner) cordonNode(ctx context.Context, name string) error {
 	return err
 }
 
-func (c *bareCordoner) patchFaultStatus(ctx context.Context, name string) error {
-	_, err := c.faults.Patch(ctx, name, types.MergePatchType, c.faultStatus, metav1.PatchOptions{}, "status")
+// newStatusPatch returns a patch that differs in each round. The API server does not write a patch without a change.
+func (c *bareCordoner) newStatusPatch(round int) ([]byte, error) {
+	c.faultStatus["session"] = fmt.Sprint("round-", round)
+	return json.Marshal(map[string]any{"status": c.faultStatus})
+}
+
+func (c *bareCordoner) patchFaultStatus(ctx context.Context, name string, patch []byte) error {
+	_, err := c.faults.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }

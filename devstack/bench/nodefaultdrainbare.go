@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -35,21 +36,22 @@ func (b *drainBed) evictWithBareLoops(ctx context.Context, pool string) (took ti
 	return time.Since(began), err
 }
 
-// evictPodsOfNode evicts the pods of a node one after the other, and waits until they are gone.
+// evictPodsOfNode evicts the pods of a node, several at a time, and waits until they are gone.
 func (b *drainBed) evictPodsOfNode(ctx context.Context, node string, limiter *rate.Limiter) error {
 	onNode := metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}
 	pods, err := b.pods.CoreV1().Pods(drained).List(ctx, onNode)
 	if err != nil {
 		return err
 	}
-	for i := range pods.Items {
+	err = runForEachInParallel(pods.Items, func(pod corev1.Pod) error {
 		if err := limiter.Wait(ctx); err != nil {
 			return err
 		}
-		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: drained, Name: pods.Items[i].Name}}
-		if err := b.pods.CoreV1().Pods(drained).EvictV1(ctx, eviction); err != nil {
-			return err
-		}
+		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: drained, Name: pod.Name}}
+		return b.pods.CoreV1().Pods(drained).EvictV1(ctx, eviction)
+	})
+	if err != nil {
+		return err
 	}
 	for {
 		left, err := b.pods.CoreV1().Pods(drained).List(ctx, onNode)
