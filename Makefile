@@ -114,6 +114,10 @@ check: setup-check fmt lint vet generated unit tidy words sleeps ## run the fast
 bench: setup-test ## run benchmarks that print ratios against a baseline, one per line (ONLY=sentinel. selects by prefix)
 	@go run ./devstack/bench -only '$(ONLY)'
 
+.PHONY: timing
+timing: ## measure how long a new clone waits for the demo, the tests and CI (ONLY=demo,test,ci; default: demo)
+	@go run ./tools/dev timing -only '$(or $(ONLY),demo)'
+
 .PHONY: scale
 scale: kubebed ## measure what a fleet of CLUSTERS=100000 costs, with one replica of each component (DIR=)
 	@tools/setup compiler postgresql

@@ -29,6 +29,7 @@ func listJobs() []job {
 		{"ports", "check that the addresses of fleetloop up are free", checkPortsFree},
 		{"protos", "write the Go code of protobuf files", generateProtos},
 		{"specification", "cut the tests' examples out of the sentinel's specifications", parseFlagsAndWriteExcerpts},
+		{"timing", "measure how long users wait for a demo, the tests and CI", parseFlagsAndMeasureWaits},
 		{"words", "measure the private idiom of a Go tree", parseFlagsAndMeasureIdiom},
 	}
 }
