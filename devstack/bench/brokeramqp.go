@@ -16,7 +16,7 @@ import (
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
-// rabbitMQQueueType is the queue type of benchmarkRabbitMQPublish.
+// rabbitMQQueueType is the type that keeps events when a server is lost.
 const rabbitMQQueueType = amqp091.QueueTypeQuorum
 
 const (
@@ -35,8 +35,8 @@ type rabbitMQBed struct {
 	admin  *amqp091.Channel
 }
 
-// startRabbitMQBed starts the server, declares a queue of the type and connects.
-func startRabbitMQBed(ctx context.Context, queueType string) (*rabbitMQBed, error) {
+// startRabbitMQBed starts the server, declares a queue and connects.
+func startRabbitMQBed(ctx context.Context) (*rabbitMQBed, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startup)
 	defer cancel()
 	server, err := rabbitmq.Start(ctx, rabbitmq.Options{})
@@ -44,14 +44,14 @@ func startRabbitMQBed(ctx context.Context, queueType string) (*rabbitMQBed, erro
 		return nil, err
 	}
 	b := &rabbitMQBed{server: server, stop: func() {}}
-	if err := b.connectAndDeclareQueue(ctx, queueType); err != nil {
+	if err := b.connectAndDeclareQueue(ctx); err != nil {
 		b.Close()
 		return nil, err
 	}
 	return b, nil
 }
 
-func (b *rabbitMQBed) connectAndDeclareQueue(ctx context.Context, queueType string) error {
+func (b *rabbitMQBed) connectAndDeclareQueue(ctx context.Context) error {
 	var err error
 	if b.conn, err = amqp091.Dial(b.server.URL()); err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -59,7 +59,7 @@ func (b *rabbitMQBed) connectAndDeclareQueue(ctx context.Context, queueType stri
 	if b.admin, err = b.conn.Channel(); err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	_, errQueue := b.admin.QueueDeclare(exchange, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: queueType})
+	_, errQueue := b.admin.QueueDeclare(exchange, true, false, false, false, amqp091.Table{amqp091.QueueTypeArg: rabbitMQQueueType})
 	err = errors.Join(b.admin.ExchangeDeclare(exchange, "fanout", true, false, false, false, nil), errQueue,
 		b.admin.QueueBind(exchange, "", exchange, false, nil))
 	if err != nil {
@@ -97,35 +97,62 @@ func (b *rabbitMQBed) NewAdapterSide() publishFunc { return newConcurrentPublish
 // PublishRaw is the tight loop: one goroutine sends the same messages, built in advance, on one channel,
 // and continues as confirms arrive.
 func (b *rabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
-	ch, err := b.conn.Channel()
+	p, err := newPipelinedPublisher(b.conn, window)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ch.Close() }() // each turn has its own
-	if err := ch.Confirm(false); err != nil {
-		return err
-	}
-	confirms := ch.NotifyPublish(make(chan amqp091.Confirmation, window))
-	take := func() error {
-		c, ok := <-confirms
-		if !ok || !c.Ack {
-			return errors.New("an event was not confirmed")
-		}
-		return nil
-	}
-	const mandatory, immediate = true, false
-	for i, m := range newAMQPMessages(n) {
-		if i >= window {
-			if err := take(); err != nil {
-				return err
-			}
-		}
-		if err := ch.PublishWithContext(ctx, exchange, m.Type, mandatory, immediate, m); err != nil {
+	defer func() { _ = p.channel.Close() }() // each turn has its own
+	for _, m := range newAMQPMessages(n) {
+		if err := p.publish(ctx, exchange, m); err != nil {
 			return err
 		}
 	}
-	for range min(n, window) {
-		if err := take(); err != nil {
+	return p.awaitConfirms()
+}
+
+// A pipelinedPublisher sends messages on one channel, and continues as confirms arrive.
+type pipelinedPublisher struct {
+	channel     *amqp091.Channel
+	confirms    chan amqp091.Confirmation
+	unconfirmed int
+}
+
+// newPipelinedPublisher returns a publisher with at most window unconfirmed messages.
+func newPipelinedPublisher(conn *amqp091.Connection, window int) (*pipelinedPublisher, error) {
+	channel, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	if err := channel.Confirm(false); err != nil {
+		return nil, err
+	}
+	return &pipelinedPublisher{channel: channel, confirms: channel.NotifyPublish(make(chan amqp091.Confirmation, window))}, nil
+}
+
+func (p *pipelinedPublisher) publish(ctx context.Context, topic string, m amqp091.Publishing) error {
+	if p.unconfirmed == cap(p.confirms) {
+		if err := p.awaitConfirm(); err != nil {
+			return err
+		}
+	}
+	const mandatory, immediate = true, false
+	p.unconfirmed++
+	return p.channel.PublishWithContext(ctx, topic, m.Type, mandatory, immediate, m)
+}
+
+func (p *pipelinedPublisher) awaitConfirm() error {
+	c, ok := <-p.confirms
+	if !ok || !c.Ack {
+		return errors.New("an event was not confirmed")
+	}
+	p.unconfirmed--
+	return nil
+}
+
+// awaitConfirms waits until all messages are confirmed.
+func (p *pipelinedPublisher) awaitConfirms() error {
+	for p.unconfirmed > 0 {
+		if err := p.awaitConfirm(); err != nil {
 			return err
 		}
 	}
@@ -136,17 +163,20 @@ func (b *rabbitMQBed) PublishRaw(ctx context.Context, n, window int) error {
 func newAMQPMessages(n int) []amqp091.Publishing {
 	out := make([]amqp091.Publishing, n)
 	for i := range out {
-		e := newCloudEvent(i)
-		out[i] = amqp091.Publishing{
-			ContentType:  cloudevent.ContentType,
-			DeliveryMode: amqp091.Persistent,
-			MessageId:    e.ID,
-			Timestamp:    e.Time,
-			Type:         e.Type,
-			Body:         e.AppendJSON(nil),
-		}
+		out[i] = newAMQPMessage(newCloudEvent(i))
 	}
 	return out
+}
+
+func newAMQPMessage(e *cloudevent.Event) amqp091.Publishing {
+	return amqp091.Publishing{
+		ContentType:  cloudevent.ContentType,
+		DeliveryMode: amqp091.Persistent,
+		MessageId:    e.ID,
+		Timestamp:    e.Time,
+		Type:         e.Type,
+		Body:         e.AppendJSON(nil),
+	}
 }
 
 // PurgeMessages purges the queue.
@@ -157,7 +187,7 @@ func (b *rabbitMQBed) PurgeMessages(context.Context) error {
 
 // benchmarkRabbitMQPublish runs the benchmarks and writes one line for each result.
 func benchmarkRabbitMQPublish(ctx context.Context, w io.Writer) ([]publishResult, error) {
-	b, err := startRabbitMQBed(ctx, rabbitMQQueueType)
+	b, err := startRabbitMQBed(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 	for broker, open := range map[string]func(ctx context.Context, dir string) (bed, error){
 		"RabbitMQ": func(ctx context.Context, _ string) (bed, error) {
-			return startRabbitMQBed(ctx, rabbitMQQueueType)
+			return startRabbitMQBed(ctx)
 		},
 		"NATS": func(ctx context.Context, dir string) (bed, error) { return startNATSBed(ctx, dir) },
 	} {

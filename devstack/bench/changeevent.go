@@ -66,7 +66,7 @@ func changeeventBench() bench {
 		return []line{
 			{kind: "value", name: alone, value: ns, unit: "ns", op: "<=", want: 500},
 			{kind: "value", name: crowd, value: us, unit: "us", op: "<=", want: 10},
-			{kind: "ratio", name: rate, value: computeMedian(ratios), op: ">=", want: 0.8},
+			{kind: "ratio", name: rate, value: computeMedian(ratios), op: ">=", want: 0.9},
 		}, nil
 	}}
 }

@@ -44,7 +44,7 @@ func triggerCostBench() bench {
 			return nil, err
 		}
 		ratio, err := (&commitCost{bed: bed}).compareRateWithoutTriggers(ctx, progress)
-		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, errors.Join(err, bed.stopBed())
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.97}}, errors.Join(err, bed.stopBed())
 	}}
 }
 

@@ -47,7 +47,7 @@ func shootCreationBench() bench {
 		}
 		ratio, err := (&gardenRace{bed: bed, garden: garden}).measureWorkerVsRaw(ctx, progress)
 		err = errors.Join(err, bed.stopBed(), garden.Stop())
-		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.5}}, err
+		return []line{{kind: "ratio", name: name, value: ratio, op: ">=", want: 0.85}}, err
 	}}
 }
 

@@ -15,7 +15,7 @@ func decodeBench() bench {
 			return nil, err
 		}
 		return []line{
-			{kind: "ratio", name: walk, value: r.VsTokenWalk(), op: "<=", want: 1.8},
+			{kind: "ratio", name: walk, value: r.VsTokenWalk(), op: "<=", want: 1.2},
 			{kind: "ratio", name: plain, value: r.VsPlain(), op: ">=", want: 6},
 		}, nil
 	}}

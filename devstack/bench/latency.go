@@ -72,7 +72,7 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
 		return took, err
 	}
-	broker, err := startRabbitMQBed(ctx, rabbitMQQueueType)
+	broker, err := startRabbitMQBed(ctx)
 	if err != nil {
 		return took, err
 	}

@@ -57,7 +57,7 @@ type bench struct {
 }
 
 func allBenches() []bench {
-	list := []bench{decodeBench(), dueIndexMemoryBench(), sentinelListCPUBench(), sentinelScaleBench(), manySentinelsMemoryBench(), reconfigureBench(), changeToEventLatencyBench(), amqpBench(), natsBench(), pageVsSQLBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
+	list := []bench{decodeBench(), dueIndexMemoryBench(), sentinelListCPUBench(), sentinelPublishBench(), sentinelScaleBench(), manySentinelsMemoryBench(), reconfigureBench(), changeToEventLatencyBench(), amqpBench(), natsBench(), pageVsSQLBench(), bulkLoadBench(), consoleBench(), consolePageBench(), consoleBundleBench(), fanoutBench(), timelineBench()}
 	list = append(append(append(list, failoverBench()), clusterworkerBenches()...), kubebedBenches()...)
 	return append(append(list, executionBenches()...), changeeventBench(), drainBench(), cordonBench())
 }
@@ -66,6 +66,13 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == childArgument {
 		// Its parent ends it.
 		if err := runSentinelChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == bareChildArgument {
+		if err := runBareChild(context.Background(), os.Args[2:], os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

@@ -40,15 +40,6 @@ func sentinelScaleBench() bench {
 	}}
 }
 
-// sentinelListCPUBench measures the cost of listing everything for a sentinel of the recommended size.
-func sentinelListCPUBench() bench {
-	const name = "sentinel.cpu_100k_millicores"
-	return bench{names: []string{name}, run: func(ctx context.Context, progress io.Writer) ([]line, error) {
-		got, err := measureSweeps(ctx, progress, sweeps{resources: 100 * thousand, interval: 5 * time.Second, rounds: 6})
-		return []line{{kind: "value", name: name, value: 1000 * float64(got.cpu) / float64(got.wall), unit: "millicores", op: "<=", want: 100}}, err
-	}}
-}
-
 // dueIndexMemoryBench measures the memory of an index in its worst case: the load of its tables depends on
 // the number of resources.
 func dueIndexMemoryBench() bench {

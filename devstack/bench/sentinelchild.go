@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,11 +31,12 @@ type childSpec struct {
 	file   string // the text of the sentinel's configuration file
 	broker string // the URL of a RabbitMQ; empty discards events
 	topic  string
-	count  int // number of sentinels, all with that file
+	count  int  // number of sentinels, all with that file
+	quiet  bool // events are counted, but not printed
 }
 
 func (s childSpec) commandArgs() []string {
-	return []string{childArgument, s.file, s.broker, s.topic, strconv.Itoa(s.count)}
+	return []string{childArgument, s.file, s.broker, s.topic, strconv.Itoa(s.count), strconv.FormatBool(s.quiet)}
 }
 
 // runSentinelChild runs sentinels in this process, which startChild started so that a benchmark can measure
@@ -42,17 +44,21 @@ func (s childSpec) commandArgs() []string {
 //
 // The process is this program, started again. It runs the sentinel and the client as the binary
 // does, from the text of a configuration file, and publishes to RabbitMQ or discards events. It
-// answers each line on its standard input with its usage so far, and prints each confirmed event.
+// answers each line on its standard input with its usage so far, and prints each confirmed event unless it is quiet.
 // It ends with its input, so that no process is left over.
 func runSentinelChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
-	if len(args) != 4 {
-		return fmt.Errorf("run a child: want a configuration, a broker, a topic and how many sentinels, got %d arguments", len(args))
+	if len(args) != 5 {
+		return fmt.Errorf("run a child: want a configuration, a broker, a topic, a number of sentinels and whether it is quiet, got %d arguments", len(args))
 	}
 	count, err := strconv.Atoi(args[3])
 	if err != nil || count < 1 {
 		return fmt.Errorf("run a child: %q is not how many sentinels", args[3])
 	}
-	return runSentinelsAndReportUsage(ctx, childSpec{file: args[0], broker: args[1], topic: args[2], count: count}, in, out)
+	quiet, err := strconv.ParseBool(args[4])
+	if err != nil {
+		return fmt.Errorf("run a child: quiet is %q, want true or false", args[4])
+	}
+	return runSentinelsAndReportUsage(ctx, childSpec{file: args[0], broker: args[1], topic: args[2], count: count, quiet: quiet}, in, out)
 }
 
 func runSentinelsAndReportUsage(ctx context.Context, s childSpec, in io.Reader, out io.Writer) error {
@@ -69,6 +75,7 @@ func runSentinelsAndReportUsage(ctx context.Context, s childSpec, in io.Reader, 
 		defer lines.Unlock()
 		_, _ = fmt.Fprintf(out, format+"\n", values...) // the parent may be gone; the input then ends too
 	}
+	var published atomic.Int64
 	registry := prometheus.NewRegistry()
 	var loops []*sentinel.Sentinel
 	for i := range s.count {
@@ -76,7 +83,10 @@ func runSentinelsAndReportUsage(ctx context.Context, s childSpec, in io.Reader, 
 			Publisher: to, BrokerType: "rabbitmq", Log: log,
 			Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"config": strconv.Itoa(i)}, registry),
 			OnPublished: func(p sentinel.Published) {
-				say("%s %s %d %d", lineEvent, p.ResourceID, p.Generation, p.At.UnixNano())
+				published.Add(1)
+				if !s.quiet {
+					say("%s %s %d %d", lineEvent, p.ResourceID, p.Generation, p.At.UnixNano())
+				}
 			},
 		})
 		if err != nil {
@@ -93,7 +103,7 @@ func runSentinelsAndReportUsage(ctx context.Context, s childSpec, in io.Reader, 
 			if err != nil {
 				say("%s %v", lineError, err)
 			}
-			say("%s %d %d", lineUsed, used.CPU, used.Peak)
+			say("%s %d %d %d", lineUsed, used.CPU, used.Peak, published.Load())
 		}
 	}()
 	var running sync.WaitGroup

@@ -16,8 +16,9 @@ import (
 
 // childUsage holds the usage of a process so far.
 type childUsage struct {
-	CPU  time.Duration
-	Peak int // of the memory in use, in bytes, including the program
+	CPU       time.Duration
+	Peak      int // of the memory in use, in bytes, including the program
+	Published int // number of confirmed events
 }
 
 func sumCPUTime(u syscall.Rusage) time.Duration {
@@ -42,7 +43,7 @@ type childOptions struct {
 	// Memory is the memory of its pod, in MiB; 0 means that of one sentinel.
 	Memory int
 
-	// OnEvent is called for each confirmed event, one at a time.
+	// OnEvent is called for each confirmed event, one at a time. The child prints no events if it is nil.
 	OnEvent func(childEvent)
 }
 
@@ -66,16 +67,19 @@ func formatMemoryLimit(pod int) string { return fmt.Sprintf("GOMEMLIMIT=%dMiB", 
 
 // startChild starts a child with the text of a configuration file.
 func startChild(ctx context.Context, config string, o childOptions) (*childProcess, error) {
+	spec := childSpec{file: config, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels), quiet: o.OnEvent == nil}
+	return startThisProgram(ctx, spec.commandArgs(), o)
+}
+
+// startThisProgram starts this program again with the given arguments.
+func startThisProgram(ctx context.Context, args []string, o childOptions) (*childProcess, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	if o.OnEvent == nil {
-		o.OnEvent = func(childEvent) {}
-	}
 	p := &childProcess{onEvent: o.OnEvent, used: make(chan childUsage), done: make(chan error, 1)}
 	// The process is first asked to end, so ctx ends it only if it does not.
-	p.cmd = exec.CommandContext(ctx, program, childSpec{file: config, broker: o.Broker, topic: o.Topic, count: max(1, o.Sentinels)}.commandArgs()...) //nolint:gosec // this program
+	p.cmd = exec.CommandContext(ctx, program, args...) //nolint:gosec // this program
 	p.cmd.Env = append(os.Environ(), formatMemoryLimit(cmp.Or(o.Memory, podMemory)), processors)
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -107,7 +111,7 @@ func (p *childProcess) handleLine(line string) error {
 	switch kind {
 	case lineUsed:
 		var u childUsage
-		if _, err := fmt.Sscan(rest, (*int64)(&u.CPU), &u.Peak); err != nil {
+		if _, err := fmt.Sscan(rest, (*int64)(&u.CPU), &u.Peak, &u.Published); err != nil {
 			return err
 		}
 		p.used <- u
