@@ -72,12 +72,15 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
 		return took, err
 	}
+	if err := markAllSynced(ctx, db.server.DatabaseURL()); err != nil {
+		return took, err
+	}
 	broker, err := startRabbitMQBed(ctx)
 	if err != nil {
 		return took, err
 	}
 	defer broker.Close()
-	if err := runCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
+	if err := runVacuumAndCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
 		return took, err
 	}
 	bare, err := measureBareDelays(ctx, db.server.DatabaseURL(), broker, fleet)
@@ -98,11 +101,17 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 		return took, err
 	}
 	defer func() { err = errors.Join(err, watcher.Stop()) }()
-	if err := runCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
+	if err := runVacuumAndCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
 		return took, err
 	}
 	// The bare loop has changed the first resources.
 	changing := changer{client: client, fleet: fleet, seen: &seen, next: warmUp + changes}
+	if err := changing.changeUntilWatchDelivers(ctx); err != nil {
+		return took, err
+	}
+	if err := watcher.awaitIdle(ctx); err != nil {
+		return took, err
+	}
 	took, err = changing.changeAndMeasureDelays(ctx, progress)
 	took.bare = bare
 	return took, err
@@ -191,9 +200,6 @@ func newChangedSpec(n int) json.RawMessage {
 
 // changeAndMeasureDelays changes specs on schedule and returns the delay of each to its event.
 func (c *changer) changeAndMeasureDelays(ctx context.Context, progress io.Writer) (took delays, err error) {
-	if err := c.changeUntilWatchDelivers(ctx); err != nil {
-		return took, err
-	}
 	_, _ = fmt.Fprintf(progress, "changing %d specs, one every %s\n", warmUp+changes, changeEvery)
 	first := c.next
 	begin := time.Now().Add(changeEvery)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
 // childUsage holds the usage of a process so far.
@@ -139,6 +141,23 @@ func (p *childProcess) RequestUsage() (childUsage, error) {
 		return childUsage{}, errors.New("ask the child: it has ended")
 	}
 	return u, nil
+}
+
+// awaitIdle waits until the child has listed everything: it uses almost no CPU time for a second.
+func (p *childProcess) awaitIdle(ctx context.Context) error {
+	const every, idle = time.Second, 20 * time.Millisecond
+	last, err := p.RequestUsage()
+	for err == nil {
+		if err := backoff.Sleep(ctx, every); err != nil {
+			return fmt.Errorf("wait for an idle sentinel: %w", err)
+		}
+		var used childUsage
+		if used, err = p.RequestUsage(); err == nil && used.CPU-last.CPU < idle {
+			return nil
+		}
+		last = used
+	}
+	return err
 }
 
 // Stop stops the child and waits for it.
