@@ -74,12 +74,8 @@ func (e unknownError) Unwrap() error { return e.error }
 // IsUnknown reports whether an error of a Watch means that the state of the guard is unknown, and
 // not that the guard is missing.
 func IsUnknown(err error) bool {
-	return isUnknownError(err) || errors.Is(err, errNotObserved)
-}
-
-func isUnknownError(err error) bool {
-	_, ok := errors.AsType[unknownError](err)
-	return ok
+	_, unknown := errors.AsType[unknownError](err)
+	return unknown || errors.Is(err, errNotObserved)
 }
 
 // New creates a Watch for the guard that Objects describes for the same options. The user of cfg
@@ -155,7 +151,7 @@ func (w *Watch) observeOnce(ctx context.Context) error {
 	seen, err := w.observe(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if isUnknownError(err) {
+	if IsUnknown(err) {
 		w.unknown = err
 		return err
 	}
@@ -239,7 +235,7 @@ func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 		c.period, c.err = w.Period()
 		return
 	}
-	if isUnknownError(err) {
+	if IsUnknown(err) {
 		c.err = err
 		return
 	}
