@@ -1,8 +1,10 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +96,10 @@ func (p *increaseResourcesParameters) resourceChanges() []resourceChange {
 	}
 }
 
+func (p *increaseResourcesParameters) requestedChanges() []resourceChange {
+	return slices.DeleteFunc(p.resourceChanges(), func(change resourceChange) bool { return change.want == "" })
+}
+
 func newIncreaseResourcesAction() *Action {
 	return newAction(entry[increaseResourcesParameters]{
 		Action: Action{
@@ -107,10 +113,8 @@ func newIncreaseResourcesAction() *Action {
 			Risk: RiskMedium, Idempotent: true, Reversible: true, Rollback: "increase_resources",
 		},
 		check: func(p *increaseResourcesParameters) []string {
-			for _, s := range p.resourceChanges() {
-				if s.want != "" {
-					return nil
-				}
+			if len(p.requestedChanges()) > 0 {
+				return nil
 			}
 			return []string{"at least one of cpuRequest, cpuLimit, memoryRequest and memoryLimit is required"}
 		},
@@ -126,10 +130,8 @@ func newIncreaseResourcesAction() *Action {
 // currentResources returns the resource values of a container that the parameters set.
 func currentResources(p *increaseResourcesParameters, c container) map[string]any {
 	values := map[string]any{}
-	for _, s := range p.resourceChanges() {
-		if s.want != "" {
-			values[s.fieldName()] = currentResource(c, s.group, s.name)
-		}
+	for _, change := range p.requestedChanges() {
+		values[change.fieldName()] = currentResource(c, change.group, change.name)
 	}
 	return values
 }
@@ -152,26 +154,20 @@ func draftResourceChange(_ context.Context, _ Client, s Subject, p *increaseReso
 	d := &draft{before: currentResources(p, c), after: map[string]any{}}
 	back := map[string]any{"deployment": p.Deployment, "namespace": p.Namespace, "container": p.Container, "allowDecrease": true}
 	resources := map[string]any{}
-	for _, share := range p.resourceChanges() {
-		if share.want == "" {
-			continue
-		}
+	for _, change := range p.requestedChanges() {
+		field := change.fieldName()
+		was := d.before[field]
+		back[change.parameter] = cmp.Or(was, any(none))
 		var want any // null removes the value
-		if share.want != none {
-			want = share.want
+		if change.want != none {
+			want = change.want
 		}
-		was := d.before[share.fieldName()]
-		if was == nil {
-			back[share.parameter] = none
-		} else {
-			back[share.parameter] = was
-		}
-		d.after[share.fieldName()] = want
 		if equalQuantities(was, want) {
-			d.after[share.fieldName()] = was
+			d.after[field] = was
 			continue
 		}
-		ensureMap(resources, share.group)[share.name] = want
+		d.after[field] = want
+		ensureMap(resources, change.group)[change.name] = want
 	}
 	if err := validateResourceChanges(p, c); err != nil {
 		return nil, err
@@ -195,15 +191,16 @@ func draftResourceChange(_ context.Context, _ Client, s Subject, p *increaseReso
 func validateResourceChanges(p *increaseResourcesParameters, c container) error {
 	var problems []string
 	effective := map[string]any{}
-	for _, s := range p.resourceChanges() {
-		was := currentResource(c, s.group, s.name)
-		effective[s.fieldName()] = was
-		if s.want == "" {
+	for _, change := range p.resourceChanges() {
+		was := currentResource(c, change.group, change.name)
+		effective[change.fieldName()] = was
+		if change.want == "" {
 			continue
 		}
-		effective[s.fieldName()] = s.want
-		if !p.AllowDecrease && isDecrease(s, was) {
-			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it", s.parameter, s.want, formatResourceOrAbsent(was)))
+		effective[change.fieldName()] = change.want
+		if !p.AllowDecrease && isDecrease(change, was) {
+			problems = append(problems, fmt.Sprintf("%s: %s is less than %s: set allowDecrease to allow it",
+				change.parameter, change.want, formatResourceOrAbsent(was)))
 		}
 	}
 	for _, name := range []string{"cpu", "memory"} {

@@ -97,30 +97,34 @@ func rolloutState(live *unstructured.Unstructured) (state string, done, failed b
 	if number(0, "status", "observedGeneration") < live.GetGeneration() {
 		return "waiting until the controller of " + name + " observes its latest change", false, false
 	}
+	strategy, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type") // a Deployment has none
+	if strategy == "OnDelete" {
+		return name + " is updated when its Pods are deleted (OnDelete): no rollout to wait for", false, true
+	}
 	var wanted, updated, ready int64
 	switch live.GetKind() {
 	case "Deployment":
 		if reason := conditionReason(live, "Progressing"); reason == "ProgressDeadlineExceeded" {
 			return name + " exceeded its progress deadline", false, true
 		}
-		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "availableReplicas")
+		wanted = number(1, "spec", "replicas")
+		updated = number(0, "status", "updatedReplicas")
+		ready = number(0, "status", "availableReplicas")
 		if old := number(0, "status", "replicas") - updated; updated >= wanted && old > 0 {
 			return fmt.Sprintf("%s: %d old replicas are still running", name, old), false, false
 		}
 	case "StatefulSet":
-		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {
-			return name + " is updated when its Pods are deleted (OnDelete): no rollout to wait for", false, true
-		}
-		wanted, updated, ready = number(1, "spec", "replicas"), number(0, "status", "updatedReplicas"), number(0, "status", "readyReplicas")
+		wanted = number(1, "spec", "replicas")
+		updated = number(0, "status", "updatedReplicas")
+		ready = number(0, "status", "readyReplicas")
 		if partition := number(0, "spec", "updateStrategy", "rollingUpdate", "partition"); partition > 0 && ready >= wanted {
 			wanted = max(0, wanted-partition) // the others keep their revision intentionally
 			ready = wanted
 		}
 	case kindDaemonSet:
-		if kind, _, _ := unstructured.NestedString(live.Object, "spec", "updateStrategy", "type"); kind == "OnDelete" {
-			return name + " is updated when its Pods are deleted (OnDelete): no rollout to wait for", false, true
-		}
-		wanted, updated, ready = number(0, "status", "desiredNumberScheduled"), number(0, "status", "updatedNumberScheduled"), number(0, "status", "numberAvailable")
+		wanted = number(0, "status", "desiredNumberScheduled")
+		updated = number(0, "status", "updatedNumberScheduled")
+		ready = number(0, "status", "numberAvailable")
 	}
 	switch {
 	case updated < wanted:

@@ -19,22 +19,20 @@ func DescribeDifferences(was, is *runtime.RawExtension) []string {
 // it contains no values with objects: the containers of a Pod may hold a password in their
 // environment.
 func describeDifferences(was, is map[string]any) []string {
-	fields := slices.Collect(maps.Keys(was))
-	for f := range is {
-		if _, both := was[f]; !both {
-			fields = append(fields, f)
-		}
-	}
-	slices.Sort(fields)
+	fields := map[string]any{}
+	maps.Copy(fields, was)
+	maps.Copy(fields, is)
 	var different []string
-	for _, f := range fields {
-		switch {
-		case canonicalValue(was[f]) == canonicalValue(is[f]):
-		case containsObject(was[f]) || containsObject(is[f]):
-			different = append(different, f+" has changed")
-		default:
-			different = append(different, fmt.Sprintf("%s was %s, and is %s", f, TruncateText(formatValue(was[f]), 128), TruncateText(formatValue(is[f]), 128)))
+	for _, f := range slices.Sorted(maps.Keys(fields)) {
+		if canonicalValue(was[f]) == canonicalValue(is[f]) {
+			continue
 		}
+		if containsObject(was[f]) || containsObject(is[f]) {
+			different = append(different, f+" has changed")
+			continue
+		}
+		before, after := TruncateText(formatValue(was[f]), 128), TruncateText(formatValue(is[f]), 128)
+		different = append(different, fmt.Sprintf("%s was %s, and is %s", f, before, after))
 	}
 	return different
 }

@@ -188,9 +188,13 @@ func (d *drain) cordonNode(ctx context.Context) error {
 	}
 	d.attempt.note = ""
 	if done || unschedulableField(live)["unschedulable"] == true {
-		if done && d.attempt.mayHaveActedBefore() && d.attempt.hasMarker(live) && !d.attempt.run.dry {
+		doneByThisExecution := done && d.attempt.mayHaveActedBefore() && d.attempt.hasMarker(live)
+		if doneByThisExecution && !d.attempt.run.dry {
 			d.cordoned = true
-			d.attempt.report.addAffected(v1alpha1.AffectedResource{Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned", Before: formatFields(decodeValues(d.attempt.plan.Before)), After: formatFields(unschedulableField(live))})
+			d.attempt.report.addAffected(v1alpha1.AffectedResource{
+				Kind: "Node", Name: live.GetName(), UID: live.GetUID(), Action: "cordoned",
+				Before: formatFields(decodeValues(d.attempt.plan.Before)), After: formatFields(unschedulableField(live)),
+			})
 		}
 		d.attempt.report.logLine("node/" + live.GetName() + " already cordoned")
 		return nil
@@ -211,38 +215,41 @@ func (d *drain) listClassifiedPods(ctx context.Context) (podsOfNode, error) {
 		}
 		for i := range page.Items {
 			var pod partialPod
-			if err = runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, &pod); err != nil {
-				return podsOfNode{}, fmt.Errorf("read Pod %s/%s: %w", page.Items[i].GetNamespace(), page.Items[i].GetName(), err)
+			item := &page.Items[i]
+			if err = runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &pod); err != nil {
+				return podsOfNode{}, fmt.Errorf("read Pod %s/%s: %w", item.GetNamespace(), item.GetName(), err)
 			}
 			all = append(all, pod)
 		}
-		if o.Continue = page.GetContinue(); o.Continue == "" {
+		o.Continue = page.GetContinue()
+		if o.Continue == "" {
 			break
 		}
 	}
-	gone, err := d.listMissingDaemonSets(ctx, all)
-	return classifyPods(all, d.parameters, gone, d.protected), err
+	missing, err := d.listMissingDaemonSets(ctx, all)
+	return classifyPods(all, d.parameters, missing, d.protected), err
 }
 
 // listMissingDaemonSets returns the DaemonSets, as namespace/name, that own Pods but do not exist.
 func (d *drain) listMissingDaemonSets(ctx context.Context, pods []partialPod) ([]string, error) {
-	seen := map[string]bool{}
-	var gone []string
+	seen := map[v1alpha1.Target]bool{}
+	var missing []string
 	for i := range pods {
-		name := eviction.DaemonSetOf(&pods[i])
-		if name == "" || seen[pods[i].Namespace+"/"+name] {
+		daemonSet := v1alpha1.Target{
+			APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: eviction.DaemonSetOf(&pods[i]),
+		}
+		if daemonSet.Name == "" || seen[daemonSet] {
 			continue
 		}
-		seen[pods[i].Namespace+"/"+name] = true
-		_, err := d.attempt.client.getObjectWithRetry(ctx, v1alpha1.Target{APIVersion: "apps/v1", Kind: kindDaemonSet, Namespace: pods[i].Namespace, Name: name})
-		switch {
-		case apierrors.IsNotFound(err):
-			gone = append(gone, pods[i].Namespace+"/"+name)
-		case err != nil:
+		seen[daemonSet] = true
+		_, err := d.attempt.client.getObjectWithRetry(ctx, daemonSet)
+		if apierrors.IsNotFound(err) {
+			missing = append(missing, daemonSet.Namespace+"/"+daemonSet.Name)
+		} else if err != nil {
 			return nil, err
 		}
 	}
-	return gone, nil
+	return missing, nil
 }
 
 // formatDiff lists the fate of each Pod.

@@ -55,10 +55,13 @@ func (d *drain) evictPod(ctx context.Context, pod *partialPod) error {
 	case eviction.Accepted:
 		d.recordEviction(pod)
 	case eviction.NotFound:
+		// It is gone already.
 	case eviction.BlockedByBudget, eviction.Failed:
-		d.blocked[namespacedPodName(pod)] = eviction.BlockReason(err)
+		reason := eviction.BlockReason(err)
+		d.blocked[namespacedPodName(pod)] = reason
 		if d.attempt.run.dry {
-			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, TruncateText(namespacedPodName(pod)+" cannot be evicted at the moment: "+eviction.BlockReason(err), maxFields))
+			warning := TruncateText(namespacedPodName(pod)+" cannot be evicted at the moment: "+reason, maxFields)
+			d.attempt.report.result.Warnings = append(d.attempt.report.result.Warnings, warning)
 		}
 	case eviction.Rejected:
 		if !eviction.IsNamespaceTerminating(err) {
@@ -102,13 +105,14 @@ func (d *drain) logDrained(pods podsOfNode) {
 // addProgressToError returns the error of an incomplete drain. After the deadline, a drain that changed
 // something is partial.
 func (d *drain) addProgressToError(err error, remaining []partialPod) error {
-	var h *halt
-	if !errors.As(err, &h) {
+	h, isHalt := errors.AsType[*halt](err)
+	if !isHalt {
 		return err
 	}
 	var b strings.Builder
 	b.WriteString(h.message)
-	if d.cordoned || len(d.evicted) > 0 {
+	changed := d.cordoned || len(d.evicted) > 0
+	if changed {
 		fmt.Fprintf(&b, "; Node %s is cordoned, and %d Pods were evicted", d.parameters.Node, len(d.evicted))
 	}
 	if len(remaining) > 0 {
@@ -118,7 +122,7 @@ func (d *drain) addProgressToError(err error, remaining []partialPod) error {
 		fmt.Fprintf(&b, "; %s: %s", pod, d.blocked[pod])
 	}
 	code := h.code
-	if code == CodeDeadline && (d.cordoned || len(d.evicted) > 0) {
+	if changed && code == CodeDeadline {
 		code = CodePartial
 	}
 	return newHalt(code, "%s", b.String())

@@ -58,11 +58,11 @@ func newApplyManifestAction() *Action {
 		run: func(ctx context.Context, c Client, pl *v1alpha1.Plan, p *manifestParameters, r Run) Result {
 			w := newAttempt(c, pl, r)
 			w.sender.manager = p.FieldManager
-			j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return liveManifestFields(p, live) }}
+			expected := expectation{values: func(live *unstructured.Unstructured) map[string]any { return liveManifestFields(p, live) }}
 			if p.State == statePresent {
 				w.sender.force = &p.Force
 			}
-			return w.buildResult(w.sendPlanSteps(ctx, j, "serverside-applied"))
+			return w.buildResult(w.sendPlanSteps(ctx, expected, "serverside-applied"))
 		},
 	})
 }

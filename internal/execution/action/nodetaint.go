@@ -161,24 +161,24 @@ func (t taint) sendTaintChange(ctx context.Context, w *attemptState, did string)
 	if t.value != nil {
 		wanted[t.fieldName()] = *t.value
 	}
-	j := expectation{values: t.currentField, alreadyDesired: func(_ context.Context, live *unstructured.Unstructured) bool {
+	expected := expectation{values: t.currentField, alreadyDesired: func(_ context.Context, live *unstructured.Unstructured) bool {
 		return len(describeDifferences(wanted, t.currentField(live))) == 0
 	}}
-	return w.buildAndSendStepWithRetry(ctx, j, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
+	return w.buildAndSendStepWithRetry(ctx, expected, did, func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error) {
 		return t.newPatchStep(w.run.Subject, live)
 	})
 }
 
 // buildAndSendStepWithRetry sends a step built from the present target, and rebuilds it after a conflict.
-func (w *attemptState) buildAndSendStepWithRetry(ctx context.Context, j expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
+func (w *attemptState) buildAndSendStepWithRetry(ctx context.Context, expected expectation, did string, buildStep func(live *unstructured.Unstructured) (v1alpha1.PlanStep, error)) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
-		live, done, err := w.readAndCheckTarget(ctx, j)
+		live, done, err := w.readAndCheckTarget(ctx, expected)
 		if err != nil {
 			return err
 		}
 		if done || len(w.plan.Steps) == 0 {
-			w.recordAlreadyDone(live, j, did)
+			w.recordAlreadyDone(live, expected, did)
 			return nil
 		}
 		s, err := buildStep(live)
@@ -187,7 +187,7 @@ func (w *attemptState) buildAndSendStepWithRetry(ctx context.Context, j expectat
 		}
 		answer, err := w.sender.sendStepWithRetry(ctx, s, live.GetResourceVersion())
 		if err == nil {
-			w.report.recordChange(newAffectedResource(live, answer, j, did, s.Verb))
+			w.report.recordChange(newAffectedResource(live, answer, expected, did, s.Verb))
 			return nil
 		}
 		if !apierrors.IsConflict(err) || try == maxConflicts {

@@ -317,3 +317,32 @@ func truncateAtLineEnd(s string, maxBytes int) string {
 	}
 	return strings.ToValidUTF8(s, "") + mark
 }
+
+// setsMarkerOnTarget reports whether the plan sets the marker on its target.
+func setsMarkerOnTarget(p *v1alpha1.Plan) bool {
+	return slices.ContainsFunc(p.Steps, func(s v1alpha1.PlanStep) bool {
+		return isStepForTarget(p, s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
+	})
+}
+
+// planTarget returns the target of the plan.
+func planTarget(p *v1alpha1.Plan) v1alpha1.Target {
+	t := p.Target
+	return v1alpha1.Target{APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID}
+}
+
+// deletesOrEvictsTarget reports whether the plan removes the target.
+func deletesOrEvictsTarget(p *v1alpha1.Plan) bool {
+	if len(p.Steps) == 0 {
+		return false
+	}
+	last := p.Steps[len(p.Steps)-1]
+	return (last.Verb == verbDelete || last.Verb == verbEvict) && isStepForTarget(p, last)
+}
+
+// isStepForTarget reports whether a step applies to the target of the plan.
+func isStepForTarget(p *v1alpha1.Plan, step v1alpha1.PlanStep) bool {
+	k, ok := findKind(p.Target.APIVersion, p.Target.Kind)
+	return ok && step.Resource == k.Resource && step.APIVersion == k.apiVersion() &&
+		step.Namespace == p.Target.Namespace && step.Name == p.Target.Name
+}

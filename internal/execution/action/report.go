@@ -1,7 +1,6 @@
 package action
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,25 +23,25 @@ const (
 )
 
 // recordAlreadyDone reports work done by an earlier attempt.
-func (w *attemptState) recordAlreadyDone(live *unstructured.Unstructured, j expectation, did string) {
+func (w *attemptState) recordAlreadyDone(live *unstructured.Unstructured, expected expectation, did string) {
 	w.report.logLine(w.note)
 	if live == nil || w.run.dry || !w.mayHaveActedBefore() {
 		return
 	}
 	w.report.addAffected(v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: did,
-		Before: formatFields(decodeValues(w.plan.Before)), After: formatFields(j.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
+		Before: formatFields(decodeValues(w.plan.Before)), After: formatFields(expected.values(live)), ResourceVersionAfter: live.GetResourceVersion(),
 	})
 }
 
 // newAffectedResource describes a changed object.
-func newAffectedResource(live, answer *unstructured.Unstructured, j expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
+func newAffectedResource(live, answer *unstructured.Unstructured, expected expectation, did, verb string) (object v1alpha1.AffectedResource, apiVersion string) {
 	object = v1alpha1.AffectedResource{
 		Kind: live.GetKind(), Namespace: live.GetNamespace(), Name: live.GetName(), UID: live.GetUID(), Action: pastParticiple(verb, did),
-		Before: formatFields(j.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
+		Before: formatFields(expected.values(live)), ResourceVersionBefore: live.GetResourceVersion(),
 	}
 	if answer != nil && verb != verbDelete && verb != verbEvict {
-		object.After, object.ResourceVersionAfter = formatFields(j.values(answer)), answer.GetResourceVersion()
+		object.After, object.ResourceVersionAfter = formatFields(expected.values(answer)), answer.GetResourceVersion()
 	}
 	return object, live.GetAPIVersion()
 }
@@ -91,18 +90,20 @@ func (w *attemptState) buildResult(err error) Result {
 		result.Message = w.report.log[len(w.report.log)-1]
 	}
 	if err != nil {
-		var h *halt
-		if !errors.As(err, &h) {
+		h, isHalt := errors.AsType[*halt](err)
+		if !isHalt {
 			h = &halt{code: CodeTransient, message: err.Error()}
 		}
 		result.Code, result.Message = h.code, h.message
-		if w.sender.unsure && !w.run.dry && (h.code == CodeDeadline || h.code == CodeCancelled) {
+		endedEarly := h.code == CodeDeadline || h.code == CodeCancelled
+		if endedEarly && w.sender.unsure && !w.run.dry {
 			// The attempt ended before it read the target. A cancelled result must not
 			// suggest that nothing was done.
 			result.Changed = true
 			result.Message += "; the result of the last request is unknown: check the target before you retry"
 		}
-		if result.Changed && (h.code == CodeGuard || h.code == CodeForbidden || h.code == CodeInvalid || h.code == CodeDenied) {
+		refused := slices.Contains([]Code{CodeGuard, CodeForbidden, CodeInvalid, CodeDenied}, h.code)
+		if refused && result.Changed {
 			result.Code = CodePartial
 		}
 		w.report.logLine("error: " + result.Message)
@@ -114,17 +115,13 @@ func (w *attemptState) buildResult(err error) Result {
 
 // lastLines returns as many of the last lines as fit.
 func lastLines(lines []string, maxBytes int) (text string, cut bool) {
-	var b bytes.Buffer
-	from := len(lines)
-	for n := 0; from > 0; from-- {
-		if n += len(lines[from-1]) + 1; n > maxBytes {
-			break
-		}
+	from, size := len(lines), 0
+	for from > 0 && size+len(lines[from-1])+1 <= maxBytes {
+		from--
+		size += len(lines[from]) + 1
+		text = lines[from] + "\n" + text
 	}
-	for _, l := range lines[from:] {
-		b.WriteString(l + "\n")
-	}
-	return b.String(), from > 0
+	return text, from > 0
 }
 
 // decodeValues decodes the values that encodeValues encoded. It returns nil for invalid ones.

@@ -158,17 +158,22 @@ func listControlledReplicaSets(ctx context.Context, c Client, live *unstructured
 
 // chooseRevision returns the requested revision, or the previous one.
 func chooseRevision(name string, revisions []revision, current int64, requested *int64) (revision, error) {
-	var has []string
+	var available []string
 	for _, r := range revisions {
-		if requested != nil && r.number == *requested || requested == nil && r.number < current {
+		chosen := r.number < current
+		if requested != nil {
+			chosen = r.number == *requested
+		}
+		if chosen {
 			return r, nil
 		}
-		has = append(has, strconv.FormatInt(r.number, 10))
+		available = append(available, strconv.FormatInt(r.number, 10))
 	}
-	if requested != nil {
-		return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s", name, *requested, strings.Join(has, ", "))
+	if requested == nil {
+		return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
 	}
-	return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s has no revision before %d", name, current)
+	return revision{}, newRefusal(v1alpha1.DetailInvalidTargetState, "%s no longer has revision %d: available revisions are %s",
+		name, *requested, strings.Join(available, ", "))
 }
 
 // flattenValue returns the leaves of a value by path. List members with a name use it as their path
@@ -188,10 +193,9 @@ func addLeaves(leaves map[string]any, path string, value any) {
 	case []any:
 		for i, member := range v {
 			at := strconv.Itoa(i)
-			if m, ok := member.(map[string]any); ok {
-				if name, ok := m["name"].(string); ok {
-					at = name
-				}
+			fields, _ := member.(map[string]any)
+			if name, ok := fields["name"].(string); ok {
+				at = name
 			}
 			addLeaves(leaves, path+"["+at+"]", member)
 		}

@@ -24,13 +24,13 @@ const (
 // planned.
 func snapshotAndUpdateSecret(ctx context.Context, w *attemptState, p *secretParameters) error {
 	changes, _ := parseSecretChanges(p.DataFrom)
-	j := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
-	live, done, err := w.readAndCheckTarget(ctx, j)
+	expected := expectation{values: func(live *unstructured.Unstructured) map[string]any { return secretDigests(changes, live) }}
+	live, done, err := w.readAndCheckTarget(ctx, expected)
 	if err != nil {
 		return err
 	}
 	if done {
-		w.recordAlreadyDone(live, j, "patched")
+		w.recordAlreadyDone(live, expected, "patched")
 		return nil
 	}
 	if len(w.plan.Steps) != 2 { // whatever the source of the plan
@@ -58,7 +58,7 @@ func snapshotAndUpdateSecret(ctx context.Context, w *attemptState, p *secretPara
 	if err = w.sendStepToOtherObject(ctx, keep, ""); err != nil {
 		return err
 	}
-	return w.sendStepToTarget(ctx, j, live, patch, "patched")
+	return w.sendStepToTarget(ctx, expected, live, patch, "patched")
 }
 
 // readAndVerifyNewSecretValues returns the new values if they are those of the plan.

@@ -48,10 +48,9 @@ func (s *stepSender) sendStepWithRetry(ctx context.Context, step v1alpha1.PlanSt
 	err = retryRequest(ctx, bound, func(ctx context.Context) error {
 		var err error
 		answer, err = s.sendStepOnce(ctx, step, resource, resourceVersion)
-		switch {
-		case err == nil:
+		if err == nil {
 			s.unsure = false
-		case isTransient(err):
+		} else if isTransient(err) {
 			s.lost = true
 			s.unsure = s.unsure || !apierrors.IsTooManyRequests(err)
 		}
@@ -225,10 +224,10 @@ func sleepUnlessEnded(ctx context.Context, d time.Duration) error {
 
 // haltIfContextEnded stops a cancelled attempt between two requests.
 func haltIfContextEnded(ctx context.Context) error {
-	switch err := ctx.Err(); {
-	case err == nil:
+	if ctx.Err() == nil {
 		return nil
-	case errors.Is(context.Cause(ctx), errDeadline), errors.Is(err, context.DeadlineExceeded):
+	}
+	if errors.Is(context.Cause(ctx), errDeadline) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return newHalt(CodeDeadline, "%s", errDeadline)
 	}
 	return newHalt(CodeCancelled, "cancelled")
@@ -274,9 +273,9 @@ func isDeniedByAdmission(err error) bool {
 		return false
 	}
 	text := status.Status().Message
-	if strings.Contains(text, "admission webhook ") && strings.Contains(text, " denied the request") || strings.Contains(text, "ValidatingAdmissionPolicy ") && strings.Contains(text, " denied request") {
-		return true
-	}
+	byWebhook := strings.Contains(text, "admission webhook ") && strings.Contains(text, " denied the request")
+	byPolicy := strings.Contains(text, "ValidatingAdmissionPolicy ") && strings.Contains(text, " denied request")
 	// The authorizer's message names the user: User "x" cannot patch …
-	return apierrors.IsForbidden(err) && !strings.Contains(text, `" cannot `)
+	byPlugin := apierrors.IsForbidden(err) && !strings.Contains(text, `" cannot `)
+	return byWebhook || byPolicy || byPlugin
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -200,4 +201,30 @@ func writesMarker(operation map[string]any) bool {
 	}
 	value, ok := operation["value"].(map[string]any)
 	return ok && operation["path"] == "/metadata/annotations" && len(value) == 1 && value[v1alpha1.AnnotationLastExecution] != nil
+}
+
+// objectOfStep returns the object of a step.
+func objectOfStep(step v1alpha1.PlanStep) v1alpha1.Target {
+	return v1alpha1.Target{
+		APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name,
+	}
+}
+
+// kindOfStep returns the kind of the object of a step.
+func kindOfStep(step v1alpha1.PlanStep) string {
+	for _, k := range knownKinds() {
+		if k.Resource == step.Resource && k.apiVersion() == step.APIVersion {
+			return k.kind
+		}
+	}
+	return step.Resource
+}
+
+// resourceOfStep returns the resource to which a step is sent.
+func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error) {
+	gv, err := schema.ParseGroupVersion(step.APIVersion)
+	if err != nil || step.Resource == "" {
+		return schema.GroupVersionResource{}, newHalt(CodeInvalid, "%s: a step without a resource", step.Description)
+	}
+	return gv.WithResource(step.Resource), nil
 }

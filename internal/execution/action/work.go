@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/backoff"
@@ -72,14 +70,14 @@ type expectation struct {
 	alreadyDesired func(ctx context.Context, live *unstructured.Unstructured) bool
 }
 
-func (j expectation) isAlreadyDesired(ctx context.Context, live *unstructured.Unstructured) bool {
-	return j.alreadyDesired != nil && j.alreadyDesired(ctx, live)
+func (expected expectation) isAlreadyDesired(ctx context.Context, live *unstructured.Unstructured) bool {
+	return expected.alreadyDesired != nil && expected.alreadyDesired(ctx, live)
 }
 
 // readAndCheckTarget reads the target and reports whether everything is done already. It halts if the
 // object or its values differ from the plan. live is nil if the plan has no target or no existing
 // one.
-func (w *attemptState) readAndCheckTarget(ctx context.Context, j expectation) (live *unstructured.Unstructured, done bool, err error) {
+func (w *attemptState) readAndCheckTarget(ctx context.Context, expected expectation) (live *unstructured.Unstructured, done bool, err error) {
 	t := planTarget(w.plan)
 	if t.Kind == "" {
 		return nil, false, nil
@@ -94,18 +92,18 @@ func (w *attemptState) readAndCheckTarget(ctx context.Context, j expectation) (l
 	case err != nil:
 		return nil, false, toHalt("read "+formatTarget(t), err)
 	}
-	done, err = w.checkTargetAgainstPlan(ctx, j, live)
+	done, err = w.checkTargetAgainstPlan(ctx, expected, live)
 	return live, done, err
 }
 
 // checkTargetAgainstPlan reports whether the present target is done, and halts if it does not match the
 // plan.
-func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
+func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, expected expectation, live *unstructured.Unstructured) (done bool, err error) {
 	target := formatTarget(planTarget(w.plan))
 
 	// An earlier attempt of this execution may have done everything.
 	if live != nil && w.mayHaveActedBefore() && w.hasMarker(live) {
-		done, err = w.isPlanDone(ctx, j, live)
+		done, err = w.isPlanDone(ctx, expected, live)
 		if done || err != nil {
 			w.note = target + " was already changed by this execution"
 			return done, err
@@ -121,7 +119,7 @@ func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation
 	}
 
 	// Its values must be those before the plan, or those that a new plan would leave.
-	differences := describeDifferences(decodeValues(w.plan.Before), j.values(live))
+	differences := describeDifferences(decodeValues(w.plan.Before), expected.values(live))
 	if len(differences) == 0 {
 		if len(w.plan.Steps) == 0 {
 			w.note = target + " already has the desired state"
@@ -129,7 +127,7 @@ func (w *attemptState) checkTargetAgainstPlan(ctx context.Context, j expectation
 		}
 		return false, w.haltIfReverted(live)
 	}
-	if live != nil && j.isAlreadyDesired(ctx, live) {
+	if live != nil && expected.isAlreadyDesired(ctx, live) {
 		done, err = w.areOtherStepsDone(ctx)
 		if done || err != nil {
 			w.note = target + " already has the desired state"
@@ -166,23 +164,23 @@ func (w *attemptState) checkTargetIdentity(live *unstructured.Unstructured) (don
 // isPlanDone reports whether the target and all other objects are as the plan leaves them. The
 // marker alone proves nothing: the UID of an execution is public, and any user with write access to
 // the target can set it.
-func (w *attemptState) isPlanDone(ctx context.Context, j expectation, live *unstructured.Unstructured) (done bool, err error) {
+func (w *attemptState) isPlanDone(ctx context.Context, expected expectation, live *unstructured.Unstructured) (done bool, err error) {
 	if t := planTarget(w.plan); t.UID != "" && live.GetUID() != t.UID {
 		return false, nil
 	}
-	if !hasExpectedValues(w.plan, j, live) && !j.isAlreadyDesired(ctx, live) {
+	if !hasExpectedValues(w.plan, expected, live) && !expected.isAlreadyDesired(ctx, live) {
 		return false, nil
 	}
 	return w.areOtherStepsDone(ctx)
 }
 
 // hasExpectedValues reports whether the target has the values after the plan.
-func hasExpectedValues(p *v1alpha1.Plan, j expectation, live *unstructured.Unstructured) bool {
+func hasExpectedValues(p *v1alpha1.Plan, expected expectation, live *unstructured.Unstructured) bool {
 	rollback := p.Rollback
 	if rollback == nil || rollback.ExpectedCurrentValues == nil {
 		return false
 	}
-	differences := describeDifferences(decodeValues(rollback.ExpectedCurrentValues), j.values(live))
+	differences := describeDifferences(decodeValues(rollback.ExpectedCurrentValues), expected.values(live))
 	return len(differences) == 0
 }
 
@@ -210,13 +208,6 @@ func (w *attemptState) areOtherStepsDone(ctx context.Context) (done bool, err er
 	return true, nil
 }
 
-// objectOfStep returns the object of a step.
-func objectOfStep(step v1alpha1.PlanStep) v1alpha1.Target {
-	return v1alpha1.Target{
-		APIVersion: step.APIVersion, Kind: kindOfStep(step), Namespace: step.Namespace, Name: step.Name,
-	}
-}
-
 // matchesCreateStep reports whether an object is as a step creates it, with the marker of this execution.
 // Its metadata may contain more, because the API server adds some.
 func matchesCreateStep(step v1alpha1.PlanStep, live *unstructured.Unstructured) bool {
@@ -227,13 +218,12 @@ func matchesCreateStep(step v1alpha1.PlanStep, live *unstructured.Unstructured) 
 	for part, wanted := range object.Object {
 		fields, _ := wanted.(map[string]any)
 		has, _ := live.Object[part].(map[string]any)
-		switch {
-		case part == "metadata":
-			if !hasAllFields(has, fields) {
-				return false
-			}
-		case fields != nil && len(fields)+len(has) == 0: // the API server drops empty values
-		case canonicalValue(live.Object[part]) != canonicalValue(wanted):
+		bothEmpty := fields != nil && len(fields)+len(has) == 0 // the API server drops empty values
+		matches := bothEmpty || canonicalValue(live.Object[part]) == canonicalValue(wanted)
+		if part == "metadata" {
+			matches = hasAllFields(has, fields)
+		}
+		if !matches {
 			return false
 		}
 	}
@@ -261,19 +251,6 @@ func (w *attemptState) haltIfReverted(live *unstructured.Unstructured) error {
 		"an earlier attempt may have been reverted", formatTarget(planTarget(w.plan)))
 }
 
-// setsMarkerOnTarget reports whether the plan sets the marker on its target.
-func setsMarkerOnTarget(p *v1alpha1.Plan) bool {
-	return slices.ContainsFunc(p.Steps, func(s v1alpha1.PlanStep) bool {
-		return isStepForTarget(p, s) && strings.Contains(s.Body, v1alpha1.AnnotationLastExecution)
-	})
-}
-
-// planTarget returns the target of the plan.
-func planTarget(p *v1alpha1.Plan) v1alpha1.Target {
-	t := p.Target
-	return v1alpha1.Target{APIVersion: t.APIVersion, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, UID: t.UID}
-}
-
 // hasMarker reports whether an object carries the marker of this execution. Other users may have
 // set it: see isPlanDone.
 func (w *attemptState) hasMarker(o *unstructured.Unstructured) bool {
@@ -281,38 +258,22 @@ func (w *attemptState) hasMarker(o *unstructured.Unstructured) bool {
 	return uid != "" && o.GetAnnotations()[v1alpha1.AnnotationLastExecution] == uid
 }
 
-// deletesOrEvictsTarget reports whether the plan removes the target.
-func deletesOrEvictsTarget(p *v1alpha1.Plan) bool {
-	if len(p.Steps) == 0 {
-		return false
-	}
-	last := p.Steps[len(p.Steps)-1]
-	return (last.Verb == verbDelete || last.Verb == verbEvict) && isStepForTarget(p, last)
-}
-
 // mayHaveActedBefore reports whether completed work can be from this execution.
 func (w *attemptState) mayHaveActedBefore() bool { return w.run.Attempt > 1 || w.sender.lost }
 
-// isStepForTarget reports whether a step applies to the target of the plan.
-func isStepForTarget(p *v1alpha1.Plan, step v1alpha1.PlanStep) bool {
-	k, ok := findKind(p.Target.APIVersion, p.Target.Kind)
-	return ok && step.Resource == k.Resource && step.APIVersion == k.apiVersion() &&
-		step.Namespace == p.Target.Namespace && step.Name == p.Target.Name
-}
-
 // sendPlanSteps sends the steps in order, checking the target against an expectation.
-func (w *attemptState) sendPlanSteps(ctx context.Context, j expectation, did string) error {
-	live, done, err := w.readAndCheckTarget(ctx, j)
+func (w *attemptState) sendPlanSteps(ctx context.Context, expected expectation, did string) error {
+	live, done, err := w.readAndCheckTarget(ctx, expected)
 	if err != nil {
 		return err
 	}
 	if done {
-		w.recordAlreadyDone(live, j, did)
+		w.recordAlreadyDone(live, expected, did)
 		return nil
 	}
 	for _, step := range w.plan.Steps {
 		if live != nil && isStepForTarget(w.plan, step) {
-			err = w.sendStepToTarget(ctx, j, live, step, did)
+			err = w.sendStepToTarget(ctx, expected, live, step, did)
 		} else {
 			err = w.sendStepToOtherObject(ctx, step, did)
 		}
@@ -324,31 +285,33 @@ func (w *attemptState) sendPlanSteps(ctx context.Context, j expectation, did str
 }
 
 // sendStepToTarget sends a step for the target as it was read.
-func (w *attemptState) sendStepToTarget(ctx context.Context, j expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
+func (w *attemptState) sendStepToTarget(ctx context.Context, expected expectation, live *unstructured.Unstructured, step v1alpha1.PlanStep, did string) error {
 	policy := backoff.Policy{Initial: 20 * time.Millisecond, Max: time.Second}
 	for try := 0; ; try++ {
 		answer, err := w.sender.sendStepWithRetry(ctx, adaptMarkerOperation(step, live), live.GetResourceVersion())
 		if err == nil {
-			w.report.recordChange(newAffectedResource(live, answer, j, did, step.Verb))
+			w.report.recordChange(newAffectedResource(live, answer, expected, did, step.Verb))
 			return nil
 		}
-		if apierrors.IsNotFound(err) && (step.Verb == verbDelete || step.Verb == verbEvict) && w.mayHaveActedBefore() {
-			w.report.recordChange(newAffectedResource(live, nil, j, did, step.Verb))
+		removes := step.Verb == verbDelete || step.Verb == verbEvict
+		if removes && apierrors.IsNotFound(err) && w.mayHaveActedBefore() {
+			w.report.recordChange(newAffectedResource(live, nil, expected, did, step.Verb))
 			return nil
 		}
 		// A concurrent change can make an operation of a JSON patch invalid.
-		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) || try == maxConflicts {
+		mayFitNewState := apierrors.IsConflict(err) || apierrors.IsInvalid(err)
+		if !mayFitNewState || try == maxConflicts {
 			return toHalt(step.Description, err)
 		}
 		if over := sleepUnlessEnded(ctx, policy.Delay(try)); over != nil {
 			return over
 		}
-		fresh, done, over := w.readAndCheckTarget(ctx, j)
+		fresh, done, over := w.readAndCheckTarget(ctx, expected)
 		switch {
 		case over != nil:
 			return over
 		case done:
-			w.recordAfterFailedWrite(live, fresh, j, did, step.Verb)
+			w.recordAfterFailedWrite(live, fresh, expected, did, step.Verb)
 			return nil
 		case apierrors.IsInvalid(err) && fresh.GetResourceVersion() == live.GetResourceVersion():
 			return toHalt(step.Description, err)
@@ -359,12 +322,12 @@ func (w *attemptState) sendStepToTarget(ctx context.Context, j expectation, live
 
 // recordAfterFailedWrite records a target that is in the planned state after a write that seemed to fail.
 // Either that write or a foreign change caused it.
-func (w *attemptState) recordAfterFailedWrite(live, fresh *unstructured.Unstructured, j expectation, did, verb string) {
+func (w *attemptState) recordAfterFailedWrite(live, fresh *unstructured.Unstructured, expected expectation, did, verb string) {
 	if w.sender.lost {
-		w.report.recordChange(newAffectedResource(live, fresh, j, did, verb))
+		w.report.recordChange(newAffectedResource(live, fresh, expected, did, verb))
 		return
 	}
-	w.recordAlreadyDone(fresh, j, did)
+	w.recordAlreadyDone(fresh, expected, did)
 }
 
 // sendStepToOtherObject sends a step for an object other than the target, or for a new one.
@@ -406,23 +369,4 @@ func (w *attemptState) acceptIfAlreadyCreated(ctx context.Context, step v1alpha1
 		return nil
 	}
 	return toHalt(step.Description, existsErr)
-}
-
-// kindOfStep returns the kind of the object of a step.
-func kindOfStep(step v1alpha1.PlanStep) string {
-	for _, k := range knownKinds() {
-		if k.Resource == step.Resource && k.apiVersion() == step.APIVersion {
-			return k.kind
-		}
-	}
-	return step.Resource
-}
-
-// resourceOfStep returns the resource to which a step is sent.
-func resourceOfStep(step v1alpha1.PlanStep) (schema.GroupVersionResource, error) {
-	gv, err := schema.ParseGroupVersion(step.APIVersion)
-	if err != nil || step.Resource == "" {
-		return schema.GroupVersionResource{}, newHalt(CodeInvalid, "%s: a step without a resource", step.Description)
-	}
-	return gv.WithResource(step.Resource), nil
 }

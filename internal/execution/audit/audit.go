@@ -69,29 +69,33 @@ const (
 
 // Target is the object of an execution, as far as it was known.
 type Target struct {
-	APIVersion, Kind, Namespace, Name, UID string
+	APIVersion string `json:"target_api_version"`
+	Kind       string `json:"target_kind"`
+	Namespace  string `json:"target_namespace"`
+	Name       string `json:"target_name"`
+	UID        string `json:"target_uid"`
 }
 
-// A Record is one event in the life of an execution.
+// A Record is one event in the life of an execution. The tags are the columns of the table.
 type Record struct {
-	ExecutionUID string
-	Seq          int32 // number within the execution; see Records
-	Time         time.Time
-	Type         Type
-	ActorType    ActorType
-	ActorID      string
-	Action       string
-	Target       Target
-	Cluster      string
-	Namespace    string // of the execution
-	Name         string // of the execution
-	Outcome      string
-	Reason       string
-	PolicyHash   string
-	PlanHash     string
-	Correlation  string
-	Parent       string // such as RemediationRequest/shop/cpu-high
-	Payload      json.RawMessage
+	ExecutionUID string          `json:"execution_uid"`
+	Seq          int32           `json:"seq"` // number within the execution; see Records
+	Time         time.Time       `json:"event_time"`
+	Type         Type            `json:"type"`
+	ActorType    ActorType       `json:"actor_type"`
+	ActorID      string          `json:"actor_id"`
+	Action       string          `json:"action"`
+	Target       Target          `json:",embed"`
+	Cluster      string          `json:"cluster"`
+	Namespace    string          `json:"namespace"` // of the execution
+	Name         string          `json:"name"`      // of the execution
+	Outcome      string          `json:"outcome"`
+	Reason       string          `json:"reason"`
+	PolicyHash   string          `json:"policy_hash"`
+	PlanHash     string          `json:"plan_hash"`
+	Correlation  string          `json:"correlation_id"`
+	Parent       string          `json:"parent"` // such as RemediationRequest/shop/cpu-high
+	Payload      json.RawMessage `json:"payload"`
 }
 
 // An Event is a record with its position in the chain.

@@ -88,17 +88,24 @@ func New(store Store, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 	return a, nil
 }
 
-// Sync writes the records of an execution that are not stored yet. done means that the execution
+// Sync writes the records of an execution that are not stored yet, and reports whether the execution
 // has ended and is completely recorded; only its deletion can follow. An error loses nothing: the
 // next Sync writes the same records and newer ones.
 func (a *Auditor) Sync(ctx context.Context, ke *v1alpha1.KubernetesExecution) (endedAndRecorded bool, err error) {
-	records := Records(ke, a.cfg.Cluster)
-	if err := a.queue.appendInBatch(ctx, records); err != nil {
-		a.metrics.markWaiting(string(ke.UID), len(records))
+	if err := a.appendRecords(ctx, ke, Records(ke, a.cfg.Cluster)); err != nil {
 		return false, fmt.Errorf("record audit events of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
-	a.metrics.clearWaiting(string(ke.UID))
 	return execution.IsFinal(ke.Status.Phase), nil
+}
+
+// appendRecords appends records of an execution, and counts them as waiting if that fails.
+func (a *Auditor) appendRecords(ctx context.Context, ke *v1alpha1.KubernetesExecution, records []Record) error {
+	if err := a.queue.appendInBatch(ctx, records); err != nil {
+		a.metrics.markWaiting(string(ke.UID), len(records))
+		return err
+	}
+	a.metrics.clearWaiting(string(ke.UID))
+	return nil
 }
 
 // appendToStore makes one call of the store.
@@ -118,25 +125,22 @@ func (a *Auditor) appendToStore(ctx context.Context, records []Record) error {
 // RunMaintenance maintains the store until ctx ends: it prepares the coming months and drops records older
 // than the retention.
 func (a *Auditor) RunMaintenance(ctx context.Context) error {
+	var wait time.Duration
 	failing := false
-	for wait := time.Duration(0); backoff.Sleep(ctx, wait) == nil; {
+	for backoff.Sleep(ctx, wait) == nil {
 		m, err := a.store.Maintain(ctx, a.cfg.Retention)
-		wait = maintainEvery
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			wait = maintainAgain
-			if !failing {
+		if err != nil {
+			if !failing && ctx.Err() == nil {
 				a.log.WarnContext(ctx, "audit maintenance failed, retrying", "err", err)
 			}
-			failing = true
-		default:
-			if failing {
-				a.log.InfoContext(ctx, "audit maintenance recovered")
-			}
-			failing = false
-			a.logAndRecordMaintenance(ctx, m)
+			failing, wait = true, maintainAgain
+			continue
 		}
+		if failing {
+			a.log.InfoContext(ctx, "audit maintenance recovered")
+		}
+		failing, wait = false, maintainEvery
+		a.logAndRecordMaintenance(ctx, m)
 	}
 	return nil
 }

@@ -20,23 +20,14 @@ type Page struct {
 	Most               int
 }
 
-func (g Deletion) deletionPayload() payloadObject {
-	if g.Unseen {
-		return payloadObject{"unseen": true}
-	}
-	return payloadObject{}
-}
-
 // RecordDeletion records that an execution was deleted, along with its records that are not stored yet.
 // ke is its last known state. After an error the call may be repeated as long as the caller holds
 // ke, which is stored nowhere else.
 func (a *Auditor) RecordDeletion(ctx context.Context, ke *v1alpha1.KubernetesExecution, deletedAt time.Time, unseen bool) error {
 	records := RecordsOfDeleted(ke, Deletion{At: deletedAt, Unseen: unseen}, a.cfg.Cluster)
-	if err := a.queue.appendInBatch(ctx, records); err != nil {
-		a.metrics.markWaiting(string(ke.UID), len(records))
+	if err := a.appendRecords(ctx, ke, records); err != nil {
 		return fmt.Errorf("record deletion of execution %q: %w", ke.Namespace+"/"+ke.Name, err)
 	}
-	a.metrics.clearWaiting(string(ke.UID))
 	return nil
 }
 
@@ -90,6 +81,6 @@ func newMissedDeletionRecord(r Record, noticed time.Time) Record {
 	r.Type = Deleted
 	r.Time = noticed.UTC().Truncate(time.Microsecond)
 	r.ActorType = Unknown
-	r.Payload = Deletion{Unseen: true}.deletionPayload().redactedBoundedJSON(&redactor{})
+	r.Payload = payloadObject{"unseen": true}.redactedBoundedJSON(&redactor{})
 	return r
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -22,10 +23,6 @@ const (
 	failureTimeout     failureClass = "timeout"
 	failureRefused     failureClass = "refused" // refused by the store: rights or content
 )
-
-func failureClasses() []failureClass {
-	return []failureClass{failureUnavailable, failureTimeout, failureRefused}
-}
 
 func classifyWriteError(err error) failureClass {
 	switch {
@@ -74,7 +71,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: metricsPrefix + "storage_failures_total", Help: "Total number of failed writes to the audit database, by error_type: unavailable, timeout or refused (by the database). The controller retries failed writes.",
 	}, []string{"error_type"})
 	m.attempts[true], m.attempts[false] = attempts.WithLabelValues("success"), attempts.WithLabelValues("failure")
-	for _, c := range failureClasses() {
+	for _, c := range []failureClass{failureUnavailable, failureTimeout, failureRefused} {
 		m.failures[c] = failures.WithLabelValues(string(c))
 	}
 	pending := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -101,23 +98,20 @@ func (m *metrics) observeWrite(took time.Duration, err error) {
 
 // setVerificationFailedGauge records the result of a verification.
 func (m *metrics) setVerificationFailedGauge(broken *Break) {
-	var is float64
 	if broken != nil {
-		is = 1
+		m.broken.Set(1)
+	} else {
+		m.broken.Set(0)
 	}
-	m.broken.Set(is) // set once: a scrape in between must not see an intact chain
 }
 
 // markWaiting notes that records of an execution could not be written.
 func (m *metrics) markWaiting(uid string, records int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w, now := m.waiting[uid], time.Now()
-	if w.since.IsZero() {
-		w.since = now
-	}
-	w.records, w.tried = records, now
-	m.waiting[uid] = w
+	now := time.Now()
+	since := cmp.Or(m.waiting[uid].since, now)
+	m.waiting[uid] = wait{records: records, since: since, tried: now}
 }
 
 // clearWaiting removes an execution whose records were written.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -43,10 +44,10 @@ func (o payloadObject) redactedBoundedJSON(r *redactor) json.RawMessage {
 // payload.
 func shrinkLargestMember(kept map[string]any) {
 	largest, size := "", 0
-	for name, v := range kept {
-		part, err := json.Marshal(v)
-		if err == nil && (len(part) > size || len(part) == size && name < largest) {
-			largest, size = name, len(part)
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		text, err := json.Marshal(kept[name])
+		if err == nil && len(text) > size {
+			largest, size = name, len(text)
 		}
 	}
 	switch list := kept[largest].(type) {
@@ -137,8 +138,8 @@ func policyPayload(redact *redactor, p *v1alpha1.PolicyValidation) payloadObject
 		"mode":             p.Mode,
 		"requiredApproval": p.RequiredApproval,
 		"requiredDryRun":   p.RequiredDryRun,
-		"violations":       withholdAllIfSecretTarget(redact, p.Violations),
-		"warnings":         withholdAllIfSecretTarget(redact, p.Warnings),
+		"violations":       redact.withholdAllIfSecretTarget(p.Violations),
+		"warnings":         redact.withholdAllIfSecretTarget(p.Warnings),
 	}
 }
 
@@ -154,8 +155,10 @@ func (s *recordBuilder) validationPayload(v *v1alpha1.ValidationResults) payload
 	o["preConditions"] = conditionPayloads(s.redact, v.PreConditionResults)
 	if d := v.DryRunResults; d != nil {
 		o["dryRun"] = payloadObject{
-			"performed": d.Performed, "success": d.Success,
-			"warnings": withholdAllIfSecretTarget(s.redact, d.Warnings), "errors": withholdAllIfSecretTarget(s.redact, d.Errors),
+			"performed": d.Performed,
+			"success":   d.Success,
+			"warnings":  s.redact.withholdAllIfSecretTarget(d.Warnings),
+			"errors":    s.redact.withholdAllIfSecretTarget(d.Errors),
 		}
 	}
 	return o
@@ -188,13 +191,11 @@ func approvalRequestPayload(a *v1alpha1.ApprovalStatus) payloadObject {
 	return o
 }
 
-func decisionPayload(a v1alpha1.Approval) payloadObject { return payloadObject{"reason": a.Reason} }
-
 func startPayload(p *v1alpha1.Plan) payloadObject {
-	if p != nil {
-		return payloadObject{"impact": impactPayload(&p.Impact)}
+	if p == nil {
+		return payloadObject{}
 	}
-	return payloadObject{}
+	return payloadObject{"impact": impactPayload(&p.Impact)}
 }
 
 // attemptPayload marks the end of an attempt other than the last as unknown. The status holds the
@@ -251,12 +252,14 @@ func rollbackPayload(redact *redactor, r *v1alpha1.RollbackInformation) payloadO
 
 func (s *recordBuilder) endPayload() payloadObject {
 	st := &s.ke.Status
-	o := payloadObject{"detail": string(st.ReasonDetail), "message": s.redact.withholdIfSecretTarget(st.Message), "target": st.Target}
+	o := payloadObject{
+		"detail":  string(st.ReasonDetail),
+		"message": s.redact.withholdIfSecretTarget(st.Message),
+		"target":  st.Target,
+	}
 	if s.ke.Spec.Cancel {
 		o["cancel"] = true
-		if by := s.ke.Spec.CancelledBy; by != "" {
-			o["cancelledBy"] = by
-		}
+		o["cancelledBy"] = s.ke.Spec.CancelledBy
 	}
 	if v := st.ValidationResults; v != nil {
 		o["postConditions"] = conditionPayloads(s.redact, v.PostConditionResults)
@@ -264,10 +267,10 @@ func (s *recordBuilder) endPayload() payloadObject {
 	return o
 }
 
-func withholdAllIfSecretTarget(redact *redactor, texts []string) []string {
+func (r *redactor) withholdAllIfSecretTarget(texts []string) []string {
 	var out []string
 	for _, t := range texts {
-		out = append(out, redact.withholdIfSecretTarget(t))
+		out = append(out, r.withholdIfSecretTarget(t))
 	}
 	return out
 }

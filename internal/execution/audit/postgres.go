@@ -2,11 +2,11 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fleetloop/fleetloop/internal/execution/audit/db"
@@ -34,66 +34,12 @@ var _ Store = (*PostgresStore)(nil)
 // role postgres.RoleExecutionController; for reading, RoleExecutionAuditor is sufficient.
 func NewPostgresStore(pool *postgres.Pool) *PostgresStore { return &PostgresStore{pool: pool} }
 
-// recordRow is a record in the format of the database function.
-type recordRow struct {
-	ExecutionUID     string          `json:"execution_uid"`
-	Seq              int32           `json:"seq"`
-	EventTime        time.Time       `json:"event_time"`
-	Type             Type            `json:"type"`
-	ActorType        ActorType       `json:"actor_type"`
-	ActorID          string          `json:"actor_id"`
-	Action           string          `json:"action"`
-	TargetAPIVersion string          `json:"target_api_version"`
-	TargetKind       string          `json:"target_kind"`
-	TargetNamespace  string          `json:"target_namespace"`
-	TargetName       string          `json:"target_name"`
-	TargetUID        string          `json:"target_uid"`
-	Cluster          string          `json:"cluster"`
-	Namespace        string          `json:"namespace"`
-	Name             string          `json:"name"`
-	Outcome          string          `json:"outcome"`
-	Reason           string          `json:"reason"`
-	PolicyHash       string          `json:"policy_hash"`
-	PlanHash         string          `json:"plan_hash"`
-	CorrelationID    string          `json:"correlation_id"`
-	Parent           string          `json:"parent"`
-	Payload          json.RawMessage `json:"payload"`
-}
-
-func rowOfRecord(r *Record) recordRow {
-	return recordRow{
-		ExecutionUID: r.ExecutionUID, Seq: r.Seq, EventTime: r.Time.UTC(), Type: r.Type,
-		ActorType: r.ActorType, ActorID: r.ActorID, Action: r.Action,
-		TargetAPIVersion: r.Target.APIVersion, TargetKind: r.Target.Kind,
-		TargetNamespace: r.Target.Namespace, TargetName: r.Target.Name, TargetUID: r.Target.UID,
-		Cluster: r.Cluster, Namespace: r.Namespace, Name: r.Name, Outcome: r.Outcome, Reason: r.Reason,
-		PolicyHash: r.PolicyHash, PlanHash: r.PlanHash, CorrelationID: r.Correlation, Parent: r.Parent, Payload: r.Payload,
-	}
-}
-
-func eventFromRow(e *db.Event) *Event {
-	return &Event{
-		Record: Record{
-			ExecutionUID: e.ExecutionUID, Seq: e.Seq, Time: e.EventTime.Time.UTC(), Type: Type(e.Type),
-			ActorType: ActorType(e.ActorType), ActorID: e.ActorID, Action: e.Action,
-			Target:  Target{APIVersion: e.TargetAPIVersion, Kind: e.TargetKind, Namespace: e.TargetNamespace, Name: e.TargetName, UID: e.TargetUID},
-			Cluster: e.Cluster, Namespace: e.Namespace, Name: e.Name, Outcome: e.Outcome, Reason: e.Reason,
-			PolicyHash: e.PolicyHash, PlanHash: e.PlanHash, Correlation: e.CorrelationID, Parent: e.Parent, Payload: e.Payload,
-		},
-		Position: e.Position, Recorded: e.RecordedAt.Time.UTC(), PrevHash: e.PrevHash, Hash: e.Hash,
-	}
-}
-
 // Append stores the records that are not stored yet, all or none.
 func (s *PostgresStore) Append(ctx context.Context, records []Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	rows := make([]recordRow, len(records))
-	for i := range records {
-		rows[i] = rowOfRecord(&records[i])
-	}
-	text, err := json.Marshal(rows)
+	text, err := json.Marshal(records)
 	if err != nil {
 		return fmt.Errorf("append to the audit: %w", err)
 	}

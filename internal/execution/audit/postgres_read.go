@@ -50,7 +50,8 @@ func (s *PostgresStore) Verify(ctx context.Context, checkpoints ...Position) (Re
 
 // verifyEvents passes the events up to a position to a verifier, page by page.
 func verifyEvents(ctx context.Context, q *db.Queries, v *Verifier, end int64) error {
-	position, recorded := int64(math.MinInt64), pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	position := int64(math.MinInt64)
+	recorded := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
 		rows, err := q.ReadAudit(ctx, position, recorded, eventPageSize)
 		if err != nil {
@@ -64,7 +65,37 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *Verifier, end int64) er
 		if len(rows) < eventPageSize {
 			return nil
 		}
-		position, recorded = rows[len(rows)-1].Position, rows[len(rows)-1].RecordedAt
+		last := rows[len(rows)-1]
+		position, recorded = last.Position, last.RecordedAt
+	}
+}
+
+func eventFromRow(e *db.Event) *Event {
+	return &Event{
+		Record: Record{
+			ExecutionUID: e.ExecutionUID,
+			Seq:          e.Seq,
+			Time:         e.EventTime.Time.UTC(),
+			Type:         Type(e.Type),
+			ActorType:    ActorType(e.ActorType),
+			ActorID:      e.ActorID,
+			Action:       e.Action,
+			Target:       Target{e.TargetAPIVersion, e.TargetKind, e.TargetNamespace, e.TargetName, e.TargetUID},
+			Cluster:      e.Cluster,
+			Namespace:    e.Namespace,
+			Name:         e.Name,
+			Outcome:      e.Outcome,
+			Reason:       e.Reason,
+			PolicyHash:   e.PolicyHash,
+			PlanHash:     e.PlanHash,
+			Correlation:  e.CorrelationID,
+			Parent:       e.Parent,
+			Payload:      e.Payload,
+		},
+		Position: e.Position,
+		Recorded: e.RecordedAt.Time.UTC(),
+		PrevHash: e.PrevHash,
+		Hash:     e.Hash,
 	}
 }
 
@@ -72,7 +103,8 @@ func verifyEvents(ctx context.Context, q *db.Queries, v *Verifier, end int64) er
 // execution that refers to a missing event.
 func findBreakOutsideChain(ctx context.Context, q *db.Queries, ends db.AuditEndsRow) (*Break, error) {
 	if ends.LastPosition > ends.EndPosition {
-		b := Break{Kind: Inserted, Position: ends.LastPosition, Message: fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)}
+		message := fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", ends.EndPosition)
+		b := Break{Kind: Inserted, Position: ends.LastPosition, Message: message}
 		rows, err := q.ReadAuditPosition(ctx, ends.LastPosition)
 		if err == nil && len(rows) > 0 {
 			b.ExecutionUID, b.Seq = rows[0].ExecutionUID, rows[0].Seq
@@ -104,11 +136,12 @@ type Filter struct {
 // List calls each for the events that match a filter, newest first.
 func (s *PostgresStore) List(ctx context.Context, f Filter, each func(*Event) error) error {
 	p := listParams(f)
-	for left := f.Most; ; {
-		p.Most = eventPageSize
-		if f.Most > 0 {
-			p.Most = int64(min(left, eventPageSize))
-		}
+	left := f.Most
+	if f.Most == 0 {
+		left = math.MaxInt
+	}
+	for left > 0 {
+		p.Most = int64(min(left, eventPageSize))
 		var rows []db.Event
 		err := s.pool.RunInTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 			var err error
@@ -124,11 +157,12 @@ func (s *PostgresStore) List(ctx context.Context, f Filter, each func(*Event) er
 			}
 		}
 		left -= len(rows)
-		if len(rows) < int(p.Most) || f.Most > 0 && left <= 0 {
+		if len(rows) < int(p.Most) {
 			return nil
 		}
 		p.Before = rows[len(rows)-1].Position
 	}
+	return nil
 }
 
 func listParams(f Filter) db.ListAuditParams {
@@ -156,7 +190,9 @@ func (s *PostgresStore) ListOpenExecutions(ctx context.Context, p Page) ([]Recor
 	var rows []db.Summary
 	err := s.pool.RunInTx(ctx, postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
 		var err error
-		rows, err = db.New(tx).OpenExecutions(ctx, db.OpenExecutionsParams{After: p.After, Cluster: p.Cluster, Namespace: p.Namespace, Most: int64(p.Most)})
+		rows, err = db.New(tx).OpenExecutions(ctx, db.OpenExecutionsParams{
+			After: p.After, Cluster: p.Cluster, Namespace: p.Namespace, Most: int64(p.Most),
+		})
 		return err
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -59,16 +60,13 @@ func (q *queue) flushBatch(ctx context.Context, b *batch) {
 
 	defer close(b.done)
 	b.errs = make([]error, len(b.parts))
-	var all []Record
-	for _, p := range b.parts {
-		all = append(all, p...)
-	}
-	err := q.write(ctx, all)
-	alone := len(b.parts) == 1 || err == nil || errors.Is(err, ErrUnavailable) || errors.Is(err, errAppendTimeout)
-	for i, p := range b.parts {
-		if b.errs[i] = err; !alone {
-			// One part may be invalid without affecting the others.
-			b.errs[i] = q.write(ctx, p)
+	err := q.write(ctx, slices.Concat(b.parts...))
+	unreachable := errors.Is(err, ErrUnavailable) || errors.Is(err, errAppendTimeout)
+	invalid := err != nil && !unreachable
+	for i, part := range b.parts {
+		b.errs[i] = err
+		if invalid && len(b.parts) > 1 {
+			b.errs[i] = q.write(ctx, part) // one invalid part must not affect the others
 		}
 	}
 }

@@ -116,8 +116,10 @@ func (s *recordBuilder) addRecord(seq int, kind Type, at time.Time, r Record, pa
 	if r.ActorType != "" {
 		full.ActorType, full.ActorID = r.ActorType, sanitizeAndTruncate(r.ActorID, maxText)
 	}
-	full.Outcome, full.Reason = sanitizeAndTruncate(r.Outcome, maxText), sanitizeAndTruncate(r.Reason, maxText)
-	full.PolicyHash, full.PlanHash = sanitizeAndTruncate(r.PolicyHash, maxText), sanitizeAndTruncate(r.PlanHash, maxText)
+	full.Outcome = sanitizeAndTruncate(r.Outcome, maxText)
+	full.Reason = sanitizeAndTruncate(r.Reason, maxText)
+	full.PolicyHash = sanitizeAndTruncate(r.PolicyHash, maxText)
+	full.PlanHash = sanitizeAndTruncate(r.PlanHash, maxText)
 	full.Payload = payload.redactedBoundedJSON(s.redact)
 	s.records = append(s.records, full)
 }
@@ -129,7 +131,9 @@ func (s *recordBuilder) hasReachedPhase(p v1alpha1.Phase) bool {
 
 // checksOutcome reports whether the checks are over and passed, and when they ended.
 func (s *recordBuilder) checksOutcome() (at time.Time, over, passed bool) {
-	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting, v1alpha1.PhaseCompleted} {
+	for _, p := range []v1alpha1.Phase{
+		v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval, v1alpha1.PhaseExecuting, v1alpha1.PhaseCompleted,
+	} {
 		if s.hasReachedPhase(p) {
 			return s.at[p], true, true
 		}
@@ -165,7 +169,8 @@ func (s *recordBuilder) addCheckRecords() {
 		s.addRecord(seqPolicyDecided, PolicyDecided, at, r, policyPayload(s.redact, p))
 	}
 	if passed {
-		s.addRecord(seqValidated, Validated, at, Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}, s.validationPayload(v))
+		r := Record{Outcome: OutcomePassed, PolicyHash: policy, PlanHash: hash}
+		s.addRecord(seqValidated, Validated, at, r, s.validationPayload(v))
 	}
 }
 
@@ -175,9 +180,11 @@ func (s *recordBuilder) addApprovalRecords() {
 	}
 	hash, policy := s.planAndPolicyHash()
 	status := s.ke.Status.Approval
-	s.addRecord(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval], Record{PolicyHash: policy, PlanHash: hash}, approvalRequestPayload(status))
+	s.addRecord(seqApprovalRequested, ApprovalRequested, s.at[v1alpha1.PhaseWaitingApproval],
+		Record{PolicyHash: policy, PlanHash: hash}, approvalRequestPayload(status))
 
-	if status == nil || s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil {
+	isWaiting := s.ke.Status.Phase == v1alpha1.PhaseWaitingApproval && s.gone == nil
+	if status == nil || isWaiting {
 		return // earlier events may still follow, or the approval may be requested again
 	}
 	at := s.decisionTime(status)
@@ -191,7 +198,7 @@ func (s *recordBuilder) addApprovalRecords() {
 		if a.Decision == v1alpha1.Reject {
 			kind = Rejected
 		}
-		s.addRecord(seqDecisions+i, kind, at, r, decisionPayload(a))
+		s.addRecord(seqDecisions+i, kind, at, r, payloadObject{"reason": a.Reason})
 	}
 }
 
@@ -200,25 +207,21 @@ func (s *recordBuilder) decisionTime(status *v1alpha1.ApprovalStatus) time.Time 
 	if status.DecidedAt != nil {
 		return status.DecidedAt.Time
 	}
-	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseExecuting, v1alpha1.PhaseFailed} {
-		if at, ok := s.at[p]; ok {
-			return at
-		}
-	}
-	return s.at[v1alpha1.PhaseWaitingApproval]
+	return cmp.Or(s.at[v1alpha1.PhaseExecuting], s.at[v1alpha1.PhaseFailed], s.at[v1alpha1.PhaseWaitingApproval])
 }
 
 // decisionsToRecord returns the approvals that counted, or all of them if one was a rejection.
 func (s *recordBuilder) decisionsToRecord(status *v1alpha1.ApprovalStatus) []v1alpha1.Approval {
-	list := slices.Clone(status.CountedDecisions)
-	if status.State == v1alpha1.ApprovalApproved && len(list) == 0 {
-		list = append(list, v1alpha1.Approval{Decision: v1alpha1.Approve}) // the bare approvalReceived
-	}
 	if status.State == v1alpha1.ApprovalRejected && len(s.ke.Spec.Approvals) > 0 {
-		plan, _ := s.planAndPolicyHash()                                                                                          // approvals for other plans were written without the guard
-		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), func(a v1alpha1.Approval) bool { return a.PlanHash != plan }) // the status holds only the rejection
+		// The status has only the rejection. Approvals of other plans were written without the guard.
+		planHash, _ := s.planAndPolicyHash()
+		ofOtherPlan := func(a v1alpha1.Approval) bool { return a.PlanHash != planHash }
+		return slices.DeleteFunc(slices.Clone(s.ke.Spec.Approvals), ofOtherPlan)
 	}
-	return list
+	if status.State == v1alpha1.ApprovalApproved && len(status.CountedDecisions) == 0 {
+		return []v1alpha1.Approval{{Decision: v1alpha1.Approve}} // the bare approvalReceived
+	}
+	return status.CountedDecisions
 }
 
 func (s *recordBuilder) addRunRecords() {
@@ -236,26 +239,29 @@ func (s *recordBuilder) addRunRecords() {
 		return
 	}
 	over := results.EndTime != nil || s.ke.Status.Phase != v1alpha1.PhaseExecuting
-	tried := int(results.RetriesAttempted)
-	if over && (results.StartTime != nil || tried > 0) {
-		tried++
+	attempts := int(results.RetriesAttempted)
+	if over && (results.StartTime != nil || attempts > 0) {
+		attempts++
 	}
 	ended := s.actionEndTime(results)
-	for i := range min(tried, maxAttempts) {
+	for i := range min(attempts, maxAttempts) {
 		r := Record{Outcome: string(v1alpha1.OutcomeFailed), PlanHash: hash}
-		last, at := over && i == tried-1, begun
-		if last {
-			r.Outcome, at = outcomeName(results.Success), ended
+		at := begun
+		isLast := over && i == attempts-1
+		if isLast {
+			r.Outcome = outcomeName(results.Success)
+			at = ended
 		}
-		s.addRecord(seqAttempts+i, AttemptFinished, at, r, attemptPayload(i+1, last))
+		s.addRecord(seqAttempts+i, AttemptFinished, at, r, attemptPayload(i+1, isLast))
 	}
-	if over {
-		r := Record{Outcome: outcomeName(results.Success), PolicyHash: policy, PlanHash: hash}
-		if !results.Success {
-			r.Reason = string(s.ke.Status.Reason)
-		}
-		s.addRecord(seqResult, Result, ended, r, resultPayload(s.redact, results))
+	if !over {
+		return
 	}
+	r := Record{Outcome: outcomeName(results.Success), PolicyHash: policy, PlanHash: hash}
+	if !results.Success {
+		r.Reason = string(s.ke.Status.Reason)
+	}
+	s.addRecord(seqResult, Result, ended, r, resultPayload(s.redact, results))
 }
 
 // actionEndTime returns the time at which the action ended.
@@ -263,12 +269,8 @@ func (s *recordBuilder) actionEndTime(results *v1alpha1.ExecutionResults) time.T
 	if results.EndTime != nil {
 		return results.EndTime.Time
 	}
-	for _, p := range []v1alpha1.Phase{v1alpha1.PhaseRollbackReady, v1alpha1.PhaseCompleted, v1alpha1.PhaseFailed} {
-		if at, ok := s.at[p]; ok {
-			return at
-		}
-	}
-	return s.at[v1alpha1.PhaseExecuting]
+	return cmp.Or(s.at[v1alpha1.PhaseRollbackReady], s.at[v1alpha1.PhaseCompleted],
+		s.at[v1alpha1.PhaseFailed], s.at[v1alpha1.PhaseExecuting])
 }
 
 func outcomeName(success bool) string {
@@ -281,8 +283,10 @@ func outcomeName(success bool) string {
 func (s *recordBuilder) addEndAndDeletionRecords() {
 	st := &s.ke.Status
 	hash, policy := s.planAndPolicyHash()
-	if s.hasReachedPhase(v1alpha1.PhaseRollbackReady) && st.RollbackInformation != nil && st.RollbackInformation.Available {
-		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady], Record{PlanHash: hash}, rollbackPayload(s.redact, st.RollbackInformation))
+	rollback := st.RollbackInformation
+	if s.hasReachedPhase(v1alpha1.PhaseRollbackReady) && rollback != nil && rollback.Available {
+		s.addRecord(seqRollback, RollbackAvailable, s.at[v1alpha1.PhaseRollbackReady],
+			Record{PlanHash: hash}, rollbackPayload(s.redact, rollback))
 	}
 	r := Record{Outcome: string(st.Outcome), Reason: string(st.Reason), PolicyHash: policy, PlanHash: hash}
 	switch st.Phase {
@@ -294,13 +298,18 @@ func (s *recordBuilder) addEndAndDeletionRecords() {
 		s.addRecord(seqEnded, Failed, s.at[st.Phase], r, s.endPayload())
 	case v1alpha1.PhaseNew, v1alpha1.PhaseValidating, v1alpha1.PhaseValidated, v1alpha1.PhaseWaitingApproval,
 		v1alpha1.PhaseExecuting, v1alpha1.PhaseRollbackReady:
+		// It has not ended.
 	}
 	// The object does not record the user that deleted it.
-	switch at := s.ke.DeletionTimestamp; {
-	case at != nil:
-		s.addRecord(seqDeleted, Deleted, at.Time, Record{ActorType: Unknown}, payloadObject{})
-	case s.gone != nil:
-		s.addRecord(seqDeleted, Deleted, s.gone.At, Record{ActorType: Unknown}, s.gone.deletionPayload())
+	deletedBy := Record{ActorType: Unknown}
+	if s.ke.DeletionTimestamp != nil {
+		s.addRecord(seqDeleted, Deleted, s.ke.DeletionTimestamp.Time, deletedBy, payloadObject{})
+	} else if s.gone != nil {
+		payload := payloadObject{}
+		if s.gone.Unseen {
+			payload["unseen"] = true
+		}
+		s.addRecord(seqDeleted, Deleted, s.gone.At, deletedBy, payload)
 	}
 }
 
@@ -321,9 +330,11 @@ func targetOf(ke *v1alpha1.KubernetesExecution) Target {
 	if given := ke.Spec.Target; given != nil {
 		t = Target{given.APIVersion, given.Kind, given.Namespace, given.Name, string(given.UID)}
 	}
-	t.Namespace, t.Name = cmp.Or(t.Namespace, ke.Spec.TargetNamespace), cmp.Or(t.Name, ke.Spec.ResourceName)
+	t.Namespace = cmp.Or(t.Namespace, ke.Spec.TargetNamespace)
+	t.Name = cmp.Or(t.Name, ke.Spec.ResourceName)
 	if parts := strings.Split(ke.Status.Target, "/"); len(parts) > 1 {
-		t.Kind, t.Name = cmp.Or(t.Kind, parts[0]), cmp.Or(t.Name, parts[len(parts)-1])
+		t.Kind = cmp.Or(t.Kind, parts[0])
+		t.Name = cmp.Or(t.Name, parts[len(parts)-1])
 		if len(parts) == 3 {
 			t.Namespace = cmp.Or(t.Namespace, parts[1])
 		}
@@ -342,13 +353,12 @@ func parentName(ke *v1alpha1.KubernetesExecution) string {
 	if owner := metav1.GetControllerOfNoCopy(ke); owner != nil {
 		return owner.Kind + "/" + ke.Namespace + "/" + owner.Name
 	}
-	for _, ref := range []struct {
-		kind string
-		*v1alpha1.ObjectReference
-	}{{"WorkflowExecution", ke.Spec.WorkflowExecutionRef}, {"RemediationRequest", ke.Spec.RemediationRequestRef}} {
-		if ref.ObjectReference != nil {
-			return ref.kind + "/" + cmp.Or(ref.Namespace, ke.Namespace) + "/" + ref.Name
-		}
+	kind, ref := "WorkflowExecution", ke.Spec.WorkflowExecutionRef
+	if ref == nil {
+		kind, ref = "RemediationRequest", ke.Spec.RemediationRequestRef
 	}
-	return ""
+	if ref == nil {
+		return ""
+	}
+	return kind + "/" + cmp.Or(ref.Namespace, ke.Namespace) + "/" + ref.Name
 }

@@ -64,7 +64,8 @@ func newRedactor(ke *v1alpha1.KubernetesExecution) *redactor {
 		r.redactParameters(p.Parameters)
 		r.redactParameters(p.Before)
 	}
-	r.secrets, r.collecting = addEncodingsAndDecodings(r.secrets), false
+	r.collecting = false
+	r.secrets = addEncodingsAndDecodings(r.secrets)
 	return r
 }
 
@@ -151,13 +152,15 @@ func (r *redactor) redactMembers(v map[string]any, at valueContext) map[string]a
 	out := make(map[string]any, len(v))
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		member := v[name]
-		in := valueContext{depth: at.depth, secret: at.secret, names: slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name), key: name == "secretKeyRef"}
-		_, text := member.(string)
-		switch {
-		case text && (at.names || isSecret) && isIdentifyingMember(name), text && at.key && name == "key":
+		in := valueContext{
+			depth:  at.depth,
+			secret: at.secret || isSecret || isSecretMember(v, name),
+			names:  slices.Contains([]string{"metadata", "secretKeyRef", "secretRef"}, name),
+			key:    name == "secretKeyRef",
+		}
+		identifies := (at.names || isSecret) && isIdentifyingMember(name) || at.key && name == "key"
+		if _, isText := member.(string); isText && identifies {
 			in.secret = false
-		case isSecret, isSecretMember(v, name):
-			in.secret = true
 		}
 		out[sanitizeAndTruncate(r.redactText(name), maxText)] = r.redactValue(member, in)
 	}
@@ -189,11 +192,12 @@ func isSecretMember(object map[string]any, member string) bool {
 
 // redactTextOrJSON redacts a text that may itself be JSON, such as a patch.
 func (r *redactor) redactTextOrJSON(text string, at valueContext) any {
-	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+	trimmed := strings.TrimSpace(text)
+	if strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
 		if v, err := decodeJSON([]byte(trimmed)); err == nil {
-			out, err := json.Marshal(r.redactValue(v, at))
+			redacted, err := json.Marshal(r.redactValue(v, at))
 			if err == nil {
-				return sanitizeAndTruncate(string(out), maxProse)
+				return sanitizeAndTruncate(string(redacted), maxProse)
 			}
 		}
 	}

@@ -62,17 +62,21 @@ type Report struct {
 // A Verifier verifies a chain event by event, ordered by position, in bounded memory. The zero
 // value is not usable: see NewVerifier.
 type Verifier struct {
-	report  Report
-	last    *Event // last accepted event
-	held    *Event // accepted once the following event is known
-	vouched bool
-	noted   []Position
+	report         Report
+	last           *Event // last accepted event
+	held           *Event // accepted once the following event is known
+	beginConfirmed bool   // by a pruned event, unless the chain begins at its first event
+	checkpoints    []Position
 }
 
 // NewVerifier returns a verifier that begins after a position. checkpoints are positions recorded
 // elsewhere, which the chain must contain.
 func NewVerifier(begin Position, checkpoints ...Position) *Verifier {
-	v := &Verifier{report: Report{Begin: begin, End: begin}, vouched: begin.Position == 0, noted: checkpoints}
+	v := &Verifier{
+		report:         Report{Begin: begin, End: begin},
+		beginConfirmed: begin.Position == 0,
+		checkpoints:    checkpoints,
+	}
 	v.compareCheckpoints(begin)
 	return v
 }
@@ -114,15 +118,17 @@ func (v *Verifier) verifyEnd(end Position) {
 	got := v.report.End
 	switch {
 	case got.Position < end.Position:
-		v.reportMissing(got.Position+1, fmt.Sprintf("the chain ends at position %d, but events were recorded up to %d", got.Position, end.Position))
+		v.reportMissing(got.Position+1,
+			fmt.Sprintf("the chain ends at position %d, but events were recorded up to %d", got.Position, end.Position))
 	case got.Position > end.Position:
-		v.reportBreak(Inserted, v.last, fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", end.Position))
+		v.reportBreak(Inserted, v.last,
+			fmt.Sprintf("the chain was recorded up to position %d, and this event comes after it", end.Position))
 	case !bytes.Equal(got.Hash, end.Hash):
 		v.reportBreak(Changed, v.last, "its hash differs from the recorded one")
-	case !v.vouched:
+	case !v.beginConfirmed:
 		v.reportMissing(v.report.Begin.Position, "events up to this position are missing without a pruned event")
 	}
-	for _, p := range v.noted {
+	for _, p := range v.checkpoints {
 		if v.report.Broken == nil && p.Position > got.Position {
 			v.reportMissing(got.Position+1, fmt.Sprintf("the checkpoint has events up to position %d", p.Position))
 		}
@@ -131,19 +137,19 @@ func (v *Verifier) verifyEnd(end Position) {
 
 // isNextEvent reports whether an event continues the chain.
 func (v *Verifier) isNextEvent(e *Event) bool {
-	return e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash) && bytes.Equal(e.Digest(), e.Hash)
+	follows := e.Position == v.report.End.Position+1 && bytes.Equal(e.PrevHash, v.report.End.Hash)
+	return follows && bytes.Equal(e.Digest(), e.Hash)
 }
 
 // verifyEvent verifies an event. nextPrevHash is the previous hash stored in the event after it.
 func (v *Verifier) verifyEvent(e *Event, nextPrevHash []byte) (intact bool) {
 	want := v.report.End.Position + 1
-	whole := bytes.Equal(e.Digest(), e.Hash)
 	switch {
 	case e.Position < want:
 		return v.reportBreak(Inserted, e, fmt.Sprintf("the chain continues with position %d", want))
 	case e.Position > want:
 		return v.reportMissing(want, fmt.Sprintf("the next event has position %d", e.Position))
-	case !whole:
+	case !bytes.Equal(e.Digest(), e.Hash):
 		return v.reportBreak(Changed, e, "its hash does not match its content")
 	case !bytes.Equal(e.PrevHash, v.report.End.Hash):
 		// Both events are consistent. The hash stored in the following event shows
@@ -165,17 +171,21 @@ func (v *Verifier) confirmBeginIfPruned(e *Event) {
 	if e.Type != Pruned {
 		return
 	}
-	var p struct {
+	var pruned struct {
 		Through int64  `json:"through"`
 		Hash    string `json:"hash"`
 	}
-	if json.Unmarshal(e.Payload, &p) == nil && p.Through == v.report.Begin.Position && p.Hash == hex.EncodeToString(v.report.Begin.Hash) {
-		v.vouched = true
+	begin := v.report.Begin
+	if err := json.Unmarshal(e.Payload, &pruned); err != nil {
+		return
+	}
+	if pruned.Through == begin.Position && pruned.Hash == hex.EncodeToString(begin.Hash) {
+		v.beginConfirmed = true
 	}
 }
 
 func (v *Verifier) compareCheckpoints(at Position) (intact bool) {
-	for _, p := range v.noted {
+	for _, p := range v.checkpoints {
 		if p.Position != at.Position || bytes.Equal(p.Hash, at.Hash) {
 			continue
 		}

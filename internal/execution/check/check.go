@@ -14,6 +14,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -123,7 +124,7 @@ func New(cfg Config, deps Deps) (*Checker, error) {
 	switch {
 	case cfg.Namespace == "":
 		return nil, errors.New("create checker: namespace is required")
-	case cfg.DryRunExecutor != "" && cfg.DryRunExecutor != DryRunInline && cfg.DryRunExecutor != DryRunJob:
+	case !slices.Contains([]string{"", DryRunInline, DryRunJob}, cfg.DryRunExecutor):
 		return nil, errors.New("create checker: the dry-run executor must be inline or job")
 	case deps.Identities == nil || deps.Policy == nil || deps.Conditions == nil || deps.Traffic == nil || deps.Reader == nil:
 		return nil, errors.New("create checker: identities, policy, conditions, traffic and reader are required")
@@ -134,19 +135,8 @@ func New(cfg Config, deps Deps) (*Checker, error) {
 		corev1.NamespaceNodeLease,
 		cfg.Namespace,
 	}
-	return &Checker{
-		cfg:       cfg.withDefaults(),
-		deps:      deps,
-		protected: append(protected, cfg.ProtectedNamespaces...),
-	}, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.EnvironmentLabel == "" {
-		c.EnvironmentLabel = DefaultEnvironmentLabel
-	}
-	c.ProtectedNamespaces = slices.Clone(c.ProtectedNamespaces)
-	return c
+	cfg.EnvironmentLabel = cmp.Or(cfg.EnvironmentLabel, DefaultEnvironmentLabel)
+	return &Checker{cfg: cfg, deps: deps, protected: append(protected, cfg.ProtectedNamespaces...)}, nil
 }
 
 // An Outcome is the result of a check: a failure, a wait, a request for a dry-run Job, or a plan
@@ -186,17 +176,17 @@ type round struct {
 	out Outcome
 
 	// Findings of the steps, in the order in which they are set.
-	request  action.Request
-	account  account
-	original *v1alpha1.KubernetesExecution // execution to roll back
-	client   action.Client                 // uses the account of the action
-	seen     *readCache                    // cache of the reads of client
-	target   targetView
-	plan     *v1alpha1.Plan
-	state    *ClusterState
-	input    *execution.Input
-	place    execution.Place // evaluation slot, while conditions are evaluated
-	stranger bool            // the requester may not ask for the action
+	request         action.Request
+	requesterDenied bool // the requester may not ask for the action
+	account         account
+	original        *v1alpha1.KubernetesExecution // execution to roll back
+	client          action.Client                 // uses the account of the action
+	seen            *readCache                    // cache of the reads of client
+	target          targetView
+	plan            *v1alpha1.Plan
+	state           *ClusterState
+	input           *execution.Input
+	place           execution.Place // evaluation slot, while conditions are evaluated
 }
 
 // A step is one part of a check. It records a refusal in the outcome of the round, and returns an

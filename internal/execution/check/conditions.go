@@ -168,7 +168,7 @@ func (v verdict) describePreConditionFailure(passedBefore bool) string {
 // change the failure. A requester without permission for the action gets no results.
 func (r *round) evaluatePreConditionsIfFailed(ctx context.Context) error {
 	failure := r.out.Failed
-	if failure == nil || r.stranger {
+	if failure == nil || r.requesterDenied {
 		return nil
 	}
 	if failure.Detail != v1alpha1.DetailRBACDenied && failure.Detail != v1alpha1.DetailTargetNotFound {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +23,8 @@ func (o *Outcome) failValidation(d v1alpha1.Detail, format string, args ...any) 
 }
 
 func (o *Outcome) failWithReason(reason v1alpha1.Reason, d v1alpha1.Detail, format string, args ...any) {
-	o.Failed = &execution.Failure{Reason: reason, Detail: d, Message: action.TruncateText(fmt.Sprintf(format, args...), maxMessage)}
+	message := action.TruncateText(fmt.Sprintf(format, args...), maxMessage)
+	o.Failed = &execution.Failure{Reason: reason, Detail: d, Message: message}
 }
 
 // failProtected refuses an action on a protected target.
@@ -49,16 +51,22 @@ func (a *account) listMissingRights(ctx context.Context) ([]action.Right, error)
 
 // failMissingRights refuses the execution because its account lacks rights.
 func (a *account) failMissingRights(rights []action.Right) {
-	a.permitted, a.out.Results.RBACValidation = false, false
-	lacks := make([]string, len(rights))
+	missing := make([]string, len(rights))
 	for i, right := range rights {
 		if right.Executor {
 			right.Namespace = a.namespace
 		}
-		lacks[i] = formatRight(right)
+		missing[i] = formatRight(right)
 	}
-	a.out.failValidation(v1alpha1.DetailRBACDenied, "service account %s/%s is not allowed to %s: bind the role of action %s to it there",
-		a.namespace, a.request.Action.ServiceAccount(), strings.Join(lacks, ", or to "), a.request.Action.Name)
+	a.failDenied("service account %s/%s is not allowed to %s: bind the role of action %s to it there",
+		a.namespace, a.request.Action.ServiceAccount(), strings.Join(missing, ", or to "), a.request.Action.Name)
+}
+
+// failDenied refuses the execution because its account lacks a right.
+func (a *account) failDenied(format string, args ...any) {
+	a.permitted = false
+	a.out.Results.RBACValidation = false
+	a.out.failValidation(v1alpha1.DetailRBACDenied, format, args...)
 }
 
 // formatRight formats a right for messages, with its namespace.
@@ -75,18 +83,16 @@ func formatRight(right action.Right) string {
 
 // failMissingAccount refuses the execution because the account of its action does not exist.
 func (a *account) failMissingAccount() {
-	a.permitted, a.out.Results.RBACValidation = false, false
-	a.out.failValidation(v1alpha1.DetailRBACDenied, "service account %s/%s does not exist: apply the RBAC manifests of action %s",
+	a.failDenied("service account %s/%s does not exist: apply the RBAC manifests of action %s",
 		a.namespace, a.request.Action.ServiceAccount(), a.request.Action.Name)
 }
 
 // recheckRightsAndFailForbidden handles a request that the API server refused although the cached rights allow it. A
 // refusal for another reason, such as a quota, fails with the message of the caller.
 func (a *account) recheckRightsAndFailForbidden(ctx context.Context, message string) error {
-	known, err := a.recheckRightsUncached(ctx)
-	if err == nil && !known {
-		a.permitted, a.out.Results.RBACValidation = false, false
-		a.out.failValidation(v1alpha1.DetailRBACDenied, "%s", message)
+	explained, err := a.recheckRightsUncached(ctx)
+	if err == nil && !explained {
+		a.failDenied("%s", message)
 	}
 	return err
 }
@@ -114,7 +120,8 @@ func (a *account) failUnlessTransient(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.As(err, &status) || isTransient(err):
 		return fmt.Errorf("check %s: %w", a.request.Action.Name, err)
 	}
-	a.out.failValidation(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v", a.request.Action.Name, a.namespace, a.request.Action.ServiceAccount(), err)
+	a.out.failValidation(v1alpha1.DetailInvalidTargetState, "%s as %s/%s: %v",
+		a.request.Action.Name, a.namespace, a.request.Action.ServiceAccount(), err)
 	return nil
 }
 
@@ -143,13 +150,12 @@ func isTransient(err error) bool {
 	if !errors.As(err, &status) {
 		return false
 	}
-	code := status.Status().Code
-	const (
-		unauthorized = 401 // a new token may not be known to all API servers yet
-		timeout      = 408
-		conflict     = 409
-		tooMany      = 429
-		server       = 500
-	)
-	return code == unauthorized || code == timeout || code == conflict || code == tooMany || code >= server || code == 0
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized: // a new token may not be known to all API servers yet
+		return true
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return true
+	default:
+		return code == 0 || code >= http.StatusInternalServerError
+	}
 }

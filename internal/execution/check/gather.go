@@ -83,15 +83,18 @@ func (r *round) gatherClusterState(ctx context.Context) error {
 
 // findOwnerChain follows the controller references of the target upwards. The target holds the first
 // reference; the owners above are read, and the chain ends where that fails.
-func findOwnerChain(ctx context.Context, reader client.Reader, live *unstructured.Unstructured) (owners []metav1.OwnerReference, err error) {
+func findOwnerChain(
+	ctx context.Context, reader client.Reader, live *unstructured.Unstructured,
+) (owners []metav1.OwnerReference, err error) {
 	if live == nil {
 		return nil, nil
 	}
 	ref := metav1.GetControllerOf(live)
 	for ref != nil && len(owners) < maxOwners {
 		owners = append(owners, *ref)
-		if IsCustomResourceOwner(*ref) || ref.Kind != "ReplicaSet" && ref.Kind != "Job" {
-			return owners, nil // of the built-in kinds only these two have built-in owners
+		mayHaveBuiltInOwner := ref.Kind == "ReplicaSet" || ref.Kind == "Job" // of the built-in kinds
+		if IsCustomResourceOwner(*ref) || !mayHaveBuiltInOwner {
+			return owners, nil
 		}
 		var owner metav1.PartialObjectMetadata
 		owner.SetGroupVersionKind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))

@@ -19,14 +19,14 @@ func clusterInput(name string, nodes []corev1.Node, used map[string]ResourceAmou
 	in := execution.InputCluster{Name: name, TotalNodes: len(nodes), UnschedulableNodes: []string{}}
 	for i := range nodes {
 		n := &nodes[i]
-		up := isNodeReady(n)
-		if up {
+		ready := isNodeReady(n)
+		if ready {
 			in.ReadyNodes++
 		}
 		if n.Spec.Unschedulable {
 			in.UnschedulableNodes = append(in.UnschedulableNodes, n.Name)
 		}
-		if !up || n.Spec.Unschedulable {
+		if !ready || n.Spec.Unschedulable {
 			continue
 		}
 		in.SchedulableNodes++
@@ -57,8 +57,7 @@ func RequestsByNode(pods []corev1.Pod) map[string]ResourceAmounts {
 		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		u, own := used[p.Spec.NodeName], podRequests(&p.Spec)
-		used[p.Spec.NodeName] = ResourceAmounts{CPU: u.CPU + own.CPU, Memory: u.Memory + own.Memory}
+		used[p.Spec.NodeName] = used[p.Spec.NodeName].addResources(podRequests(&p.Spec))
 	}
 	return used
 }
@@ -66,21 +65,21 @@ func RequestsByNode(pods []corev1.Pod) map[string]ResourceAmounts {
 // podRequests returns the requests of one Pod as the scheduler counts them: the sum of containers
 // and sidecars, or the largest init container, plus the runtime overhead.
 func podRequests(spec *corev1.PodSpec) ResourceAmounts {
-	var all, sidecars, first ResourceAmounts
+	var containers, sidecars, largestInit ResourceAmounts
 	for i := range spec.Containers {
-		all = all.addResources(toResourceAmounts(spec.Containers[i].Resources.Requests))
+		containers = containers.addResources(toResourceAmounts(spec.Containers[i].Resources.Requests))
 	}
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		own := toResourceAmounts(c.Resources.Requests)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = sidecars.addResources(own)
-			first = first.maxResources(sidecars)
+			largestInit = largestInit.maxResources(sidecars)
 			continue
 		}
-		first = first.maxResources(sidecars.addResources(own))
+		largestInit = largestInit.maxResources(sidecars.addResources(own))
 	}
-	return all.addResources(sidecars).maxResources(first).addResources(toResourceAmounts(spec.Overhead))
+	return containers.addResources(sidecars).maxResources(largestInit).addResources(toResourceAmounts(spec.Overhead))
 }
 
 func toResourceAmounts(l corev1.ResourceList) ResourceAmounts {

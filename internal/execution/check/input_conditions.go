@@ -23,7 +23,8 @@ const maxConditionPods = 100 // listed individually for conditions
 func (s *ClusterState) ConditionInput(in *execution.Input, plan *v1alpha1.Plan, pods []corev1.Pod) (json.RawMessage, error) {
 	names := map[string]any{}
 	if s.Used != nil {
-		names["available_cpu"], names["available_memory"] = in.Cluster.AvailableCPU, in.Cluster.AvailableMemory
+		names["available_cpu"] = in.Cluster.AvailableCPU
+		names["available_memory"] = in.Cluster.AvailableMemory
 	}
 	t := s.Request.Target
 	if t.Kind == kindDeployment {
@@ -64,8 +65,8 @@ func (s *ClusterState) PodSelector() (selector *metav1.LabelSelector, ok bool) {
 // precedence.
 func encodeInputWithVariables(input map[string]json.RawMessage, variables map[string]any) (json.RawMessage, error) {
 	all := maps.Clone(variables)
-	for k, v := range input {
-		all[k] = v
+	for name, value := range input {
+		all[name] = value
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -78,29 +79,26 @@ const kindDeployment = "Deployment"
 
 // addReplicaVariables adds the requested, previous and resulting numbers of replicas.
 func addReplicaVariables(variables map[string]any, live *unstructured.Unstructured, parameters json.RawMessage, plan *v1alpha1.Plan) {
-	asked, before := parseReplicas(parameters), (*int64)(nil)
-	if plan != nil && plan.Before != nil {
-		before = parseReplicas(plan.Before.Raw)
-	}
-	var current *int64
+	var current int64
+	var hasCurrent bool
 	if live != nil {
-		if n, found, err := unstructured.NestedInt64(live.Object, "spec", "replicas"); err == nil && found {
-			current = &n
+		current, hasCurrent, _ = unstructured.NestedInt64(live.Object, "spec", "replicas") // another type counts as none
+	}
+	if hasCurrent {
+		variables["current_replicas"] = current
+		variables["expected_baseline"] = current
+		variables["target_replicas"] = current
+	}
+	if plan != nil && plan.Before != nil {
+		if before := parseReplicas(plan.Before.Raw); before != nil {
+			variables["expected_baseline"] = *before
 		}
 	}
-	if current != nil {
-		variables["current_replicas"] = *current
-		variables["expected_baseline"] = *current
-		variables["target_replicas"] = *current
-	}
-	if before != nil {
-		variables["expected_baseline"] = *before
-	}
-	if asked != nil {
-		variables["new_replicas"] = *asked
-		variables["target_replicas"] = *asked
-		if current != nil {
-			variables["additional_replicas"] = *asked - *current
+	if requested := parseReplicas(parameters); requested != nil {
+		variables["new_replicas"] = *requested
+		variables["target_replicas"] = *requested
+		if hasCurrent {
+			variables["additional_replicas"] = *requested - current
 		}
 	}
 }
@@ -173,20 +171,20 @@ func countSchedulableNodes(selector map[string]string, nodes []corev1.Node) int 
 	count := 0
 	for i := range nodes {
 		n := &nodes[i]
-		if !isNodeReady(n) || n.Spec.Unschedulable {
-			continue
-		}
-		fits := true
-		for k, v := range selector {
-			if own, ok := n.Labels[k]; !ok || own != v {
-				fits = false
-			}
-		}
-		if fits {
+		if isNodeReady(n) && !n.Spec.Unschedulable && containsAll(n.Labels, selector) {
 			count++
 		}
 	}
 	return count
+}
+
+func containsAll(labels, wanted map[string]string) bool {
+	for name, value := range wanted {
+		if own, ok := labels[name]; !ok || own != value {
+			return false
+		}
+	}
+	return true
 }
 
 // A podAlias is the condition input of one Pod. It does not include throttling, which no available
@@ -199,7 +197,7 @@ type podAlias struct {
 
 // addPodVariables counts the Pods that are not being deleted, and lists some of them.
 func addPodVariables(variables map[string]any, pods []corev1.Pod) {
-	running, up := int64(0), int64(0)
+	var running, ready int64
 	list := []podAlias{}
 	for i := range pods {
 		p := &pods[i]
@@ -210,12 +208,13 @@ func addPodVariables(variables map[string]any, pods []corev1.Pod) {
 			running++
 		}
 		if isPodReady(p) {
-			up++
+			ready++
 		}
 		list = append(list, podAlias{Name: p.Name, Status: string(p.Status.Phase), OOMKilled: wasOOMKilled(p)})
 	}
 	slices.SortFunc(list, func(a, b podAlias) int { return strings.Compare(a.Name, b.Name) })
-	variables["running_pods"], variables["ready_pods"] = running, up
+	variables["running_pods"] = running
+	variables["ready_pods"] = ready
 	variables["pods"] = list[:min(len(list), maxConditionPods)]
 }
 

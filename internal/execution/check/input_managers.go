@@ -33,15 +33,10 @@ func firstCustomResourceOwner(chain []metav1.OwnerReference) string {
 
 // IsCustomResourceOwner reports whether the API group of an owner is not part of Kubernetes.
 func IsCustomResourceOwner(ref metav1.OwnerReference) bool {
-	group, _, grouped := strings.Cut(ref.APIVersion, "/")
-	switch {
-	case !grouped: // the core group
-		return false
-	case !strings.Contains(group, "."): // apps, batch, autoscaling, policy
-		return false
-	}
+	group := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
+	hasDomain := strings.Contains(group, ".") // unlike the core group, apps, batch, autoscaling and policy
 	// Groups below k8s.io are Kubernetes' own, those below x-k8s.io are not.
-	return !strings.HasSuffix(group, ".k8s.io")
+	return hasDomain && !strings.HasSuffix(group, ".k8s.io")
 }
 
 // gitOpsTool returns the tool that syncs an object from a repository or a chart, or an empty string.
@@ -49,13 +44,13 @@ func gitOpsTool(live *unstructured.Unstructured) string {
 	if live == nil {
 		return ""
 	}
-	labels, notes := live.GetLabels(), live.GetAnnotations()
+	labels, annotations := live.GetLabels(), live.GetAnnotations()
 	switch {
-	case notes["argocd.argoproj.io/tracking-id"] != "" || labels["argocd.argoproj.io/instance"] != "":
+	case annotations["argocd.argoproj.io/tracking-id"] != "" || labels["argocd.argoproj.io/instance"] != "":
 		return "argocd"
 	case labels["kustomize.toolkit.fluxcd.io/name"] != "" || labels["helm.toolkit.fluxcd.io/name"] != "":
 		return "flux"
-	case notes["meta.helm.sh/release-name"] != "" || labels["app.kubernetes.io/managed-by"] == "Helm":
+	case annotations["meta.helm.sh/release-name"] != "" || labels["app.kubernetes.io/managed-by"] == "Helm":
 		return "helm"
 	}
 	return ""
@@ -68,7 +63,8 @@ func autoscalerName(t v1alpha1.Target, scalers []autoscalingv2.HorizontalPodAuto
 	group := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).Group
 	for i := range scalers {
 		ref := scalers[i].Spec.ScaleTargetRef
-		if ref.Kind == t.Kind && ref.Name == t.Name && schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group == group {
+		refGroup := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
+		if refGroup == group && ref.Kind == t.Kind && ref.Name == t.Name {
 			names = append(names, scalers[i].Name)
 		}
 	}

@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/execution"
+	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
 const (
@@ -104,7 +104,7 @@ func dropLargestFields(object map[string]any, bytesToSave int) {
 		delete(all, f.name)
 		bytesToSave -= f.size
 		if len(gone) < maxTruncated {
-			gone = append(gone, truncateInputText(f.part+"."+f.name, maxField))
+			gone = append(gone, action.TruncateText(f.part+"."+f.name, maxField))
 		}
 	}
 	object["truncated"] = gone
@@ -129,7 +129,7 @@ func truncateTexts(value any, depth int) any {
 		}
 		return l
 	case string:
-		return truncateInputText(v, maxText)
+		return action.TruncateText(v, maxText)
 	}
 	return value
 }
@@ -141,13 +141,4 @@ func jsonSize(value any) int {
 		return maxObject + 1 // treat a value that cannot be encoded as too large
 	}
 	return len(text)
-}
-
-// truncateInputText limits a text to maxBytes bytes and marks the cut.
-func truncateInputText(s string, maxBytes int) string {
-	const mark = "…"
-	if len(s) <= maxBytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxBytes-len(mark)], "") + mark
 }

@@ -13,42 +13,41 @@ import (
 	"github.com/fleetloop/fleetloop/internal/execution/action"
 )
 
-// findAndCheckOriginal returns the execution that rollbackOf names, and nil if it names none. It refuses an
-// execution that does not revert exactly the change of the original one.
-func (c *Checker) findAndCheckOriginal(ctx context.Context, ke *v1alpha1.KubernetesExecution, request action.Request, out *Outcome) (*v1alpha1.KubernetesExecution, error) {
-	ref := ke.Spec.RollbackOf
+// findAndCheckOriginal reads the execution that rollbackOf names, if any. It refuses an execution
+// that does not revert exactly the change of the original one.
+func (r *round) findAndCheckOriginal(ctx context.Context) error {
+	ref := r.ke.Spec.RollbackOf
 	if ref == nil {
-		return nil, nil //nolint:nilnil // most executions are no rollback
+		return nil
 	}
-	name := client.ObjectKey{Namespace: cmp.Or(ref.Namespace, ke.Namespace), Name: ref.Name}
+	name := client.ObjectKey{Namespace: cmp.Or(ref.Namespace, r.ke.Namespace), Name: ref.Name}
 	var original v1alpha1.KubernetesExecution
-	err := c.deps.Reader.Get(ctx, name, &original)
+	err := r.checker.deps.Reader.Get(ctx, name, &original)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read execution %s: %w", name, err)
-	}
-	if original.Name == "" || ref.UID != "" && ref.UID != original.UID {
-		out.failValidation(v1alpha1.DetailInvalidParameters, "rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
-		return nil, nil //nolint:nilnil // refused
+		return fmt.Errorf("read execution %s: %w", name, err)
 	}
 	back := original.Status.RollbackInformation
+	replaced := ref.UID != "" && ref.UID != original.UID
 	switch {
+	case original.Name == "" || replaced:
+		r.out.failValidation(v1alpha1.DetailInvalidParameters,
+			"rollbackOf: execution %s does not exist any more, so its rollback is unknown: omit rollbackOf to run the action anyway", name)
 	case back == nil || original.Status.Plan == nil:
 		why := "it made no known change"
 		if original.Status.ExecutionResults == nil {
 			why = "it never started"
 		}
-		out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
-		return nil, nil //nolint:nilnil // refused
+		r.out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: nothing to roll back for execution %s: %s", name, why)
 	case !back.Available:
 		why := cmp.Or(back.Reason, "its plan has no rollback")
-		out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
-		return nil, nil //nolint:nilnil // refused
-	case !matchesRollback(request, back):
-		out.failValidation(v1alpha1.DetailInvalidParameters,
+		r.out.failValidation(v1alpha1.DetailInvalidTargetState, "rollbackOf: execution %s cannot be rolled back: %s", name, why)
+	case !matchesRollback(r.request, back):
+		r.out.failValidation(v1alpha1.DetailInvalidParameters,
 			"rollbackOf: action or parameters differ from status.rollbackInformation of execution %s: copy them from there, or omit rollbackOf", name)
-		return nil, nil //nolint:nilnil // refused
+	default:
+		r.original = &original
 	}
-	return &original, nil
+	return nil
 }
 
 // matchesRollback reports whether the request matches the given rollback.
@@ -66,13 +65,14 @@ func (r *round) refuseIfChangedSinceOriginal(ctx context.Context) error {
 	if r.seen != nil {
 		c.Dynamic = r.seen.newReplayClient()
 	}
-	err := action.CheckTargetUnchanged(ctx, c, r.original.Status.Plan, r.original.Status.RollbackInformation.ExpectedCurrentValues)
-	var refused *action.RefusedError
-	switch {
-	case err == nil:
+	rollback := r.original.Status.RollbackInformation
+	err := action.CheckTargetUnchanged(ctx, c, r.original.Status.Plan, rollback.ExpectedCurrentValues)
+	if err == nil {
 		return nil
-	case errors.As(err, &refused):
-		r.out.failValidation(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf", r.original.Name, refused.Message)
+	}
+	if refused, ok := errors.AsType[*action.RefusedError](err); ok {
+		r.out.failValidation(refused.Detail, "rollbackOf: the target has changed since execution %s: %s. To change it anyway, omit rollbackOf",
+			r.original.Name, refused.Message)
 		return nil
 	}
 	return r.account.failUnlessTransient(ctx, err)

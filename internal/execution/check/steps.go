@@ -40,8 +40,7 @@ func (r *round) parseAndCheckRequest(ctx context.Context) error {
 			cluster, ownCluster)
 		return nil
 	}
-	r.original, err = r.checker.findAndCheckOriginal(ctx, r.ke, request, &r.out)
-	if err != nil || r.out.Failed != nil {
+	if err := r.findAndCheckOriginal(ctx); err != nil || r.out.Failed != nil {
 		return err
 	}
 	r.out.Results.ParameterValidation = true
@@ -57,7 +56,7 @@ func (r *round) checkRights(ctx context.Context) error {
 	}
 	if !may {
 		user := r.ke.Spec.RequestedBy
-		r.stranger = true
+		r.requesterDenied = true
 		r.out.Results.RBACValidation = false
 		r.out.failValidation(v1alpha1.DetailRBACDenied, "%s is not allowed to request %s in namespace %q: "+
 			"a role must grant the verb %s on %s with the resource name %s. "+

@@ -69,7 +69,12 @@ func stripPod(p *corev1.Pod) *corev1.Pod {
 		Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion,
 		Labels: p.Labels, DeletionTimestamp: p.DeletionTimestamp,
 	}}
-	kept.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Overhead: p.Spec.Overhead, Containers: stripContainers(p.Spec.Containers), InitContainers: stripContainers(p.Spec.InitContainers)}
+	kept.Spec = corev1.PodSpec{
+		NodeName:       p.Spec.NodeName,
+		Overhead:       p.Spec.Overhead,
+		Containers:     stripContainers(p.Spec.Containers),
+		InitContainers: stripContainers(p.Spec.InitContainers),
+	}
 	kept.Status = corev1.PodStatus{Phase: p.Status.Phase}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
@@ -79,7 +84,9 @@ func stripPod(p *corev1.Pod) *corev1.Pod {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Terminated != nil || c.LastTerminationState.Terminated != nil {
 			kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: c.Name, State: corev1.ContainerState{Terminated: c.State.Terminated}, LastTerminationState: corev1.ContainerState{Terminated: c.LastTerminationState.Terminated},
+				Name:                 c.Name,
+				State:                corev1.ContainerState{Terminated: c.State.Terminated},
+				LastTerminationState: corev1.ContainerState{Terminated: c.LastTerminationState.Terminated},
 			})
 		}
 	}
@@ -89,7 +96,8 @@ func stripPod(p *corev1.Pod) *corev1.Pod {
 func stripContainers(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i, c := range all {
-		kept[i] = corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: corev1.ResourceRequirements{Requests: c.Resources.Requests}}
+		requests := corev1.ResourceRequirements{Requests: c.Resources.Requests}
+		kept[i] = corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: requests}
 	}
 	return kept
 }

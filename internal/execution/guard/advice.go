@@ -15,8 +15,7 @@ import (
 func WrongNamespaceWarningObjects(o Options) []runtime.Object {
 	o = o.withDefaults()
 	p := o.newValidatingPolicy(policyElsewhere, matchExecutions("", admissionv1.Create))
-	ignore := admissionv1.Ignore
-	p.Spec.FailurePolicy = &ignore
+	p.Spec.FailurePolicy = new(admissionv1.Ignore)
 	p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{o.Namespace},
 	}}}
@@ -25,9 +24,8 @@ func WrongNamespaceWarningObjects(o Options) []runtime.Object {
 		MessageExpression: "'the execution controller in namespace " + o.Namespace + " ignores executions in namespace ' + " + where +
 			" + ', and no other controller may handle it: create the execution in namespace " + o.Namespace + ", and delete this one'",
 	}}
-	none := metav1.LabelSelector{}
 	binding := o.newBinding(p)
-	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &none, ObjectSelector: &none, MatchPolicy: matchEquivalent()}
+	binding.Spec.MatchResources = matchInNamespaces(metav1.LabelSelector{})
 	binding.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
 	return []runtime.Object{p, binding}
 }

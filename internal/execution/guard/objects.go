@@ -87,18 +87,12 @@ func ValidatingPolicyObjects(o Options) []runtime.Object {
 
 // newValidatingPolicy returns a policy without validations.
 func (o Options) newValidatingPolicy(name string, matches admissionv1.NamedRuleWithOperations) *admissionv1.ValidatingAdmissionPolicy {
-	fail, none := admissionv1.Fail, metav1.LabelSelector{}
 	return &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
 		ObjectMeta: o.newObjectMeta(name),
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			FailurePolicy: &fail,
-			MatchConstraints: &admissionv1.MatchResources{
-				NamespaceSelector: &none,
-				ObjectSelector:    &none,
-				MatchPolicy:       matchEquivalent(),
-				ResourceRules:     []admissionv1.NamedRuleWithOperations{matches},
-			},
+			FailurePolicy:    new(admissionv1.Fail),
+			MatchConstraints: matchInNamespaces(metav1.LabelSelector{}, matches),
 		},
 	}
 }
@@ -119,21 +113,23 @@ func (o Options) newBinding(p *admissionv1.ValidatingAdmissionPolicy) *admission
 // matchNamespace limits a binding to the namespace of executions. It selects by the label that the API
 // server sets on every namespace and that no user can change.
 func (o Options) matchNamespace() *admissionv1.MatchResources {
-	return &admissionv1.MatchResources{
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}},
-		ObjectSelector:    &metav1.LabelSelector{},
-		MatchPolicy:       matchEquivalent(),
-	}
+	return matchInNamespaces(metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.Namespace}})
 }
 
 func (o Options) newObjectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Namespace + "-" + name, Labels: map[string]string{labelGuard: o.Namespace}}
 }
 
-// matchEquivalent matches requests in any version of the API.
-func matchEquivalent() *admissionv1.MatchPolicyType {
-	e := admissionv1.Equivalent
-	return &e
+// matchInNamespaces matches requests in some namespaces, in any version of the API. No rules match all.
+func matchInNamespaces(
+	namespaces metav1.LabelSelector, rules ...admissionv1.NamedRuleWithOperations,
+) *admissionv1.MatchResources {
+	return &admissionv1.MatchResources{
+		NamespaceSelector: &namespaces,
+		ObjectSelector:    &metav1.LabelSelector{},
+		MatchPolicy:       new(admissionv1.Equivalent),
+		ResourceRules:     rules,
+	}
 }
 
 // matchExecutions matches requests for executions, or for a subresource of them.
@@ -146,10 +142,12 @@ func matchExecutions(subresource string, operations ...admissionv1.OperationType
 }
 
 func matchResource(group, version, resource string, operations ...admissionv1.OperationType) admissionv1.NamedRuleWithOperations {
-	everywhere := admissionv1.AllScopes
 	return admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: operations,
-		Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{version}, Resources: []string{resource}, Scope: &everywhere},
+		Rule: admissionv1.Rule{
+			APIGroups: []string{group}, APIVersions: []string{version}, Resources: []string{resource},
+			Scope: new(admissionv1.AllScopes),
+		},
 	}}
 }
 
@@ -163,17 +161,19 @@ type validationRule struct {
 // newValidations converts rules to validations of a policy. Their reason is Forbidden, because a
 // refusal depends on the user or the time and not on the content of the object.
 func newValidations(list ...validationRule) []admissionv1.Validation {
-	forbidden := metav1.StatusReasonForbidden
 	var validations []admissionv1.Validation
 	for _, r := range list {
-		validations = append(validations, admissionv1.Validation{Expression: r.holds, MessageExpression: r.otherwise, Reason: &forbidden})
+		validations = append(validations, admissionv1.Validation{
+			Expression: r.holds, MessageExpression: r.otherwise, Reason: new(metav1.StatusReasonForbidden),
+		})
 	}
 	return validations
 }
 
 // celUserMay returns the CEL expression for whether the user has a verb on an execution.
 func celUserMay(verb, name string) string {
-	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)", quoteCEL(v1alpha1.GroupVersion.Group), quoteCEL(v1alpha1.Resource))
+	check := fmt.Sprintf("authorizer.group(%s).resource(%s).namespace(request.namespace)",
+		quoteCEL(v1alpha1.GroupVersion.Group), quoteCEL(v1alpha1.Resource))
 	if name != "" {
 		check += ".name(" + name + ")"
 	}

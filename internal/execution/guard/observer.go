@@ -58,7 +58,7 @@ func (l observer) observeAndRecordPeriod(ctx context.Context) (observation, erro
 // readVerifiedVersions returns the UID and generation of each object of the guard. It fails if an object is
 // missing or different. The result changes with every change of an object.
 func (l observer) readVerifiedVersions(ctx context.Context) (versions string, err error) {
-	there, err := l.listPoliciesAndBindings(ctx)
+	stored, err := l.listPoliciesAndBindings(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -72,14 +72,14 @@ func (l observer) readVerifiedVersions(ctx context.Context) (versions string, er
 		case *admissionv1.ValidatingAdmissionPolicyBinding:
 			name, spec = o.Kind+" "+o.Name, o.Spec
 		}
-		f, ok := there[name]
+		found, ok := stored[name]
 		switch {
 		case !ok:
 			return "", fmt.Errorf("%s is missing: apply deploy/admission-policies", name)
-		case !apiequality.Semantic.DeepEqual(f.spec, spec):
+		case !apiequality.Semantic.DeepEqual(found.spec, spec):
 			return "", fmt.Errorf("%s differs from the one of this version: apply deploy/admission-policies", name)
 		}
-		objects = append(objects, fmt.Sprintf("%s %s %d", name, f.meta.UID, f.meta.Generation))
+		objects = append(objects, fmt.Sprintf("%s %s %d", name, found.meta.UID, found.meta.Generation))
 	}
 	slices.Sort(objects)
 	return strings.Join(objects, "\n"), nil
@@ -93,18 +93,21 @@ type storedObject struct {
 
 // listPoliciesAndBindings reads the stored objects with the label of the guard.
 func (l observer) listPoliciesAndBindings(ctx context.Context) (map[string]storedObject, error) {
-	client, mine := l.client.AdmissionregistrationV1(), metav1.ListOptions{LabelSelector: l.labelSelector()}
+	client := l.client.AdmissionregistrationV1()
+	ofGuard := metav1.ListOptions{LabelSelector: l.labelSelector()}
 	var policies *admissionv1.ValidatingAdmissionPolicyList
 	var bindings *admissionv1.ValidatingAdmissionPolicyBindingList
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if policies, err = client.ValidatingAdmissionPolicies().List(ctx, mine); err != nil {
+		policies, err = client.ValidatingAdmissionPolicies().List(ctx, ofGuard)
+		if err != nil {
 			return unknownError{fmt.Errorf("list admission policies: %w", err)}
 		}
 		return nil
 	})
 	g.Go(func() (err error) {
-		if bindings, err = client.ValidatingAdmissionPolicyBindings().List(ctx, mine); err != nil {
+		bindings, err = client.ValidatingAdmissionPolicyBindings().List(ctx, ofGuard)
+		if err != nil {
 			return unknownError{fmt.Errorf("list admission policy bindings: %w", err)}
 		}
 		return nil
@@ -112,14 +115,14 @@ func (l observer) listPoliciesAndBindings(ctx context.Context) (map[string]store
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	there := map[string]storedObject{}
+	stored := map[string]storedObject{}
 	for _, p := range policies.Items {
-		there["ValidatingAdmissionPolicy "+p.Name] = storedObject{p.Spec, p.ObjectMeta}
+		stored["ValidatingAdmissionPolicy "+p.Name] = storedObject{p.Spec, p.ObjectMeta}
 	}
 	for _, b := range bindings.Items {
-		there["ValidatingAdmissionPolicyBinding "+b.Name] = storedObject{b.Spec, b.ObjectMeta}
+		stored["ValidatingAdmissionPolicyBinding "+b.Name] = storedObject{b.Spec, b.ObjectMeta}
 	}
-	return there, nil
+	return stored, nil
 }
 
 // verifyServersEnforcePolicies verifies that the API servers enforce the policies, by sending a forged approval to
@@ -130,24 +133,24 @@ func (l observer) verifyServersEnforcePolicies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var g sync.WaitGroup
-	all := make(chan error, 1+len(direct))
-	g.Go(func() { all <- l.verifyForgeryRejected(ctx, l.servers.executions) })
+	var verifying sync.WaitGroup
+	results := make(chan error, 1+len(direct))
+	verifying.Go(func() { results <- l.verifyForgeryRejected(ctx, l.servers.executions) })
 	for address, executions := range direct {
-		g.Go(func() {
+		verifying.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, serverTimeout, errServerTimeout)
 			defer cancel()
 			err := l.verifyForgeryRejected(ctx, executions)
-			if err == nil || IsUnknown(err) && !isServerRefusal(err) {
-				return
+			unreachable := IsUnknown(err) && !isServerRefusal(err)
+			if err != nil && !unreachable {
+				results <- fmt.Errorf("API server %s: %w", address, err)
 			}
-			all <- fmt.Errorf("API server %s: %w", address, err)
 		})
 	}
-	g.Wait()
-	close(all)
+	verifying.Wait()
+	close(results)
 	var unproven error
-	for err := range all {
+	for err := range results {
 		if err != nil && !IsUnknown(err) {
 			return err
 		}
@@ -172,14 +175,14 @@ func (l observer) verifyForgeryRejected(ctx context.Context, executions dynamic.
 	canary.SetGenerateName("guard-canary-")
 	_, err := executions.Create(ctx, canary, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	policy := "'" + l.options.Namespace + "-" + policyRequests + "'"
-	switch {
-	case err == nil:
+	if err == nil {
 		return fmt.Errorf("a forged approval was not rejected: the API server does not enforce %s yet", policy)
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy) && strings.Contains(err.Error(), forged):
-		return nil
-	default:
-		return unknownError{fmt.Errorf("test that a forged approval is rejected: %w", err)}
 	}
+	namesPolicy := strings.Contains(err.Error(), policy) && strings.Contains(err.Error(), forged)
+	if namesPolicy && apierrors.IsForbidden(err) {
+		return nil
+	}
+	return unknownError{fmt.Errorf("test that a forged approval is rejected: %w", err)}
 }
 
 // isServerRefusal reports whether err is the refusal of an API server that answers requests.
@@ -187,19 +190,18 @@ func isServerRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 }
 
-// watchObjects calls changed on every change of the objects.
+// watchObjects calls onChange on every change of the objects.
 func (l observer) watchObjects(ctx context.Context, onChange func()) {
-	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = l.labelSelector() }))
-	tell := cache.ResourceEventHandlerFuncs{
+	ofGuard := informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = l.labelSelector() })
+	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, ofGuard)
+	notify := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { onChange() },
 		UpdateFunc: func(any, any) { onChange() },
 		DeleteFunc: func(any) { onChange() },
 	}
 	group := factory.Admissionregistration().V1()
-	for _, informer := range []cache.SharedIndexInformer{group.ValidatingAdmissionPolicies().Informer(), group.ValidatingAdmissionPolicyBindings().Informer()} {
-		// It fails only for a stopped informer.
-		_, _ = informer.AddEventHandler(tell)
-	}
+	_, _ = group.ValidatingAdmissionPolicies().Informer().AddEventHandler(notify)       // fails only for a stopped informer
+	_, _ = group.ValidatingAdmissionPolicyBindings().Informer().AddEventHandler(notify) // likewise
 	factory.Start(ctx.Done())
 	<-ctx.Done()
 	factory.Shutdown()

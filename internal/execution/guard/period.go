@@ -73,7 +73,8 @@ type settlingError struct{ until time.Time }
 
 // Error includes the time when the wait ends.
 func (e settlingError) Error() string {
-	return fmt.Sprintf("the admission policies were created or changed: waiting until %s for every API server to enforce them", e.until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the admission policies were created or changed: waiting until %s for every API server to enforce them",
+		e.until.UTC().Format(time.RFC3339))
 }
 
 // currentOrBeginPeriod returns the period for the given object versions. It begins a new one once the
@@ -83,18 +84,21 @@ func (r *periodRecord) currentOrBeginPeriod(ctx context.Context, objects string)
 	if err != nil {
 		return Period{}, err
 	}
-	if p := periodOf(lease); p.ID != "" && lease.Annotations[annotationObjects] == objects {
+	p := periodOf(lease)
+	if p.ID != "" && lease.Annotations[annotationObjects] == objects {
 		genuine, err := r.isGenuinePeriod(ctx, p)
 		if err != nil {
 			return Period{}, err
 		}
 		if genuine {
-			r.settling, r.gapped = "", false
+			r.settling = ""
+			r.gapped = false
 			return p, r.checkPeriodBegun(p)
 		}
 	}
 	if r.settling != objects {
-		r.settling, r.settled = objects, time.Now().Add(r.propagation)
+		r.settling = objects
+		r.settled = time.Now().Add(r.propagation)
 	}
 	if time.Now().Before(r.settled) {
 		return Period{}, settlingError{r.settled}
@@ -121,7 +125,9 @@ func (r *periodRecord) checkPeriodBegun(p Period) error {
 // recordGap notes that an observation found wrong or missing objects. In such a gap, any user with a
 // right on Leases could write the record.
 func (r *periodRecord) recordGap(ctx context.Context, began time.Time) {
-	r.settling, r.gapped, r.lastGap = "", true, time.Time{}
+	r.settling = ""
+	r.gapped = true
+	r.lastGap = time.Time{}
 	if now, err := r.serverTime(ctx); err == nil {
 		r.lastGap = now.Add(-time.Since(began))
 	}
@@ -144,7 +150,9 @@ func (r *periodRecord) isGenuinePeriod(ctx context.Context, p Period) (genuine b
 	if r.lastGap.IsZero() {
 		r.lastGap = now
 	}
-	if !p.Since.After(r.lastGap.Add(r.propagation)) || p.Since.After(now.Add(time.Second)) {
+	tooEarly := !p.Since.After(r.lastGap.Add(r.propagation))
+	inFuture := p.Since.After(now.Add(time.Second))
+	if tooEarly || inFuture {
 		r.refused = p.ID
 		return false, nil
 	}
@@ -210,11 +218,12 @@ func (r *periodRecord) createOrUpdateLease(ctx context.Context, lease *coordinat
 // serverTime returns the time of the API server's clock, which sets the creation times of objects.
 func (r *periodRecord) serverTime(ctx context.Context) (time.Time, error) {
 	trial := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-probe-"}}
-	made, err := r.client.CoordinationV1().Leases(r.namespace).Create(ctx, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	created, err := r.client.CoordinationV1().Leases(r.namespace).Create(ctx, trial, dryRun)
 	if err != nil {
 		return time.Time{}, unknownError{fmt.Errorf("read the API server's clock: %w", err)}
 	}
-	return made.CreationTimestamp.Time, nil
+	return created.CreationTimestamp.Time, nil
 }
 
 // periodOf returns the period in a record. The zero value means none.

@@ -68,11 +68,13 @@ func (s *apiServers) connectListedServers(ctx context.Context) (map[string]dynam
 		return nil, nil
 	}
 	if err != nil {
-		return nil, unknownError{fmt.Errorf("read EndpointSlice %s/%s, which lists the API servers: %w", metav1.NamespaceDefault, ServerSlice, err)}
+		return nil, unknownError{fmt.Errorf("read EndpointSlice %s/%s, which lists the API servers: %w",
+			metav1.NamespaceDefault, ServerSlice, err)}
 	}
 	addresses := map[string]bool{}
 	for _, port := range slice.Ports {
-		if port.Port == nil || port.Name == nil || *port.Name != "https" {
+		isHTTPS := port.Name != nil && *port.Name == "https"
+		if !isHTTPS || port.Port == nil {
 			continue
 		}
 		for _, e := range slice.Endpoints {
@@ -88,21 +90,22 @@ func (s *apiServers) connectListedServers(ctx context.Context) (map[string]dynam
 func (s *apiServers) connectAndCacheServers(serverName string, addresses map[string]bool) (map[string]dynamic.ResourceInterface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := map[string]dynamic.ResourceInterface{}
+	current := map[string]dynamic.ResourceInterface{}
 	for a := range addresses {
 		client, ok := s.known[a]
 		if !ok {
 			cfg := rest.CopyConfig(s.cfg)
 			cfg.Host, cfg.ServerName, cfg.RateLimiter = "https://"+a, serverName, nil
 			var err error
-			if client, err = newExecutionsClient(cfg, s.namespace); err != nil {
+			client, err = newExecutionsClient(cfg, s.namespace)
+			if err != nil {
 				return nil, fmt.Errorf("connect to API server %s: %w", a, err)
 			}
 		}
-		now[a] = client
+		current[a] = client
 	}
-	s.known = now
-	return maps.Clone(now), nil
+	s.known = current
+	return maps.Clone(current), nil
 }
 
 // tlsServerName returns the name in the certificates of the API servers, independent of their

@@ -35,8 +35,7 @@ func MutatingPolicyObjects(o Options) []runtime.Object {
 		admissionv1.MatchCondition{Name: "has-room", Expression: "size(" + userGroups + ") <= 64 && " + userGroups + ".all(g, size(g) <= 253)"})
 	// An API server that has just started cannot apply it for some seconds. An execution
 	// without groups is better than none.
-	ignore := admissionv1.Ignore
-	groups.Spec.FailurePolicy = &ignore
+	groups.Spec.FailurePolicy = new(admissionv1.Ignore)
 	cancels := o.newMutatingPolicy(stampCancels, admissionv1.Update,
 		"Object{spec: Object.spec{cancelledBy: "+user+"}}",
 		admissionv1.MatchCondition{Name: "cancels", Expression: "object.spec.?cancel.orValue(false) && !oldObject.spec.?cancel.orValue(false)"},
@@ -49,21 +48,17 @@ func MutatingPolicyObjects(o Options) []runtime.Object {
 	return list
 }
 
-func (o Options) newMutatingPolicy(name string, operation admissionv1.OperationType, applyExpression string, conditions ...admissionv1.MatchCondition) *admissionv1.MutatingAdmissionPolicy {
-	fail, none := admissionv1.Fail, metav1.LabelSelector{}
+func (o Options) newMutatingPolicy(
+	name string, operation admissionv1.OperationType, applyExpression string, conditions ...admissionv1.MatchCondition,
+) *admissionv1.MutatingAdmissionPolicy {
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
 		ObjectMeta: o.newObjectMeta(name),
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
-			FailurePolicy:      &fail,
+			FailurePolicy:      new(admissionv1.Fail),
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 			MatchConditions:    conditions,
-			MatchConstraints: &admissionv1.MatchResources{
-				NamespaceSelector: &none,
-				ObjectSelector:    &none,
-				MatchPolicy:       matchEquivalent(),
-				ResourceRules:     []admissionv1.NamedRuleWithOperations{matchExecutions("", operation)},
-			},
+			MatchConstraints:   matchInNamespaces(metav1.LabelSelector{}, matchExecutions("", operation)),
 			Mutations: []admissionv1.Mutation{{
 				PatchType:          admissionv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: applyExpression},

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,8 +74,8 @@ func (e unknownError) Unwrap() error { return e.error }
 // IsUnknown reports whether an error of a Watch means that the state of the guard is unknown, and
 // not that the guard is missing.
 func IsUnknown(err error) bool {
-	unknown := unknownError{}
-	return errors.As(err, &unknown) || errors.Is(err, errNotObserved)
+	_, unknown := errors.AsType[unknownError](err)
+	return unknown || errors.Is(err, errNotObserved)
 }
 
 // New creates a Watch for the guard that Objects describes for the same options. The user of cfg
@@ -88,26 +89,31 @@ func New(cfg *rest.Config, o Options, propagation time.Duration, log *slog.Logge
 		return nil, fmt.Errorf("watch admission policies: %w", err)
 	}
 	o = o.withDefaults()
-	all, err := newAPIServers(cfg, client, o.Namespace)
+	servers, err := newAPIServers(cfg, client, o.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("watch admission policies: %w", err)
 	}
-	if propagation == 0 {
-		propagation = DefaultPropagation
-	}
-	l := observer{
-		options: o, client: client, servers: all,
-		record: &periodRecord{client: client, namespace: o.Namespace, propagation: propagation},
-	}
+	propagation = cmp.Or(propagation, DefaultPropagation)
+	record := &periodRecord{client: client, namespace: o.Namespace, propagation: propagation}
+	l := observer{options: o, client: client, servers: servers, record: record}
 	w := newWatch(l.observeAndRecordPeriod, l.readVerifiedVersions, l.watchObjects)
 	w.log = log
 	return w, nil
 }
 
-func newWatch(observe func(context.Context) (observation, error), readVersions func(context.Context) (string, error), watchObjects func(context.Context, func())) *Watch {
+func newWatch(
+	observe func(context.Context) (observation, error),
+	readVersions func(context.Context) (string, error),
+	watchObjects func(context.Context, func()),
+) *Watch {
 	return &Watch{
-		observe: observe, readVersions: readVersions, watchObjects: watchObjects,
-		log: slog.New(slog.DiscardHandler), observing: make(chan struct{}, 1), confirming: make(chan struct{}, 1), missing: errNotObserved,
+		observe:      observe,
+		readVersions: readVersions,
+		watchObjects: watchObjects,
+		log:          slog.New(slog.DiscardHandler),
+		observing:    make(chan struct{}, 1),
+		confirming:   make(chan struct{}, 1),
+		missing:      errNotObserved,
 	}
 }
 
@@ -122,7 +128,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		next := observeInterval
 		if err := w.observeOnce(ctx); err != nil {
 			next = observeRetryDelay
-			if settling := (settlingError{}); errors.As(err, &settling) {
+			if settling, ok := errors.AsType[settlingError](err); ok {
 				next = min(next, time.Until(settling.until))
 			}
 		}
@@ -145,24 +151,29 @@ func (w *Watch) observeOnce(ctx context.Context) error {
 	seen, err := w.observe(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if unknown := (unknownError{}); errors.As(err, &unknown) {
+	if IsUnknown(err) {
 		w.unknown = err
 		return err
 	}
 	w.logIfChanged(ctx, err)
-	w.missing, w.observedAt, w.unknown, w.seen = err, time.Now(), nil, seen
+	w.missing, w.unknown = err, nil
+	w.seen, w.observedAt = seen, time.Now()
 	return err
 }
 
 // logIfChanged logs changes since the last observation.
 func (w *Watch) logIfChanged(ctx context.Context, err error) {
-	settling := settlingError{}
-	switch before := w.missing; {
-	case err != nil && before != nil && before.Error() == err.Error():
-	case errors.As(err, &settling):
+	before := w.missing
+	if err != nil && before != nil && before.Error() == err.Error() {
+		return
+	}
+	settling, isSettling := errors.AsType[settlingError](err)
+	switch {
+	case isSettling:
 		w.log.InfoContext(ctx, "admission policies found, waiting for every API server to enforce them", "until", settling.until.UTC())
 	case err != nil:
-		w.log.ErrorContext(ctx, "admission policies not in force, executions and approvals are not accepted: apply deploy/admission-policies", "err", err)
+		w.log.ErrorContext(ctx,
+			"admission policies not in force, executions and approvals are not accepted: apply deploy/admission-policies", "err", err)
 	case before != nil:
 		w.log.InfoContext(ctx, "admission policies in force")
 	}
@@ -186,12 +197,11 @@ func (w *Watch) Ready() error {
 func (w *Watch) Period() (Period, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.unknown == nil, w.missing == nil && time.Since(w.observedAt) < observationTTL:
-		return w.seen.period, w.missing
-	default:
+	stillValid := w.missing == nil && time.Since(w.observedAt) < observationTTL
+	if w.unknown != nil && !stillValid {
 		return Period{}, w.unknown
 	}
+	return w.seen.period, w.missing
 }
 
 // Confirm returns Period after a check that begins after the call. All writes before the call and
@@ -225,11 +235,12 @@ func (w *Watch) runConfirmation(ctx context.Context, c *confirmation) {
 		c.period, c.err = w.Period()
 		return
 	}
-	if unknown := (unknownError{}); errors.As(err, &unknown) {
+	if IsUnknown(err) {
 		c.err = err
 		return
 	}
-	if c.err = w.observeOnce(ctx); c.err == nil {
+	c.err = w.observeOnce(ctx)
+	if c.err == nil {
 		c.period, c.err = w.Period()
 	}
 }
@@ -252,7 +263,8 @@ func (w *Watch) readVersionsExclusively(ctx context.Context) (versions string, e
 func (w *Watch) isLastObservationValidFor(objects string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.missing == nil && w.unknown == nil && w.seen.objects == objects && time.Since(w.observedAt) < observationTTL
+	inForce := w.missing == nil && w.unknown == nil
+	return inForce && w.seen.objects == objects && time.Since(w.observedAt) < observationTTL
 }
 
 // signalChange sends a signal without blocking. A signal that is still pending covers this one.

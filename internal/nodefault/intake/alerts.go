@@ -2,8 +2,6 @@ package intake
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"net"
@@ -59,6 +57,25 @@ type alert struct {
 	StartsAt    rfc3339OrProtoTime `json:"startsAt"`
 	EndsAt      rfc3339OrProtoTime `json:"endsAt"`
 	Fingerprint string             `json:"fingerprint"`
+}
+
+// decodeAlertNotification converts the alerts of a notification to events.
+func (c AlertConfig) decodeAlertNotification(
+	ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error),
+) ([]requestEvent, error) {
+	alerts, err := decodeAlerts(body)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]requestEvent, len(alerts))
+	for i, a := range alerts {
+		event, err := c.convertAlertToEvent(a)
+		if err == nil {
+			event.Node, err = resolveNodeAddress(ctx, event.Node, nodeAt)
+		}
+		events[i] = requestEvent{event, err}
+	}
+	return events, nil
 }
 
 // decodeAlerts parses a notification.
@@ -132,12 +149,11 @@ func (c AlertConfig) entitiesOf(a alert) []Entity {
 }
 
 func alertFingerprint(labels map[string]string) string {
-	const kept = 8
-	h := sha256.New()
+	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		_, _ = fmt.Fprintf(h, "%q=%q,", name, labels[name]) // a hash accepts any input
+		fmt.Fprintf(&text, "%q=%q,", name, labels[name])
 	}
-	return hex.EncodeToString(h.Sum(nil)[:kept])
+	return shortSHA256(text.String())
 }
 
 // firstLabelOrAnnotation returns the value of the first label that the alert has.
@@ -170,35 +186,12 @@ func stripPort(value string) string {
 	return strings.Trim(value, "[]")
 }
 
-// replaceAddressWithNodeName replaces the address of a node with its name.
-func replaceAddressWithNodeName(
-	ctx context.Context, e Event, nodeAt func(context.Context, string) (string, error),
-) (Event, error) {
-	if nodeAt == nil || net.ParseIP(e.Node) == nil {
-		return e, nil
+// resolveNodeAddress returns the name of a node from its name or its IP address.
+func resolveNodeAddress(
+	ctx context.Context, node string, nodeAt func(context.Context, string) (string, error),
+) (name string, err error) {
+	if nodeAt == nil || net.ParseIP(node) == nil {
+		return node, nil
 	}
-	name, err := nodeAt(ctx, e.Node)
-	if err != nil {
-		return e, err //nolint:wrapcheck // it is one of the errors of a report
-	}
-	e.Node = name
-	return e, nil
-}
-
-// decodeAlertNotification converts the alerts of a notification to events.
-func (c AlertConfig) decodeAlertNotification(
-	ctx context.Context, body []byte, nodeAt func(context.Context, string) (string, error),
-) ([]requestEvent, error) {
-	alerts, err := decodeAlerts(body)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]requestEvent, len(alerts))
-	for i, a := range alerts {
-		out[i].event, out[i].err = c.convertAlertToEvent(a)
-		if out[i].err == nil {
-			out[i].event, out[i].err = replaceAddressWithNodeName(ctx, out[i].event, nodeAt)
-		}
-	}
-	return out, nil
+	return nodeAt(ctx, node)
 }

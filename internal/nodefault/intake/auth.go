@@ -96,13 +96,13 @@ var (
 // same without the intake. Other tokens are listed in a file. Answers of the API server
 // are cached for a short time.
 type Authenticator struct {
-	cfg    AuthConfig
-	client kubernetes.Interface
-	file   *httpserver.TokenFile[string] // nil without a token file
-	limit  *rate.Limiter
-	from   *CallerLimits // by address of the caller
-	asking singleflight.Group
-	known  *lru.LRUExpireCache // results by the hash of the token
+	cfg           AuthConfig
+	client        kubernetes.Interface
+	file          *httpserver.TokenFile[string] // nil without a token file
+	reviewLimit   *rate.Limiter
+	addressLimits *CallerLimits
+	reviews       singleflight.Group
+	results       *lru.LRUExpireCache // authResults by the hash of the token
 }
 
 // An authResult is the result of the review of a token.
@@ -115,43 +115,58 @@ type authResult struct {
 // request to the API server.
 func NewAuthenticator(cfg AuthConfig, deps AuthDeps) (*Authenticator, error) {
 	cfg.CacheTTL = cmp.Or(cfg.CacheTTL, DefaultAuthCacheTTL)
-	g := &Authenticator{cfg: cfg, client: deps.Client, limit: rate.NewLimiter(reviewsPerSecond, reviewBurst), from: NewCallerLimits(reviewsPerAddress, reviewBurstPerAddress), known: lru.NewLRUExpireCache(keptAuthResults)}
-	switch cfg.Mode {
-	case AuthModeNone:
-		if cfg.TokenFile != "" {
-			return nil, errors.New("intake auth mode is \"none\" but a token file is set: set the mode to \"file\" to use it")
-		}
-		for _, addr := range []string{deps.ListenAddr, cmp.Or(deps.OtherAddr, deps.ListenAddr)} {
-			if !httpserver.IsLoopback(addr) {
-				return nil, fmt.Errorf("intake auth mode \"none\" would accept unauthenticated reports on %q: listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
-			}
-		}
-	case AuthModeCluster:
-		if deps.Client == nil {
-			return nil, errors.New("intake auth mode \"cluster\" requires a Kubernetes cluster")
-		}
-	case AuthModeFile:
-		if cfg.TokenFile == "" {
-			return nil, errors.New("intake auth mode \"file\" requires a token file")
-		}
-	default:
-		return nil, fmt.Errorf("unknown intake auth mode %q: use none, cluster or file", cfg.Mode)
+	if err := cfg.validate(deps); err != nil {
+		return nil, err
+	}
+	a := &Authenticator{
+		cfg:           cfg,
+		client:        deps.Client,
+		reviewLimit:   rate.NewLimiter(reviewsPerSecond, reviewBurst),
+		addressLimits: NewCallerLimits(reviewsPerAddress, reviewBurstPerAddress),
+		results:       lru.NewLRUExpireCache(keptAuthResults),
 	}
 	if cfg.TokenFile != "" {
 		file, err := httpserver.OpenTokenFile(cfg.TokenFile, readTokenFile, deps.Log)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // it says that it is about the token file
 		}
-		g.file = file
+		a.file = file
 	}
-	return g, nil
+	return a, nil
+}
+
+// validate returns an error if the mode does not fit the other settings.
+func (c AuthConfig) validate(deps AuthDeps) error {
+	switch c.Mode {
+	case AuthModeNone:
+		if c.TokenFile != "" {
+			return errors.New("intake auth mode is \"none\" but a token file is set: set the mode to \"file\" to use it")
+		}
+		for _, addr := range []string{deps.ListenAddr, cmp.Or(deps.OtherAddr, deps.ListenAddr)} {
+			if !httpserver.IsLoopback(addr) {
+				return fmt.Errorf("intake auth mode \"none\" would accept unauthenticated reports on %q: "+
+					"listen on a loopback address, or set the mode to \"cluster\" or \"file\"", addr)
+			}
+		}
+	case AuthModeCluster:
+		if deps.Client == nil {
+			return errors.New("intake auth mode \"cluster\" requires a Kubernetes cluster")
+		}
+	case AuthModeFile:
+		if c.TokenFile == "" {
+			return errors.New("intake auth mode \"file\" requires a token file")
+		}
+	default:
+		return fmt.Errorf("unknown intake auth mode %q: use none, cluster or file", c.Mode)
+	}
+	return nil
 }
 
 // Authenticate returns the caller of a request with an Authorization header, from the
 // remote address of a connection. Its errors are, or wrap, the errors of
 // Authenticate above.
-func (g *Authenticator) Authenticate(ctx context.Context, header, address string) (caller string, err error) {
-	if g.cfg.Mode == AuthModeNone {
+func (a *Authenticator) Authenticate(ctx context.Context, header, address string) (caller string, err error) {
+	if a.cfg.Mode == AuthModeNone {
 		return "anonymous", nil
 	}
 	token := httpserver.TokenFromHeader(header)
@@ -159,25 +174,26 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 		return "", ErrNoToken
 	}
 	hash := httpserver.HashToken(token)
-	if g.file != nil {
-		if subject, ok := g.file.Lookup(ctx, hash); ok {
+	if a.file != nil {
+		if subject, ok := a.file.Lookup(ctx, hash); ok {
 			return subject, nil
 		}
 	}
-	if g.cfg.Mode == AuthModeFile {
+	if a.cfg.Mode == AuthModeFile {
 		return "", ErrInvalidToken
 	}
-	if was, ok := g.known.Get(hash); ok {
-		if a, isOne := was.(authResult); isOne {
-			return a.caller, a.err
+	if cached, ok := a.results.Get(hash); ok {
+		if result, isResult := cached.(authResult); isResult {
+			return result.caller, result.err
 		}
 	}
-	f := tokenReview{token: token, hash: hash, place: CallerIPOrIPv6Prefix(address), key: string(hash[:])}
-	caller, err = g.reviewTokenAndCacheResult(ctx, f)
-	var crowd *originLimitError
-	if errors.As(err, &crowd) && crowd.place != f.place { // the limit was reached by another address with the same token
-		f.key += f.place
-		caller, err = g.reviewTokenAndCacheResult(ctx, f)
+	review := tokenReview{token: token, hash: hash, origin: CallerIPOrIPv6Prefix(address), key: string(hash[:])}
+	caller, err = a.reviewTokenAndCacheResult(ctx, review)
+	var limited *originLimitError
+	if errors.As(err, &limited) && limited.origin != review.origin {
+		// This request shared the review of another address that has reached its limit.
+		review.key += review.origin
+		return a.reviewTokenAndCacheResult(ctx, review)
 	}
 	return caller, err
 }
@@ -185,69 +201,72 @@ func (g *Authenticator) Authenticate(ctx context.Context, header, address string
 // A tokenReview is one review of a token. Concurrent requests with the same key share its
 // result.
 type tokenReview struct {
-	token string
-	hash  httpserver.TokenHash
-	place string // address of the caller
-	key   string
+	token  string
+	hash   httpserver.TokenHash
+	origin string // of the caller
+	key    string
 }
 
-// An originLimitError means that an address has sent too many unknown tokens.
-type originLimitError struct{ place string }
+// An originLimitError means that an origin has sent too many unknown tokens.
+type originLimitError struct{ origin string }
 
 func (e *originLimitError) Error() string { return ErrTooManyInvalidTokens.Error() }
 
-// Is makes the error match ErrTooManyInvalidTokens.
-func (e *originLimitError) Is(target error) bool { return target == ErrTooManyInvalidTokens }
+// Unwrap makes the error match ErrTooManyInvalidTokens.
+func (e *originLimitError) Unwrap() error { return ErrTooManyInvalidTokens }
 
 // reviewTokenAndCacheResult returns the owner of a Kubernetes token.
-func (g *Authenticator) reviewTokenAndCacheResult(
-	ctx context.Context, review tokenReview,
-) (caller string, err error) {
-	asked := g.asking.DoChan(review.key, func() (any, error) {
-		if !g.from.Allow(review.place, time.Now()) {
-			return "", &originLimitError{review.place}
-		}
-		if !g.limit.Allow() {
-			return "", fmt.Errorf("%w: %w", ErrAuthUnavailable, errReviewLimit)
-		}
+func (a *Authenticator) reviewTokenAndCacheResult(ctx context.Context, review tokenReview) (caller string, err error) {
+	answer := a.reviews.DoChan(review.key, func() (any, error) {
+		// Other requests may share this review, so the end of this one does not cancel it.
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), reviewTimeout, errReviewTimeout)
 		defer cancel()
-		caller, err := g.reviewTokenAndAccess(ctx, review.token)
-		switch {
-		case err == nil:
-			g.known.Add(review.hash, authResult{caller: caller}, g.cfg.CacheTTL)
-		case !errors.Is(err, ErrAuthUnavailable):
-			g.known.Add(review.hash, authResult{err: err}, min(refusedAuthTTL, g.cfg.CacheTTL))
-		}
-		return caller, err
+		return a.reviewWithinLimits(ctx, review)
 	})
 	select {
-	case r := <-asked:
-		caller, _ := r.Val.(string)
-		return caller, r.Err
+	case result := <-answer:
+		caller, _ := result.Val.(string)
+		return caller, result.Err
 	case <-ctx.Done():
 		return "", fmt.Errorf("%w: %w", ErrAuthUnavailable, context.Cause(ctx))
 	}
 }
 
+func (a *Authenticator) reviewWithinLimits(ctx context.Context, review tokenReview) (caller string, err error) {
+	if !a.addressLimits.Allow(review.origin, time.Now()) {
+		return "", &originLimitError{review.origin}
+	}
+	if !a.reviewLimit.Allow() {
+		return "", fmt.Errorf("%w: %w", ErrAuthUnavailable, errReviewLimit)
+	}
+	caller, err = a.reviewTokenAndAccess(ctx, review.token)
+	switch {
+	case err == nil:
+		a.results.Add(review.hash, authResult{caller: caller}, a.cfg.CacheTTL)
+	case !errors.Is(err, ErrAuthUnavailable):
+		a.results.Add(review.hash, authResult{err: err}, min(refusedAuthTTL, a.cfg.CacheTTL))
+	}
+	return caller, err
+}
+
 // reviewTokenAndAccess asks the API server for the owner of a token, and whether the owner may
 // create NodeFaults.
-func (g *Authenticator) reviewTokenAndAccess(ctx context.Context, token string) (username string, err error) {
-	t, err := g.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: g.cfg.Audiences},
+func (a *Authenticator) reviewTokenAndAccess(ctx context.Context, token string) (username string, err error) {
+	authentication, err := a.client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: a.cfg.Audiences},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("%w: review token: %w", ErrAuthUnavailable, err)
 	}
-	if !t.Status.Authenticated {
+	if !authentication.Status.Authenticated {
 		return "", ErrInvalidToken
 	}
-	user := t.Status.User
+	user := authentication.Status.User
 	extra := map[string]authorizationv1.ExtraValue{}
 	for k, v := range user.Extra {
 		extra[k] = authorizationv1.ExtraValue(v)
 	}
-	a, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+	authorization, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -258,7 +277,7 @@ func (g *Authenticator) reviewTokenAndAccess(ctx context.Context, token string) 
 	if err != nil {
 		return "", fmt.Errorf("%w: review access: %w", ErrAuthUnavailable, err)
 	}
-	if !a.Status.Allowed || a.Status.Denied {
+	if !authorization.Status.Allowed || authorization.Status.Denied {
 		return "", fmt.Errorf("%q: %w", user.Username, ErrForbidden)
 	}
 	return user.Username, nil

@@ -32,14 +32,18 @@ type CallerLimits struct {
 	rate  rate.Limit
 	burst int
 
-	mu    sync.Mutex
-	known *lru.LRUExpireCache
+	mu       sync.Mutex
+	limiters *lru.LRUExpireCache // *rate.Limiter by caller
 }
 
 // NewCallerLimits creates limits of calls per second, and of calls at once after a pause.
 // Zero means DefaultCallerRate and DefaultCallerBurst.
 func NewCallerLimits(perSecond float64, burst int) *CallerLimits {
-	return &CallerLimits{rate: rate.Limit(cmp.Or(perSecond, DefaultCallerRate)), burst: cmp.Or(burst, DefaultCallerBurst), known: lru.NewLRUExpireCache(keptCallers)}
+	return &CallerLimits{
+		rate:     rate.Limit(cmp.Or(perSecond, DefaultCallerRate)),
+		burst:    cmp.Or(burst, DefaultCallerBurst),
+		limiters: lru.NewLRUExpireCache(keptCallers),
+	}
 }
 
 // PerSecond returns how many calls per second a caller may make.
@@ -49,14 +53,13 @@ func (l *CallerLimits) PerSecond() float64 { return float64(l.rate) }
 func (l *CallerLimits) Allow(caller string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	limit := rate.NewLimiter(l.rate, l.burst)
-	if was, ok := l.known.Get(caller); ok {
-		if of, isOne := was.(*rate.Limiter); isOne {
-			limit = of
-		}
+	known, _ := l.limiters.Get(caller)
+	limiter, isKnown := known.(*rate.Limiter)
+	if !isKnown {
+		limiter = rate.NewLimiter(l.rate, l.burst)
 	}
-	l.known.Add(caller, limit, callerIdleTime)
-	return limit.AllowN(now, 1)
+	l.limiters.Add(caller, limiter, callerIdleTime)
+	return limiter.AllowN(now, 1)
 }
 
 // originBits is the prefix length of IPv6 networks, because a host controls its whole
@@ -78,9 +81,5 @@ func CallerIPOrIPv6Prefix(address string) string {
 	if a.Is4() {
 		return a.String()
 	}
-	p, err := a.Prefix(originBits)
-	if err != nil {
-		return a.String()
-	}
-	return p.String()
+	return netip.PrefixFrom(a, originBits).Masked().String()
 }

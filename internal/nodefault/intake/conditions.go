@@ -1,8 +1,8 @@
 package intake
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -40,18 +40,16 @@ type Shortages map[corev1.ResourceName]time.Time
 
 // FindShortages returns the shortages of a node at now, given the previous ones.
 func (s *ConditionSet) FindShortages(node *corev1.Node, before Shortages, now time.Time) Shortages {
-	var out Shortages
+	out := Shortages{}
 	for _, r := range s.resources {
-		if missing, known := describeShortfall(node, r.Resource); !known || missing == "" {
+		if missing, _ := describeShortfall(node, r.Resource); missing == "" {
 			continue
 		}
-		if out == nil {
-			out = Shortages{}
+		since, ok := before[r.Resource]
+		if !ok {
+			since = now
 		}
-		out[r.Resource] = now
-		if since, ok := before[r.Resource]; ok {
-			out[r.Resource] = since
-		}
+		out[r.Resource] = since
 	}
 	return out
 }
@@ -76,83 +74,82 @@ func describeShortfall(node *corev1.Node, name corev1.ResourceName) (text string
 func (s *ConditionSet) CheckNode(
 	node *corev1.Node, now time.Time, short Shortages,
 ) (reports []nodefault.Report, recheckAfter time.Duration) {
-	l := conditionCheck{node: node, now: now}
+	for _, f := range slices.Concat(s.checkConditions(node, now), s.checkResources(node, now, short)) {
+		if rest := f.minDuration - now.Sub(f.since); !f.healthy && rest > 0 {
+			recheckAfter = shorterNonZeroDelay(recheckAfter, rest)
+			continue
+		}
+		f.fault.DetectedAt = metav1.NewMicroTime(f.since.UTC().Truncate(time.Microsecond))
+		reports = append(reports, nodefault.Report{Node: node.Name, Healthy: f.healthy, Fault: f.fault})
+	}
+	slices.SortFunc(reports, func(a, b nodefault.Report) int {
+		return strings.Compare(nodefault.KeyOf(a.Fault), nodefault.KeyOf(b.Fault))
+	})
+	return reports, recheckAfter
+}
+
+// A finding is the result of one check of a node.
+type finding struct {
+	fault       v1alpha1.Fault // only Source and Check if healthy
+	healthy     bool
+	since       time.Time
+	minDuration time.Duration // before an unhealthy state is a fault
+}
+
+func newHealthyFinding(source, check string, now time.Time) finding {
+	return finding{fault: v1alpha1.Fault{Source: source, Check: check}, healthy: true, since: now}
+}
+
+func (s *ConditionSet) checkConditions(node *corev1.Node, now time.Time) []finding {
+	var findings []finding
 	seen := map[corev1.NodeConditionType]bool{}
 	for _, c := range node.Status.Conditions {
 		seen[c.Type] = true
-		if rule, ok := s.conditions[c.Type]; ok {
-			l.reportCondition(c, rule)
-		} else if s.connector {
-			l.reportNVSentinelCondition(c)
+		if f, ok := s.checkCondition(c, now); ok {
+			findings = append(findings, f)
 		}
 	}
-	for _, t := range slices.Sorted(maps.Keys(s.conditions)) {
-		if !seen[t] {
-			l.reportHealthy(SourceConditions, string(t)) // the reporter has removed the condition
+	for conditionType := range s.conditions {
+		if !seen[conditionType] { // the reporter has removed the condition
+			findings = append(findings, newHealthyFinding(SourceConditions, string(conditionType), now))
 		}
 	}
-	for _, r := range s.resources {
-		l.reportResource(r, short)
-	}
-	slices.SortFunc(l.reports, func(a, b nodefault.Report) int {
-		return strings.Compare(nodefault.KeyOf(a.Fault), nodefault.KeyOf(b.Fault))
-	})
-	return l.reports, l.after
+	return findings
 }
 
-// A conditionCheck is the evaluation of one node.
-type conditionCheck struct {
-	node    *corev1.Node
-	now     time.Time
-	reports []nodefault.Report
-	after   time.Duration
-}
-
-func (l *conditionCheck) reportHealthy(source, check string) {
-	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Healthy: true, Fault: v1alpha1.Fault{Source: source, Check: check, DetectedAt: metav1.NewMicroTime(l.now)}})
-}
-
-// reportFaultIfLasting reports a fault that has lasted for minDuration, or sets the delay until it will
-// have.
-func (l *conditionCheck) reportFaultIfLasting(f v1alpha1.Fault, since time.Time, minDuration time.Duration) {
-	if rest := minDuration - l.now.Sub(since); rest > 0 {
-		if l.after == 0 || rest < l.after {
-			l.after = rest
-		}
-		return
-	}
-	f.DetectedAt = metav1.NewMicroTime(since.UTC().Truncate(time.Microsecond))
-	if f.RecommendedAction == "" {
-		f.RecommendedAction = v1alpha1.ActionNone
-	}
-	l.reports = append(l.reports, nodefault.Report{Node: l.node.Name, Fault: f})
-}
-
-func (l *conditionCheck) reportCondition(c corev1.NodeCondition, rule NodeCondition) {
+// checkCondition returns the finding about a condition, if it is checked and its status is known.
+func (s *ConditionSet) checkCondition(c corev1.NodeCondition, now time.Time) (f finding, ok bool) {
+	rule, hasRule := s.conditions[c.Type]
 	switch {
+	case !hasRule && s.connector:
+		return checkNVSentinelCondition(c, now)
+	case !hasRule:
+		return finding{}, false
 	case slices.Contains(rule.UnhealthyStatus, c.Status):
+		return newConditionFinding(c, rule, now), true
 	case c.Status == corev1.ConditionUnknown:
-		return
-	default:
-		l.reportHealthy(SourceConditions, string(c.Type))
-		return
+		return finding{}, false
 	}
-	code := rule.ErrorCode
-	if code == "" {
-		code = c.Reason
+	return newHealthyFinding(SourceConditions, string(c.Type), now), true
+}
+
+// newConditionFinding returns the finding about an unhealthy condition.
+func newConditionFinding(c corev1.NodeCondition, rule NodeCondition, now time.Time) finding {
+	f := finding{since: transitionTimeUnlessFuture(c, now), minDuration: rule.For, fault: v1alpha1.Fault{
+		Source:            SourceConditions,
+		Check:             string(c.Type),
+		ComponentClass:    rule.ComponentClass,
+		Fatal:             rule.Fatal,
+		Message:           truncateMessage(c.Message, maxMessage),
+		RecommendedAction: cmp.Or(rule.RecommendedAction, v1alpha1.ActionNone),
+	}}
+	if f.since.IsZero() {
+		f.since, f.minDuration = now, 0
 	}
-	f := v1alpha1.Fault{
-		Source: SourceConditions, Check: string(c.Type), ComponentClass: rule.ComponentClass,
-		Fatal: rule.Fatal, Message: truncateMessage(c.Message, maxMessage), RecommendedAction: rule.RecommendedAction,
+	if code := cmp.Or(rule.ErrorCode, c.Reason); code != "" {
+		f.fault.ErrorCodes = []string{truncateMessage(code, maxCode)}
 	}
-	if code != "" {
-		f.ErrorCodes = []string{truncateMessage(code, maxCode)}
-	}
-	since, wait := l.transitionTimeUnlessFuture(c), rule.For
-	if since.IsZero() {
-		since, wait = l.now, 0
-	}
-	l.reportFaultIfLasting(f, since, wait)
+	return f
 }
 
 // maxClockSkew limits how far the clock of a node may be ahead.
@@ -161,34 +158,42 @@ const maxClockSkew = time.Minute
 // transitionTimeUnlessFuture returns the time of the last transition of a condition, or zero if it is
 // unknown. A time in the future is ignored, because the clock of a faulty node may be
 // wrong.
-func (l *conditionCheck) transitionTimeUnlessFuture(c corev1.NodeCondition) time.Time {
-	if at := c.LastTransitionTime.Time; !at.After(l.now.Add(maxClockSkew)) {
+func transitionTimeUnlessFuture(c corev1.NodeCondition, now time.Time) time.Time {
+	if at := c.LastTransitionTime.Time; !at.After(now.Add(maxClockSkew)) {
 		return at
 	}
 	return time.Time{}
 }
 
-func (l *conditionCheck) reportResource(r NodeResource, short Shortages) {
-	missing, known := describeShortfall(l.node, r.Resource)
-	if !known {
-		return
+func (s *ConditionSet) checkResources(node *corev1.Node, now time.Time, short Shortages) []finding {
+	var findings []finding
+	for _, r := range s.resources {
+		missing, known := describeShortfall(node, r.Resource)
+		if !known {
+			continue
+		}
+		if missing == "" {
+			findings = append(findings, newHealthyFinding(SourceResources, string(r.Resource), now))
+			continue
+		}
+		since, ok := short[r.Resource]
+		if !ok {
+			since = now
+		}
+		fault := v1alpha1.Fault{
+			Source:            SourceResources,
+			Check:             string(r.Resource),
+			ComponentClass:    r.ComponentClass,
+			Fatal:             r.Fatal,
+			Message:           missing,
+			RecommendedAction: cmp.Or(r.RecommendedAction, v1alpha1.ActionNone),
+		}
+		if r.ErrorCode != "" {
+			fault.ErrorCodes = []string{r.ErrorCode}
+		}
+		findings = append(findings, finding{fault: fault, since: since, minDuration: r.For})
 	}
-	if missing == "" {
-		l.reportHealthy(SourceResources, string(r.Resource))
-		return
-	}
-	since, ok := short[r.Resource]
-	if !ok {
-		since = l.now
-	}
-	f := v1alpha1.Fault{
-		Source: SourceResources, Check: string(r.Resource), ComponentClass: r.ComponentClass,
-		Fatal: r.Fatal, Message: missing, RecommendedAction: r.RecommendedAction,
-	}
-	if r.ErrorCode != "" {
-		f.ErrorCodes = []string{r.ErrorCode}
-	}
-	l.reportFaultIfLasting(f, since, r.For)
+	return findings
 }
 
 // truncateMessage truncates a text of a condition. Unlike removeUnprintableAndTruncate, it keeps

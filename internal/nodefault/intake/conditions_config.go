@@ -78,15 +78,16 @@ func NewConditionSet(cfg ConditionConfig) (*ConditionSet, error) {
 		}
 	}
 	var errs []error
-	own := map[string]bool{}
 	for i, c := range cfg.Conditions {
-		if err := c.validateAndMarkSeen(own); err != nil {
+		isDuplicate := slices.ContainsFunc(cfg.Conditions[:i], func(o NodeCondition) bool { return o.Type == c.Type })
+		if err := c.validate(isDuplicate); err != nil {
 			errs = append(errs, fmt.Errorf("conditions[%d]: %w", i, err))
 		}
 		s.conditions[corev1.NodeConditionType(c.Type)] = c
 	}
 	for i, r := range cfg.Resources {
-		if r.Resource == "" || slices.ContainsFunc(s.resources, func(o NodeResource) bool { return o.Resource == r.Resource }) {
+		isDuplicate := slices.ContainsFunc(s.resources, func(o NodeResource) bool { return o.Resource == r.Resource })
+		if r.Resource == "" || isDuplicate {
 			errs = append(errs, fmt.Errorf("resources[%d]: resource %q is empty or a duplicate", i, r.Resource))
 		}
 		s.resources = append(s.resources, r)
@@ -94,17 +95,16 @@ func NewConditionSet(cfg ConditionConfig) (*ConditionSet, error) {
 	return s, errors.Join(errs...)
 }
 
-func (c NodeCondition) validateAndMarkSeen(seen map[string]bool) error {
+func (c NodeCondition) validate(isDuplicate bool) error {
 	statuses := []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 	switch {
 	case c.Type == "":
 		return errors.New("type missing")
-	case seen[c.Type]:
+	case isDuplicate:
 		return fmt.Errorf("duplicate type %q", c.Type)
 	case len(c.UnhealthyStatus) == 0:
 		return fmt.Errorf("unhealthy_status of %q missing: set True, False or Unknown", c.Type)
 	}
-	seen[c.Type] = true
 	for _, s := range c.UnhealthyStatus {
 		if !slices.Contains(statuses, s) {
 			return fmt.Errorf("unhealthy_status of %q is %q: use True, False or Unknown", c.Type, s)
@@ -135,13 +135,11 @@ const (
 	shortWait  = 5 * time.Minute
 )
 
-func conditionStatuses(s ...corev1.ConditionStatus) []corev1.ConditionStatus { return s }
-
 // kubeletPreset returns the conditions that every node has.
 func kubeletPreset() []NodeCondition {
-	bad := conditionStatuses(corev1.ConditionTrue)
+	bad := []corev1.ConditionStatus{corev1.ConditionTrue}
 	return []NodeCondition{
-		{Type: "Ready", UnhealthyStatus: conditionStatuses(corev1.ConditionFalse, corev1.ConditionUnknown), For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
+		{Type: "Ready", UnhealthyStatus: []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionUnknown}, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},
 		{Type: "NetworkUnavailable", UnhealthyStatus: bad, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Network"},
 		{Type: "MemoryPressure", UnhealthyStatus: bad, For: mediumWait, ComponentClass: "Memory"},
 		{Type: "DiskPressure", UnhealthyStatus: bad, For: mediumWait, ComponentClass: "Storage"},
@@ -151,7 +149,7 @@ func kubeletPreset() []NodeCondition {
 
 // problemDetectorPreset returns the default conditions of node-problem-detector.
 func problemDetectorPreset() []NodeCondition {
-	bad := conditionStatuses(corev1.ConditionTrue)
+	bad := []corev1.ConditionStatus{corev1.ConditionTrue}
 	return []NodeCondition{
 		{Type: "KernelDeadlock", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Kernel"},
 		{Type: "ReadonlyFilesystem", UnhealthyStatus: bad, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "Storage"},
@@ -170,7 +168,7 @@ func problemDetectorPreset() []NodeCondition {
 // eksMonitoringAgentPreset returns the conditions of the EKS node monitoring agent, which are
 // healthy when True.
 func eksMonitoringAgentPreset() []NodeCondition {
-	bad := conditionStatuses(corev1.ConditionFalse)
+	bad := []corev1.ConditionStatus{corev1.ConditionFalse}
 	return []NodeCondition{
 		{Type: "AcceleratedHardwareReady", UnhealthyStatus: bad, For: mediumWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM, ComponentClass: "GPU"},
 		{Type: "ContainerRuntimeReady", UnhealthyStatus: bad, For: longWait, Fatal: true, RecommendedAction: v1alpha1.ActionRestartVM},

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -17,37 +18,29 @@ const (
 	healthySuffix   = "IsHealthy"
 )
 
-// reportNVSentinelCondition evaluates a condition of NVSentinel's connector, which is recognized by its
-// reason. The connector writes one condition for each check with a fatal error. The
-// message has the errors and the recommended actions.
-func (l *conditionCheck) reportNVSentinelCondition(c corev1.NodeCondition) {
-	switch {
-	case c.Status == corev1.ConditionTrue && c.Reason == string(c.Type)+unhealthySuffix:
-	case c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix:
-		l.reportHealthy(SourceConditions, string(c.Type))
-		return
-	default:
-		return
+// checkNVSentinelCondition returns the finding about a condition of NVSentinel's connector, which is
+// recognized by its reason. The connector writes one condition for each check with a fatal
+// error. The message has the errors and the recommended actions.
+func checkNVSentinelCondition(c corev1.NodeCondition, now time.Time) (f finding, ok bool) {
+	if c.Status == corev1.ConditionFalse && c.Reason == string(c.Type)+healthySuffix {
+		return newHealthyFinding(SourceConditions, string(c.Type), now), true
+	}
+	if c.Status != corev1.ConditionTrue || c.Reason != string(c.Type)+unhealthySuffix {
+		return finding{}, false
 	}
 	codes, action := parseCodesAndAction(c.Message)
-	since := l.transitionTimeUnlessFuture(c)
-	if since.IsZero() {
-		since = l.now
-	}
-	l.reportFaultIfLasting(v1alpha1.Fault{
-		Source: SourceConditions, Check: string(c.Type), ErrorCodes: codes, Fatal: true,
-		Message: truncateMessage(c.Message, maxMessage), RecommendedAction: action,
-	}, since, 0)
+	f = newConditionFinding(c, NodeCondition{Fatal: true, RecommendedAction: action}, now)
+	f.fault.ErrorCodes = codes
+	return f, true
 }
 
 // parseCodesAndAction returns the error codes in a message of the connector, and the recommended
 // action with the largest effect.
 func parseCodesAndAction(message string) (codes []string, action v1alpha1.RecommendedAction) {
-	const most, longest = 16, 64
-
 	for _, m := range regexp.MustCompile(`ErrorCode:([^\s;]+)`).FindAllStringSubmatch(message, -1) {
 		for code := range strings.SplitSeq(m[1], ",") {
-			if code != "" && len(code) <= longest && !slices.Contains(codes, code) && len(codes) < most {
+			isValid := code != "" && len(code) <= maxCode
+			if isValid && len(codes) < maxCodes && !slices.Contains(codes, code) {
 				codes = append(codes, strings.ToValidUTF8(code, ""))
 			}
 		}

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
@@ -17,17 +16,20 @@ func (s *ConditionSet) reportsThatChangeFaults(
 	node *corev1.Node, faults []v1alpha1.Fault, reports []nodefault.Report,
 ) []nodefault.Report {
 	var out []nodefault.Report
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, r := range reports {
-		key := nodefault.KeyOf(r.Fault)
-		told[key] = true
-		i := slices.IndexFunc(faults, func(f v1alpha1.Fault) bool { return nodefault.KeyOf(f) == key })
-		if r.Healthy && i >= 0 || !r.Healthy && (i < 0 || !equalIgnoringTimeAndConditionMessage(faults[i], r.Fault)) {
+		reported[nodefault.KeyOf(r.Fault)] = true
+		known := findFaultByKey(faults, r.Fault)
+		changed := known == nil || !equalIgnoringTimeAndConditionMessage(*known, r.Fault)
+		if r.Healthy {
+			changed = known != nil
+		}
+		if changed {
 			out = append(out, r)
 		}
 	}
 	for _, f := range faults {
-		if !told[nodefault.KeyOf(f)] && s.isNoLongerCheckedOrOfOldNode(node, f) {
+		if !reported[nodefault.KeyOf(f)] && s.isNoLongerCheckedOrOfOldNode(node, f) {
 			out = append(out, nodefault.Report{Node: node.Name, Healthy: true, Fault: f})
 		}
 	}
@@ -47,21 +49,19 @@ func equalIgnoringTimeAndConditionMessage(was, f v1alpha1.Fault) bool {
 // isNoLongerCheckedOrOfOldNode reports whether a fault of the two sources is no longer checked,
 // or belongs to another node with the same name.
 func (s *ConditionSet) isNoLongerCheckedOrOfOldNode(node *corev1.Node, f v1alpha1.Fault) bool {
+	var checked bool
 	switch f.Source {
 	case SourceConditions:
-		_, wanted := s.conditions[corev1.NodeConditionType(f.Check)]
-		if !wanted && s.connector {
-			wanted = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return string(c.Type) == f.Check })
+		_, checked = s.conditions[corev1.NodeConditionType(f.Check)]
+		if !checked && s.connector {
+			checked = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return string(c.Type) == f.Check
+			})
 		}
-		return !wanted || isDetectedBeforeNodeCreation(node, f)
 	case SourceResources:
-		wanted := slices.ContainsFunc(s.resources, func(r NodeResource) bool { return string(r.Resource) == f.Check })
-		return !wanted || isDetectedBeforeNodeCreation(node, f)
+		checked = slices.ContainsFunc(s.resources, func(r NodeResource) bool { return string(r.Resource) == f.Check })
+	default:
+		return false
 	}
-	return false
-}
-
-func isDetectedBeforeNodeCreation(node *corev1.Node, f v1alpha1.Fault) bool {
-	created := metav1.NewMicroTime(node.CreationTimestamp.Time)
-	return f.DetectedAt.Before(&created)
+	return !checked || f.DetectedAt.Time.Before(node.CreationTimestamp.Time)
 }

@@ -33,7 +33,9 @@ const (
 // AddConditionController adds a controller to a manager that evaluates the nodes in the
 // leader and stores changes. The manager's cache must have Nodes and NodeFaults.
 func AddConditionController(m manager.Manager, set *ConditionSet, store Store, log *slog.Logger) error {
-	r := &conditionReconciler{set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{}}
+	r := &conditionReconciler{
+		set: set, reader: m.GetClient(), store: store, log: log, now: time.Now, short: map[string]Shortages{},
+	}
 	err := ctrl.NewControllerManagedBy(m).
 		Named("node-conditions").
 		For(&corev1.Node{}, builder.WithPredicates(uidConditionsOrResourcesChanged())).
@@ -50,21 +52,21 @@ func AddConditionController(m manager.Manager, set *ConditionSet, store Store, l
 // heartbeats, of which each node has one every few minutes.
 func uidConditionsOrResourcesChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*corev1.Node)
-		now, isOne := e.ObjectNew.(*corev1.Node)
-		if !ok || !isOne {
+		before, beforeIsNode := e.ObjectOld.(*corev1.Node)
+		after, afterIsNode := e.ObjectNew.(*corev1.Node)
+		if !beforeIsNode || !afterIsNode {
 			return false
 		}
-		return before.UID != now.UID ||
-			!slices.EqualFunc(before.Status.Conditions, now.Status.Conditions, sameConditionIgnoringHeartbeat) ||
-			!equality.Semantic.DeepEqual(before.Status.Capacity, now.Status.Capacity) ||
-			!equality.Semantic.DeepEqual(before.Status.Allocatable, now.Status.Allocatable)
+		return before.UID != after.UID ||
+			!slices.EqualFunc(before.Status.Conditions, after.Status.Conditions, sameConditionIgnoringHeartbeat) ||
+			!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity) ||
+			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
 	}}
 }
 
 func sameConditionIgnoringHeartbeat(a, b corev1.NodeCondition) bool {
-	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message &&
-		a.LastTransitionTime.Equal(&b.LastTransitionTime)
+	a.LastHeartbeatTime = b.LastHeartbeatTime
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // A conditionReconciler updates the faults of both sources in NodeFaults from the nodes.
@@ -127,9 +129,8 @@ func (r *conditionReconciler) getShortages(node string) Shortages {
 func (r *conditionReconciler) setOrDeleteShortages(node string, s Shortages) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s == nil {
-		delete(r.short, node)
-		return
+	delete(r.short, node)
+	if len(s) > 0 {
+		r.short[node] = s
 	}
-	r.short[node] = s
 }

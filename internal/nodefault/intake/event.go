@@ -2,6 +2,8 @@ package intake
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,12 +42,14 @@ type Event struct {
 
 // An Entity is a component of a node.
 type Entity struct {
-	Type, Value string
+	Type  string `json:"entityType"`
+	Value string `json:"entityValue"`
 }
 
 // Overrides are actions that a monitor forces or skips, regardless of the rules.
 type Overrides struct {
-	Force, Skip bool
+	Force bool `json:"force"`
+	Skip  bool `json:"skip"`
 }
 
 // ActionCustom means that CustomAction has the name of the action.
@@ -65,58 +69,56 @@ const (
 // ToReport converts the event to a report. Invalid identifying fields are errors that wrap
 // ErrInvalid. Descriptive fields are truncated to fit.
 func (e Event) ToReport(now time.Time) (nodefault.Report, error) {
-	fail := func(err error) (nodefault.Report, error) {
+	fault, err := e.toFault(now)
+	if err != nil {
 		return nodefault.Report{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: fault}, nil
+}
+
+func (e Event) toFault(now time.Time) (fault v1alpha1.Fault, err error) {
 	if err := e.validateNodeAgentAndCheck(); err != nil {
-		return fail(err)
+		return fault, err
 	}
-	action, err := e.recommendedActionOrCustom()
-	if err != nil {
-		return fail(err)
+	fault.Source = e.Agent
+	fault.Check = e.Check
+	fault.ComponentClass = removeUnprintableAndTruncate(e.ComponentClass, maxClass)
+	fault.ErrorCodes = trimAndLimitCodes(e.ErrorCodes)
+	fault.Fatal = e.Fatal
+	fault.Message = removeUnprintableAndTruncate(e.Message, maxMessage)
+	fault.ObserveOnly = e.ObserveOnly
+	if fault.RecommendedAction, err = e.recommendedActionOrCustom(); err != nil {
+		return fault, err
 	}
-	quarantine, err := e.Quarantine.forceOrSkip("quarantineOverrides")
-	if err != nil {
-		return fail(err)
+	if fault.QuarantineOverride, err = e.Quarantine.forceOrSkip("quarantineOverrides"); err != nil {
+		return fault, err
 	}
-	drain, err := e.Drain.forceOrSkip("drainOverrides")
-	if err != nil {
-		return fail(err)
+	if fault.DrainOverride, err = e.Drain.forceOrSkip("drainOverrides"); err != nil {
+		return fault, err
 	}
-	entity, err := joinSortedEntities(e.Entities)
-	if err != nil {
-		return fail(err)
+	if fault.Entity, err = joinSortedEntities(e.Entities); err != nil {
+		return fault, err
 	}
 	at := e.At
 	if at.IsZero() || at.After(now) || at.Year() < 1970 {
 		at = now // a wrong clock must not create a fault in the future
 	}
-	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: v1alpha1.Fault{
-		Source: e.Agent, Check: e.Check, Entity: entity,
-		ComponentClass: removeUnprintableAndTruncate(e.ComponentClass, maxClass), ErrorCodes: trimAndLimitCodes(e.ErrorCodes), Fatal: e.Fatal,
-		Message: removeUnprintableAndTruncate(e.Message, maxMessage), RecommendedAction: action, ObserveOnly: e.ObserveOnly,
-		QuarantineOverride: quarantine, DrainOverride: drain,
-		DetectedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)), // the precision that the API stores
-	}}, nil
+	fault.DetectedAt = metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)) // the precision that the API stores
+	return fault, nil
 }
 
 // validateNodeAgentAndCheck validates the fields that identify a fault.
 func (e Event) validateNodeAgentAndCheck() error {
-	if !IsNodeName(e.Node) {
-		if e.Node == "" {
-			return errors.New("nodeName missing: set it to the name of the Node object")
-		}
+	if e.Node == "" {
+		return errors.New("nodeName missing: set it to the name of the Node object")
+	}
+	if len(validation.IsDNS1123Subdomain(e.Node)) > 0 {
 		return fmt.Errorf("nodeName %q is not a valid node name", e.Node)
 	}
 	if err := validateIdentifier("agent", e.Agent); err != nil {
 		return err
 	}
 	return validateIdentifier("checkName", e.Check)
-}
-
-// IsNodeName reports whether a text is a valid name of a node.
-func IsNodeName(s string) bool {
-	return len(validation.IsDNS1123Subdomain(s)) == 0
 }
 
 func validateIdentifier(field, value string) error {
@@ -138,7 +140,8 @@ func isPrintable(s string) bool {
 func (e Event) recommendedActionOrCustom() (v1alpha1.RecommendedAction, error) {
 	action, field := e.Action, "recommendedAction"
 	if action == ActionCustom {
-		if action, field = e.CustomAction, "customRecommendedAction"; action == "" {
+		action, field = e.CustomAction, "customRecommendedAction"
+		if action == "" {
 			return "", errors.New("customRecommendedAction missing: it is required if recommendedAction is CUSTOM")
 		}
 	}
@@ -189,10 +192,11 @@ func joinEntitiesOrHash(all []string) string {
 		return whole
 	}
 	tail := "#" + shortSHA256(whole)
-	room, n := maxEntity-len(separator)-len(tail), 0
+	room := maxEntity - len(separator) - len(tail)
 	var kept []string
 	for _, e := range all {
-		if n += utf8.RuneCountInString(e) + len(separator); n > room {
+		room -= utf8.RuneCountInString(e) + len(separator)
+		if room < 0 {
 			break
 		}
 		kept = append(kept, e)
@@ -200,13 +204,21 @@ func joinEntitiesOrHash(all []string) string {
 	return strings.Join(append(kept, tail), separator)
 }
 
+func shortSHA256(text string) string {
+	const kept = 8
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:kept])
+}
+
 // trimAndLimitCodes returns the error codes without spaces and duplicates, within the
 // limits.
 func trimAndLimitCodes(in []string) []string {
 	var out []string
-	for _, c := range in {
-		if c = strings.TrimSpace(removeUnprintableAndTruncate(c, maxCode)); c != "" && !slices.Contains(out, c) && len(out) < maxCodes {
-			out = append(out, c)
+	for _, code := range in {
+		code = strings.TrimSpace(removeUnprintableAndTruncate(code, maxCode))
+		isNew := code != "" && !slices.Contains(out, code)
+		if isNew && len(out) < maxCodes {
+			out = append(out, code)
 		}
 	}
 	return out

@@ -53,12 +53,6 @@ const (
 	socketDialTimeout = time.Second
 )
 
-// An authenticator authenticates callers. Its errors are those of
-// Authenticator.
-type authenticator interface {
-	Authenticate(ctx context.Context, header, address string) (caller string, err error)
-}
-
 // GRPCDeps are the dependencies of a GRPCServer.
 type GRPCDeps struct {
 	Store   Store
@@ -81,10 +75,10 @@ type GRPCDeps struct {
 // Over a Unix socket, every process that may open the file may report. Over TCP, a caller
 // needs a bearer token, as over HTTP. The rate of each caller is limited, as over HTTP.
 type GRPCServer struct {
-	cfg     GRPCConfig
-	log     *slog.Logger
-	ends    []grpcListener
-	serving atomic.Bool
+	cfg       GRPCConfig
+	log       *slog.Logger
+	listeners []grpcListener
+	serving   atomic.Bool
 }
 
 // An grpcListener is one listener with its server.
@@ -96,9 +90,8 @@ type grpcListener struct {
 
 // grpcService implements the service of the protocol.
 type grpcService struct {
-	store   Store
-	metrics *Metrics
-	log     *slog.Logger
+	store *CountingStore
+	log   *slog.Logger
 }
 
 // ListenGRPC creates a server and opens its listeners. The caller must call Run or Close. Only
@@ -107,20 +100,23 @@ func ListenGRPC(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer
 	cfg.SocketMode = cmp.Or(cfg.SocketMode, DefaultGRPCSocketMode)
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, DefaultGRPCMaxMessageBytes)
 	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, DefaultGRPCShutdownTimeout)
-	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || deps.Auth == nil && cfg.Addr != "" {
+	authMissing := deps.Auth == nil && cfg.Addr != ""
+	if deps.Store == nil || deps.Metrics == nil || deps.Log == nil || authMissing {
 		return nil, errors.New("create gRPC intake: store, metrics, logger, or authentication for an address missing")
 	}
 	if deps.Callers == nil {
 		deps.Callers = NewCallerLimits(0, 0)
 	}
 	s := &GRPCServer{cfg: cfg, log: deps.Log}
-	svc := &grpcService{store: deps.Metrics.NewCountingStore(KindGRPC, deps.Store), metrics: deps.Metrics, log: deps.Log}
+	svc := &grpcService{store: deps.Metrics.NewCountingStore(KindGRPC, deps.Store), log: deps.Log}
 	if cfg.Socket != "" {
 		l, err := listenUnixSocketReplacingStale(ctx, cfg.Socket, cfg.SocketMode)
 		if err != nil {
 			return nil, err
 		}
-		s.addListenerWithServer(l, svc, recoverPanics(deps.Log), checkCallsExceptHealth(func(context.Context) error { return checkCallerRate(deps.Callers, ofSocket) }))
+		s.addListenerWithServer(l, svc, recoverPanics(deps.Log), checkCallsExceptHealth(func(context.Context) error {
+			return checkCallerRate(deps.Callers, socketCaller)
+		}))
 	}
 	if cfg.Addr != "" {
 		if err := s.listenTCP(ctx, svc, deps); err != nil {
@@ -130,40 +126,43 @@ func ListenGRPC(ctx context.Context, cfg GRPCConfig, deps GRPCDeps) (*GRPCServer
 	return s, nil
 }
 
-// listenTCP listens on TCP.
 func (s *GRPCServer) listenTCP(ctx context.Context, svc *grpcService, deps GRPCDeps) error {
 	var options []grpc.ServerOption
 	if s.cfg.TLSCertFile != "" || s.cfg.TLSKeyFile != "" {
-		c, err := loadReloadingCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
+		certificate, err := loadReloadingCertificate(s.cfg.TLSCertFile, s.cfg.TLSKeyFile, deps.Log)
 		if err != nil {
 			return err
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(c.tlsConfig())))
+		options = append(options, grpc.Creds(credentials.NewTLS(certificate.tlsConfig())))
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("listen for gRPC on %q (--grpc-listen-address or NODE_FAULT_GRPC_ADDRESS): %w", s.cfg.Addr, err)
 	}
-	s.addListenerWithServer(l, svc, append(options, recoverPanics(deps.Log), checkCallsExceptHealth(func(ctx context.Context) error {
+	options = append(options, recoverPanics(deps.Log), checkCallsExceptHealth(func(ctx context.Context) error {
 		caller, err := authenticateGRPCCall(ctx, deps.Auth, deps.Log)
 		if err != nil {
 			return err
 		}
 		return checkCallerRate(deps.Callers, caller)
-	}))...)
+	}))
+	s.addListenerWithServer(l, svc, options...)
 	return nil
 }
 
 func (s *GRPCServer) addListenerWithServer(l net.Listener, svc *grpcService, options ...grpc.ServerOption) {
 	server := grpc.NewServer(append(options,
-		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes), grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(connectTimeout), grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(s.cfg.MaxMessageBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcMaxIdle}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: grpcMinPing, PermitWithoutStream: true}))...)
 	registerPlatformConnector(server, svc)
-	h := health.NewServer()
-	h.SetServingStatus(PlatformConnectorName, healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(server, h)
-	s.ends = append(s.ends, grpcListener{l, server, h})
+	healthServer := health.NewServer()
+	healthServer.SetServingStatus(PlatformConnectorName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(server, healthServer)
+	s.listeners = append(s.listeners, grpcListener{l, server, healthServer})
 }
 
 // listenUnixSocketReplacingStale listens on a Unix socket. It removes the file of a dead process,
@@ -176,8 +175,8 @@ func listenUnixSocketReplacingStale(ctx context.Context, path, mode string) (net
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
 		dialer := net.Dialer{Timeout: socketDialTimeout}
-		if c, err := dialer.DialContext(ctx, "unix", path); err == nil {
-			_ = c.Close() // nothing was sent
+		if connection, err := dialer.DialContext(ctx, "unix", path); err == nil {
+			_ = connection.Close() // nothing was sent
 			return nil, fmt.Errorf("listen for gRPC: another process listens on %q", path)
 		}
 		if err := os.Remove(path); err != nil {
@@ -196,8 +195,8 @@ func listenUnixSocketReplacingStale(ctx context.Context, path, mode string) (net
 
 // Addr returns the TCP address of the listener, or "" without one.
 func (s *GRPCServer) Addr() string {
-	for _, e := range s.ends {
-		if a, ok := e.listener.Addr().(*net.TCPAddr); ok {
+	for _, l := range s.listeners {
+		if a, ok := l.listener.Addr().(*net.TCPAddr); ok {
 			return a.String()
 		}
 	}
@@ -207,12 +206,12 @@ func (s *GRPCServer) Addr() string {
 // Run serves until ctx ends. Then it waits for running calls, and cancels them after the
 // shutdown timeout.
 func (s *GRPCServer) Run(ctx context.Context) error {
-	failed := make(chan error, len(s.ends))
+	failed := make(chan error, len(s.listeners))
 	var serving sync.WaitGroup
-	for _, e := range s.ends {
+	for _, l := range s.listeners {
 		serving.Go(func() {
-			if err := e.server.Serve(e.listener); err != nil {
-				failed <- fmt.Errorf("serve gRPC on %s: %w", e.listener.Addr(), err)
+			if err := l.server.Serve(l.listener); err != nil {
+				failed <- fmt.Errorf("serve gRPC on %s: %w", l.listener.Addr(), err)
 			}
 		})
 	}
@@ -223,19 +222,19 @@ func (s *GRPCServer) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	s.serving.Store(false)
-	for _, e := range s.ends {
-		serving.Go(func() { s.stopGracefully(e) })
+	for _, l := range s.listeners {
+		serving.Go(func() { s.stopGracefully(l) })
 	}
 	serving.Wait()
 	return err
 }
 
 // stopGracefully waits for running calls, up to the shutdown timeout.
-func (s *GRPCServer) stopGracefully(e grpcListener) {
-	e.health.Shutdown()
-	late := time.AfterFunc(s.cfg.ShutdownTimeout, e.server.Stop)
+func (s *GRPCServer) stopGracefully(l grpcListener) {
+	l.health.Shutdown()
+	late := time.AfterFunc(s.cfg.ShutdownTimeout, l.server.Stop)
 	defer late.Stop()
-	e.server.GracefulStop()
+	l.server.GracefulStop()
 }
 
 // Ready returns an error while the server is not serving.
@@ -249,9 +248,9 @@ func (s *GRPCServer) Ready() error {
 // Close closes the listeners of a server that was never run.
 func (s *GRPCServer) Close() error {
 	var errs []error
-	for _, e := range s.ends {
-		e.server.Stop()
-		errs = append(errs, e.listener.Close())
+	for _, l := range s.listeners {
+		l.server.Stop()
+		errs = append(errs, l.listener.Close())
 	}
 	return errors.Join(errs...)
 }

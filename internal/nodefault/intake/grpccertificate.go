@@ -28,7 +28,10 @@ func loadReloadingCertificate(certFile, keyFile string, log *slog.Logger) (*relo
 }
 
 func (c *reloadingCertificate) tlsConfig() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.reloadIfFilesChanged(), nil }}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.reloadIfFilesChanged(), nil },
+	}
 }
 
 // reloadIfFilesChanged returns the certificate from the current files. If they do not

@@ -17,7 +17,9 @@ import (
 
 // recoverPanics returns an option that turns a panic into an error of the call.
 func recoverPanics(log *slog.Logger) grpc.ServerOption {
-	return grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
+	return grpc.ChainUnaryInterceptor(func(
+		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (answer any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				log.ErrorContext(ctx, "panic in call", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
@@ -64,8 +66,8 @@ func authenticateGRPCCall(ctx context.Context, a authenticator, log *slog.Logger
 	return "", status.Error(codes.Unavailable, ErrAuthUnavailable.Error())
 }
 
-// ofSocket is the name of all callers over the socket. No owner of a token has this name.
-const ofSocket = "unix socket"
+// socketCaller is the name of all callers over the socket. No owner of a token has this name.
+const socketCaller = "unix socket"
 
 // checkCallerRate returns an error if a caller exceeds its rate limit.
 func checkCallerRate(limits *CallerLimits, caller string) error {

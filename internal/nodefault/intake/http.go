@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
 // The paths of the API.
@@ -33,15 +31,15 @@ type HTTPConfig struct {
 // DefaultMaxBodyBytes is the default of HTTPConfig.MaxBodyBytes.
 const DefaultMaxBodyBytes = 1 << 20
 
-// A callerAuthenticator authenticates callers. Its errors are those of an Authenticator.
-type callerAuthenticator interface {
+// An authenticator authenticates callers. Its errors are those of an Authenticator.
+type authenticator interface {
 	Authenticate(ctx context.Context, header, address string) (caller string, err error)
 }
 
 // HTTPDeps are the dependencies of the handler.
 type HTTPDeps struct {
 	Store   Store
-	Auth    callerAuthenticator
+	Auth    authenticator
 	Metrics *Metrics
 	// Callers limits each caller, over all protocols. Nil means the limits of HTTPConfig for
 	// this handler.
@@ -74,112 +72,81 @@ func NewHTTPHandler(cfg HTTPConfig, deps HTTPDeps) (http.Handler, error) {
 	if cfg.Alerts.Source == "" {
 		cfg.Alerts = DefaultAlertConfig()
 	}
-	h := &httpHandler{cfg: cfg, deps: deps}
 	mux := http.NewServeMux()
-	mux.HandleFunc(PathHealthEvents, h.newPostHandler(KindHealthEvents, func(r *http.Request, body []byte) ([]requestEvent, error) {
-		return decodeEventsByContentType(r.Header, body)
-	}))
-	mux.HandleFunc(PathAlertmanager, h.newPostHandler(KindAlertmanager, func(r *http.Request, body []byte) ([]requestEvent, error) {
-		if !isJSONOrUnset(r.Header.Get("Content-Type")) {
-			return nil, errContentType
-		}
-		return cfg.Alerts.decodeAlertNotification(r.Context(), body, deps.NodeAt)
-	}))
+	for path, kind := range map[string]Kind{PathHealthEvents: KindHealthEvents, PathAlertmanager: KindAlertmanager} {
+		mux.Handle(path, &endpoint{cfg: cfg, deps: deps, kind: kind, store: deps.Metrics.NewCountingStore(kind, deps.Store)})
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, problem{Status: http.StatusNotFound, Detail: fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager)})
+		writeError(w, http.StatusNotFound, fmt.Sprintf("path %s not found: use %s or %s", r.URL.Path, PathHealthEvents, PathAlertmanager))
 	})
 	return mux, nil
 }
 
-type httpHandler struct {
-	cfg  HTTPConfig
-	deps HTTPDeps
+// An endpoint is the handler of one path, which receives events of one kind.
+type endpoint struct {
+	cfg   HTTPConfig
+	deps  HTTPDeps
+	kind  Kind
+	store *CountingStore
 }
 
-// newPostHandler returns the handler of one path.
-func (h *httpHandler) newPostHandler(
-	sourceKind Kind, decode func(*http.Request, []byte) ([]requestEvent, error),
-) http.HandlerFunc {
-	store := h.deps.Metrics.NewCountingStore(sourceKind, h.deps.Store)
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
-			writeProblem(w, problem{Status: http.StatusMethodNotAllowed, Detail: "method not allowed: use POST"})
-			return
-		}
-		caller, err := h.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"), r.RemoteAddr)
-		if err != nil {
-			h.writeAuthError(w, r, err)
-			return
-		}
-		if !h.deps.Callers.Allow(caller, time.Now()) {
-			w.Header().Set("Retry-After", retryAfterSeconds)
-			writeProblem(w, problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("more than %g requests per second: send several events per request", h.deps.Callers.PerSecond())})
-			return
-		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.cfg.MaxBodyBytes))
-		if err != nil {
-			writeReadError(w, err)
-			return
-		}
-		elements, err := decode(r, body)
-		if err != nil {
-			h.deps.Metrics.CountRejected(sourceKind, ErrInvalid)
-			writeDecodeError(w, err)
-			return
-		}
-		h.countRejectedAndWriteResponse(w, r, sourceKind, validateAndStoreEvents(r.Context(), store, elements), caller)
+// ServeHTTP stores the events of a request of an accepted caller.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		writeError(w, http.StatusMethodNotAllowed, "method not allowed: use POST")
+		return
 	}
+	caller, err := e.deps.Auth.Authenticate(r.Context(), r.Header.Get("Authorization"), r.RemoteAddr)
+	if err != nil {
+		e.writeAuthError(w, r, err)
+		return
+	}
+	if !e.deps.Callers.Allow(caller, time.Now()) {
+		detail := fmt.Sprintf("more than %g requests per second: send several events per request", e.deps.Callers.PerSecond())
+		writeError(w, http.StatusTooManyRequests, detail)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, e.cfg.MaxBodyBytes))
+	if err != nil {
+		writeReadError(w, err)
+		return
+	}
+	events, err := e.decodeBody(r, body)
+	if err != nil {
+		e.store.countResult(ErrInvalid)
+		writeDecodeError(w, err)
+		return
+	}
+	e.logAndWriteResults(w, r, caller, e.store.storeEvents(r.Context(), events))
 }
 
-// validateAndStoreEvents stores the valid events, and returns the result of each event. Events that
-// were rejected before the store are marked as early.
-func validateAndStoreEvents(ctx context.Context, store Store, elements []requestEvent) []eventResult {
-	now := time.Now()
-	out := make([]eventResult, len(elements))
-	var reports []nodefault.Report
-	var places []int
-	for i, e := range elements {
-		if e.err != nil {
-			out[i] = eventResult{err: e.err, early: true}
-			continue
-		}
-		r, err := e.event.ToReport(now)
-		if err != nil {
-			out[i] = eventResult{err: err, early: true}
-			continue
-		}
-		reports, places = append(reports, r), append(places, i)
+// decodeBody decodes the events of a request. The error concerns the whole request; each event has
+// its own error.
+func (e *endpoint) decodeBody(r *http.Request, body []byte) ([]requestEvent, error) {
+	if e.kind == KindHealthEvents {
+		return decodeEventsByContentType(r.Header, body)
 	}
-	if len(reports) == 0 {
-		return out
+	if !isJSONOrUnset(r.Header.Get("Content-Type")) {
+		return nil, errContentType
 	}
-	for n, err := range SplitReportErrors(store.Apply(ctx, reports), len(reports)) {
-		out[places[n]].err = err
-	}
-	return out
-}
-
-// An eventResult is the result of one event.
-type eventResult struct {
-	err   error
-	early bool // rejected before the store
+	return e.cfg.Alerts.decodeAlertNotification(r.Context(), body, e.deps.NodeAt)
 }
 
 // writeAuthError writes the response to a caller that is not accepted.
-func (h *httpHandler) writeAuthError(w http.ResponseWriter, r *http.Request, err error) {
+func (e *endpoint) writeAuthError(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrForbidden):
-		writeProblem(w, problem{Status: http.StatusForbidden, Detail: err.Error() + ": bind a ClusterRole with this permission, such as fleetloop-node-fault-reporter"})
+		const hint = ": bind a ClusterRole with this permission, such as fleetloop-node-fault-reporter"
+		writeError(w, http.StatusForbidden, err.Error()+hint)
 	case errors.Is(err, ErrNoToken), errors.Is(err, ErrInvalidToken):
+		const hint = ": send the header Authorization: Bearer with a Kubernetes token or a token of the token file"
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeProblem(w, problem{Status: http.StatusUnauthorized, Detail: err.Error() + ": send the header Authorization: Bearer with a Kubernetes token or a token of the token file"})
+		writeError(w, http.StatusUnauthorized, err.Error()+hint)
 	case errors.Is(err, ErrTooManyInvalidTokens):
-		w.Header().Set("Retry-After", retryAfterSeconds)
-		writeProblem(w, problem{Status: http.StatusTooManyRequests, Detail: err.Error()})
+		writeError(w, http.StatusTooManyRequests, err.Error())
 	default:
-		h.deps.Log.WarnContext(r.Context(), "authenticate caller failed", "err", err)
-		w.Header().Set("Retry-After", retryAfterSeconds)
-		writeProblem(w, problem{Status: http.StatusServiceUnavailable, Detail: ErrAuthUnavailable.Error()})
+		e.deps.Log.WarnContext(r.Context(), "authenticate caller failed", "err", err)
+		writeError(w, http.StatusServiceUnavailable, ErrAuthUnavailable.Error())
 	}
 }

@@ -45,18 +45,21 @@ func decodeEventsByContentType(header http.Header, body []byte) ([]requestEvent,
 		return decodeCloudEventBatch(body)
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return nil, errContentType
-	case media != "" && media != "application/json" && media != "text/json" && !strings.HasSuffix(media, "+json"):
-		return nil, errContentType
-	case header.Get("Ce-Specversion") != "":
-		return decodeCloudEventData(cloudevent.FromAttributes(func(name string) (string, bool) {
-			if name == "datacontenttype" {
-				return media, true
-			}
-			v := header.Get("Ce-" + name)
-			return v, v != ""
-		}, body))
 	}
-	return decodeEventOrList(body, time.Time{})
+	isJSON := media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
+	if media != "" && !isJSON {
+		return nil, errContentType
+	}
+	if header.Get("Ce-Specversion") == "" {
+		return decodeEventOrList(body, time.Time{})
+	}
+	return decodeCloudEventData(cloudevent.FromAttributes(func(name string) (value string, found bool) {
+		if name == "datacontenttype" {
+			return media, true
+		}
+		value = header.Get("Ce-" + name)
+		return value, value != ""
+	}, body))
 }
 
 // decodeCloudEventData parses the events in a CloudEvent.
@@ -73,42 +76,51 @@ func decodeCloudEventBatch(body []byte) ([]requestEvent, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []requestEvent
-	for _, one := range list {
-		inner, err := decodeCloudEventData(cloudevent.Parse(one))
+	var events []requestEvent
+	for _, text := range list {
+		inner, err := decodeCloudEventData(cloudevent.Parse(text))
 		if err != nil {
 			inner = []requestEvent{{err: fmt.Errorf("%w: %w", ErrInvalid, err)}}
 		}
-		if out = append(out, inner...); len(out) > maxRequestEvents {
+		events = append(events, inner...)
+		if len(events) > maxRequestEvents {
 			return nil, errTooManyEvents
 		}
 	}
-	return out, nil
+	return events, nil
 }
 
 // decodeEventOrList parses one event or a list of events. defaultTime is the time at which they were
 // sent, or zero if unknown.
 func decodeEventOrList(body []byte, defaultTime time.Time) ([]requestEvent, error) {
-	list := []jsontext.Value{body}
-	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 {
-		return nil, errNoEvents
-	} else if trimmed[0] == '[' {
-		var err error
-		if list, err = splitNonEmptyJSONArray(body); err != nil {
-			return nil, err
-		}
-	} else if !jsontext.Value(body).IsValid() {
-		return nil, jsonSyntaxError(body)
+	list, err := splitEventOrList(body)
+	if err != nil {
+		return nil, err
 	}
-	var out []requestEvent
-	for _, one := range list {
-		e, err := decodeHealthEvent(one)
+	events := make([]requestEvent, len(list))
+	for i, text := range list {
+		e, err := decodeHealthEvent(text)
 		if e.At.IsZero() {
 			e.At = defaultTime
 		}
-		out = append(out, requestEvent{e, err})
+		events[i] = requestEvent{e, err}
 	}
-	return out, nil
+	return events, nil
+}
+
+func splitEventOrList(body []byte) ([]jsontext.Value, error) {
+	trimmed := bytes.TrimLeft(body, " \t\r\n")
+	if len(trimmed) == 0 {
+		return nil, errNoEvents
+	}
+	if trimmed[0] == '[' {
+		return splitNonEmptyJSONArray(body)
+	}
+	var event jsontext.Value
+	if err := json.Unmarshal(body, &event); err != nil {
+		return nil, fmt.Errorf("body is not JSON: %w", err)
+	}
+	return []jsontext.Value{event}, nil
 }
 
 // splitNonEmptyJSONArray splits a JSON list into its elements.
@@ -126,11 +138,6 @@ func splitNonEmptyJSONArray(body []byte) ([]jsontext.Value, error) {
 	return list, nil
 }
 
-func jsonSyntaxError(body []byte) error {
-	var value jsontext.Value
-	return fmt.Errorf("body is not JSON: %w", json.Unmarshal(body, &value))
-}
-
 // A wireEvent is a health event with the field names of NVSentinel.
 type wireEvent struct {
 	Agent               string             `json:"agent"`
@@ -142,25 +149,15 @@ type wireEvent struct {
 	RecommendedAction   enumNameOrNumber   `json:"recommendedAction"`
 	CustomAction        string             `json:"customRecommendedAction"`
 	ErrorCode           commaStringOrList  `json:"errorCode"`
-	EntitiesImpacted    []wireEntity       `json:"entitiesImpacted"`
+	EntitiesImpacted    []Entity           `json:"entitiesImpacted"`
 	GeneratedTimestamp  rfc3339OrProtoTime `json:"generatedTimestamp"`
 	NodeName            string             `json:"nodeName"`
-	QuarantineOverrides wireOverrides      `json:"quarantineOverrides"`
-	DrainOverrides      wireOverrides      `json:"drainOverrides"`
+	QuarantineOverrides Overrides          `json:"quarantineOverrides"`
+	DrainOverrides      Overrides          `json:"drainOverrides"`
 	ProcessingStrategy  enumNameOrNumber   `json:"processingStrategy"`
 
 	// HealthEvent is the nested event of NVSentinel's exporter.
 	HealthEvent *wireEvent `json:"healthEvent"`
-}
-
-type wireEntity struct {
-	EntityType  string `json:"entityType"`
-	EntityValue string `json:"entityValue"`
-}
-
-type wireOverrides struct {
-	Force bool `json:"force"`
-	Skip  bool `json:"skip"`
 }
 
 // decodeHealthEvent parses one event. It ignores the case of field names, so that a fatal fault
@@ -174,23 +171,30 @@ func decodeHealthEvent(text []byte) (Event, error) {
 		w = *w.HealthEvent
 	}
 	e := Event{
-		Node: w.NodeName, Agent: w.Agent, Check: w.CheckName, ComponentClass: w.ComponentClass, ErrorCodes: w.ErrorCode,
-		Fatal: w.IsFatal, Healthy: w.IsHealthy, Message: w.Message, CustomAction: w.CustomAction,
-		Quarantine: Overrides(w.QuarantineOverrides), Drain: Overrides(w.DrainOverrides), At: w.GeneratedTimestamp.Time,
+		Node:           w.NodeName,
+		Agent:          w.Agent,
+		Check:          w.CheckName,
+		ComponentClass: w.ComponentClass,
+		Entities:       w.EntitiesImpacted,
+		ErrorCodes:     w.ErrorCode,
+		Fatal:          w.IsFatal,
+		Healthy:        w.IsHealthy,
+		Message:        w.Message,
+		Action:         w.RecommendedAction.text,
+		CustomAction:   w.CustomAction,
+		Quarantine:     w.QuarantineOverrides,
+		Drain:          w.DrainOverrides,
+		At:             w.GeneratedTimestamp.Time,
 	}
-	for _, entity := range w.EntitiesImpacted {
-		e.Entities = append(e.Entities, Entity{Type: entity.EntityType, Value: entity.EntityValue})
-	}
-	e.Action = w.RecommendedAction.text
 	if w.RecommendedAction.number != nil {
 		e.Action = NVSentinelActionName(*w.RecommendedAction.number)
 	}
-	var err error
 	if w.ProcessingStrategy.number != nil {
 		e.ObserveOnly = IsObserveOnlyStrategy(*w.ProcessingStrategy.number)
-	} else {
-		e.ObserveOnly, err = ParseStrategy(w.ProcessingStrategy.text)
+		return e, nil
 	}
+	var err error
+	e.ObserveOnly, err = ParseStrategy(w.ProcessingStrategy.text)
 	return e, err
 }
 
@@ -201,30 +205,27 @@ type enumNameOrNumber struct {
 }
 
 // UnmarshalJSON accepts a name or a number.
-func (w *enumNameOrNumber) UnmarshalJSON(b []byte) error {
+func (e *enumNameOrNumber) UnmarshalJSON(b []byte) error {
 	if n, err := strconv.ParseInt(string(b), 10, 32); err == nil {
 		number := int32(n)
-		w.number = &number
+		e.number = &number
 		return nil
 	}
-	return json.Unmarshal(b, &w.text)
+	return json.Unmarshal(b, &e.text)
 }
 
 // commaStringOrList holds one or several strings.
 type commaStringOrList []string
 
 // UnmarshalJSON accepts a string with commas or a list.
-func (w *commaStringOrList) UnmarshalJSON(b []byte) error {
+func (l *commaStringOrList) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
-		var one string
-		err := json.Unmarshal(b, &one)
-		*w = strings.Split(one, ",")
+		var text string
+		err := json.Unmarshal(b, &text)
+		*l = strings.Split(text, ",")
 		return err
 	}
-	var list []string
-	err := json.Unmarshal(b, &list)
-	*w = list
-	return err
+	return json.Unmarshal(b, (*[]string)(l))
 }
 
 // A rfc3339OrProtoTime is a time in RFC 3339, with or without a colon in the offset, or in seconds
@@ -232,7 +233,7 @@ func (w *commaStringOrList) UnmarshalJSON(b []byte) error {
 type rfc3339OrProtoTime struct{ time.Time }
 
 // UnmarshalJSON accepts all of these formats.
-func (s *rfc3339OrProtoTime) UnmarshalJSON(b []byte) error {
+func (t *rfc3339OrProtoTime) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '{' {
 		var parts struct {
 			Seconds int64 `json:"seconds"`
@@ -240,7 +241,7 @@ func (s *rfc3339OrProtoTime) UnmarshalJSON(b []byte) error {
 		}
 		err := json.Unmarshal(b, &parts)
 		if err == nil && (parts.Seconds != 0 || parts.Nanos != 0) {
-			s.Time = time.Unix(parts.Seconds, parts.Nanos).UTC()
+			t.Time = time.Unix(parts.Seconds, parts.Nanos).UTC()
 		}
 		return err
 	}
@@ -252,6 +253,6 @@ func (s *rfc3339OrProtoTime) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("generatedTimestamp: %w", err)
 	}
-	s.Time = at
+	t.Time = at
 	return nil
 }

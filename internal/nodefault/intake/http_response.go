@@ -13,21 +13,22 @@ import (
 // retryAfterSeconds is the retry delay in seconds.
 const retryAfterSeconds = "5"
 
-var errContentType = errors.New("unsupported content type: use application/json, application/cloudevents+json or application/cloudevents-batch+json")
+var errContentType = errors.New(
+	"unsupported content type: use application/json, application/cloudevents+json or application/cloudevents-batch+json")
 
 // A problem is an error response in the format of RFC 9457.
 type problem struct {
-	Title   string          `json:"title"`
-	Status  int             `json:"status"`
-	Detail  string          `json:"detail,omitempty"`
-	Stored  int             `json:"stored"`
-	Refused []rejectedEvent `json:"rejected,omitempty"`
+	Title    string          `json:"title"`
+	Status   int             `json:"status"`
+	Detail   string          `json:"detail,omitempty"`
+	Stored   int             `json:"stored"`
+	Rejected []rejectedEvent `json:"rejected,omitempty"`
 }
 
 // A receipt is a response to a request of which at least some events were stored.
 type receipt struct {
-	Stored  int             `json:"stored"`
-	Refused []rejectedEvent `json:"rejected,omitempty"`
+	Stored   int             `json:"stored"`
+	Rejected []rejectedEvent `json:"rejected,omitempty"`
 }
 
 // A rejectedEvent is an event that was rejected.
@@ -37,7 +38,15 @@ type rejectedEvent struct {
 	Detail string `json:"detail"`
 }
 
+// writeError writes an error response about the whole request.
+func writeError(w http.ResponseWriter, status int, detail string) {
+	writeProblem(w, problem{Status: status, Detail: detail})
+}
+
 func writeProblem(w http.ResponseWriter, p problem) {
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfterSeconds)
+	}
 	p.Title = http.StatusText(p.Status)
 	writeJSONBody(w, "application/problem+json", p.Status, p)
 }
@@ -48,46 +57,45 @@ func writeJSONBody(w http.ResponseWriter, contentType string, status int, body a
 	_ = json.NewEncoder(w).Encode(body) // fails only if the caller has disconnected
 }
 
-// countRejectedAndWriteResponse writes the response for the events of a request.
-func (h *httpHandler) countRejectedAndWriteResponse(
-	w http.ResponseWriter, r *http.Request, kind Kind, verdicts []eventResult, caller string,
-) {
-	var refused []rejectedEvent
+// logAndWriteResults writes the response for the events of a request, given the error of each, and
+// logs rejected events.
+func (e *endpoint) logAndWriteResults(w http.ResponseWriter, r *http.Request, caller string, errs []error) {
+	var rejected []rejectedEvent
 	var transient error
-	for i, v := range verdicts {
-		if v.err == nil {
+	for i, err := range errs {
+		if err == nil {
 			continue
 		}
-		if v.early {
-			h.deps.Metrics.CountRejected(kind, v.err)
-		}
-		status, detail := httpStatusOf(v.err)
+		status, detail := httpStatusOf(err)
 		if status == http.StatusServiceUnavailable {
-			transient = v.err
+			transient = err
 		}
-		refused = append(refused, rejectedEvent{i, status, detail})
+		rejected = append(rejected, rejectedEvent{i, status, detail})
 	}
-	stored := len(verdicts) - len(refused)
-	switch {
-	case len(refused) == 0:
+	stored := len(errs) - len(rejected)
+	if len(rejected) == 0 {
 		writeJSONBody(w, "application/json", http.StatusAccepted, receipt{Stored: stored})
-	case transient != nil:
-		h.deps.Log.WarnContext(r.Context(), "reports not stored", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "err", transient)
-		w.Header().Set("Retry-After", retryAfterSeconds)
-		writeProblem(w, problem{Status: http.StatusServiceUnavailable, Detail: "some reports could not be stored: send the same request again", Stored: stored, Refused: refused})
-	case stored > 0:
-		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
-		writeJSONBody(w, "application/json", http.StatusMultiStatus, receipt{stored, refused})
-	default:
-		h.deps.Log.InfoContext(r.Context(), "reports rejected", "source_kind", kind, "caller", caller, "stored", stored, "rejected", len(refused), "first_rejection", refused[0].Detail)
-		writeProblem(w, problem{Status: commonStatusOr400(refused), Detail: firstRejectionDetail(refused), Refused: refused})
+		return
 	}
+	log := e.deps.Log.With("source_kind", e.kind, "caller", caller, "stored", stored, "rejected", len(rejected))
+	if transient != nil {
+		log.WarnContext(r.Context(), "reports not stored", "err", transient)
+		const detail = "some reports could not be stored: send the same request again"
+		writeProblem(w, problem{Status: http.StatusServiceUnavailable, Detail: detail, Stored: stored, Rejected: rejected})
+		return
+	}
+	log.InfoContext(r.Context(), "reports rejected", "first_rejection", rejected[0].Detail)
+	if stored > 0 {
+		writeJSONBody(w, "application/json", http.StatusMultiStatus, receipt{stored, rejected})
+		return
+	}
+	writeProblem(w, problem{Status: commonStatusOr400(rejected), Detail: firstRejectionDetail(rejected), Rejected: rejected})
 }
 
 // commonStatusOr400 returns the status of all rejected events, or 400 if they differ.
-func commonStatusOr400(refused []rejectedEvent) int {
-	status := refused[0].Status
-	for _, r := range refused {
+func commonStatusOr400(rejected []rejectedEvent) int {
+	status := rejected[0].Status
+	for _, r := range rejected {
 		if r.Status != status {
 			return http.StatusBadRequest
 		}
@@ -95,11 +103,11 @@ func commonStatusOr400(refused []rejectedEvent) int {
 	return status
 }
 
-func firstRejectionDetail(refused []rejectedEvent) string {
-	if len(refused) == 1 {
-		return refused[0].Detail
+func firstRejectionDetail(rejected []rejectedEvent) string {
+	if len(rejected) == 1 {
+		return rejected[0].Detail
 	}
-	return fmt.Sprintf("all %d events were rejected; event %d: %s", len(refused), refused[0].Index, refused[0].Detail)
+	return fmt.Sprintf("all %d events were rejected; event %d: %s", len(rejected), rejected[0].Index, rejected[0].Detail)
 }
 
 // httpStatusOf returns the status and the detail of an event's error, including what to do
@@ -123,24 +131,25 @@ func writeReadError(w http.ResponseWriter, err error) {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		writeProblem(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("body is larger than %d bytes: split the events into several requests", large.Limit)})
+		detail := fmt.Sprintf("body is larger than %d bytes: split the events into several requests", large.Limit)
+		writeError(w, http.StatusRequestEntityTooLarge, detail)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		writeProblem(w, problem{Status: http.StatusRequestTimeout, Detail: "timeout reading the body"})
+		writeError(w, http.StatusRequestTimeout, "timeout reading the body")
 	default:
-		writeProblem(w, problem{Status: http.StatusBadRequest, Detail: "cannot read the body"})
+		writeError(w, http.StatusBadRequest, "cannot read the body")
 	}
 }
 
 // writeDecodeError writes the response to a body that is not a list of events.
 func writeDecodeError(w http.ResponseWriter, err error) {
+	status := http.StatusBadRequest
 	switch {
 	case errors.Is(err, errContentType):
-		writeProblem(w, problem{Status: http.StatusUnsupportedMediaType, Detail: err.Error()})
+		status = http.StatusUnsupportedMediaType
 	case errors.Is(err, errTooManyEvents):
-		writeProblem(w, problem{Status: http.StatusRequestEntityTooLarge, Detail: err.Error()})
-	default:
-		writeProblem(w, problem{Status: http.StatusBadRequest, Detail: err.Error()})
+		status = http.StatusRequestEntityTooLarge
 	}
+	writeError(w, status, err.Error())
 }
 
 func isJSONOrUnset(contentType string) bool {

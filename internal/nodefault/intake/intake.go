@@ -103,22 +103,20 @@ func JoinReportErrors(byReport []error) error {
 // SplitReportErrors splits an error of Apply into the errors of the given number of reports. An
 // error is nil if the report was stored.
 func SplitReportErrors(err error, reports int) (byReport []error) {
-	out := make([]error, reports)
+	byReport = make([]error, reports)
 	var partial *PartialError
-	switch {
-	case err == nil:
-	case errors.As(err, &partial):
-		for _, r := range partial.Refused {
-			if r.Index >= 0 && r.Index < reports {
-				out[r.Index] = r.Err
-			}
+	if !errors.As(err, &partial) { // nil, or an error that concerns all reports
+		for i := range byReport {
+			byReport[i] = err
 		}
-	default:
-		for i := range out {
-			out[i] = err
+		return byReport
+	}
+	for _, r := range partial.Refused {
+		if r.Index >= 0 && r.Index < reports {
+			byReport[r.Index] = r.Err
 		}
 	}
-	return out
+	return byReport
 }
 
 // separator separates the entities of a fault.
@@ -134,9 +132,9 @@ func CoversEntities(healthyEntities, faultEntities string) bool {
 	if faultEntities == "" {
 		return false
 	}
-	all := strings.Split(healthyEntities, separator)
-	for e := range strings.SplitSeq(faultEntities, separator) {
-		if !slices.Contains(all, e) {
+	healthy := strings.Split(healthyEntities, separator)
+	for entity := range strings.SplitSeq(faultEntities, separator) {
+		if !slices.Contains(healthy, entity) {
 			return false
 		}
 	}

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -38,27 +39,55 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// CountRejected counts a report that was rejected before it reached a store.
-func (m *Metrics) CountRejected(kind Kind, err error) {
-	m.reports.WithLabelValues(string(kind), reportResultLabel(err)).Inc()
+// NewCountingStore returns a store that counts the reports of one kind of source.
+func (m *Metrics) NewCountingStore(kind Kind, s Store) *CountingStore {
+	return &CountingStore{store: s, kind: kind, reports: m.reports}
 }
 
-// NewCountingStore returns a store that counts the reports of one kind of source.
-func (m *Metrics) NewCountingStore(kind Kind, s Store) Store { return &countingStore{m, kind, s} }
-
-type countingStore struct {
-	metrics *Metrics
-	kind    Kind
+// A CountingStore stores reports and counts the results.
+type CountingStore struct {
 	store   Store
+	kind    Kind
+	reports *prometheus.CounterVec
 }
 
 // Apply stores and counts reports.
-func (c *countingStore) Apply(ctx context.Context, reports []nodefault.Report) error {
+func (c *CountingStore) Apply(ctx context.Context, reports []nodefault.Report) error {
 	err := c.store.Apply(ctx, reports)
 	for _, e := range SplitReportErrors(err, len(reports)) {
-		c.metrics.reports.WithLabelValues(string(c.kind), reportResultLabel(e)).Inc()
+		c.countResult(e)
 	}
 	return err //nolint:wrapcheck // it is a store like the one within
+}
+
+// storeEvents stores the valid events, counts all events, and returns the error of each.
+func (c *CountingStore) storeEvents(ctx context.Context, events []requestEvent) []error {
+	now := time.Now()
+	errs := make([]error, len(events))
+	var reports []nodefault.Report
+	var eventIndexes []int // by report
+	for i, e := range events {
+		report, err := e.event.ToReport(now)
+		if e.err != nil { // it could not be decoded
+			err = e.err
+		}
+		if err != nil {
+			c.countResult(err)
+			errs[i] = err
+			continue
+		}
+		reports = append(reports, report)
+		eventIndexes = append(eventIndexes, i)
+	}
+	for n, err := range SplitReportErrors(c.Apply(ctx, reports), len(reports)) {
+		errs[eventIndexes[n]] = err
+	}
+	return errs
+}
+
+// countResult counts one report, stored if err is nil.
+func (c *CountingStore) countResult(err error) {
+	c.reports.WithLabelValues(string(c.kind), reportResultLabel(err)).Inc()
 }
 
 // reportResultLabel returns the label of a result.

@@ -49,31 +49,28 @@ func isWriteConflict(err error) bool {
 		apierrors.HasStatusCause(err, metav1.CauseTypeTooMany)
 }
 
-// writeReports stores reports about one node and returns the error of each.
+// writeReports stores reports about one node and returns the error of each. Only healthy reports
+// are stored about a node that does not exist.
 func (s *FaultStore) writeReports(ctx context.Context, node string, reports []nodefault.Report) []error {
+	var nodeErr error
+	accepted := reports
+	isFault := func(r nodefault.Report) bool { return !r.Healthy }
+	if slices.ContainsFunc(reports, isFault) {
+		nodeErr = s.requireNodeExists(ctx, node)
+	}
+	if nodeErr != nil {
+		accepted = slices.DeleteFunc(slices.Clone(reports), isFault)
+	}
+	var failed []writeFailure
+	var err error
+	if len(accepted) > 0 {
+		failed, err = s.applyReportsWithRetry(ctx, node, accepted)
+	}
 	errs := make([]error, len(reports))
-	if slices.ContainsFunc(reports, func(r nodefault.Report) bool { return !r.Healthy }) {
-		if err := s.requireNodeExists(ctx, node); err != nil {
-			for i, r := range reports {
-				if !r.Healthy {
-					errs[i] = err
-				}
-			}
-		}
-	}
-	var taken []nodefault.Report
-	for i, r := range reports {
-		if errs[i] == nil {
-			taken = append(taken, r)
-		}
-	}
-	if len(taken) == 0 {
-		return errs
-	}
-	failed, err := s.applyReportsWithRetry(ctx, node, taken)
 	for i, r := range reports {
 		switch {
-		case errs[i] != nil:
+		case nodeErr != nil && isFault(r):
+			errs[i] = nodeErr
 		case err != nil:
 			errs[i] = err
 		default:
@@ -161,39 +158,53 @@ func (s *FaultStore) applyReportsOnce(
 }
 
 // applyOrRemoveFault writes or removes one fault.
-func (s *FaultStore) applyOrRemoveFault(
-	ctx context.Context, node string, uid types.UID, c faultChange,
-) error {
-	object := &unstructured.Unstructured{Object: map[string]any{}}
+func (s *FaultStore) applyOrRemoveFault(ctx context.Context, node string, uid types.UID, c faultChange) error {
+	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
 	if uid != "" {
 		object.SetUID(uid) // fail if the object was created or deleted since it was read
 	}
-	if !c.gone {
-		fault, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.fault)
-		if err != nil {
-			return fmt.Errorf("encode fault: %w", err)
-		}
-		object.Object["spec"] = map[string]any{"faults": []any{fault}}
+	if c.gone {
+		return s.removeFault(ctx, object, c.fault)
 	}
-	err := s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
-		client.FieldOwner(fieldManagerOfFault(c.fault)), client.ForceOwnership)
+	fault, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.fault)
+	if err != nil {
+		return fmt.Errorf("encode fault: %w", err)
+	}
+	object.Object["spec"] = map[string]any{"faults": []any{fault}}
+	return s.applyAsManagerOfFault(ctx, object, c.fault)
+}
+
+// applyAsManagerOfFault applies an object, and sets it to the stored object.
+func (s *FaultStore) applyAsManagerOfFault(
+	ctx context.Context, object *unstructured.Unstructured, f v1alpha1.Fault,
+) error {
+	return s.deps.Write.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
+		client.FieldOwner(fieldManagerOfFault(f)), client.ForceOwnership)
+}
+
+// removeFault removes a fault by applying an object without it.
+func (s *FaultStore) removeFault(
+	ctx context.Context, object *unstructured.Unstructured, f v1alpha1.Fault,
+) error {
 	var nf v1alpha1.NodeFault
+	err := s.applyAsManagerOfFault(ctx, object, f)
 	switch {
-	case c.gone && apierrors.IsInvalid(err):
+	case err == nil:
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &nf)
+	case apierrors.IsInvalid(err):
 		// If another manager has edited the last fault, its removal leaves a null list,
 		// which the schema rejects.
-		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
-	case err == nil && c.gone:
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &nf)
-	default:
-		return err
+		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: object.GetName()}, &nf)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
 	}
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
-	return s.removeFaultOwnedByOthers(ctx, &nf, c.fault)
+	return s.removeFaultOwnedByOthers(ctx, &nf, f)
 }
 
 // removeFaultOwnedByOthers removes a fault that remains after its manager has released it. Another
@@ -220,12 +231,11 @@ func fieldManagerOfFault(f v1alpha1.Fault) string {
 // invalidErrorOrNil wraps an error that means that a fault cannot be stored. For any other
 // error it returns nil.
 func invalidErrorOrNil(err error) error {
-	switch {
-	case err == nil, isWriteConflict(err):
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	rejected := apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+	if !rejected || isWriteConflict(err) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }
 
 // wrapUnavailableError wraps an error of the API server or of the connection to it.

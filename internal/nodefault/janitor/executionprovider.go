@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/fleetloop/fleetloop/api/execution/v1alpha1"
@@ -49,29 +50,23 @@ func newExecutionProvider(cfg ExecutionConfig, deps ProviderDeps) (*executionPro
 	case cfg.Reboot.Action == "" && cfg.Terminate.Action == "":
 		return nil, errors.New("no action configured: set janitor.execution.reboot.action or janitor.execution.terminate.action")
 	}
-	return &executionProvider{cfg, deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource)).Namespace(cfg.Namespace)}, nil
+	executions := deps.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource))
+	return &executionProvider{cfg, executions.Namespace(cfg.Namespace)}, nil
 }
 
 // Name returns "execution".
 func (*executionProvider) Name() string { return string(ProviderExecution) }
 
-// Reboot creates the execution, and waits until it is executing.
-func (e *executionProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
-	return e.createExecutionAndRequireStarted(ctx, r, e.cfg.Reboot)
-}
-
-// Terminate creates the execution, and waits until it is executing.
-func (e *executionProvider) Terminate(ctx context.Context, r Request) (reference string, err error) {
-	return e.createExecutionAndRequireStarted(ctx, r, e.cfg.Terminate)
-}
-
-func (e *executionProvider) createExecutionAndRequireStarted(
-	ctx context.Context, r Request, t ExecutionTemplate,
-) (reference string, err error) {
-	if t.Action == "" {
+// Start creates the execution, and waits until it is executing.
+func (e *executionProvider) Start(ctx context.Context, r Request) (reference string, err error) {
+	template := e.cfg.Reboot
+	if r.Action == ActionTerminate {
+		template = e.cfg.Terminate
+	}
+	if template.Action == "" {
 		return "", permanentf("no execution configured to %s nodes", r.Action)
 	}
-	ke, err := e.client.Create(ctx, e.newExecutionObject(r, t), metav1.CreateOptions{FieldManager: fieldManager})
+	ke, err := e.client.Create(ctx, e.newExecutionObject(r, template), metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		ke, err = e.client.Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
@@ -83,7 +78,7 @@ func (e *executionProvider) createExecutionAndRequireStarted(
 	}
 	reference = ke.GetNamespace() + "/" + ke.GetName()
 	s := readExecutionStatus(ke)
-	if s.tried {
+	if s.dryRun {
 		return "", permanentf("%s", dryRunOnlyMessage(reference))
 	}
 	switch s.phase {
@@ -110,7 +105,7 @@ func (e *executionProvider) CheckProgress(
 	s := readExecutionStatus(ke)
 	message := "execution " + reference + " is " + s.phaseReasonAndMessage()
 	switch {
-	case s.tried:
+	case s.dryRun:
 		return Progress{State: StateFailed, Message: dryRunOnlyMessage(reference)}, nil
 	case s.phase == v1alpha1.PhaseFailed, s.outcome == v1alpha1.OutcomeFailed:
 		return Progress{State: StateFailed, Message: "execution " + reference + " failed: " + s.phaseReasonAndMessage()}, nil
@@ -122,7 +117,8 @@ func (e *executionProvider) CheckProgress(
 
 // Withdraw cancels the execution.
 func (e *executionProvider) Withdraw(ctx context.Context, r Request) error {
-	_, err := e.client.Patch(ctx, uniqueObjectName(r), "application/merge-patch+json", []byte(`{"spec":{"cancel":true}}`), metav1.PatchOptions{FieldManager: fieldManager})
+	patch := []byte(`{"spec":{"cancel":true}}`)
+	_, err := e.client.Patch(ctx, uniqueObjectName(r), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cancel execution: %w", err)
 	}
@@ -133,7 +129,8 @@ func (e *executionProvider) Withdraw(ctx context.Context, r Request) error {
 // request.
 func (e *executionProvider) newExecutionObject(r Request, t ExecutionTemplate) *unstructured.Unstructured {
 	spec := map[string]any{
-		"action": t.Action, "parameters": fillParameterPlaceholders(t.Parameters, r),
+		"action":        t.Action,
+		"parameters":    fillParameterPlaceholders(t.Parameters, r),
 		"reason":        fmt.Sprintf("%s %s requests to %s node %s", r.By.Kind, r.By.Name, r.Action, r.Node.Name),
 		"correlationID": r.By.Name,
 	}
@@ -182,7 +179,7 @@ type executionStatus struct {
 	phase           v1alpha1.Phase
 	outcome         v1alpha1.Outcome
 	reason, message string
-	tried           bool // succeeded as a dry run
+	dryRun          bool // succeeded as a dry run
 }
 
 func dryRunOnlyMessage(reference string) string {
@@ -194,7 +191,13 @@ func readExecutionStatus(ke *unstructured.Unstructured) executionStatus {
 		s, _, _ := unstructured.NestedString(ke.Object, "status", field) // a value of another type is ignored
 		return s
 	}
-	return executionStatus{v1alpha1.Phase(text("phase")), v1alpha1.Outcome(text("outcome")), text("reason"), text("message"), wasDryRun(ke)}
+	return executionStatus{
+		phase:   v1alpha1.Phase(text("phase")),
+		outcome: v1alpha1.Outcome(text("outcome")),
+		reason:  text("reason"),
+		message: text("message"),
+		dryRun:  wasDryRun(ke),
+	}
 }
 
 // wasDryRun reports whether an execution was a dry run, as all are if the execution

@@ -37,7 +37,7 @@ func TestExecution(t *testing.T) {
 	t.Parallel()
 	p, executions, r := newExecutions(t)
 	for range 2 {
-		reference, err := p.Reboot(t.Context(), r)
+		reference, err := p.Start(t.Context(), r)
 		wantAnswer(t, reference, err, "waiting", "is new")
 	}
 	all, err := executions.List(t.Context(), metav1.ListOptions{})
@@ -57,7 +57,7 @@ func TestExecution(t *testing.T) {
 	if o := ke.GetOwnerReferences(); len(o) != 1 || o[0].UID != r.Key || o[0].Kind != "RebootNode" || o[0].Name != name {
 		t.Errorf("it belongs to %+v", o)
 	}
-	reference, err := p.Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+	reference, err := p.Start(t.Context(), newRequest(ActionTerminate, "n"))
 	wantAnswer(t, reference, err, "permanent", "no execution configured to terminate")
 }
 
@@ -81,7 +81,7 @@ func TestExecutionPhases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, executions, r := newExecutions(t)
-			_, err := p.Reboot(t.Context(), r)
+			_, err := p.Start(t.Context(), r)
 			wantAnswer(t, "", err, "waiting", "")
 			patch, err := json.Marshal(map[string]any{"status": tc.status})
 			if err != nil {
@@ -90,7 +90,7 @@ func TestExecutionPhases(t *testing.T) {
 			if _, err := executions.Patch(t.Context(), uniqueObjectName(r), "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
 				t.Fatal(err)
 			}
-			reference, err := p.Reboot(t.Context(), r)
+			reference, err := p.Start(t.Context(), r)
 			wantAnswer(t, reference, err, tc.want, tc.text)
 			if got, err := p.CheckProgress(t.Context(), r, reference); err != nil || got.State != tc.look {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
@@ -116,7 +116,7 @@ func TestExecutionIsWithdrawn(t *testing.T) {
 	if err := w.Withdraw(t.Context(), r); err != nil {
 		t.Errorf("there is nothing to withdraw: %v", err)
 	}
-	_, err := p.Reboot(t.Context(), r)
+	_, err := p.Start(t.Context(), r)
 	wantAnswer(t, "", err, "waiting", "")
 	if err := w.Withdraw(t.Context(), r); err != nil {
 		t.Error(err)

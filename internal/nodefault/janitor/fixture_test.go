@@ -53,11 +53,7 @@ func newMachinery() *machinery {
 
 func (m *machinery) Name() string { return "machinery" }
 
-func (m *machinery) Reboot(_ context.Context, r Request) (string, error) { return m.ask(r) }
-
-func (m *machinery) Terminate(_ context.Context, r Request) (string, error) { return m.ask(r) }
-
-func (m *machinery) ask(r Request) (string, error) {
+func (m *machinery) Start(_ context.Context, r Request) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.answer(r); err != nil {

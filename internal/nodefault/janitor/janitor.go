@@ -14,11 +14,9 @@ package janitor
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -163,16 +161,6 @@ func newTerminateActionKind(cfg Config, p Providers) actionKind {
 	}
 }
 
-// callProviderRebootOrTerminate calls the provider for the action.
-func (k actionKind) callProviderRebootOrTerminate(
-	ctx context.Context, r Request,
-) (reference string, err error) {
-	if k.action == ActionTerminate {
-		return k.provider.Terminate(ctx, r)
-	}
-	return k.provider.Reboot(ctx, r)
-}
-
 // specAndStatus returns the spec and the status of an object, which have the same type in
 // both kinds. For any other type they are empty.
 func specAndStatus(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeActionStatus) {
@@ -183,10 +171,4 @@ func specAndStatus(o client.Object) (*v1alpha1.NodeActionSpec, *v1alpha1.NodeAct
 		return &o.Spec, &o.Status
 	}
 	return &v1alpha1.NodeActionSpec{}, &v1alpha1.NodeActionStatus{}
-}
-
-// nodeActionQueue serializes the actions on each node.
-type nodeActionQueue struct {
-	mu   sync.Mutex
-	live client.Reader
 }

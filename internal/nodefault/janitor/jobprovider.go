@@ -46,21 +46,21 @@ const (
 	annotationNode = "janitor.fleetloop.io/node"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 	managedBy      = "fleetloop-janitor"
-	leastDeadline  = 10 // seconds
-	exitSigned     = 128
+	leastDeadline  = 10  // seconds
+	exitSignal     = 128 // with the number of the signal added
 )
 
-// guarded runs its arguments only in the boot that must end, and only before the
+// guardScript runs its arguments only in the boot that must end, and only before the
 // deadline. After the reboot, a kubelet that has lost its state may start the container
 // again.
-const guarded = `boot=$(cat /proc/sys/kernel/random/boot_id)
+const guardScript = `boot=$(cat /proc/sys/kernel/random/boot_id)
 if [ "$boot" != "$BOOT_ID" ]; then echo "this is another boot already"; exit 0; fi
 sleep "$DELAY"
 if [ "$(date +%s)" -ge "$NOT_AFTER" ]; then echo "it is too late"; exit 96; fi
 exec "$@"`
 
-// bySysRq reboots with the magic SysRq key of the kernel.
-const bySysRq = `sync
+// sysRqScript reboots with the magic SysRq key of the kernel.
+const sysRqScript = `sync
 echo s > /proc/sysrq-trigger; sleep 2
 echo u > /proc/sysrq-trigger; sleep 2
 echo b > /proc/sysrq-trigger; sleep 60
@@ -82,7 +82,7 @@ func newJobProvider(cfg JobConfig, deps ProviderDeps) (*jobProvider, error) {
 		return nil, errors.New("image missing")
 	}
 	if len(cfg.Command) == 0 {
-		cfg.Command = []string{"/bin/sh", "-c", bySysRq}
+		cfg.Command = []string{"/bin/sh", "-c", sysRqScript}
 	}
 	cfg.PriorityClassName = cmp.Or(cfg.PriorityClassName, defaultClass)
 	cfg.Delay = cmp.Or(cfg.Delay, defaultDelay)
@@ -92,25 +92,24 @@ func newJobProvider(cfg JobConfig, deps ProviderDeps) (*jobProvider, error) {
 // Name returns "job".
 func (*jobProvider) Name() string { return string(ProviderJob) }
 
-// Terminate fails, because a machine cannot terminate itself.
-func (*jobProvider) Terminate(context.Context, Request) (string, error) {
-	return "", permanentf("a Job on the node cannot terminate its machine: configure another provider for that")
-}
-
-// Reboot creates the Job, and waits for its pod to start.
-func (j *jobProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
-	made, err := j.client.BatchV1().Jobs(j.cfg.Namespace).Create(ctx, j.newRebootJob(r), metav1.CreateOptions{})
+// Start creates the Job, and waits for its pod to start. A machine cannot terminate itself.
+func (j *jobProvider) Start(ctx context.Context, r Request) (reference string, err error) {
+	if r.Action == ActionTerminate {
+		return "", permanentf("a Job on the node cannot terminate its machine: configure another provider for that")
+	}
+	jobs := j.client.BatchV1().Jobs(j.cfg.Namespace)
+	job, err := jobs.Create(ctx, j.newRebootJob(r), metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		made, err = j.client.BatchV1().Jobs(j.cfg.Namespace).Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
+		job, err = jobs.Get(ctx, uniqueObjectName(r), metav1.GetOptions{})
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return "", Permanent(fmt.Errorf("create Job: %w", err))
 	}
 	if err != nil {
 		return "", fmt.Errorf("create Job: %w", err)
 	}
-	reference = made.Namespace + "/" + made.Name
-	pods, err := j.listPodsOfJob(ctx, made.Name)
+	reference = job.Namespace + "/" + job.Name
+	pods, err := j.listPodsOfJob(ctx, job.Name)
 	if err != nil {
 		return "", err
 	}
@@ -118,9 +117,10 @@ func (j *jobProvider) Reboot(ctx context.Context, r Request) (reference string, 
 		return reference, nil
 	}
 	if i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }); i >= 0 {
-		return "", permanentf("node %q did not run the pod of Job %s: %s %s", r.Node.Name, reference, pods[i].Status.Reason, pods[i].Status.Message)
+		status := pods[i].Status
+		return "", permanentf("node %q did not run the pod of Job %s: %s %s", r.Node.Name, reference, status.Reason, status.Message)
 	}
-	return "", waitingf("waiting for node %[2]q to start the pod of Job %[1]s", reference, r.Node.Name)
+	return "", waitingf("waiting for node %q to start the pod of Job %s", r.Node.Name, reference)
 }
 
 // CheckProgress returns the progress of the Job. A pod that ended without an exit code of its
@@ -131,14 +131,19 @@ func (j *jobProvider) CheckProgress(ctx context.Context, r Request, reference st
 		return Progress{}, err
 	}
 	for i := range pods {
-		switch end := firstTerminatedState(&pods[i]); {
-		case end == nil:
+		end := firstTerminatedState(&pods[i])
+		if end == nil {
+			continue
+		}
+		ownFailure := end.ExitCode < exitSignal && end.Reason != "ContainerStatusUnknown"
+		switch {
 		case end.ExitCode == 0:
 			return Progress{State: StateDone, Message: "Job " + reference + " completed"}, nil
 		case end.ExitCode == exitTooLate:
 			return Progress{State: StateFailed, Message: "Job " + reference + " started after the deadline"}, nil
-		case end.ExitCode < exitSigned && end.Reason != "ContainerStatusUnknown":
-			return Progress{State: StateFailed, Message: fmt.Sprintf("Job %s failed with exit code %d: %s", reference, end.ExitCode, end.Message)}, nil
+		case ownFailure:
+			message := fmt.Sprintf("Job %s failed with exit code %d: %s", reference, end.ExitCode, end.Message)
+			return Progress{State: StateFailed, Message: message}, nil
 		}
 	}
 	return Progress{State: StateRunning, Message: "Job " + reference + " is rebooting the node"}, nil
@@ -218,7 +223,7 @@ func (j *jobProvider) newRebootJob(r Request) *batchv1.Job {
 func (j *jobProvider) rebootContainer(r Request) corev1.Container {
 	return corev1.Container{
 		Name: containerName, Image: j.cfg.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Command: append([]string{"/bin/sh", "-c", guarded, containerName}, j.cfg.Command...),
+		Command: append([]string{"/bin/sh", "-c", guardScript, containerName}, j.cfg.Command...),
 		Env: []corev1.EnvVar{
 			{Name: variableBootID, Value: r.BootID},
 			{Name: "NOT_AFTER", Value: strconv.FormatInt(r.Deadline.Unix(), 10)},

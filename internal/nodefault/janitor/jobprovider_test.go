@@ -86,13 +86,13 @@ func TestJob(t *testing.T) { //nolint:tparallel // the node is shared
 				r.Deadline = time.Now().Add(-time.Minute)
 			}
 			var reference string
-			kubebedtest.Eventually(t, func(ctx context.Context) (err error) { reference, err = p.Reboot(ctx, r); return err })
+			kubebedtest.Eventually(t, func(ctx context.Context) (err error) { reference, err = p.Start(ctx, r); return err })
 			kubebedtest.Eventually(t, func(ctx context.Context) error { return settledProgress(ctx, ns, deps) })
 			got, err := p.CheckProgress(t.Context(), r, reference)
 			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) {
 				t.Errorf("%s: %+v, %v", tc.reason, got, err)
 			}
-			if _, err := p.Reboot(t.Context(), r); err != nil { // repeated
+			if _, err := p.Start(t.Context(), r); err != nil { // repeated
 				t.Error(err)
 			}
 			jobs, err := deps.Kubernetes.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
@@ -136,7 +136,7 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRequestedAction(t, deps, ActionReboot, dead.Name)
-	reference, err := p.Reboot(t.Context(), r)
+	reference, err := p.Start(t.Context(), r)
 	wantAnswer(t, reference, err, "waiting", `waiting for node "`+dead.Name+`"`)
 	var pod corev1.Pod
 	kubebedtest.Eventually(t, func(ctx context.Context) error {
@@ -151,7 +151,7 @@ func TestJobWaitsAndIsWithdrawn(t *testing.T) {
 	if pod.Spec.NodeName != dead.Name || c.SecurityContext == nil || !*c.SecurityContext.Privileged || *pod.Spec.AutomountServiceAccountToken || pod.Spec.PriorityClassName != "system-node-critical" {
 		t.Errorf("the pod is %+v", pod.Spec)
 	}
-	reference, err = p.Reboot(t.Context(), r)
+	reference, err = p.Start(t.Context(), r)
 	wantAnswer(t, reference, err, "waiting", "")
 	w, can := p.(Withdrawer)
 	if !can {
@@ -178,7 +178,7 @@ func TestJobDoesNotTerminate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference, err := p.Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+	reference, err := p.Start(t.Context(), newRequest(ActionTerminate, "n"))
 	wantAnswer(t, reference, err, "permanent", "another provider")
 }
 

@@ -56,54 +56,59 @@ func newMachineProvider(cfg MachineConfig, deps ProviderDeps) (*machineProvider,
 	}
 	cfg.RebootAnnotation = cmp.Or(cfg.RebootAnnotation, annotationRemediate)
 	cfg.Version = cmp.Or(cfg.Version, defaultMachineVersion)
-	return &machineProvider{cfg, client.Resource(schema.GroupVersionResource{Group: machineGroup, Version: cfg.Version, Resource: "machines"})}, nil
+	resource := schema.GroupVersionResource{Group: machineGroup, Version: cfg.Version, Resource: "machines"}
+	return &machineProvider{cfg, client.Resource(resource)}, nil
 }
 
 // Name returns "machine".
 func (*machineProvider) Name() string { return string(ProviderMachine) }
 
-// Reboot annotates the Machine. The key of the request is written in the same patch,
-// because Cluster API removes its annotation when it is done.
-func (m *machineProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
+// Start annotates or deletes the Machine. A missing Machine does not mean that the machine is
+// gone, because it may be in another namespace or cluster.
+func (m *machineProvider) Start(ctx context.Context, r Request) (reference string, err error) {
 	found, err := m.findMachine(ctx, r.Node)
 	if err != nil {
 		return "", err
 	}
-	reference = machineReference(found)
-	if found.GetAnnotations()[annotationMachineRequest] == string(r.Key) {
-		return reference, nil
+	if r.Action == ActionTerminate {
+		err = m.deleteMachine(ctx, found)
+	} else {
+		err = m.requestRemediation(ctx, found, r.Key)
+	}
+	return machineReference(found), err
+}
+
+// requestRemediation annotates the Machine. The key of the request is written in the same patch,
+// because Cluster API removes its annotation when it is done.
+func (m *machineProvider) requestRemediation(ctx context.Context, found *unstructured.Unstructured, key types.UID) error {
+	if found.GetAnnotations()[annotationMachineRequest] == string(key) {
+		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": found.GetUID(), "resourceVersion": found.GetResourceVersion(), // does not overwrite another request
-		"annotations": map[string]string{m.cfg.RebootAnnotation: "", annotationMachineRequest: string(r.Key)},
+		"annotations": map[string]string{m.cfg.RebootAnnotation: "", annotationMachineRequest: string(key)},
 	}})
 	if err != nil {
-		return "", fmt.Errorf("annotate Machine %s: %w", reference, err)
+		return fmt.Errorf("annotate Machine %s: %w", machineReference(found), err)
 	}
-	_, err = m.client.Namespace(found.GetNamespace()).Patch(ctx, found.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = m.client.Namespace(found.GetNamespace()).Patch(
+		ctx, found.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
-		return "", fmt.Errorf("annotate Machine %s: %w", reference, err)
+		return fmt.Errorf("annotate Machine %s: %w", machineReference(found), err)
 	}
-	return reference, nil
+	return nil
 }
 
-// Terminate deletes the Machine. A missing Machine does not mean that the machine is
-// gone, because it may be in another namespace or cluster.
-func (m *machineProvider) Terminate(ctx context.Context, r Request) (reference string, err error) {
-	found, err := m.findMachine(ctx, r.Node)
-	if err != nil {
-		return "", err
-	}
-	reference = machineReference(found)
+func (m *machineProvider) deleteMachine(ctx context.Context, found *unstructured.Unstructured) error {
 	if found.GetDeletionTimestamp() != nil {
-		return reference, nil
+		return nil
 	}
-	uid := found.GetUID()
-	err = m.client.Namespace(found.GetNamespace()).Delete(ctx, found.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	sameMachine := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(found.GetUID()))}
+	err := m.client.Namespace(found.GetNamespace()).Delete(ctx, found.GetName(), sameMachine)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("delete Machine %s: %w", reference, err)
+		return fmt.Errorf("delete Machine %s: %w", machineReference(found), err)
 	}
-	return reference, nil
+	return nil
 }
 
 // CheckProgress returns whether the Machine still exists.
@@ -135,7 +140,8 @@ func (m *machineProvider) findMachine(
 	name := node.Annotations[machineOfNode]
 	namespace := cmp.Or(node.Annotations[namespaceOfNode], m.cfg.Namespace)
 	if name == "" || namespace == "" {
-		return nil, permanentf("node %q has no annotations %s and %s: it is not managed by Cluster API", node.Name, machineOfNode, namespaceOfNode)
+		return nil, permanentf("node %q has no annotations %s and %s: it is not managed by Cluster API",
+			node.Name, machineOfNode, namespaceOfNode)
 	}
 	found, err := m.client.Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -86,7 +86,7 @@ func TestMachineReboot(t *testing.T) {
 	c := newCluster(t)
 	c.add("m", "n")
 	r := c.of(ActionReboot, "m")
-	reference, err := c.p.Reboot(t.Context(), r)
+	reference, err := c.p.Start(t.Context(), r)
 	wantAnswer(t, reference, err, "accepted", c.ns+"/m/")
 	m, err := c.machines.Get(t.Context(), "m", metav1.GetOptions{})
 	if err != nil {
@@ -101,14 +101,14 @@ func TestMachineReboot(t *testing.T) {
 	if _, err := c.machines.Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := c.p.Reboot(t.Context(), r)
+	again, err := c.p.Start(t.Context(), r)
 	wantAnswer(t, again, err, "accepted", reference)
 	m, err = c.machines.Get(t.Context(), "m", metav1.GetOptions{})
 	if _, asked := m.GetAnnotations()["cluster.x-k8s.io/remediate-machine"]; err != nil || asked {
 		t.Errorf("it was asked for twice: %v", err)
 	}
 	r.Key = "another"
-	again, err = c.p.Reboot(t.Context(), r)
+	again, err = c.p.Start(t.Context(), r)
 	wantAnswer(t, again, err, "accepted", reference)
 	m, err = c.machines.Get(t.Context(), "m", metav1.GetOptions{})
 	if _, asked := m.GetAnnotations()["cluster.x-k8s.io/remediate-machine"]; err != nil || !asked {
@@ -128,9 +128,9 @@ func TestMachineTerminate(t *testing.T) {
 	c := newCluster(t)
 	c.add("m", "n", "test.fleetloop.io/keep")
 	r := c.of(ActionTerminate, "m")
-	reference, err := c.p.Terminate(t.Context(), r)
+	reference, err := c.p.Start(t.Context(), r)
 	wantAnswer(t, reference, err, "accepted", c.ns+"/m/")
-	again, err := c.p.Terminate(t.Context(), r)
+	again, err := c.p.Start(t.Context(), r)
 	wantAnswer(t, again, err, "accepted", reference)
 	c.wantState(r, reference, StateRunning)
 	if _, err := c.machines.Patch(t.Context(), "m", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
@@ -175,9 +175,10 @@ func TestMachineNotFound(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reference, err := c.p.Terminate(t.Context(), tc.request)
+			reference, err := c.p.Start(t.Context(), tc.request)
 			wantAnswer(t, reference, err, tc.want, tc.text)
-			reference, err = c.p.Reboot(t.Context(), tc.request)
+			tc.request.Action = ActionReboot
+			reference, err = c.p.Start(t.Context(), tc.request)
 			wantAnswer(t, reference, err, tc.want, tc.text)
 		})
 	}

@@ -20,24 +20,16 @@ type ManualProvider struct{}
 // Name returns "manual".
 func (ManualProvider) Name() string { return string(ProviderManual) }
 
-// Reboot waits until a person confirms that the machine was rebooted.
-func (m ManualProvider) Reboot(_ context.Context, r Request) (reference string, err error) {
-	return m.requireConfirmedByPerson(r)
-}
-
-// Terminate waits until a person confirms that the machine was terminated.
-func (m ManualProvider) Terminate(_ context.Context, r Request) (reference string, err error) {
-	return m.requireConfirmedByPerson(r)
-}
-
-func (ManualProvider) requireConfirmedByPerson(r Request) (reference string, err error) {
+// Start waits until a person confirms that the machine was rebooted or terminated.
+func (ManualProvider) Start(_ context.Context, r Request) (reference string, err error) {
 	if why, failed := r.By.Annotations[AnnotationFailed]; failed {
 		return "", permanentf("marked as failed by a person: %s", why)
 	}
 	if by, done := r.By.Annotations[AnnotationDone]; done {
 		return strings.TrimSpace("done " + by), nil
 	}
-	return "", waitingf("waiting for a person to %s the machine of node %q, and to confirm it: kubectl annotate %s %s %s=yes", r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
+	return "", waitingf("waiting for a person to %s the machine of node %q, and to confirm it: kubectl annotate %s %s %s=yes",
+		r.Action, r.Node.Name, strings.ToLower(r.By.Kind), r.By.Name, AnnotationDone)
 }
 
 // CheckProgress returns StateDone, because a request is accepted only when it is done, unless a

@@ -14,6 +14,13 @@ type metrics struct {
 	failed prometheus.Counter
 }
 
+// RegisterMetrics registers the metrics of a janitor without running it, for the metrics
+// reference.
+func RegisterMetrics(reg prometheus.Registerer) error {
+	_, err := newMetrics(reg)
+	return err
+}
+
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -29,13 +29,10 @@ type Provider interface {
 	// Name returns the name of the provider as in the status of actions.
 	Name() string
 
-	// Reboot reboots the machine of a node, once per key. It returns when the request has
-	// started, with the provider's id of the request. The error is a *WaitingError if the
-	// request has not started yet and nothing is wrong.
-	Reboot(ctx context.Context, r Request) (reference string, err error)
-
-	// Terminate terminates the machine permanently. Otherwise it is like Reboot.
-	Terminate(ctx context.Context, r Request) (reference string, err error)
+	// Start reboots the machine of a node or terminates it permanently, once per key. It
+	// returns when the request has started, with the provider's id of the request. The error
+	// is a *WaitingError if the request has not started yet and nothing is wrong.
+	Start(ctx context.Context, r Request) (reference string, err error)
 
 	// CheckProgress returns the progress of a started request. The Node may be gone.
 	CheckProgress(ctx context.Context, r Request, reference string) (Progress, error)
@@ -81,7 +78,7 @@ type Request struct {
 // A RequestingObject is a RebootNode or TerminateNode that requests an action.
 type RequestingObject struct {
 	APIVersion, Kind, Name string
-	Labels, Annotations    map[string]string
+	Annotations            map[string]string
 }
 
 // Progress is the progress of a request.
@@ -197,13 +194,8 @@ var errNone = errors.New("no provider configured")
 // Name returns "none".
 func (rejectingProvider) Name() string { return string(ProviderNone) }
 
-// Reboot fails.
-func (rejectingProvider) Reboot(context.Context, Request) (string, error) {
-	return "", Permanent(errNone)
-}
-
-// Terminate fails.
-func (rejectingProvider) Terminate(context.Context, Request) (string, error) {
+// Start fails.
+func (rejectingProvider) Start(context.Context, Request) (string, error) {
 	return "", Permanent(errNone)
 }
 

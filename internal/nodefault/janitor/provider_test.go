@@ -1,7 +1,6 @@
 package janitor
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -144,9 +143,9 @@ func TestRejectingProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference, err := p.Reboot(t.Context(), newRequest(ActionReboot, "n"))
+	reference, err := p.Start(t.Context(), newRequest(ActionReboot, "n"))
 	wantAnswer(t, reference, err, "permanent", "no provider")
-	reference, err = p.Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+	reference, err = p.Start(t.Context(), newRequest(ActionTerminate, "n"))
 	wantAnswer(t, reference, err, "permanent", "no provider")
 	if got, err := p.CheckProgress(t.Context(), newRequest(ActionReboot, "n"), ""); err != nil || got.State != StateFailed {
 		t.Errorf("%+v, %v", got, err)
@@ -171,10 +170,8 @@ func TestManualProvider(t *testing.T) {
 			t.Parallel()
 			r := newRequest(ActionReboot, "n")
 			r.By.Annotations = tc.annotations
-			for _, ask := range []func(context.Context, Request) (string, error){ManualProvider{}.Reboot, ManualProvider{}.Terminate} {
-				reference, err := ask(t.Context(), r)
-				wantAnswer(t, reference, err, tc.want, tc.text)
-			}
+			reference, err := ManualProvider{}.Start(t.Context(), r)
+			wantAnswer(t, reference, err, tc.want, tc.text)
 			p, err := ManualProvider{}.CheckProgress(t.Context(), r, "done")
 			if failed := tc.want == "permanent"; err != nil || failed != (p.State == StateFailed) {
 				t.Errorf("%s: %+v, %v", tc.reason, p, err)

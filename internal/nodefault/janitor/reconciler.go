@@ -2,7 +2,6 @@ package janitor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -200,6 +199,3 @@ func (r *reconciler) deleteExpired(ctx context.Context, s *reconcileState) error
 	}
 	return nil
 }
-
-// errNoAnswer is the cause of a timeout of a call.
-var errNoAnswer = errors.New("the provider did not respond in time")

@@ -224,6 +224,9 @@ func interruptedByReboot(pod *corev1.Pod) bool {
 	return !isMirror && !ofDaemonSet && !finished
 }
 
+// errNoAnswer is the cause of a timeout of a call.
+var errNoAnswer = errors.New("the provider did not respond in time")
+
 // withProviderCallTimeout returns a context for one call of a provider.
 func (r *reconciler) withProviderCallTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, r.cfg.CallTimeout, errNoAnswer)
@@ -242,7 +245,6 @@ func (s *reconcileState) providerRequest(k actionKind) Request {
 			APIVersion:  v1alpha1.GroupVersion.String(),
 			Kind:        k.name,
 			Name:        s.object.GetName(),
-			Labels:      s.object.GetLabels(),
 			Annotations: s.object.GetAnnotations(),
 		},
 	}
@@ -263,7 +265,7 @@ func (r *reconciler) sendRequestToProvider(ctx context.Context, s *reconcileStat
 	}
 	callCtx, cancel := r.withProviderCallTimeout(ctx)
 	defer cancel()
-	reference, err := r.kind.callProviderRebootOrTerminate(callCtx, s.providerRequest(r.kind))
+	reference, err := r.kind.provider.Start(callCtx, s.providerRequest(r.kind))
 	var waiting *WaitingError
 	var permanent *PermanentError
 	switch {

@@ -3,12 +3,18 @@ package janitor
 import (
 	"context"
 	"fmt"
+	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/api/janitor/v1alpha1"
 )
+
+// nodeActionQueue serializes the actions on each node.
+type nodeActionQueue struct {
+	mu   sync.Mutex
+	live client.Reader
+}
 
 // beginIfFirstOnNode calls begin if no other action runs on the node of o and no older one waits.
 // Otherwise it returns a message about the action to wait for. It reads the actions from
@@ -80,11 +86,9 @@ func hasEndedOrIsDeleting(o client.Object) bool {
 // isOlder reports whether a was created before b. For the same second it compares the
 // UIDs, so that the order is the same for both.
 func isOlder(a, b client.Object) bool {
-	x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	if !x.Equal(&y) {
-		return x.Before(&y)
+	createdA, createdB := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	if !createdA.Equal(&createdB) {
+		return createdA.Before(&createdB)
 	}
-	return lessUID(a.GetUID(), b.GetUID())
+	return a.GetUID() < b.GetUID()
 }
-
-func lessUID(a, b types.UID) bool { return a < b }

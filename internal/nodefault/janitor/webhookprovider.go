@@ -76,9 +76,10 @@ type WebhookStatus struct {
 
 const (
 	webhookTimeout = 10 * time.Second
-	maxAnswer      = 64 << 10
-	maxSaid        = 256
-	accepted       = "accepted"
+	maxBody        = 64 << 10
+	maxErrorDetail = 256
+	accepted       = "accepted" // reference of a request without an id
+	urlErrorFormat = "%s must be an http:// or https:// URL with a host and without a user"
 )
 
 var errWebhookTimeout = errors.New("webhook timeout")
@@ -90,40 +91,37 @@ type webhookProvider struct {
 }
 
 func newWebhookProvider(cfg WebhookConfig, deps ProviderDeps) (*webhookProvider, error) {
-	for name, text := range map[string]string{"url": cfg.URL, "status url": cfg.StatusURL} {
-		u, err := url.Parse(text)
-		if name == "status url" && text == "" {
-			continue
-		}
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-			return nil, fmt.Errorf("%s must be an http:// or https:// URL with a host and without a user", name)
-		}
+	if !isWebhookURL(cfg.URL) {
+		return nil, fmt.Errorf(urlErrorFormat, "url")
+	}
+	if cfg.StatusURL != "" && !isWebhookURL(cfg.StatusURL) {
+		return nil, fmt.Errorf(urlErrorFormat, "status url")
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = webhookTimeout
 	}
 	return &webhookProvider{cfg, &http.Client{
-		Transport:     deps.Transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is not sent to other hosts
+		Transport: deps.Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // the token is not sent to other hosts
+		},
 	}}, nil
+}
+
+func isWebhookURL(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil {
+		return false
+	}
+	isHTTP := u.Scheme == "https" || u.Scheme == "http"
+	return isHTTP && u.Host != "" && u.User == nil
 }
 
 // Name returns "webhook".
 func (*webhookProvider) Name() string { return string(ProviderWebhook) }
 
-// Reboot requests a reboot.
-func (w *webhookProvider) Reboot(ctx context.Context, r Request) (reference string, err error) {
-	return w.postRequestForReference(ctx, r)
-}
-
-// Terminate requests a termination.
-func (w *webhookProvider) Terminate(ctx context.Context, r Request) (reference string, err error) {
-	return w.postRequestForReference(ctx, r)
-}
-
-func (w *webhookProvider) postRequestForReference(
-	ctx context.Context, r Request,
-) (reference string, err error) {
+// Start sends the request to the webhook.
+func (w *webhookProvider) Start(ctx context.Context, r Request) (reference string, err error) {
 	body, err := w.postRequest(ctx, w.cfg.URL, r, "")
 	if err != nil {
 		return "", err
@@ -153,7 +151,8 @@ func (w *webhookProvider) CheckProgress(ctx context.Context, r Request, referenc
 	case StateRunning, StateDone, StateFailed:
 		return Progress(s), nil
 	}
-	return Progress{}, fmt.Errorf("webhook status has unknown state %q: want %s, %s or %s", s.State, StateRunning, StateDone, StateFailed)
+	return Progress{}, fmt.Errorf("webhook status has unknown state %q: want %s, %s or %s",
+		s.State, StateRunning, StateDone, StateFailed)
 }
 
 // progressFromNodeState derives the progress from the node.
@@ -173,8 +172,13 @@ func (w *webhookProvider) postRequest(
 	ctx context.Context, endpoint string, r Request, reference string,
 ) (answer []byte, err error) {
 	payload, err := json.Marshal(WebhookRequest{
-		IdempotencyKey: r.Key, Action: r.Action, Object: r.By.Kind + "/" + r.By.Name, Force: r.Force,
-		Deadline: r.Deadline.UTC(), RequestID: reference, Node: newWebhookNode(r),
+		IdempotencyKey: r.Key,
+		Action:         r.Action,
+		Object:         r.By.Kind + "/" + r.By.Name,
+		Force:          r.Force,
+		Deadline:       r.Deadline.UTC(),
+		RequestID:      reference,
+		Node:           newWebhookNode(r),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("call webhook: %w", err)
@@ -199,7 +203,7 @@ func (w *webhookProvider) postRequest(
 		return nil, fmt.Errorf("call webhook: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }() // no data is lost: the body was only read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read webhook response: %w", err)
 	}
@@ -224,11 +228,12 @@ func permanentOrRetryableError(resp *http.Response, body []byte) error {
 	if resp.StatusCode/100 == 2 { //nolint:mnd // the class of success
 		return nil
 	}
-	said := ""
-	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && kind != "text/html" {
-		said = ": " + strings.ToValidUTF8(strings.TrimSpace(string(body[:min(len(body), maxSaid)])), "")
+	detail := ""
+	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && media != "text/html" {
+		start := string(body[:min(len(body), maxErrorDetail)])
+		detail = ": " + strings.ToValidUTF8(strings.TrimSpace(start), "")
 	}
-	err := fmt.Errorf("webhook returned %s%s", resp.Status, said)
+	err := fmt.Errorf("webhook returned %s%s", resp.Status, detail)
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestEntityTooLarge,
 		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:

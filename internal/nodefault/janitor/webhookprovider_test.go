@@ -52,13 +52,13 @@ func TestWebhookRequest(t *testing.T) {
 	p := newHook(t, WebhookConfig{URL: url, TokenFile: file})
 	r := newRequest(ActionReboot, "gpu-1")
 	r.Deadline = time.Date(2026, 5, 1, 3, 0, 0, 0, time.UTC)
-	_, err := p.Reboot(t.Context(), r)
+	_, err := p.Start(t.Context(), r)
 	wantAnswer(t, "", err, "error", "token")
 	for _, token := range []string{"one\n", "two"} {
 		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		reference, err := p.Reboot(t.Context(), r)
+		reference, err := p.Start(t.Context(), r)
 		wantAnswer(t, reference, err, "accepted", "bmc-17")
 	}
 	body := `{"idempotencyKey":"reboot-gpu-1","action":"reboot","object":"RebootNode/gpu-1-1","force":false,"deadline":"2026-05-01T03:00:00Z",` +
@@ -109,7 +109,7 @@ func TestWebhookAnswers(t *testing.T) {
 				w.WriteHeader(tc.status)
 				_, _ = io.WriteString(w, tc.body)
 			})
-			reference, err := newHook(t, WebhookConfig{URL: url}).Terminate(t.Context(), newRequest(ActionTerminate, "n"))
+			reference, err := newHook(t, WebhookConfig{URL: url}).Start(t.Context(), newRequest(ActionTerminate, "n"))
 			wantAnswer(t, reference, err, tc.want, tc.text)
 			if err != nil && strings.Contains(err.Error(), "<h1>") {
 				t.Errorf("%s: a page is no message: %v", tc.reason, err)
@@ -130,9 +130,9 @@ func TestWebhookHangs(t *testing.T) {
 		}
 	})
 	defer close(let)
-	_, err := newHook(t, WebhookConfig{URL: url, Timeout: 50 * time.Millisecond}).Reboot(t.Context(), newRequest(ActionReboot, "n"))
+	_, err := newHook(t, WebhookConfig{URL: url, Timeout: 50 * time.Millisecond}).Start(t.Context(), newRequest(ActionReboot, "n"))
 	wantAnswer(t, "", err, "error", "webhook timeout")
-	_, err = newHook(t, WebhookConfig{URL: "http://127.0.0.1:1/"}).Reboot(t.Context(), newRequest(ActionReboot, "n"))
+	_, err = newHook(t, WebhookConfig{URL: "http://127.0.0.1:1/"}).Start(t.Context(), newRequest(ActionReboot, "n"))
 	wantAnswer(t, "", err, "error", "refused")
 }
 

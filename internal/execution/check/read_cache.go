@@ -20,7 +20,7 @@ type readCache struct {
 
 	mu     sync.Mutex
 	last   map[objectKey]*unstructured.Unstructured
-	recall bool // whether reads use the cache
+	replay bool // reads are answered from the cache, and not added to it
 }
 
 type objectKey struct {
@@ -37,12 +37,12 @@ func newReadCache(c dynamic.Interface) *readCache {
 func (m *readCache) newReplayClient() dynamic.Interface {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again := newReadCache(m.Interface)
-	again.recall = true
+	replay := newReadCache(m.Interface)
+	replay.replay = true
 	for k, o := range m.last {
-		again.last[k] = o.DeepCopy()
+		replay.last[k] = o.DeepCopy()
 	}
-	return again
+	return replay
 }
 
 // lastRead returns the last read state of a target, or nil.
@@ -80,7 +80,9 @@ func (r *cachedResource) Namespace(ns string) dynamic.ResourceInterface {
 }
 
 // Get reads an object, from the cache if possible.
-func (r *cachedResource) Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (r *cachedResource) Get(
+	ctx context.Context, name string, o metav1.GetOptions, subresources ...string,
+) (*unstructured.Unstructured, error) {
 	if len(subresources) > 0 {
 		return r.ResourceInterface.Get(ctx, name, o, subresources...)
 	}
@@ -100,7 +102,7 @@ func (r *cachedResource) Get(ctx context.Context, name string, o metav1.GetOptio
 func (m *readCache) takeCached(of objectKey) *unstructured.Unstructured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.recall {
+	if !m.replay {
 		return nil
 	}
 	old := m.last[of]
@@ -111,7 +113,7 @@ func (m *readCache) takeCached(of objectKey) *unstructured.Unstructured {
 func (m *readCache) storeRead(of objectKey, o *unstructured.Unstructured) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.recall {
+	if !m.replay {
 		m.last[of] = o.DeepCopy()
 	}
 }

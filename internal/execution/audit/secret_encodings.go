@@ -15,13 +15,16 @@ import (
 // messages. It sorts the longest first, so that replacing one leaves no remainder.
 func addEncodingsAndDecodings(secrets []string) []string {
 	for _, s := range slices.Clone(secrets) {
-		if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) >= leastSecret && utf8.Valid(plain) {
+		plain, err := base64.StdEncoding.DecodeString(s)
+		isText := err == nil && utf8.Valid(plain)
+		if isText && len(plain) >= leastSecret {
 			secrets = append(secrets, string(plain))
 		}
 	}
 	for _, s := range slices.Clone(secrets) {
 		quoted := strconv.Quote(s)
-		secrets = append(secrets, base64.StdEncoding.EncodeToString([]byte(s)), quoted[1:len(quoted)-1], escapeJSON(s, true), escapeJSON(s, false))
+		encoded := base64.StdEncoding.EncodeToString([]byte(s))
+		secrets = append(secrets, encoded, quoted[1:len(quoted)-1], escapeJSON(s, true), escapeJSON(s, false))
 	}
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	return slices.Compact(secrets)
