@@ -87,8 +87,8 @@ var cClock string
 // libfaketime is no replacement. It allocates memory in signal handlers, which can hang a server, and a killed server
 // leaves shared memory behind that keeps a later one with its process id from starting.
 func buildPreload(ctx context.Context, dir string) (path string, err error) {
-	cc, err := exec.LookPath("cc")
-	if err != nil || runtime.GOOS != "linux" {
+	cc, missing := exec.LookPath("cc")
+	if missing != nil || runtime.GOOS != "linux" {
 		return "", nil
 	}
 	source := filepath.Join(dir, "clock.c")

@@ -97,7 +97,7 @@ func TestGoClock(t *testing.T) {
 	buildWith(t, o, "-o", program, source)
 
 	c := newTestClock(t)
-	cmd := exec.CommandContext(t.Context(), program) //nolint:gosec // built above
+	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = []string{clockEnv + "=" + string(c)}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -133,12 +133,12 @@ func TestGoClock(t *testing.T) {
 // TestDatabaseClock holds that the wall clock of a running PostgreSQL can be set.
 func TestDatabaseClock(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "proof-clock-") // PostgreSQL runs as another user if this test is root
+	dir, err := os.MkdirTemp("", "proof-clock-") //nolint:usetesting // PostgreSQL runs as another user if this test is root
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	shown := &topology{dir: dir, out: t.Output()}

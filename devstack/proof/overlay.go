@@ -39,7 +39,7 @@ func (o *overlay) edit(source, before, after string) error {
 func (o *overlay) add(source, text string) error {
 	path := filepath.Join(o.dir, fmt.Sprintf("%d-%s", len(o.replaced), filepath.Base(source)))
 	o.replaced[source] = path
-	return os.WriteFile(path, []byte(text), 0o600)
+	return os.WriteFile(path, []byte(text), 0o600) //nolint:gosec // the names of the files are ours
 }
 
 // writeFlag writes the overlay and returns the flag of the go command.

@@ -22,7 +22,7 @@ func CheckTimesInOrder(cfg Config, records []Record) Result {
 			e := r.Event
 			published := shownTime{e.Published, []string{sentinelProgram}}
 			order.want(published, arrival, "publishing of event "+e.ID, "its arrival")
-			order.want(shownTime{e.Updated, databaseClock}, published, "change of cluster "+e.ClusterID, "the event "+e.ID+" about it")
+			order.want(byDatabase(e.Updated), published, "change of cluster "+e.ClusterID, "the event "+e.ID+" about it")
 		case r.Change != nil && !r.Change.Time.IsZero():
 			res.Checked++
 			order.want(r.Change.shownTime(), arrival, "change event "+r.Change.ID, "its arrival")
@@ -36,12 +36,13 @@ func CheckTimesInOrder(cfg Config, records []Record) Result {
 	return res
 }
 
-// The programs that give a resource its times, and those that give a condition its times. The fleet API replaces the
-// time of a report that is ahead of the database.
-var (
-	databaseClock   = []string{databaseProgram}
-	conditionClocks = []string{databaseProgram, "adapter", workerProgram}
-)
+// byDatabase returns a time of a resource.
+func byDatabase(t time.Time) shownTime { return shownTime{t, []string{databaseProgram}} }
+
+// byReporter returns a time of a condition. The fleet API replaces that of a report which is ahead of the database.
+func byReporter(t time.Time) shownTime {
+	return shownTime{t, []string{databaseProgram, "adapter", workerProgram}}
+}
 
 // shownTime returns the time of a change event with the program that took it.
 func (c *Change) shownTime() shownTime {
@@ -70,12 +71,12 @@ func (o timeOrder) wantInCluster(c *Cluster, present shownTime) {
 		o.res.fail("%s (%s) has no time of its creation or change", c.Name, c.ID)
 		return
 	}
-	created, updated := shownTime{c.Created, databaseClock}, shownTime{c.Updated, databaseClock}
+	created, updated := byDatabase(c.Created), byDatabase(c.Updated)
 	o.want(created, updated, "creation of "+c.Name, "its last change")
 	o.want(updated, present, "last change of "+c.Name, "the present")
 	for _, condition := range c.Conditions {
 		name := "condition " + condition.Name + " of " + c.Name
-		changed, reported := shownTime{condition.Changed, conditionClocks}, shownTime{condition.Updated, conditionClocks}
+		changed, reported := byReporter(condition.Changed), byReporter(condition.Updated)
 		o.want(created, changed, "creation of "+c.Name, "the change of "+name)
 		o.want(changed, present, "change of "+name, "the present")
 		if !condition.Updated.IsZero() {
@@ -97,7 +98,7 @@ func (o timeOrder) wantInGenerations(records []Record) {
 		slices.SortStableFunc(list, func(a, b *Event) int { return cmp.Compare(a.Generation, b.Generation) })
 		for i, e := range list[1:] {
 			before := list[i]
-			early := o.clocks.earliest(shownTime{before.Updated, databaseClock}).Sub(o.clocks.latest(shownTime{e.Updated, databaseClock}))
+			early := o.clocks.earliest(byDatabase(before.Updated)).Sub(o.clocks.latest(byDatabase(e.Updated)))
 			if before.Generation < e.Generation && early > o.clocks.skew {
 				o.res.fail("cluster %s changed to generation %d at %s, and to %d at %s", id, before.Generation, stamp(before.Updated), e.Generation, stamp(e.Updated))
 			}
