@@ -62,13 +62,14 @@ func (o *overlay) addClock(ctx context.Context, root string) error {
 
 // createDatabaseClock creates the clock of PostgreSQL, if that can be set here. It returns the environment of the servers.
 func (t *topology) createDatabaseClock(ctx context.Context) (env map[string]string, err error) {
-	library, err := buildPreload(ctx, t.dir)
-	if err != nil {
-		return nil, err
-	}
-	if library == "" {
+	cc, _ := exec.LookPath("cc") // without one it is empty
+	if cc == "" || runtime.GOOS != "linux" {
 		_, _ = fmt.Fprintln(t.out, "proof: the clock of PostgreSQL is not set, because that needs Linux and a C compiler")
 		return nil, nil
+	}
+	library := filepath.Join(t.dir, "clock.so")
+	if err := buildPreload(ctx, cc, library); err != nil {
+		return nil, err
 	}
 	if t.databaseClock, err = newClock(filepath.Join(t.dir, "postgresql.clock")); err != nil {
 		return nil, err
@@ -76,28 +77,20 @@ func (t *topology) createDatabaseClock(ctx context.Context) (env map[string]stri
 	return map[string]string{"LD_PRELOAD": library, clockEnv: string(t.databaseClock)}, nil
 }
 
-// cClock is a library that PostgreSQL loads first.
+// cClock is a library that a C program loads first.
 //
 //go:embed clock/preload.c
 var cClock string
 
-// buildPreload builds the library that makes the wall clock of a C program that of clockEnv. The path is empty if that
-// is not possible here.
+// buildPreload builds the library that makes the wall clock of a C program that of clockEnv.
 //
 // libfaketime is no replacement. It allocates memory in signal handlers, which can hang a server, and a killed server
 // leaves shared memory behind that keeps a later one with its process id from starting.
-func buildPreload(ctx context.Context, dir string) (path string, err error) {
-	cc, missing := exec.LookPath("cc")
-	if missing != nil || runtime.GOOS != "linux" {
-		return "", nil
+func buildPreload(ctx context.Context, cc, library string) error {
+	cmd := exec.CommandContext(ctx, cc, "-shared", "-fPIC", "-O2", "-x", "c", "-o", library, "-") //nolint:gosec // the compiler
+	cmd.Stdin = strings.NewReader(cClock)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the clock of PostgreSQL: %w\n%s", err, out)
 	}
-	source := filepath.Join(dir, "clock.c")
-	if err := os.WriteFile(source, []byte(cClock), 0o600); err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, "clock.so")
-	if out, err := exec.CommandContext(ctx, cc, "-shared", "-fPIC", "-O2", "-o", path, source).CombinedOutput(); err != nil { //nolint:gosec // our own source
-		return "", fmt.Errorf("build the clock of PostgreSQL: %w\n%s", err, out)
-	}
-	return path, os.Chmod(path, 0o755) //nolint:gosec // PostgreSQL runs as another user
+	return os.Chmod(library, 0o755) //nolint:gosec // PostgreSQL runs as another user
 }
