@@ -281,7 +281,7 @@ func TestPauseOutlastsClockChanges(t *testing.T) {
 	if left := time.Until(until); !paused || left < 50*time.Second || left > time.Minute {
 		t.Errorf("paused: %t, for %s, want a minute", paused, left)
 	}
-	if hasMonotonic := until != until.Round(0); !hasMonotonic { //nolint:staticcheck // == compares the monotonic reading
+	if hasMonotonic := until != until.Round(0); !hasMonotonic {
 		t.Errorf("the end of the pause is %s, want a time with a monotonic reading", until)
 	}
 }
