@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math"
@@ -9,9 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetloop/fleetloop/devstack/proof/faults"
 )
 
 // newTestOverlay returns an overlay in a folder of the test.
@@ -169,5 +174,56 @@ func TestDatabaseClock(t *testing.T) {
 			}
 			return now
 		})
+	}
+}
+
+// TestChooseClock holds that the fault sets the clocks of all processes of the product and of PostgreSQL, if that is
+// possible, and that it sets them right again.
+func TestChooseClock(t *testing.T) {
+	t.Parallel()
+	top := &topology{groups: map[string][]*process{}}
+	want := map[string]bool{}
+	for _, name := range append(components(), brokerNATS) {
+		top.order = append(top.order, name)
+		top.groups[name] = []*process{{name: name + "-0", clock: newTestClock(t)}}
+		want[name+"-0"] = name != brokerNATS
+	}
+	choose := func() map[string]bool {
+		chosen := map[string]bool{brokerNATS + "-0": false}
+		for pick := range 100 {
+			target := top.chooseTarget(faults.Fault{Kind: faults.Clock, Pick: pick, Ahead: time.Second})
+			chosen[target.Name] = true
+		}
+		return chosen
+	}
+	if diff := cmp.Diff(want, choose()); diff != "" {
+		t.Errorf("without the clock of PostgreSQL, -want +got\n%s", diff)
+	}
+	top.databaseClock, want["postgresql"] = newTestClock(t), true
+	if diff := cmp.Diff(want, choose()); diff != "" {
+		t.Errorf("with the clock of PostgreSQL, -want +got\n%s", diff)
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		target := top.chooseTarget(faults.Fault{Kind: faults.Clock, Pick: 0, Ahead: -7 * time.Second, Lasts: time.Minute})
+		ended := make(chan error, 1)
+		go func() { ended <- target.Inject(t.Context(), t.Context()) }()
+		synctest.Wait()
+		wantSeconds(t, top.databaseClock, -7)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		wantSeconds(t, top.databaseClock, 0)
+	})
+}
+
+func wantSeconds(t *testing.T, c clock, want int64) {
+	t.Helper()
+	text, err := os.ReadFile(string(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := int64(binary.NativeEndian.Uint64(text)); got != want {
+		t.Errorf("the clock is %d s ahead, want %d", got, want)
 	}
 }
