@@ -10,7 +10,7 @@ import (
 // every wait when the client ends.
 type pacer struct {
 	maxAge    time.Duration
-	heldUntil atomic.Int64 // end of the pause that the sink asked for, in Unix nanoseconds
+	heldUntil atomic.Pointer[time.Time] // end of the pause that the sink asked for, nil without one
 
 	root    context.Context //nolint:containedctx // it ends what is still under way when Close has waited long enough
 	cancel  context.CancelCauseFunc
@@ -24,19 +24,21 @@ func (p *pacer) pauseSinkFor(asked time.Duration) {
 	if asked <= 0 {
 		return
 	}
-	until := time.Now().Add(min(asked, p.maxAge)).UnixNano()
+	until := time.Now().Add(min(asked, p.maxAge))
 	for {
 		old := p.heldUntil.Load()
-		if old >= until || p.heldUntil.CompareAndSwap(old, until) {
+		if old != nil && !old.Before(until) || p.heldUntil.CompareAndSwap(old, &until) {
 			return
 		}
 	}
 }
 
 // pausedUntil returns the end of the pause that the sink asked for, and whether it is still
-// ahead.
+// ahead. The time has a monotonic reading, so that a pause keeps its length when the clock is set.
 func (p *pacer) pausedUntil() (until time.Time, stillPaused bool) {
-	until = timeFromUnixNano(p.heldUntil.Load())
+	if held := p.heldUntil.Load(); held != nil {
+		until = *held
+	}
 	return until, time.Now().Before(until)
 }
 

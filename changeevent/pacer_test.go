@@ -266,3 +266,22 @@ func TestHoldOfAnother(t *testing.T) {
 		}
 	}
 }
+
+// TestPauseOutlastsClockChanges holds that a pause keeps its length when the wall clock is set. Otherwise a clock that is
+// set back by an hour would stop all deliveries for an hour.
+func TestPauseOutlastsClockChanges(t *testing.T) {
+	t.Parallel()
+	p := pacer{maxAge: time.Hour}
+	if until, paused := p.pausedUntil(); paused || !until.IsZero() {
+		t.Errorf("paused until %s before a sink asked for it", until)
+	}
+	p.pauseSinkFor(time.Minute)
+	p.pauseSinkFor(time.Second) // a shorter pause does not replace a longer one
+	until, paused := p.pausedUntil()
+	if left := time.Until(until); !paused || left < 50*time.Second || left > time.Minute {
+		t.Errorf("paused: %t, for %s, want a minute", paused, left)
+	}
+	if hasMonotonic := until != until.Round(0); !hasMonotonic {
+		t.Errorf("the end of the pause is %s, want a time with a monotonic reading", until)
+	}
+}

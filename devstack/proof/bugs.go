@@ -1,17 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 )
 
 // A plantedBug breaks one promise. It shows that the checker finds that in a history of the whole product.
 //
-// It is an edit of one file for the compiler only: the go command reads the edited file through an overlay. So the
-// source of the product has no traps. The replacement is on the same line.
+// It is an edit of one file for the compiler only.
 type plantedBug struct {
 	Promise string // number of the promise that it breaks, which is also its name
 	File    string // from the root of the module
@@ -110,25 +107,10 @@ func findBug(promise string) (plantedBug, error) {
 	return plantedBug{}, fmt.Errorf("unknown bug %q: use %s", promise, strings.Join(names, ", "))
 }
 
-// writeOverlay writes the edited file and an overlay for the go command to dir. It returns the path of the
-// overlay. root is the folder of the module.
-func (b plantedBug) writeOverlay(root, dir string) (path string, err error) {
-	source := filepath.Join(root, filepath.FromSlash(b.File))
-	text, err := os.ReadFile(source) //nolint:gosec // our own source
-	if err != nil {
-		return "", err
+// addBug adds the edited file of a bug. root is the folder of the module.
+func (o *overlay) addBug(b plantedBug, root string) error {
+	if err := o.edit(filepath.Join(root, filepath.FromSlash(b.File)), b.Old, b.New); err != nil {
+		return fmt.Errorf("plant the bug %s: %w", b.Promise, err)
 	}
-	if n := strings.Count(string(text), b.Old); n != 1 {
-		return "", fmt.Errorf("plant the bug %s: %s has %q %d times, want once", b.Promise, b.File, b.Old, n)
-	}
-	edited := filepath.Join(dir, "bug-"+b.Promise+".go")
-	if err := os.WriteFile(edited, []byte(strings.Replace(string(text), b.Old, b.New, 1)), 0o600); err != nil { //nolint:gosec // the names of the bugs are ours
-		return "", err
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: edited}})
-	if err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, "overlay-"+b.Promise+".json")
-	return path, os.WriteFile(path, overlay, 0o600)
+	return nil
 }

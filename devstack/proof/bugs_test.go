@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -37,15 +36,11 @@ func TestBugsCompile(t *testing.T) {
 		}
 		t.Run(b.Promise, func(t *testing.T) {
 			t.Parallel()
-			overlay, err := b.writeOverlay(root, t.TempDir())
-			if err != nil {
+			o := newTestOverlay(t)
+			if err := o.addBug(b, root); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags=grpcnotrace", "-overlay="+overlay, "./"+path.Dir(b.File))
-			cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
+			buildWith(t, o, "./"+path.Dir(b.File))
 		})
 	}
 }
@@ -57,7 +52,7 @@ func TestBugThatDoesNotApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, old := range []string{"b", "a"} {
-		if _, err := (plantedBug{Promise: "R0", File: "a.go", Old: old}).writeOverlay(dir, dir); err == nil || !strings.Contains(err.Error(), "want once") {
+		if err := newTestOverlay(t).addBug(plantedBug{Promise: "R0", File: "a.go", Old: old}, dir); err == nil || !strings.Contains(err.Error(), "want once") {
 			t.Errorf("%q: %v", old, err)
 		}
 	}

@@ -25,6 +25,7 @@ const replicationBound = 2 * time.Minute
 // do not change.
 type database struct {
 	newDisk func(name string) (*disk, error)
+	env     map[string]string // of both servers
 	proxies [2]*faults.Proxy
 	log     *slog.Logger
 
@@ -48,18 +49,23 @@ func (n *databaseNode) addr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.server.LoopbackPort()))
 }
 
-// startPrimaryAndStandby starts the primary and attaches a standby.
-func startPrimaryAndStandby(ctx context.Context, newDisk func(name string) (*disk, error), log *slog.Logger) (*database, error) {
-	d, err := startPrimary(ctx, newDisk, log)
-	if err != nil {
-		return d, err
+// startDatabase starts the primary and attaches a standby. Both have the same clock.
+func (t *topology) startDatabase(ctx context.Context) (err error) {
+	var env map[string]string
+	if t.stepClocks {
+		if env, err = t.createDatabaseClock(ctx); err != nil {
+			return err
+		}
 	}
-	return d, d.attachStandby(ctx)
+	if t.database, err = startPrimary(ctx, t.newDatabaseDisk, env, t.log); err != nil {
+		return err
+	}
+	return t.database.attachStandby(ctx)
 }
 
 // startPrimary starts a database without a standby.
-func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error), log *slog.Logger) (*database, error) {
-	d := &database{newDisk: newDisk, log: log}
+func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error), env map[string]string, log *slog.Logger) (*database, error) {
+	d := &database{newDisk: newDisk, env: env, log: log}
 	for i := range d.proxies {
 		var err error
 		if d.proxies[i], err = faults.NewProxy(ctx, fmt.Sprintf("database-%d", i), &faults.Backend{Addr: "127.0.0.1:1"}); err != nil {
@@ -84,7 +90,7 @@ func startPrimary(ctx context.Context, newDisk func(name string) (*disk, error),
 
 // startNode starts a server on a disk, as the standby of a primary unless that is nil, and supervises it.
 func (d *database) startNode(ctx context.Context, home *disk, primary *pgserver.Server) (*databaseNode, error) {
-	cfg := pgserver.Config{Dir: home.dir, Settings: map[string]string{
+	cfg := pgserver.Config{Dir: home.dir, Environment: d.env, Settings: map[string]string{
 		"wal_level": "replica", "hot_standby": "on", "max_wal_senders": "10", "wal_log_hints": "on", "max_connections": "200",
 		"max_wal_size": "256MB", // a disk can be small
 		// Without it a standby that was cut off keeps commits waiting for a minute.

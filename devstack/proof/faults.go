@@ -42,6 +42,8 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 		return faults.Target{Name: "gardener-apiserver", Lock: "kubernetes", Inject: func(ctx, schedule context.Context) error {
 			return f.Hold(schedule, t.garden.StopAPIServer, func() error { return t.garden.StartAPIServer(ctx) })
 		}}
+	case faults.Clock:
+		return t.chooseClock(f)
 	case faults.Tokens:
 		return faults.Target{Name: "tokens", Lock: "tokens", Inject: func(ctx, schedule context.Context) error { return t.rotateTokens(ctx, schedule, f) }}
 	case faults.Certificate:
@@ -56,6 +58,21 @@ func (t *topology) chooseTarget(f faults.Fault) faults.Target {
 	list := t.processes(components()...)
 	p := list[f.Pick%len(list)]
 	return faults.Target{Name: p.name, Lock: p.name, Inject: func(_, schedule context.Context) error { return p.disturb(schedule, f) }}
+}
+
+// chooseClock returns the clock of a process or, for one of databaseShare, that of PostgreSQL.
+func (t *topology) chooseClock(f faults.Fault) faults.Target {
+	const databaseShare = 4
+	list := t.processes(components()...)
+	p := list[f.Pick/databaseShare%len(list)]
+	target, c := faults.Target{Name: p.name, Lock: p.name}, p.clock
+	if f.Pick%databaseShare == 0 && t.databaseClock != "" {
+		target, c = faults.Target{Name: "postgresql", Lock: "postgresql"}, t.databaseClock
+	}
+	target.Inject = func(_, schedule context.Context) error {
+		return f.Hold(schedule, func() error { return c.set(f.Ahead) }, func() error { return c.set(0) })
+	}
+	return target
 }
 
 // defaultSettings are the settings that settingsEdits changes.

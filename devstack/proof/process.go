@@ -36,6 +36,7 @@ type process struct {
 	metric string // host:port of /metrics; empty without metrics
 	dir    string // of the log
 	file   *history.File
+	clock  clock // of a program of the product, if that can be set
 
 	mu       sync.Mutex
 	release  release

@@ -51,22 +51,41 @@ func (t *topology) buildReleases(ctx context.Context) error {
 		if err := binaries.CheckOut(ctx, root, commit, t.previous.source); err != nil {
 			return err
 		}
-		if err := errors.Join(replaceAdapterSource(root, t.previous.source), t.previous.build(ctx)); err != nil {
+		if err := errors.Join(replaceAdapterSource(root, t.previous.source), t.buildRelease(ctx, t.previous, "")); err != nil {
 			return err
 		}
 	}
-	if t.bug == "" {
-		return t.latest.build(ctx)
-	}
-	bug, err := findBug(t.bug)
+	return t.buildRelease(ctx, t.latest, t.bug)
+}
+
+// buildRelease builds the programs of a release, with a planted bug unless it is empty.
+func (t *topology) buildRelease(ctx context.Context, r release, bug string) error {
+	o, err := newOverlay(filepath.Join(t.dir, r.name+"-overlay"))
 	if err != nil {
 		return err
 	}
-	overlay, err := bug.writeOverlay(root, t.dir)
+	if t.stepClocks {
+		if err := o.addClock(ctx, r.source); err != nil {
+			return err
+		}
+	}
+	if bug != "" {
+		planted, err := findBug(bug)
+		if err != nil {
+			return err
+		}
+		if err := o.addBug(planted, r.source); err != nil {
+			return err
+		}
+	}
+	if len(o.replaced) == 0 {
+		return r.build(ctx)
+	}
+	flag, err := o.writeFlag()
 	if err != nil {
 		return err
 	}
-	return t.latest.build(ctx, "-overlay="+overlay)
+	return r.build(ctx, flag)
 }
 
 // replaceAdapterSource copies the adapter into the source of an older release, so that it is built with the

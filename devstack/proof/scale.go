@@ -146,7 +146,7 @@ func (t *topology) startForScale(ctx context.Context) error {
 	return t.startSteps(ctx, []startStep{
 		{"build the programs", t.buildReleases},
 		{"start PostgreSQL", func(ctx context.Context) (err error) {
-			t.database, err = startPrimary(ctx, t.newDatabaseDisk, t.log)
+			t.database, err = startPrimary(ctx, t.newDatabaseDisk, nil, t.log)
 			return err
 		}},
 		{"start the fleet API", t.startAPI},

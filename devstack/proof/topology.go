@@ -65,6 +65,9 @@ type topology struct {
 	limitDisks bool    // for the fault that fills them
 	disks      []*disk // of the broker servers
 
+	stepClocks    bool  // for the fault that sets them
+	databaseClock clock // empty if it cannot be set
+
 	machines  int     // nodes without machines
 	eventRate float64 // maximum events per second of each sentinel
 
@@ -80,7 +83,7 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk)}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk), stepClocks: slices.Contains(p.faults, faults.Clock)}
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
 }
@@ -93,10 +96,7 @@ func (t *topology) start(ctx context.Context) (err error) {
 	}
 	return t.startSteps(ctx, []startStep{
 		{"build the programs", t.buildReleases},
-		{"start PostgreSQL", func(ctx context.Context) (err error) {
-			t.database, err = startPrimaryAndStandby(ctx, t.newDatabaseDisk, t.log)
-			return err
-		}},
+		{"start PostgreSQL", t.startDatabase},
 		{"start the fleet API", t.startAPI},
 		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
@@ -156,6 +156,13 @@ func (t *topology) startInGroup(ctx context.Context, group string, p *process) e
 		t.order = append(t.order, group)
 	}
 	t.groups[group] = append(t.groups[group], p)
+	if t.stepClocks {
+		var err error
+		if p.clock, err = newClock(filepath.Join(t.dir, p.name+".clock")); err != nil {
+			return err
+		}
+		p.env[clockEnv] = string(p.clock)
+	}
 	return p.start(ctx)
 }
 

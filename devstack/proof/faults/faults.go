@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetloop/fleetloop/devstack/proof/history"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
 
@@ -29,6 +30,8 @@ const (
 	Host     = "host"     // the API server of the host cluster, and with it that of Gardener, is down
 	Garden   = "garden"   // the API server of Gardener is down
 
+	Clock = history.ClockFault // a wall clock is ahead or behind for some time
+
 	Tokens      = "tokens"      // all tokens of the fleet API are replaced
 	Certificate = "certificate" // the certificate of the fleet API is replaced
 	Settings    = "settings"    // the SentinelConfigs change, and change back
@@ -36,7 +39,7 @@ const (
 
 // Kinds returns all kinds of faults.
 func Kinds() []string {
-	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Disk, Host, Garden, Tokens, Certificate, Settings}
+	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Disk, Host, Garden, Clock, Tokens, Certificate, Settings}
 }
 
 // ParseKinds returns the kinds in a comma-separated list. An empty text means all, and "none" means none.
@@ -67,7 +70,15 @@ type Fault struct {
 	Lasts time.Duration
 	Delay time.Duration // of data, for Slow
 	Rate  int           // bytes per second, for Narrow
+	Ahead time.Duration // of a clock, in seconds, for Clock; negative means behind
 }
+
+// A wall clock is at least minAhead and at most maxAhead ahead or behind. The product tolerates a minute between two
+// clocks, and each of the two can have the fault.
+const (
+	minAhead = 2 * time.Second
+	maxAhead = 30 * time.Second
+)
 
 // NewSchedule returns the faults of a seed in the order of their times. Each kind occurs before one is
 // repeated.
@@ -85,8 +96,15 @@ func NewSchedule(seed uint64, duration time.Duration, kinds []string) []Fault {
 			At: at, Kind: next[0], Pick: dice.IntN(1 << 20), Lasts: between(dice, 3*time.Second, 15*time.Second),
 			Delay: between(dice, 20*time.Millisecond, 500*time.Millisecond), Rate: 4<<10 + dice.IntN(60<<10),
 		}
-		if f.Kind == Freeze {
+		switch f.Kind {
+		case Freeze:
 			f.Lasts = between(dice, 5*time.Second, 30*time.Second)
+		case Clock:
+			f.Lasts = between(dice, 5*time.Second, 30*time.Second)
+			f.Ahead = between(dice, minAhead, maxAhead).Round(time.Second)
+			if dice.IntN(2) == 0 {
+				f.Ahead = -f.Ahead
+			}
 		}
 		next = next[1:]
 		list = append(list, f)

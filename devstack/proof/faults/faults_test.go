@@ -73,6 +73,18 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("fault %d has no effect, or no end: %+v", i, f)
 		}
 	}
+	behind := 0
+	for i, f := range first {
+		if isClock := f.Kind == Clock; isClock != (f.Ahead != 0) || isClock && (f.Ahead.Abs() < minAhead || f.Ahead.Abs() > maxAhead || f.Ahead%time.Second != 0) {
+			t.Errorf("fault %d sets the clock %s ahead: %+v", i, f.Ahead, f)
+		}
+		if f.Ahead < 0 {
+			behind++
+		}
+	}
+	if count := len(first) / len(Kinds()); behind == 0 || behind >= count {
+		t.Errorf("%d of %d clocks are behind", behind, count)
+	}
 	for start := 0; start+len(Kinds()) <= len(first); start += len(Kinds()) {
 		seen := map[string]bool{}
 		for _, f := range first[start : start+len(Kinds())] {

@@ -71,7 +71,7 @@ func (i *Injector) inject(ctx, schedule context.Context, f Fault) {
 	i.mu.Lock()
 	i.count++
 	i.mu.Unlock()
-	rec := history.Fault{Kind: f.Kind, Target: target.Name, Start: time.Now()}
+	rec := history.Fault{Kind: f.Kind, Target: target.Name, Ahead: f.Ahead, Start: time.Now()}
 	if err := target.Inject(ctx, schedule); err != nil && ctx.Err() == nil {
 		rec.Error = err.Error()
 	}

@@ -117,7 +117,8 @@ func checkReported(cfg Config, res *Result, name string, reported map[string]int
 
 // CheckStableEventIDs checks R2: an id belongs to one cluster, generation and rule, and each interval has at most one
 // id. The time in an event is that of its publishing. Its interval is that of the decision, which can be
-// earlier, so the checker looks for an assignment of ids to intervals.
+// earlier, so the checker looks for an assignment of ids to intervals. It leaves out the intervals of events around
+// faults of clocks.
 func CheckStableEventIDs(cfg Config, records []Record) Result {
 	type occasion struct {
 		cluster    string
@@ -127,6 +128,7 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 	res := Result{Promise: "R2 stable event ids"}
 	occasions := map[string]occasion{}        // by id
 	latest := map[occasion]map[string]int64{} // the latest interval of each id
+	clocks := readClocks(cfg, records)
 	for _, r := range records {
 		e := r.Event
 		if e == nil {
@@ -140,7 +142,7 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 		occasions[e.ID] = o
 		// Only a new generation counts from a time that the event carries.
 		hasTimes := !e.Updated.IsZero() && !e.Published.IsZero()
-		if cfg.Interval <= 0 || !hasTimes || !strings.Contains(e.Reason, "generation") {
+		if cfg.Interval <= 0 || !hasTimes || !strings.Contains(e.Reason, "generation") || !clocks.isCertain(e.Published, sentinelProgram, databaseProgram) {
 			continue
 		}
 		// The sentinel counts from slightly earlier, so that the first interval tolerates a skew of clocks.
@@ -179,9 +181,9 @@ func findSurplusIDs(latestIntervals map[string]int64) (count int64, first, secon
 
 // CheckChangeEvents checks R4: each creation, change and deletion of a Shoot reaches the sink. If the
 // result of a request was lost, a later change event tells of both.
-func CheckChangeEvents(_ Config, records []Record) Result {
+func CheckChangeEvents(cfg Config, records []Record) Result {
 	res := Result{Promise: "R4 change events not lost"}
-	told := findLastChanges(records)
+	told := findLastChanges(readClocks(cfg, records), records)
 	remaining := map[string]bool{}
 	for _, r := range records {
 		if s := r.Shoot; s != nil {
@@ -223,16 +225,17 @@ type shootChange struct{ action, cluster string }
 
 // findLastChanges returns the last time of each change that the sink was told of. A creation and a deletion
 // include the updates until then.
-func findLastChanges(records []Record) map[shootChange]time.Time {
+func findLastChanges(clocks clocks, records []Record) map[shootChange]time.Time {
 	told := map[shootChange]time.Time{}
 	for _, r := range records {
 		c := r.Change
 		if c == nil {
 			continue
 		}
+		last := clocks.latest(c.shownTime())
 		for _, action := range []string{c.Action, "shoot-updated"} {
-			if o := (shootChange{action, c.ClusterID}); c.Time.After(told[o]) {
-				told[o] = c.Time
+			if o := (shootChange{action, c.ClusterID}); last.After(told[o]) {
+				told[o] = last
 			}
 		}
 	}

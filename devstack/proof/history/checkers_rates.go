@@ -24,12 +24,17 @@ const freshBudget = time.Minute
 
 // CheckRates checks R3: neither the events of the sentinels nor the writes of the cluster-workers exceed the
 // configured rates, also when all is due at once after a fault. Each replica that starts or continues after a
-// fault has an unused burst.
+// fault has an unused burst. A sentinel whose clock is set back shows some times again.
 func CheckRates(cfg Config, records []Record) Result {
 	res := Result{Promise: "R3 no storm after faults"}
+	clocks, sentinels := readClocks(cfg, records), cfg.Rates[sentinelProgram]
 	firstDelivery := map[string]*Event{} // by id; one that is delivered again is no new event
 	var writes []time.Time
-	restarts := map[string][]time.Time{} // by program
+	extra := map[string][]allowance{} // by program
+	allowBurst := func(process string, start time.Time) {
+		program := programOf(process)
+		extra[program] = append(extra[program], allowance{start, start.Add(freshBudget), cfg.Rates[program].Burst})
+	}
 	for _, r := range records {
 		switch {
 		case r.Event != nil && !r.Event.Published.IsZero():
@@ -38,15 +43,17 @@ func CheckRates(cfg Config, records []Record) Result {
 			}
 		case r.Write != nil:
 			writes = append(writes, r.Write.Start)
+		case r.Fault != nil && r.Fault.Kind == ClockFault:
+			from, to := clocks.reachOf(r.Fault)
+			if clockProgramOf(r.Fault) == sentinelProgram {
+				extra[sentinelProgram] = append(extra[sentinelProgram], allowance{from, to, sentinels.Burst + r.Fault.Ahead.Abs().Seconds()*sentinels.PerSecond})
+			}
 		case r.Fault != nil && r.Fault.Kind != "restart": // which is a stop
-			program := programOf(r.Fault.Target)
-			restarts[program] = append(restarts[program], r.Fault.End)
+			allowBurst(r.Fault.Target, r.Fault.End)
 		case r.Exit != nil:
-			program := programOf(r.Exit.Process)
-			restarts[program] = append(restarts[program], r.At)
+			allowBurst(r.Exit.Process, r.At)
 		case r.Stop != nil:
-			program := programOf(r.Stop.Process)
-			restarts[program] = append(restarts[program], r.At)
+			allowBurst(r.Stop.Process, r.At)
 		}
 	}
 	published := map[string][]time.Time{} // by collection, as each has its sentinels
@@ -54,15 +61,21 @@ func CheckRates(cfg Config, records []Record) Result {
 		published[e.Collection] = append(published[e.Collection], e.Published)
 	}
 	for collection, times := range published {
-		checkRate(&res, cfg.Rates[sentinelProgram], times, restarts[sentinelProgram], "events about "+collection)
+		checkRate(&res, sentinels, times, extra[sentinelProgram], "events about "+collection)
 	}
-	checkRate(&res, cfg.Rates[workerProgram], writes, restarts[workerProgram], "writes of Shoots")
+	checkRate(&res, cfg.Rates[workerProgram], writes, extra[workerProgram], "writes of Shoots")
 	return res
+}
+
+// An allowance is a number of calls beyond the limit in a span of time.
+type allowance struct {
+	from, to time.Time
+	calls    float64
 }
 
 // checkRate compares calls with a bucket that the calls fill and the rate empties. It reports the highest
 // level above the limit.
-func checkRate(res *Result, limit Rate, calls, restartTimes []time.Time, callsName string) {
+func checkRate(res *Result, limit Rate, calls []time.Time, extra []allowance, callsName string) {
 	res.Checked += len(calls)
 	slices.SortFunc(calls, time.Time.Compare)
 	replicas := float64(limit.Replicas)
@@ -72,9 +85,9 @@ func checkRate(res *Result, limit Rate, calls, restartTimes []time.Time, callsNa
 		level = max(0, level-at.Sub(last).Seconds()*limit.PerSecond*replicas) + 1
 		last = at
 		most := limit.Burst * replicas
-		for _, start := range restartTimes {
-			if since := at.Sub(start); since >= 0 && since < freshBudget {
-				most += limit.Burst
+		for _, a := range extra {
+			if !at.Before(a.from) && at.Before(a.to) {
+				most += a.calls
 			}
 		}
 		if level-most > worst {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -12,53 +13,81 @@ import (
 // changes is not announced again before its interval has passed.
 func CheckTimesInOrder(cfg Config, records []Record) Result {
 	res := Result{Promise: "R13 clocks are safe"}
+	order := timeOrder{&res, readClocks(cfg, records)}
 	for _, r := range records {
+		arrival := shownTime{Time: r.At}
 		switch {
 		case r.Event != nil && !r.Event.Published.IsZero():
 			res.Checked++
 			e := r.Event
-			res.wantOrder(cfg, e.Published, r.At, "publishing of event "+e.ID, "its arrival")
-			res.wantOrder(cfg, e.Updated, e.Published, "change of cluster "+e.ClusterID, "the event "+e.ID+" about it")
+			published := shownTime{e.Published, []string{sentinelProgram}}
+			order.want(published, arrival, "publishing of event "+e.ID, "its arrival")
+			order.want(byDatabase(e.Updated), published, "change of cluster "+e.ClusterID, "the event "+e.ID+" about it")
 		case r.Change != nil && !r.Change.Time.IsZero():
 			res.Checked++
-			res.wantOrder(cfg, r.Change.Time, r.At, "change event "+r.Change.ID, "its arrival")
+			order.want(r.Change.shownTime(), arrival, "change event "+r.Change.ID, "its arrival")
 		case r.Cluster != nil:
 			res.Checked++
-			checkClusterTimes(cfg, &res, r.Cluster, r.At)
+			order.wantInCluster(r.Cluster, arrival)
 		}
 	}
-	checkGenerationTimes(cfg, &res, records)
+	order.wantInGenerations(records)
 	checkAgeEventIntervals(cfg, &res, records)
 	return res
 }
 
-// wantOrder fails if a time is later than another one by more than the clocks may differ.
-func (r *Result) wantOrder(cfg Config, before, after time.Time, earlier, later string) {
-	if early := before.Sub(after); early > cfg.ClockSkew {
-		r.fail("%s is at %s, %s after %s", earlier, stamp(before), early, later)
+// byDatabase returns a time of a resource.
+func byDatabase(t time.Time) shownTime { return shownTime{t, []string{databaseProgram}} }
+
+// byReporter returns a time of a condition. The fleet API replaces that of a report which is ahead of the database.
+func byReporter(t time.Time) shownTime {
+	return shownTime{t, []string{databaseProgram, "adapter", workerProgram}}
+}
+
+// shownTime returns the time of a change event with the program that took it.
+func (c *Change) shownTime() shownTime {
+	program := "node-fault-controller"
+	if path.Dir(c.Source) == "fleetloop" {
+		program = path.Base(c.Source)
+	}
+	return shownTime{c.Time, []string{program}}
+}
+
+// A timeOrder compares times that clocks showed.
+type timeOrder struct {
+	res    *Result
+	clocks clocks
+}
+
+// want fails if a time is later than another one by more than the clocks may differ, whichever replica took it.
+func (o timeOrder) want(before, after shownTime, earlier, later string) {
+	if early := o.clocks.earliest(before).Sub(o.clocks.latest(after)); early > o.clocks.skew {
+		o.res.fail("%s is at %s, %s after %s", earlier, stamp(before.Time), early, later)
 	}
 }
 
-func checkClusterTimes(cfg Config, res *Result, c *Cluster, now time.Time) {
+func (o timeOrder) wantInCluster(c *Cluster, present shownTime) {
 	if c.Created.IsZero() || c.Updated.IsZero() {
-		res.fail("%s (%s) has no time of its creation or change", c.Name, c.ID)
+		o.res.fail("%s (%s) has no time of its creation or change", c.Name, c.ID)
 		return
 	}
-	res.wantOrder(cfg, c.Created, c.Updated, "creation of "+c.Name, "its last change")
-	res.wantOrder(cfg, c.Updated, now, "last change of "+c.Name, "the present")
-	for _, o := range c.Conditions {
-		name := "condition " + o.Name + " of " + c.Name
-		res.wantOrder(cfg, c.Created, o.Changed, "creation of "+c.Name, "the change of "+name)
-		res.wantOrder(cfg, o.Changed, now, "change of "+name, "the present")
-		if !o.Updated.IsZero() {
-			res.wantOrder(cfg, o.Changed, o.Updated, "change of "+name, "its last report")
-			res.wantOrder(cfg, o.Updated, now, "report of "+name, "the present")
+	created, updated := byDatabase(c.Created), byDatabase(c.Updated)
+	o.want(created, updated, "creation of "+c.Name, "its last change")
+	o.want(updated, present, "last change of "+c.Name, "the present")
+	for _, condition := range c.Conditions {
+		name := "condition " + condition.Name + " of " + c.Name
+		changed, reported := byReporter(condition.Changed), byReporter(condition.Updated)
+		o.want(created, changed, "creation of "+c.Name, "the change of "+name)
+		o.want(changed, present, "change of "+name, "the present")
+		if !condition.Updated.IsZero() {
+			o.want(changed, reported, "change of "+name, "its last report")
+			o.want(reported, present, "report of "+name, "the present")
 		}
 	}
 }
 
-// checkGenerationTimes checks that a generation was never seen with a time before that of an earlier one.
-func checkGenerationTimes(cfg Config, res *Result, records []Record) {
+// wantInGenerations checks that a generation was never seen with a time before that of an earlier one.
+func (o timeOrder) wantInGenerations(records []Record) {
 	byCluster := map[string][]*Event{}
 	for _, r := range records {
 		if e := r.Event; e != nil && !e.Updated.IsZero() {
@@ -68,8 +97,10 @@ func checkGenerationTimes(cfg Config, res *Result, records []Record) {
 	for id, list := range byCluster {
 		slices.SortStableFunc(list, func(a, b *Event) int { return cmp.Compare(a.Generation, b.Generation) })
 		for i, e := range list[1:] {
-			if before := list[i]; before.Generation < e.Generation && before.Updated.Sub(e.Updated) > cfg.ClockSkew {
-				res.fail("cluster %s changed to generation %d at %s, and to %d at %s", id, before.Generation, stamp(before.Updated), e.Generation, stamp(e.Updated))
+			before := list[i]
+			early := o.clocks.earliest(byDatabase(before.Updated)).Sub(o.clocks.latest(byDatabase(e.Updated)))
+			if before.Generation < e.Generation && early > o.clocks.skew {
+				o.res.fail("cluster %s changed to generation %d at %s, and to %d at %s", id, before.Generation, stamp(before.Updated), e.Generation, stamp(e.Updated))
 			}
 		}
 	}

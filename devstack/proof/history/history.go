@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -162,6 +163,8 @@ type Fault struct {
 	Start  time.Time `json:"start"`
 	End    time.Time `json:"end"`
 	Error  string    `json:"error,omitempty"` // why the fault could not be injected or ended
+
+	Ahead time.Duration `json:"ahead,omitempty"` // of a clock; negative means behind
 }
 
 // An Exit is a process that ended without a fault.
@@ -299,7 +302,7 @@ func NewFile(path string) (*File, error) {
 // returned by Close.
 func (f *File) Add(r Record) {
 	if r.At.IsZero() {
-		r.At = time.Now()
+		r.At = rightTime()
 	}
 	line, err := json.Marshal(r)
 	f.mu.Lock()
@@ -310,6 +313,15 @@ func (f *File) Add(r Record) {
 	if err != nil && f.err == nil {
 		f.err = fmt.Errorf("write history: %w", err)
 	}
+}
+
+// rightTime returns the time of the kernel. The clock of package time is wrong in an adapter with the fault.
+func rightTime() time.Time {
+	var now syscall.Timeval
+	if err := syscall.Gettimeofday(&now); err != nil {
+		return time.Now()
+	}
+	return time.Unix(now.Unix())
 }
 
 // Close closes the file.

@@ -88,6 +88,9 @@ type Config struct {
 
 	// Settings are additional server settings, as in postgresql.conf.
 	Settings map[string]string
+
+	// Environment is the additional environment of the server.
+	Environment map[string]string
 }
 
 // A Server is a running PostgreSQL server.
@@ -173,7 +176,7 @@ func (s *Server) launchRetryingPorts(ctx context.Context) error {
 
 // launchAndAwaitReady starts the process and waits until it accepts connections.
 func (s *Server) launchAndAwaitReady(ctx context.Context) error {
-	p, err := startPostmaster(s.bins, s.home, s.buildServerArguments())
+	p, err := startPostmaster(s.bins, s.home, s.buildServerArguments(), s.cfg.Environment)
 	if err != nil {
 		return err
 	}

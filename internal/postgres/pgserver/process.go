@@ -25,13 +25,16 @@ type process struct {
 // The thread that forks must live as long as the child: the kernel sends the parent-death signal
 // when that thread ends, not the process. So one goroutine, locked to its thread, starts the child
 // and waits for it.
-func startPostmaster(bins binaries, h *serverHome, args []string) (*process, error) {
+func startPostmaster(bins binaries, h *serverHome, args []string, env map[string]string) (*process, error) {
 	logFile, err := h.rotateAndOpenLog()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(bins.postgresPath(), args...) //nolint:gosec,noctx // the path was found by us; the process outlives any one context
 	cmd.Env = h.serverEnvironment()
+	for key, value := range env {
+		cmd.Env = append(cmd.Env, key+"="+value)
+	}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = h.newProcessAttributes(shutdownWithParent)
