@@ -95,6 +95,11 @@ func listBugs() []plantedBug {
 			Promise: "R19", File: "internal/fleetapi/auth/tokens.go", Old: `Tenant: e.Tenant, Roles: e.Roles}, Wrong`,
 			New: `Tenant: e.Tenant, Roles: e.Roles, Unrestricted: true}, Wrong`,
 		},
+		{
+			// The Shoot of a history that has ended is replaced.
+			Promise: "R20", File: "internal/shoot/plan.go", Old: `return isOtherHistory && `, New: `return false && isOtherHistory && `,
+			Faults: "restore",
+		},
 	}
 }
 

@@ -69,7 +69,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = chooseFaults(*kinds, *bug); err != nil {
+	if p.faults, err = chooseFaults(*kinds, *bug, p.duration); err != nil {
 		return err
 	}
 	if *dir == "" {
@@ -92,8 +92,8 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 }
 
 // chooseFaults returns the kinds of faults that are asked for. By default these are those that the planted bug needs, and
-// without a bug all that are possible here.
-func chooseFaults(kinds, bug string) ([]string, error) {
+// without a bug all that are possible here. Only a long run has a restore by default, because its end takes minutes.
+func chooseFaults(kinds, bug string, duration time.Duration) ([]string, error) {
 	if bug != "" {
 		planted, err := findBug(bug)
 		if err != nil {
@@ -104,6 +104,9 @@ func chooseFaults(kinds, bug string) ([]string, error) {
 		}
 	}
 	chosen, err := faults.ParseKinds(kinds)
+	if kinds == "" && duration < restoreFrom {
+		chosen = slices.DeleteFunc(chosen, func(kind string) bool { return kind == faults.Restore })
+	}
 	if err != nil || canLimitDisks() || !slices.Contains(chosen, faults.Disk) {
 		return chosen, err
 	}

@@ -57,6 +57,8 @@ type topology struct {
 
 	single   bool // one replica of each component
 	upgrade  bool
+	restores bool // the database is restored once
+	restored *restoreRecorder
 	latest   release // of this source
 	previous release // if upgrade is set
 	bug      string  // promise that a planted bug breaks; empty means none
@@ -80,7 +82,8 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk)}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk), restores: slices.Contains(p.faults, faults.Restore)}
+	t.restored = newRestoreRecorder(func(r history.Record) { t.file.Add(r) })
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
 }

@@ -31,6 +31,7 @@ type Config struct {
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
 	Upgrade   bool          // the release changes, and nothing else fails
+	Restore   bool          // the database is restored to an older point once
 	ClockSkew time.Duration // how far the clocks may differ
 
 	Rates map[string]Rate // by name of the program
@@ -57,6 +58,9 @@ func RunAllCheckers(cfg Config, records []Record) []Result {
 	if cfg.Upgrade {
 		checkers = append(checkers, CheckUpgrade)
 	}
+	if cfg.Restore {
+		checkers = append(checkers, CheckRestore)
+	}
 	list := make([]Result, 0, len(checkers))
 	for _, check := range checkers {
 		list = append(list, check(cfg, records))
@@ -78,18 +82,29 @@ func (r *Request) resource() string { return cmp.Or(r.PoolID, r.ClusterID) }
 // or by a report of an adapter that had read it. At the end each adapter has reported the last generation.
 func CheckWakeUps(cfg Config, records []Record) Result {
 	res := Result{Promise: "R1 no lost wake-up"}
-	announced := map[string]int64{}
+	restore := findRestore(records)
+	announced, announcedAfter := map[string]int64{}, map[string]int64{} // ever, and after a restore
 	for _, r := range records {
 		switch {
 		case r.Event != nil:
 			announced[r.Event.ClusterID] = max(announced[r.Event.ClusterID], r.Event.Generation)
+			if restore.partOf(r.Event) == newGeneration {
+				announcedAfter[r.Event.ClusterID] = max(announcedAfter[r.Event.ClusterID], r.Event.Generation)
+			}
 		case r.Report != nil:
 			announced[r.Report.ClusterID] = max(announced[r.Report.ClusterID], r.Report.Generation)
+			if restore.isAfter(r.At) {
+				announcedAfter[r.Report.ClusterID] = max(announcedAfter[r.Report.ClusterID], r.Report.Generation)
+			}
 		}
 	}
 	for _, r := range records {
-		if q := r.Request; q.acknowledged() {
+		if q := r.Request; q.acknowledged() && !restore.hasLost(q) {
 			res.Checked++
+			announced := announced
+			if restore.isAfter(q.End) {
+				announced = announcedAfter
+			}
 			if id := q.resource(); announced[id] < q.Generation {
 				res.fail("%s of %s (%s): generation %d acknowledged at %s, last event or report is about generation %d",
 					q.Op, q.Name, id, q.Generation, stamp(q.End), announced[id])
@@ -123,8 +138,10 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 		cluster    string
 		generation int64
 		reason     string
+		part       int // of a history with a restore
 	}
 	res := Result{Promise: "R2 stable event ids"}
+	restore := findRestore(records)
 	occasions := map[string]occasion{}        // by id
 	latest := map[occasion]map[string]int64{} // the latest interval of each id
 	for _, r := range records {
@@ -133,7 +150,7 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 			continue
 		}
 		res.Checked++
-		o := occasion{e.ClusterID, e.Generation, e.Reason}
+		o := occasion{e.ClusterID, e.Generation, e.Reason, restore.partOf(e)}
 		if before, ok := occasions[e.ID]; ok && before != o {
 			res.fail("event %s is about %v and about %v", e.ID, before, o)
 		}
@@ -181,6 +198,7 @@ func findSurplusIDs(latestIntervals map[string]int64) (count int64, first, secon
 // result of a request was lost, a later change event tells of both.
 func CheckChangeEvents(_ Config, records []Record) Result {
 	res := Result{Promise: "R4 change events not lost"}
+	restore := findRestore(records)
 	told := findLastChanges(records)
 	remaining := map[string]bool{}
 	for _, r := range records {
@@ -191,11 +209,17 @@ func CheckChangeEvents(_ Config, records []Record) Result {
 	generations := map[string]int64{} // of each Shoot, by UID
 	created := map[string]*Write{}    // by cluster
 	for _, w := range successfulWritesInOrder(records) {
+		mayBeUntold := restore.isInGap(w.End)
 		switch {
 		case w.Status == http.StatusCreated:
-			created[w.ClusterID] = w
+			if _, isKept := restore.get(w.ClusterID); isKept || !mayBeUntold {
+				created[w.ClusterID] = w
+			}
+			if mayBeUntold {
+				break
+			}
 			checkShootChangeReceived(&res, told, "shoot-created", w)
-		case w.Verb == "patch" && w.Changed > generations[w.UID]:
+		case w.Verb == "patch" && w.Changed > generations[w.UID] && !mayBeUntold:
 			checkShootChangeReceived(&res, told, "shoot-updated", w)
 		}
 		generations[w.UID] = max(generations[w.UID], w.Changed)

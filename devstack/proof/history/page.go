@@ -95,6 +95,7 @@ func checkerDescriptions() map[string]string {
 		"R14": "Releases roll forward, back and forward again without a failed request.",
 		"R17": "In the end each resource is watched by one sentinel.",
 		"R19": "No tenant reads or changes a resource of another one.",
+		"R20": "After a restore, watches with an older cursor get 410. Shoots that are newer than the backup are reported, and not replaced or deleted without a permission.",
 
 		"no valid token is refused": "Requests with a valid token are not answered with 401, also while tokens are replaced.",
 		"no unexpected exits":       "Each process runs until a fault stops it. A controller that lost its lease may exit.",
@@ -109,7 +110,7 @@ type promiseTotal struct {
 
 func sumPromises(runs []Summary) []promiseTotal {
 	byName := map[string]*promiseTotal{}
-	for _, r := range RunAllCheckers(Config{Upgrade: true}, nil) {
+	for _, r := range RunAllCheckers(Config{Upgrade: true, Restore: true}, nil) {
 		byName[r.Promise] = &promiseTotal{promise: r.Promise}
 	}
 	for _, s := range runs {
