@@ -102,7 +102,7 @@ func CheckWakeUps(cfg Config, records []Record) Result {
 		if q := r.Request; q.acknowledged() && !restore.hasLost(q) {
 			res.Checked++
 			announced := announced
-			if restore.isAfter(q.End) {
+			if restore.hasNew(q) {
 				announced = announcedAfter
 			}
 			if id := q.resource(); announced[id] < q.Generation {

@@ -26,7 +26,7 @@ func CheckRestore(_ Config, records []Record) Result {
 	after := newAfterRestore(r, records)
 	for _, w := range after.writes {
 		res.Checked++
-		if w.History == r.HistoryBefore {
+		if after.endedHistories[w.History] {
 			res.fail("Shoot %s was written at %s for the history %s, which had ended", w.Shoot, stamp(w.End), w.History)
 		}
 	}
@@ -56,12 +56,26 @@ type afterRestore struct {
 	overwrites  map[string]time.Time // the first permission, by cluster
 	writes      map[string]*Write    // the first write that changed or created a Shoot, by UID
 	deletions   map[string]*Write    // by name of the Shoot
+
+	endedHistories map[string]bool // a failover begins another one, too
 }
 
 func newAfterRestore(r *Restore, records []Record) *afterRestore {
 	a := &afterRestore{
 		clusters: map[string]bool{}, shoots: map[string]bool{}, orphans: map[string]bool{}, lostChanges: map[string]bool{},
 		overwrites: map[string]time.Time{}, writes: map[string]*Write{}, deletions: map[string]*Write{},
+		endedHistories: map[string]bool{},
+	}
+	before := map[string]*Write{} // the last write before the restore, by UID
+	for _, w := range successfulWritesInOrder(records) {
+		last := before[w.UID]
+		isConfirmation := last != nil && w.Changed == last.Changed && w.History == last.History // of a deletion
+		switch {
+		case !r.isAfter(w.Start):
+			before[w.UID], a.endedHistories[w.History] = w, true
+		case w.Verb != "delete" && !isConfirmation:
+			a.addWrite(w)
+		}
 	}
 	for _, o := range records {
 		switch {
@@ -77,18 +91,14 @@ func newAfterRestore(r *Restore, records []Record) *afterRestore {
 			if first, ok := a.overwrites[o.Overwrite.ClusterID]; !ok || o.Overwrite.Start.Before(first) {
 				a.overwrites[o.Overwrite.ClusterID] = o.Overwrite.Start
 			}
-		case o.Write != nil && o.Write.Status < 300 && r.isAfter(o.Write.Start):
-			a.addWrite(o.Write)
+		case o.Write != nil && o.Write.Verb == "delete" && o.Write.Status < 300 && r.isAfter(o.Write.Start):
+			a.deletions[o.Write.Shoot] = o.Write
 		}
 	}
 	return a
 }
 
 func (a *afterRestore) addWrite(w *Write) {
-	if w.Verb == "delete" {
-		a.deletions[w.Shoot] = w
-		return
-	}
 	if first := a.writes[w.UID]; first == nil || w.Start.Before(first.Start) {
 		a.writes[w.UID] = w
 	}

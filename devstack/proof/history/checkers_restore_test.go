@@ -45,6 +45,7 @@ func newRestore(more ...Record) []Record {
 		{At: at(23), Request: &Request{Op: Delete, Name: "blue-c", ClusterID: "c", Generation: 2, Start: at(22), End: at(23), Outcome: OK}},
 		{At: at(24), Event: &Event{ID: "e5", ClusterID: "c", Generation: 2, Reason: "generation changed", Updated: at(23), Published: at(24)}},
 		{At: at(24), Change: &Change{Action: "shoot-deleted", ClusterID: "c", Time: at(24)}},
+		{At: at(24), Request: &Request{Op: Edit, Name: "blue-a", ClusterID: "a", Generation: 2, Start: at(20), End: at(21), Outcome: OK}}, // without a change
 		{At: at(25), LostChange: &LostChange{ClusterID: "a"}},
 		{At: at(26), Overwrite: &Overwrite{ClusterID: "a", Start: at(26)}},
 		{At: at(28), Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 1000003, Changed: 3, History: "new", Start: at(27), End: at(28), Status: 200}},
@@ -70,8 +71,8 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	latencies := computeLatencies(newRestore())
-	if wakeUp := latencies[len(latencies)-1]; len(wakeUp.took) != 4 || slices.Max(wakeUp.took) != at(1).Sub(at(0)) {
-		t.Errorf("wake-ups %v, want four within a second", wakeUp.took)
+	if wakeUp := latencies[len(latencies)-1]; len(wakeUp.took) != 5 || slices.Max(wakeUp.took) != at(1).Sub(at(0)) {
+		t.Errorf("wake-ups %v, want five within a second", wakeUp.took)
 	}
 }
 
@@ -200,7 +201,8 @@ func TestPlantedRestoreViolations(t *testing.T) {
 // TestShootsWithoutAPromise holds that a Shoot may end if its end was in progress, or if a user deletes its cluster.
 func TestShootsWithoutAPromise(t *testing.T) {
 	t.Parallel()
-	records := without(newRestore(), func(r Record) bool {
+	confirmation := Record{Write: &Write{Verb: "patch", Shoot: "s-a", UID: "ua", ClusterID: "a", Generation: 3, Changed: 2, History: "old", Start: at(24), End: at(25), Status: 200}}
+	records := without(newRestore(confirmation), func(r Record) bool {
 		return r.Cluster != nil || r.LostChange != nil || r.Overwrite != nil || r.Shoot != nil || r.Orphan != nil || r.At.Equal(at(28))
 	})
 	for _, r := range records {

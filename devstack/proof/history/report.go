@@ -87,7 +87,7 @@ func computeLatencies(records []Record) []*latency {
 			continue
 		}
 		list := announced[q.resource()]
-		if restore.isAfter(q.End) {
+		if restore.hasNew(q) {
 			list = slices.DeleteFunc(slices.Clone(list), func(a announcement) bool { return !restore.isAfter(a.at) })
 		}
 		if first := findFirstAnnouncement(list, q.Generation); !first.IsZero() {

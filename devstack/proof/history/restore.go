@@ -76,6 +76,12 @@ func (r *Restore) hasLost(q *Request) bool {
 	return r.isInGap(q.End) && !r.has(q.resource(), q.Generation)
 }
 
+// hasNew reports whether a request was acknowledged with a generation that began after the restore. A request that
+// changes nothing gets the present one.
+func (r *Restore) hasNew(q *Request) bool {
+	return r.isAfter(q.End) && !r.has(q.resource(), q.Generation)
+}
+
 // hasUndone reports whether a deletion was attempted, and the backup has the resource as it was before.
 func (r *Restore) hasUndone(q *Request) bool {
 	if !r.isInGap(q.End) {
