@@ -83,25 +83,14 @@ func (r *Request) resource() string { return cmp.Or(r.PoolID, r.ClusterID) }
 func CheckWakeUps(cfg Config, records []Record) Result {
 	res := Result{Promise: "R1 no lost wake-up"}
 	restore := findRestore(records)
-	announced, announcedAfter := map[string]int64{}, map[string]int64{} // ever, and after a restore
-	for _, r := range records {
-		switch {
-		case r.Event != nil:
-			announced[r.Event.ClusterID] = max(announced[r.Event.ClusterID], r.Event.Generation)
-			if restore.partOf(r.Event) == newGeneration {
-				announcedAfter[r.Event.ClusterID] = max(announcedAfter[r.Event.ClusterID], r.Event.Generation)
-			}
-		case r.Report != nil:
-			announced[r.Report.ClusterID] = max(announced[r.Report.ClusterID], r.Report.Generation)
-			if restore.isAfter(r.At) {
-				announcedAfter[r.Report.ClusterID] = max(announcedAfter[r.Report.ClusterID], r.Report.Generation)
-			}
-		}
-	}
+	announcedEver := findLastAnnounced(records, func(Record) bool { return true })
+	announcedAfter := findLastAnnounced(records, func(r Record) bool {
+		return r.Event != nil && restore.partOf(r.Event) == newGeneration || r.Report != nil && restore.isAfter(r.At)
+	})
 	for _, r := range records {
 		if q := r.Request; q.acknowledged() && !restore.hasLost(q) {
 			res.Checked++
-			announced := announced
+			announced := announcedEver
 			if restore.hasNew(q) {
 				announced = announcedAfter
 			}
@@ -120,6 +109,20 @@ func CheckWakeUps(cfg Config, records []Record) Result {
 		}
 	}
 	return res
+}
+
+// findLastAnnounced returns the highest generation of each cluster and node pool in some events and reports.
+func findLastAnnounced(records []Record, counts func(Record) bool) map[string]int64 {
+	last := map[string]int64{}
+	for _, r := range records {
+		switch {
+		case r.Event != nil && counts(r):
+			last[r.Event.ClusterID] = max(last[r.Event.ClusterID], r.Event.Generation)
+		case r.Report != nil && counts(r):
+			last[r.Report.ClusterID] = max(last[r.Report.ClusterID], r.Report.Generation)
+		}
+	}
+	return last
 }
 
 func checkReported(cfg Config, res *Result, name string, reported map[string]int64, generation int64) {
