@@ -36,9 +36,13 @@ const (
 // fleet API.
 func restoredGroups() []string { return []string{"adapter", "execution-controller", "cluster-worker"} }
 
-// orphanEnv lets the cluster-workers find orphans within a short run, and delete those that they may delete.
-func orphanEnv() map[string]string {
-	return map[string]string{"RECONCILE_INTERVAL": "20s", "RECONCILE_ORPHAN_MIN_AGE": "20s", "RECONCILE_DELETE_ORPHANS": "true"}
+// orphanEnv lets the cluster-workers delete orphans. In a short run they list often: an orphan is in two lists.
+func orphanEnv(duration time.Duration) map[string]string {
+	env := map[string]string{"RECONCILE_ORPHAN_MIN_AGE": "20s", "RECONCILE_DELETE_ORPHANS": "true"}
+	if duration < restoreFrom {
+		env["RECONCILE_INTERVAL"] = "20s"
+	}
+	return env
 }
 
 // backUpAndRestore takes a backup, lets users go on for a while, and restores the backup as the documentation says.

@@ -59,10 +59,12 @@ type topology struct {
 	upgrade  bool
 	restores bool // the database is restored once
 	restored *restoreRecorder
-	latest   release // of this source
-	previous release // if upgrade is set
-	bug      string  // promise that a planted bug breaks; empty means none
-	first    release // that is installed and started
+
+	orphanEnv map[string]string // of the cluster-workers if restores is set
+	latest    release           // of this source
+	previous  release           // if upgrade is set
+	bug       string            // promise that a planted bug breaks; empty means none
+	first     release           // that is installed and started
 
 	limitDisks bool    // for the fault that fills them
 	disks      []*disk // of the broker servers
@@ -82,7 +84,9 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk), restores: slices.Contains(p.faults, faults.Restore)}
+	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk)}
+	t.restores = !p.upgrade && slices.Contains(p.faults, faults.Restore)
+	t.orphanEnv = orphanEnv(p.duration)
 	t.restored = newRestoreRecorder(func(r history.Record) { t.file.Add(r) })
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
