@@ -125,7 +125,8 @@ func (a *afterRestore) checkOrphan(res *Result, s *Shoot) {
 func (a *afterRestore) checkLostChange(res *Result, s *Shoot, isInPreflight bool) {
 	permission, isPermitted := a.overwrites[s.ClusterID]
 	if w := a.writes[s.UID]; w != nil && (!isPermitted || w.Start.Before(permission)) {
-		res.fail("Shoot %s had generation %d before the restore, and was replaced with generation %d at %s without a permission", s.Name, s.Generation, w.Generation, stamp(w.End))
+		res.fail("Shoot %s had generation %d before the restore, and was replaced with generation %d at %s without a permission",
+			s.Name, s.Generation, w.Generation, stamp(w.End))
 	}
 	if !a.clusters[s.ClusterID] {
 		return
