@@ -45,7 +45,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
 	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
-	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all; with -bug those that it needs)")
+	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all, restore only from 30 minutes on; with -bug those that it needs)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
 	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
 	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
@@ -92,7 +92,8 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 }
 
 // chooseFaults returns the kinds of faults that are asked for. By default these are those that the planted bug needs, and
-// without a bug all that are possible here. Only a long run has a restore by default, because its end takes minutes.
+// without a bug all that are possible here. By default only a long run has a
+// restore: with thousands of clusters, preflight and the conflicts take minutes.
 func chooseFaults(kinds, bug string, duration time.Duration) ([]string, error) {
 	if bug != "" {
 		planted, err := findBug(bug)
