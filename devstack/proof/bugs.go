@@ -64,14 +64,12 @@ func listBugs() []plantedBug {
 		{
 			// All nodes of a pool may be out of service at once.
 			Promise: "R10", File: "internal/nodefault/budget/budget.go",
-			Old: `return maxOutOfService, maxPerWindow`,
-			New: `return members, members`,
+			Old: `return maxOutOfService, maxPerWindow`, New: `return members, members`,
 		},
 		{
 			// A process that is asked to stop ends with an error.
 			Promise: "R11", File: "internal/lifecycle/lifecycle.go", Old: `if err := r.stopWithin(opts.StopTimeout); err != nil {`,
-			New:    `if err := errors.Join(r.stopWithin(opts.StopTimeout), errors.New("planted")); err != nil {`,
-			Faults: "restart",
+			New: `if err := errors.Join(r.stopWithin(opts.StopTimeout), errors.New("planted")); err != nil {`, Faults: "restart",
 		},
 		{
 			// Each event leaves 500 goroutines behind.
@@ -91,6 +89,10 @@ func listBugs() []plantedBug {
 			// Each token has all permissions.
 			Promise: "R19", File: "internal/fleetapi/auth/tokens.go", Old: `Tenant: e.Tenant, Roles: e.Roles}, Wrong`,
 			New: `Tenant: e.Tenant, Roles: e.Roles, Unrestricted: true}, Wrong`,
+		},
+		{
+			// The Shoot of a history that has ended is replaced.
+			Promise: "R20", File: "internal/shoot/plan.go", Old: `return isOtherHistory && `, New: `return false && isOtherHistory && `, Faults: "restore",
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -159,6 +160,7 @@ func (t *topology) readShoots(ctx context.Context) (finalState, error) {
 		o := &list.Items[i]
 		state = append(state, history.Record{Shoot: &history.Shoot{
 			Name: o.GetName(), UID: string(o.GetUID()), ClusterID: o.GetLabels()[shoot.LabelCluster], Generation: generationOf(o), Deleting: o.GetDeletionTimestamp() != nil,
+			Created: o.GetCreationTimestamp().Time,
 			Workers: maxMachinesPerWorkerGroup(o),
 		}})
 	}
@@ -227,8 +229,16 @@ func (t *topology) readAndCountDifferences(ctx context.Context) (state finalStat
 	if differences, err = t.database.countPendingChangeEvents(ctx); err != nil {
 		return nil, 0, err
 	}
-	for _, check := range []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShardsCoverAll} {
-		differences += len(check(t.checkerConfig(), state).Violations)
+	checkers := []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShardsCoverAll}
+	if t.restores {
+		checkers = append(checkers, history.CheckRestore)
+		if err := t.restored.recordOrphans(t.processes("cluster-worker")); err != nil {
+			return nil, 0, err
+		}
+	}
+	seen := slices.Concat(state, t.restored.listRecords())
+	for _, check := range checkers {
+		differences += len(check(t.checkerConfig(), seen).Violations)
 	}
 	nodes := &corev1.NodeList{}
 	if err := t.people.admin.List(ctx, nodes); err != nil {
@@ -249,8 +259,9 @@ func (t *topology) readAndCountDifferences(ctx context.Context) (state finalStat
 
 // An auditEvent holds the fields of an audit event that the checkers need.
 type auditEvent struct {
-	Verb string `json:"verb"`
-	User struct {
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	User       struct {
 		Username string `json:"username"`
 	} `json:"user"`
 	ObjectRef struct {
@@ -283,7 +294,8 @@ func readWorkerWritesFromAudit(path string) ([]history.Record, error) {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
-		if e.User.Username != workerUser || e.ObjectRef.Subresource != "" {
+		isDryRun := strings.Contains(e.RequestURI, "dryRun=") // of preflight
+		if e.User.Username != workerUser || e.ObjectRef.Subresource != "" || isDryRun {
 			continue
 		}
 		w := &history.Write{
@@ -293,6 +305,7 @@ func readWorkerWritesFromAudit(path string) ([]history.Record, error) {
 		var o unstructured.Unstructured
 		if o.UnmarshalJSON(e.ResponseObject) == nil && o.GetKind() == "Shoot" {
 			w.UID, w.ClusterID, w.Generation, w.Changed = string(o.GetUID()), o.GetLabels()[shoot.LabelCluster], generationOf(&o), o.GetGeneration()
+			w.History = o.GetAnnotations()[shoot.AnnotationHistory]
 		}
 		list = append(list, history.Record{At: w.End, Write: w})
 	}

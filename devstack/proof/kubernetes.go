@@ -169,6 +169,9 @@ func (t *topology) startClusterWorkers(ctx context.Context) error {
 		p.env["GARDENER_KUBECONFIG"] = kubeconfig
 		p.env["GARDENER_NAMESPACE"] = t.garden.Namespace()
 		p.env["GARDENER_CREDENTIALS_BINDING_NAME"] = "local"
+		if t.restores {
+			maps.Copy(p.env, t.orphanEnv)
+		}
 		maps.Copy(p.env, t.apiEnv("cluster-worker"))
 		maps.Copy(p.env, t.sink.env())
 	})

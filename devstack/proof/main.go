@@ -45,7 +45,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	minutes := flags.Float64("minutes", 5, "duration of the workload in minutes")
 	clusters := flags.Int("clusters", 2000, "number of clusters that are created")
 	seed := flags.Uint64("seed", 0, "seed of the workload and the faults; 0 means a new one")
-	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all; with -bug those that it needs)")
+	kinds := flags.String("faults", "", "comma-separated kinds of faults: "+strings.Join(faults.Kinds(), ", ")+", or none (default: all, clock and restore only from 30 minutes on; with -bug those that it needs)")
 	dir := flags.String("dir", "", "folder of the history, the report and the logs (default: a new temporary folder)")
 	broker := flags.String("broker", brokerNATS, "broker: "+brokerNATS+" or "+brokerRabbitMQ)
 	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
@@ -69,7 +69,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = chooseFaults(*kinds, *bug); err != nil {
+	if p.faults, err = chooseFaults(*kinds, *bug, p.duration); err != nil {
 		return err
 	}
 	if *dir == "" {
@@ -92,8 +92,9 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 }
 
 // chooseFaults returns the kinds of faults that are asked for. By default these are those that the planted bug needs, and
-// without a bug all that are possible here.
-func chooseFaults(kinds, bug string) ([]string, error) {
+// without a bug all that are possible here. By default only a long run sets clocks, for which the standard library is
+// compiled again, and has a restore: with thousands of clusters, preflight and the conflicts take minutes.
+func chooseFaults(kinds, bug string, duration time.Duration) ([]string, error) {
 	if bug != "" {
 		planted, err := findBug(bug)
 		if err != nil {
@@ -104,6 +105,9 @@ func chooseFaults(kinds, bug string) ([]string, error) {
 		}
 	}
 	chosen, err := faults.ParseKinds(kinds)
+	if kinds == "" && duration < longRun {
+		chosen = slices.DeleteFunc(chosen, func(kind string) bool { return kind == faults.Clock || kind == faults.Restore })
+	}
 	if err != nil || canLimitDisks() || !slices.Contains(chosen, faults.Disk) {
 		return chosen, err
 	}

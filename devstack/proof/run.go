@@ -82,6 +82,7 @@ func (t *topology) checkerConfig() history.Config {
 		Interval:     sentinelInterval,
 		Budget:       max(1, (t.machines+1)*budgetPercent/100), // and the node that runs Jobs
 		Upgrade:      t.upgrade,
+		Restore:      t.restores,
 		Leaders:      []string{"execution-controller", "node-fault-controller"},
 		MemoryLimits: memoryLimits(),
 		StopTimeout:  stopBound,
@@ -183,6 +184,8 @@ func (t *topology) runPlanUntilSettled(ctx context.Context, p plan) (finalState,
 	run := &planRun{topology: t, plan: p, load: load, injector: t.newInjector(), began: time.Now()}
 	stopReading := runInBackground(ctx, load.recordListsUntilDone)
 	defer stopReading()
+	stopOverwriting := runInBackground(ctx, run.overwriteLostChangesUntilDone)
+	defer stopOverwriting()
 	if err := run.runLoadAndFaults(ctx); err != nil {
 		return nil, err
 	}
@@ -217,6 +220,13 @@ func (r *planRun) runLoadAndFaults(ctx context.Context) error {
 		running.Go(func() {
 			if err := r.runUpgrade(ctx, r.plan.duration); err != nil {
 				fail(fmt.Errorf("upgrade: %w", err))
+			}
+		})
+	}
+	if r.restores {
+		running.Go(func() {
+			if err := r.backUpAndRestore(ctx); err != nil {
+				fail(fmt.Errorf("restore: %w", err))
 			}
 		})
 	}

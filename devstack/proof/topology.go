@@ -57,10 +57,14 @@ type topology struct {
 
 	single   bool // one replica of each component
 	upgrade  bool
-	latest   release // of this source
-	previous release // if upgrade is set
-	bug      string  // promise that a planted bug breaks; empty means none
-	first    release // that is installed and started
+	restores bool // the database is restored once
+	restored *restoreRecorder
+
+	orphanEnv map[string]string // of the cluster-workers if restores is set
+	latest    release           // of this source
+	previous  release           // if upgrade is set
+	bug       string            // promise that a planted bug breaks; empty means none
+	first     release           // that is installed and started
 
 	limitDisks bool    // for the fault that fills them
 	disks      []*disk // of the broker servers
@@ -83,7 +87,13 @@ type topology struct {
 
 // newTopology returns a deployment that is not started.
 func newTopology(p plan, dir string, log *slog.Logger) *topology {
-	t := &topology{dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(), limitDisks: slices.Contains(p.faults, faults.Disk), stepClocks: slices.Contains(p.faults, faults.Clock)}
+	t := &topology{
+		dir: dir, out: os.Stdout, log: log, upgrade: p.upgrade, broker: p.broker, bug: p.bug, machines: p.machines(),
+		limitDisks: slices.Contains(p.faults, faults.Disk), stepClocks: slices.Contains(p.faults, faults.Clock),
+	}
+	t.restores = !p.upgrade && slices.Contains(p.faults, faults.Restore)
+	t.orphanEnv = orphanEnv(p.duration)
+	t.restored = newRestoreRecorder(func(r history.Record) { t.file.Add(r) })
 	t.eventRate = p.eventRate(t.replicas(sentinelReplicas))
 	return t
 }

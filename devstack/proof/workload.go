@@ -96,11 +96,13 @@ type workload struct {
 	ids   []string // of the clusters; empty if not acknowledged
 	pools []string // of their node pools; empty if not acknowledged
 
+	deleted map[int]bool // clusters whose deletion was acknowledged or may have had an effect
+
 	sent, failed, unknown, pending, skipped atomic.Int64
 }
 
 func (t *topology) newWorkload(p plan) (*workload, error) {
-	w := &workload{file: t.file, clients: map[string]*fleetclient.Client{}, ids: make([]string, p.clusters), pools: make([]string, p.clusters)}
+	w := &workload{file: t.file, clients: map[string]*fleetclient.Client{}, ids: make([]string, p.clusters), pools: make([]string, p.clusters), deleted: map[int]bool{}}
 	dice := rand.New(rand.NewPCG(p.seed, 2)) //nolint:gosec // a schedule, not a secret
 	for range p.clusters {
 		tenant := tenantBlue
@@ -162,7 +164,7 @@ func (w *workload) newRequest(o operation) (q *history.Request, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tenant := w.tenants[o.cluster]
-	q = &history.Request{Op: o.op, Tenant: tenant, Name: fmt.Sprintf("%s-%d", tenant, o.cluster), ClusterID: w.ids[o.cluster]}
+	q = &history.Request{Op: o.op, Tenant: tenant, Name: w.nameOf(o.cluster), ClusterID: w.ids[o.cluster]}
 	known = o.op == history.Create || q.ClusterID != ""
 	if o.pool {
 		q.Name += "-w"
@@ -206,6 +208,11 @@ func (w *workload) sendAndRecord(ctx context.Context, o operation, intended time
 	q.End, q.Sent = time.Now(), int(sent.Load())
 	q.Outcome, q.Status = classify(err)
 	w.sent.Add(1)
+	if o.op == history.Delete && q.Outcome != history.Failed {
+		w.mu.Lock()
+		w.deleted[o.cluster] = true
+		w.mu.Unlock()
+	}
 	switch {
 	case err == nil:
 		w.storeIDsAndGeneration(o, q, r)

@@ -35,11 +35,15 @@ const (
 	Tokens      = "tokens"      // all tokens of the fleet API are replaced
 	Certificate = "certificate" // the certificate of the fleet API is replaced
 	Settings    = "settings"    // the SentinelConfigs change, and change back
+
+	Restore = "restore" // the database is restored to a backup, once and outside the schedule
 )
 
 // Kinds returns all kinds of faults.
 func Kinds() []string {
-	return []string{Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Disk, Host, Garden, Clock, Tokens, Certificate, Settings}
+	return []string{
+		Kill, Freeze, Restart, Cut, Slow, Narrow, HalfOpen, Broker, Failover, Disk, Host, Garden, Clock, Tokens, Certificate, Settings, Restore,
+	}
 }
 
 // ParseKinds returns the kinds in a comma-separated list. An empty text means all, and "none" means none.
@@ -80,9 +84,10 @@ const (
 	maxAhead = 30 * time.Second
 )
 
-// NewSchedule returns the faults of a seed in the order of their times. Each kind occurs before one is
+// NewSchedule returns the faults of a seed in the order of their times. Each kind except Restore occurs before one is
 // repeated.
 func NewSchedule(seed uint64, duration time.Duration, kinds []string) []Fault {
+	kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind == Restore })
 	dice := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // a schedule, not a secret
 	var list []Fault
 	var next []string

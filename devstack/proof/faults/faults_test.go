@@ -85,13 +85,14 @@ func TestSchedule(t *testing.T) {
 	if count := len(first) / len(Kinds()); behind == 0 || behind >= count {
 		t.Errorf("%d of %d clocks are behind", behind, count)
 	}
-	for start := 0; start+len(Kinds()) <= len(first); start += len(Kinds()) {
+	repeated := len(Kinds()) - 1 // a restore is no part of the schedule
+	for start := 0; start+repeated <= len(first); start += repeated {
 		seen := map[string]bool{}
-		for _, f := range first[start : start+len(Kinds())] {
+		for _, f := range first[start : start+repeated] {
 			seen[f.Kind] = true
 		}
-		if len(seen) < len(Kinds()) {
-			t.Errorf("the faults from %d on have %d of %d kinds", start, len(seen), len(Kinds()))
+		if len(seen) < repeated || seen[Restore] {
+			t.Errorf("the faults from %d on have %d of %d kinds, restore: %t", start, len(seen), repeated, seen[Restore])
 		}
 	}
 	for _, f := range NewSchedule(7, duration, []string{Kill, Cut}) {
@@ -183,6 +184,35 @@ func TestFaultWithoutEnd(t *testing.T) {
 		// The second one waited for the same target, and then there was no time.
 		if w.began != 1 || len(w.ended) != 1 || w.active["one"] != 0 {
 			t.Errorf("%d faults began, %d ended, %d are active", w.began, len(w.ended), w.active["one"])
+		}
+	})
+}
+
+// TestRunAlone holds that no fault is active meanwhile, and that faults that are due wait and begin afterwards.
+func TestRunAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		i := NewInjector(w.choose, w.record)
+		began := time.Now()
+		var running sync.WaitGroup
+		running.Go(func() {
+			i.Run(t.Context(), time.Minute, []Fault{{At: time.Second, Lasts: 10 * time.Second}, {At: 20 * time.Second, Pick: 1, Lasts: 5 * time.Second}})
+		})
+		time.Sleep(5 * time.Second)
+		err := i.RunAlone(t.Context(), func() error {
+			if since := time.Since(began); since != 11*time.Second || len(w.ended) != 1 {
+				t.Errorf("it begins after %s and %d faults", since, len(w.ended))
+			}
+			time.Sleep(30 * time.Second)
+			if w.began != 1 {
+				t.Errorf("%d faults began, want the one from before", w.began)
+			}
+			return errors.New("returned")
+		})
+		running.Wait()
+		if err == nil || len(w.ended) != 2 || w.ended[1].Start.Sub(began) != 41*time.Second {
+			t.Errorf("%v, faults %+v", err, w.ended)
 		}
 	})
 }

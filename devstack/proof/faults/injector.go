@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
 	"github.com/fleetloop/fleetloop/internal/backoff"
 )
@@ -23,16 +25,20 @@ type Target struct {
 type Injector struct {
 	choose func(Fault) Target
 	record func(history.Fault)
+	active *semaphore.Weighted // each fault holds one of maxActive
 
 	mu    sync.Mutex
 	locks map[string]chan struct{} // holds one value while a fault has the lock
 	count int
 }
 
+// maxActive exceeds the number of faults that can be active.
+const maxActive = 1 << 20
+
 // NewInjector returns an injector. choose returns the target of a fault, and record gets each fault when it
 // has ended.
 func NewInjector(choose func(Fault) Target, record func(history.Fault)) *Injector {
-	return &Injector{choose: choose, record: record, locks: map[string]chan struct{}{}}
+	return &Injector{choose: choose, record: record, active: semaphore.NewWeighted(maxActive), locks: map[string]chan struct{}{}}
 }
 
 // Run injects the faults of a schedule until the duration has passed, and returns when all have ended.
@@ -51,6 +57,15 @@ func (i *Injector) Run(ctx context.Context, duration time.Duration, schedule []F
 	}
 }
 
+// RunAlone calls f while no fault is active. Faults that are due meanwhile wait.
+func (i *Injector) RunAlone(ctx context.Context, f func() error) error {
+	if err := i.active.Acquire(ctx, maxActive); err != nil {
+		return err
+	}
+	defer i.active.Release(maxActive)
+	return f()
+}
+
 // CountInjected returns the number of faults that have begun.
 func (i *Injector) CountInjected() int {
 	i.mu.Lock()
@@ -65,6 +80,10 @@ func (i *Injector) inject(ctx, schedule context.Context, f Fault) {
 	lock := i.lockOf(target.Lock)
 	lock <- struct{}{}
 	defer func() { <-lock }()
+	if i.active.Acquire(schedule, 1) != nil {
+		return
+	}
+	defer i.active.Release(1)
 	if schedule.Err() != nil {
 		return
 	}

@@ -31,6 +31,7 @@ type Config struct {
 	Budget    int           // of nodes out of service
 	Interval  time.Duration // of the sentinel for clusters that are not ready
 	Upgrade   bool          // the release changes, and nothing else fails
+	Restore   bool          // the database is restored to an older point once
 	ClockSkew time.Duration // how far the clocks may differ
 
 	Rates map[string]Rate // by name of the program
@@ -57,6 +58,9 @@ func RunAllCheckers(cfg Config, records []Record) []Result {
 	if cfg.Upgrade {
 		checkers = append(checkers, CheckUpgrade)
 	}
+	if cfg.Restore {
+		checkers = append(checkers, CheckRestore)
+	}
 	list := make([]Result, 0, len(checkers))
 	for _, check := range checkers {
 		list = append(list, check(cfg, records))
@@ -78,18 +82,18 @@ func (r *Request) resource() string { return cmp.Or(r.PoolID, r.ClusterID) }
 // or by a report of an adapter that had read it. At the end each adapter has reported the last generation.
 func CheckWakeUps(cfg Config, records []Record) Result {
 	res := Result{Promise: "R1 no lost wake-up"}
-	announced := map[string]int64{}
+	restore := findRestore(records)
+	announcedEver := findLastAnnounced(records, func(Record) bool { return true })
+	announcedAfter := findLastAnnounced(records, func(r Record) bool {
+		return r.Event != nil && restore.partOf(r.Event) == newGeneration || r.Report != nil && restore.isAfter(r.At)
+	})
 	for _, r := range records {
-		switch {
-		case r.Event != nil:
-			announced[r.Event.ClusterID] = max(announced[r.Event.ClusterID], r.Event.Generation)
-		case r.Report != nil:
-			announced[r.Report.ClusterID] = max(announced[r.Report.ClusterID], r.Report.Generation)
-		}
-	}
-	for _, r := range records {
-		if q := r.Request; q.acknowledged() {
+		if q := r.Request; q.acknowledged() && !restore.hasLost(q) {
 			res.Checked++
+			announced := announcedEver
+			if restore.hasNew(q) {
+				announced = announcedAfter
+			}
 			if id := q.resource(); announced[id] < q.Generation {
 				res.fail("%s of %s (%s): generation %d acknowledged at %s, last event or report is about generation %d",
 					q.Op, q.Name, id, q.Generation, stamp(q.End), announced[id])
@@ -105,6 +109,20 @@ func CheckWakeUps(cfg Config, records []Record) Result {
 		}
 	}
 	return res
+}
+
+// findLastAnnounced returns the highest generation of each cluster and node pool in some events and reports.
+func findLastAnnounced(records []Record, counts func(Record) bool) map[string]int64 {
+	last := map[string]int64{}
+	for _, r := range records {
+		switch {
+		case r.Event != nil && counts(r):
+			last[r.Event.ClusterID] = max(last[r.Event.ClusterID], r.Event.Generation)
+		case r.Report != nil && counts(r):
+			last[r.Report.ClusterID] = max(last[r.Report.ClusterID], r.Report.Generation)
+		}
+	}
+	return last
 }
 
 func checkReported(cfg Config, res *Result, name string, reported map[string]int64, generation int64) {
@@ -124,8 +142,10 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 		cluster    string
 		generation int64
 		reason     string
+		part       int // of a history with a restore
 	}
 	res := Result{Promise: "R2 stable event ids"}
+	restore := findRestore(records)
 	occasions := map[string]occasion{}        // by id
 	latest := map[occasion]map[string]int64{} // the latest interval of each id
 	clocks := readClocks(cfg, records)
@@ -135,7 +155,7 @@ func CheckStableEventIDs(cfg Config, records []Record) Result {
 			continue
 		}
 		res.Checked++
-		o := occasion{e.ClusterID, e.Generation, e.Reason}
+		o := occasion{e.ClusterID, e.Generation, e.Reason, restore.partOf(e)}
 		if before, ok := occasions[e.ID]; ok && before != o {
 			res.fail("event %s is about %v and about %v", e.ID, before, o)
 		}
@@ -183,6 +203,7 @@ func findSurplusIDs(latestIntervals map[string]int64) (count int64, first, secon
 // result of a request was lost, a later change event tells of both.
 func CheckChangeEvents(cfg Config, records []Record) Result {
 	res := Result{Promise: "R4 change events not lost"}
+	restore := findRestore(records)
 	told := findLastChanges(readClocks(cfg, records), records)
 	remaining := map[string]bool{}
 	for _, r := range records {
@@ -193,11 +214,17 @@ func CheckChangeEvents(cfg Config, records []Record) Result {
 	generations := map[string]int64{} // of each Shoot, by UID
 	created := map[string]*Write{}    // by cluster
 	for _, w := range successfulWritesInOrder(records) {
+		mayBeUntold := restore.isInGap(w.End)
 		switch {
 		case w.Status == http.StatusCreated:
-			created[w.ClusterID] = w
+			if _, isKept := restore.get(w.ClusterID); isKept || !mayBeUntold {
+				created[w.ClusterID] = w
+			}
+			if mayBeUntold {
+				break
+			}
 			checkShootChangeReceived(&res, told, "shoot-created", w)
-		case w.Verb == "patch" && w.Changed > generations[w.UID]:
+		case w.Verb == "patch" && w.Changed > generations[w.UID] && !mayBeUntold:
 			checkShootChangeReceived(&res, told, "shoot-updated", w)
 		}
 		generations[w.UID] = max(generations[w.UID], w.Changed)

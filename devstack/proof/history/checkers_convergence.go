@@ -35,8 +35,9 @@ func CheckConvergence(_ Config, records []Record) Result {
 		res.Checked++
 		checkShootOfCluster(&res, c, shoots[id], workers[id])
 	}
+	restore := findRestore(records)
 	for id, list := range shoots {
-		if clusters[id] == nil {
+		if clusters[id] == nil && !restore.isOrphan(list[0]) {
 			res.fail("Shoot %s belongs to cluster %s, which does not exist", list[0].Name, id)
 		}
 	}
@@ -88,10 +89,11 @@ func checkPoolsNotOrphaned(res *Result, clusters map[string]*Cluster, pools map[
 // checkAcknowledgedChangesKept compares the clusters and node pools at the end with what the API acknowledged. A cluster
 // is deleted with its node pools.
 func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, records []Record) {
+	restore := findRestore(records)
 	attempted := map[string]bool{}
 	for _, r := range records {
 		q := r.Request
-		if !q.isDeletion() {
+		if !q.isDeletion() || restore.hasUndone(q) {
 			continue
 		}
 		// A client that repeats a deletion whose answer was lost gets 404. If it gets that at once, the cluster was lost before.
@@ -102,7 +104,7 @@ func checkAcknowledgedChangesKept(res *Result, generations map[string]int64, rec
 	}
 	for _, r := range records {
 		q := r.Request
-		if !q.acknowledged() {
+		if !q.acknowledged() || restore.hasLost(q) {
 			continue
 		}
 		id := q.resource()

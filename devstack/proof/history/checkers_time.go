@@ -88,12 +88,26 @@ func (o timeOrder) wantInCluster(c *Cluster, present shownTime) {
 
 // wantInGenerations checks that a generation was never seen with a time before that of an earlier one.
 func (o timeOrder) wantInGenerations(records []Record) {
-	byCluster := map[string][]*Event{}
+	restore := findRestore(records)
+	byCluster, lostByCluster := map[string][]*Event{}, map[string][]*Event{}
 	for _, r := range records {
-		if e := r.Event; e != nil && !e.Updated.IsZero() {
+		e := r.Event
+		if e == nil || e.Updated.IsZero() {
+			continue
+		}
+		part := restore.partOf(e)
+		if part != lostGeneration {
 			byCluster[e.ClusterID] = append(byCluster[e.ClusterID], e)
 		}
+		if restore != nil && part != newGeneration {
+			lostByCluster[e.ClusterID] = append(lostByCluster[e.ClusterID], e)
+		}
 	}
+	o.wantInGenerationsOfClusters(byCluster)
+	o.wantInGenerationsOfClusters(lostByCluster)
+}
+
+func (o timeOrder) wantInGenerationsOfClusters(byCluster map[string][]*Event) {
 	for id, list := range byCluster {
 		slices.SortStableFunc(list, func(a, b *Event) int { return cmp.Compare(a.Generation, b.Generation) })
 		for i, e := range list[1:] {
@@ -116,12 +130,14 @@ func checkAgeEventIntervals(cfg Config, res *Result, records []Record) {
 	type resource struct {
 		id         string
 		generation int64
+		isAfter    bool // the reports of adapters begin again after a restore
 	}
+	restore := findRestore(records)
 	seen, published := map[string]bool{}, map[resource][]time.Time{}
 	for _, r := range records {
 		if e := r.Event; e != nil && !e.Published.IsZero() && strings.Contains(e.Reason, ageReason) && !seen[e.ID] {
 			seen[e.ID] = true
-			key := resource{e.ClusterID, e.Generation}
+			key := resource{e.ClusterID, e.Generation, restore.isAfter(e.Published)}
 			published[key] = append(published[key], e.Published)
 		}
 	}

@@ -45,6 +45,11 @@ type Record struct {
 	Execution  *Execution  `json:"execution,omitempty"`
 	Node       *Node       `json:"node,omitempty"`
 	NodeReport *NodeReport `json:"nodeReport,omitempty"`
+
+	Restore    *Restore    `json:"restore,omitempty"`
+	Orphan     *Orphan     `json:"orphan,omitempty"`
+	LostChange *LostChange `json:"lostChange,omitempty"`
+	Overwrite  *Overwrite  `json:"overwrite,omitempty"`
 }
 
 // Outcomes of a request.
@@ -138,6 +143,7 @@ type Write struct {
 	ClusterID  string    `json:"clusterID,omitempty"`
 	Generation int64     `json:"generation,omitempty"` // SyncGeneration of the cluster
 	Changed    int64     `json:"changed,omitempty"`    // generation of the Shoot
+	History    string    `json:"history,omitempty"`    // id of the history of the database
 	Start      time.Time `json:"start"`
 	End        time.Time `json:"end"`
 	Status     int       `json:"status"`
@@ -224,13 +230,14 @@ type Pool struct {
 	Machines   int              `json:"machines"`
 }
 
-// A Shoot is the state of a Shoot at the end.
+// A Shoot is the state of a Shoot, by default at the end.
 type Shoot struct {
 	Name       string         `json:"name"`
 	UID        string         `json:"uid"`
 	ClusterID  string         `json:"clusterID"`
 	Generation int64          `json:"generation"` // SyncGeneration of the cluster
 	Deleting   bool           `json:"deleting,omitempty"`
+	Created    time.Time      `json:"created,omitzero"`
 	Workers    map[string]int `json:"workers"` // maximum of machines by name
 }
 

@@ -81,7 +81,7 @@ func TestPageSums(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(promiseTotal{})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	for _, r := range RunAllCheckers(Config{Upgrade: true}, nil) {
+	for _, r := range RunAllCheckers(Config{Upgrade: true, Restore: true}, nil) {
 		if describeChecker(r.Promise) == "" {
 			t.Errorf("the checker %q has no description", r.Promise)
 		}

@@ -73,6 +73,7 @@ func computeLatencies(records []Record) []*latency {
 		byName[name] = &latency{name: name, outcomes: map[string]int{}}
 		list = append(list, byName[name])
 	}
+	restore := findRestore(records)
 	announced := listAnnouncements(records)
 	for _, r := range records {
 		q := r.Request
@@ -82,10 +83,14 @@ func computeLatencies(records []Record) []*latency {
 		operation := byName[q.Op]
 		operation.took = append(operation.took, q.End.Sub(q.Intended))
 		operation.outcomes[q.Outcome]++
-		if !q.acknowledged() {
+		if !q.acknowledged() || restore.hasLost(q) {
 			continue
 		}
-		if first := findFirstAnnouncement(announced[q.resource()], q.Generation); !first.IsZero() {
+		list := announced[q.resource()]
+		if restore.hasNew(q) {
+			list = slices.DeleteFunc(slices.Clone(list), func(a announcement) bool { return !restore.isAfter(a.at) })
+		}
+		if first := findFirstAnnouncement(list, q.Generation); !first.IsZero() {
 			wakeUp := byName["wake-up"]
 			wakeUp.took = append(wakeUp.took, max(0, first.Sub(q.End)))
 			wakeUp.outcomes[OK]++
