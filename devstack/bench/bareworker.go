@@ -82,41 +82,74 @@ func (b *bareWorker) CompleteAllDueRows(ctx context.Context, batch int) (rows in
 
 // claimAndComplete claims and completes one batch.
 func claimAndComplete(ctx context.Context, conn *pgx.Conn, batch int) (rows int, err error) {
-	var done []clusterworker.Result
-	var claim pgx.Batch
-	claim.Queue(db.ClaimDue, lease, owner, int64(batch), int64(batch))
-	claim.Queue(db.ReadClaimed, lease, owner).Query(func(rows pgx.Rows) error {
+	claims, err := claimRows(ctx, conn, batch)
+	if err != nil || len(claims) == 0 {
+		return 0, err
+	}
+	return completeRows(ctx, conn, newResults(claims))
+}
+
+// A bareClaim is a claimed row, as far as its completion needs it.
+type bareClaim struct {
+	clusterID         pgtype.UUID
+	token, generation int64
+}
+
+// claimRows claims up to batch due rows and reads them, in one round trip.
+func claimRows(ctx context.Context, conn *pgx.Conn, batch int) (claims []bareClaim, err error) {
+	var statements pgx.Batch
+	statements.Queue(db.ClaimDue, lease, owner, int64(batch), int64(batch))
+	statements.Queue(db.ReadClaimed, lease, owner).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			var id pgtype.UUID
-			var token, generation int64
-			dest := make([]any, len(rows.FieldDescriptions())) // the other columns are received but not decoded
-			dest[0], dest[1], dest[2] = &id, &token, &generation
-			if err := rows.Scan(dest...); err != nil {
+			var c bareClaim
+			columns := make([]any, len(rows.FieldDescriptions())) // all but the first three are received but not decoded
+			columns[0], columns[1], columns[2] = &c.clusterID, &c.token, &c.generation
+			if err := rows.Scan(columns...); err != nil {
 				return err
 			}
-			done = append(done, clusterworker.Result{
-				ClusterID: id.String(), Token: token, Generation: generation, ClusterGeneration: generation, Applied: shoot.Applied{Generation: 1},
-			})
+			claims = append(claims, c)
 		}
 		return rows.Err()
 	})
-	if err := conn.SendBatch(ctx, &claim).Close(); err != nil || len(done) == 0 {
-		return 0, err
+	err = conn.SendBatch(ctx, &statements).Close()
+	return claims, err
+}
+
+// newResults returns results that say that the Shoots of all claims are applied.
+func newResults(claims []bareClaim) []clusterworker.Result {
+	var results []clusterworker.Result
+	for _, c := range claims {
+		results = append(results, clusterworker.Result{
+			ClusterID:         c.clusterID.String(),
+			Token:             c.token,
+			Generation:        c.generation,
+			ClusterGeneration: c.generation,
+			Applied:           shoot.Applied{Generation: 1},
+		})
 	}
-	args, err := pgstore.SortResultsAndBuildArgs(done, nil, nil)
+	return results
+}
+
+// completeRows writes results until all of their rows are completed.
+//
+// db.Complete skips rows that are locked. Other connections lock rows of these claims for moments:
+// their claim statement locks a row before it finds that the row is taken. So the statement is
+// repeated with the same results. It ignores rows that are completed, because they have lost their
+// claim token. The repetition ends because the other connections run out of due rows to claim; if
+// it takes longer than the lease, another worker may take a row, and only the end of ctx ends it.
+func completeRows(ctx context.Context, conn *pgx.Conn, results []clusterworker.Result) (rows int, err error) {
+	args, err := pgstore.SortResultsAndBuildArgs(results, nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	// Another connection that claims at the same moment may have a row locked, only to
-	// find that it is taken.
-	for completed := 0; completed < len(done); {
-		written, err := conn.Exec(ctx, db.Complete, args...)
+	for rows < len(results) {
+		completed, err := conn.Exec(ctx, db.Complete, args...)
 		if err != nil {
-			return completed, err
+			return rows, err
 		}
-		completed += int(written.RowsAffected())
+		rows += int(completed.RowsAffected())
 	}
-	return len(done), nil
+	return rows, nil
 }
 
 // Statements of the design that holds a row locked while it is processed.

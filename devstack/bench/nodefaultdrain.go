@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	drainNodes    = 10
-	drainPods     = 60 // per node, one of each app
-	drainPatience = 5 * time.Minute
-	drained       = metav1.NamespaceDefault // namespace of the pods
-	drainedPool   = "drained"               // its nodes are drained by the drainer
+	drainNodes     = 10 // per pool
+	drainPods      = 60 // per node, one of each app
+	drainPatience  = 5 * time.Minute
+	drainNamespace = metav1.NamespaceDefault // of the pods and their budgets
+	drainedPool    = "drained"               // its nodes are drained by the drainer
 )
 
 // drainBench compares the drain of ten nodes at once with bare loops that evict as many pods. The default
@@ -150,7 +150,7 @@ func fillDrainBed(ctx context.Context, bed *kubebed.Bed) (b *drainBed, err error
 		return nil, err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // without it no Pod is admitted
-	if _, err := b.pods.CoreV1().ServiceAccounts(drained).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+	if _, err := b.pods.CoreV1().ServiceAccounts(drainNamespace).Create(ctx, account, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	for _, pool := range []string{drainedPool, "before", "after"} {
@@ -177,43 +177,78 @@ func (b *drainBed) deployPodsOfPool(ctx context.Context, pool string) error {
 	for i := range drainPods {
 		apps = append(apps, fmt.Sprintf("app-%02d-%s", i, pool))
 	}
-	return runForEachInParallel(apps, func(app string) error { return b.deployPods(ctx, pool, app) })
+	return runForEachInParallel(apps, func(app string) error { return b.deployApp(ctx, pool, app) })
 }
 
-// deployPods creates a pod on each node of a pool, which is ready and ends at once, and a budget that allows
-// all evictions.
-func (b *drainBed) deployPods(ctx context.Context, pool, app string) error {
-	var none int64
-	yes, labels, all := true, map[string]string{"app": app}, intstr.FromInt32(0)
-	_, err := b.pods.PolicyV1().PodDisruptionBudgets(drained).Create(ctx, &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: app},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &all, Selector: &metav1.LabelSelector{MatchLabels: labels}},
-	}, metav1.CreateOptions{})
-	for i := 0; i < drainNodes && err == nil; i++ {
-		var pod *corev1.Pod
-		pod, err = b.pods.CoreV1().Pods(drained).Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: app + "-" + formatDrainedNodeName(pool, i), Labels: labels,
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID(app), Controller: &yes}},
-			},
-			Spec: corev1.PodSpec{
-				NodeName: formatDrainedNodeName(pool, i), TerminationGracePeriodSeconds: &none,
-				Containers: []corev1.Container{{Name: "main", Image: "localhost/web:1"}},
-			},
-		}, metav1.CreateOptions{})
-		if err == nil {
-			pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-			_, err = b.pods.CoreV1().Pods(drained).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+// deployApp creates the budget of an app, and one of its pods on each node of a pool.
+func (b *drainBed) deployApp(ctx context.Context, pool, app string) error {
+	if err := b.createBudget(ctx, app); err != nil {
+		return err
+	}
+	for i := range drainNodes {
+		if err := b.createReadyPod(ctx, app, formatDrainedNodeName(pool, i)); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// createBudget creates a disruption budget that allows all evictions of an app.
+func (b *drainBed) createBudget(ctx context.Context, app string) error {
+	minAvailable := intstr.FromInt32(0)
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &minAvailable,
+			Selector:     &metav1.LabelSelector{MatchLabels: drainedAppLabels(app)},
+		},
+	}
+	_, err := b.pods.PolicyV1().PodDisruptionBudgets(drainNamespace).Create(ctx, budget, metav1.CreateOptions{})
 	return err
 }
+
+// createReadyPod creates a ready pod on a node. No kubelet runs it, and its grace period is zero, so
+// it is gone as soon as it is evicted. Its owner is a controller, because the drainer evicts no
+// others.
+func (b *drainBed) createReadyPod(ctx context.Context, app, node string) error {
+	isController, gracePeriodSeconds := true, int64(0)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   app + "-" + node,
+			Labels: drainedAppLabels(app),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1",
+				Kind:       "ReplicaSet",
+				Name:       app,
+				UID:        types.UID(app),
+				Controller: &isController,
+			}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:                      node,
+			TerminationGracePeriodSeconds: &gracePeriodSeconds,
+			Containers:                    []corev1.Container{{Name: "main", Image: "localhost/web:1"}},
+		},
+	}
+	pod, err := b.pods.CoreV1().Pods(drainNamespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	pod.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
+	_, err = b.pods.CoreV1().Pods(drainNamespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
+}
+
+func drainedAppLabels(app string) map[string]string { return map[string]string{"app": app} }
 
 // awaitBudgets waits until all budgets have counted their pods.
 func (b *drainBed) awaitBudgets(ctx context.Context) error {
 	const every = 100 * time.Millisecond
 	for {
-		list, err := b.pods.PolicyV1().PodDisruptionBudgets(drained).List(ctx, metav1.ListOptions{})
+		list, err := b.pods.PolicyV1().PodDisruptionBudgets(drainNamespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

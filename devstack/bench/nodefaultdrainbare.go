@@ -39,7 +39,7 @@ func (b *drainBed) evictWithBareLoops(ctx context.Context, pool string) (took ti
 // evictPodsOfNode evicts the pods of a node, several at a time, and waits until they are gone.
 func (b *drainBed) evictPodsOfNode(ctx context.Context, node string, limiter *rate.Limiter) error {
 	onNode := metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}
-	pods, err := b.pods.CoreV1().Pods(drained).List(ctx, onNode)
+	pods, err := b.pods.CoreV1().Pods(drainNamespace).List(ctx, onNode)
 	if err != nil {
 		return err
 	}
@@ -47,14 +47,14 @@ func (b *drainBed) evictPodsOfNode(ctx context.Context, node string, limiter *ra
 		if err := limiter.Wait(ctx); err != nil {
 			return err
 		}
-		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: drained, Name: pod.Name}}
-		return b.pods.CoreV1().Pods(drained).EvictV1(ctx, eviction)
+		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: drainNamespace, Name: pod.Name}}
+		return b.pods.CoreV1().Pods(drainNamespace).EvictV1(ctx, eviction)
 	})
 	if err != nil {
 		return err
 	}
 	for {
-		left, err := b.pods.CoreV1().Pods(drained).List(ctx, onNode)
+		left, err := b.pods.CoreV1().Pods(drainNamespace).List(ctx, onNode)
 		if err != nil || len(left.Items) == 0 {
 			return err
 		}

@@ -19,8 +19,7 @@ import (
 const maxExamples = 20
 
 // checkSentinelCoverage compares the resources of the fleet API with what SentinelConfigs watch.
-// It reads the resources with the token of the person. Collections that none watches are read too,
-// as far as the page shows them.
+// It reads the resources with the token of the person.
 func (f *fleetAPIClient) checkSentinelCoverage(
 	ctx context.Context, person console.Person, sentinels []hosts.NamedSentinel,
 ) (hosts.Coverage, error) {
@@ -28,24 +27,11 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 	if err != nil {
 		return hosts.Coverage{}, err
 	}
-
-	// Collect what the sentinels watch, and the collections that the page shows in any case.
-	var watches []*inspect.Watch
-	apis := map[string]bool{}
-	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
-	for _, s := range sentinels {
-		w, err := inspect.NewWatchOfSpec(s.Name, &s.Config.Spec, client.Raw())
-		if err != nil {
-			return hosts.Coverage{}, fmt.Errorf("%w %s: %w", hosts.ErrInvalidSentinel, s.Name, err)
-		}
-		apis[s.Config.Spec.HyperfleetAPI.URL] = true
-		watches = append(watches, w)
-		if !slices.Contains(collections, w.Collection) {
-			collections = append(collections, w.Collection)
-		}
+	watches, err := newWatches(sentinels, client)
+	if err != nil {
+		return hosts.Coverage{}, err
 	}
-
-	report, err := inspect.CheckCoverage(ctx, watches, collections, func(string, int) {})
+	report, err := inspect.CheckCoverage(ctx, watches, collectionsToRead(watches), func(string, int) {})
 	if fleetclient.IsUnauthorized(err) {
 		err = errors.Join(console.ErrToken, err)
 	}
@@ -53,19 +39,50 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 		return hosts.Coverage{}, err
 	}
 
-	// The lists are never nil, because the page expects JSON lists.
+	coverage := newCoverage(report)
+	coverage.SeveralAPIs = apisIfSeveral(sentinels)
+	fillExampleNames(ctx, client, coverage.Gaps)
+	fillExampleNames(ctx, client, coverage.Overlaps)
+	return coverage, nil
+}
+
+// newWatches returns what each of the sentinels watches.
+func newWatches(sentinels []hosts.NamedSentinel, client *fleetclient.Client) ([]*inspect.Watch, error) {
+	var watches []*inspect.Watch
+	for _, s := range sentinels {
+		w, err := inspect.NewWatchOfSpec(s.Name, &s.Config.Spec, client.Raw())
+		if err != nil {
+			return nil, fmt.Errorf("%w %s: %w", hosts.ErrInvalidSentinel, s.Name, err)
+		}
+		watches = append(watches, w)
+	}
+	return watches, nil
+}
+
+// collectionsToRead returns the collections that are watched, and those that the page shows in any
+// case.
+func collectionsToRead(watches []*inspect.Watch) []string {
+	collections := []string{v1.CollectionClusters, v1.CollectionNodePools}
+	for _, w := range watches {
+		if !slices.Contains(collections, w.Collection) {
+			collections = append(collections, w.Collection)
+		}
+	}
+	return collections
+}
+
+// newCoverage returns a report as the page shows it. Its lists are never nil, because the page
+// expects JSON lists.
+func newCoverage(report *inspect.CoverageReport) hosts.Coverage {
 	coverage := hosts.Coverage{
 		AsOf:        report.Ended,
 		Collections: []hosts.CollectionCoverage{},
 		Gaps:        []hosts.CoverageGroup{},
 		Overlaps:    []hosts.CoverageGroup{},
 	}
-	if len(apis) > 1 {
-		coverage.SeveralAPIs = slices.Sorted(maps.Keys(apis))
-	}
 	for _, c := range report.Collections {
 		if !c.Served {
-			continue
+			continue // the fleet API does not have the collection
 		}
 		coverage.Collections = append(coverage.Collections, hosts.CollectionCoverage{
 			Collection:  c.Collection,
@@ -78,9 +95,20 @@ func (f *fleetAPIClient) checkSentinelCoverage(
 		coverage.Gaps = append(coverage.Gaps, toCoverageGroups(c.Collection, c.Gaps)...)
 		coverage.Overlaps = append(coverage.Overlaps, toCoverageGroups(c.Collection, c.Overlaps)...)
 	}
-	fillExampleNames(ctx, client, coverage.Gaps)
-	fillExampleNames(ctx, client, coverage.Overlaps)
-	return coverage, nil
+	return coverage
+}
+
+// apisIfSeveral returns the URLs of the fleet APIs that the sentinels read, if there are several.
+// The report takes all of them for that of the console.
+func apisIfSeveral(sentinels []hosts.NamedSentinel) []string {
+	apis := map[string]bool{}
+	for _, s := range sentinels {
+		apis[s.Config.Spec.HyperfleetAPI.URL] = true
+	}
+	if len(apis) < 2 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(apis))
 }
 
 func toCoverageGroups(collection string, groups []inspect.Group) []hosts.CoverageGroup {

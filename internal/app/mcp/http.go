@@ -53,21 +53,53 @@ func (o *httpOptions) addFlags(f *pflag.FlagSet) {
 
 // validate refuses what would let strangers in, or tokens travel in the clear.
 func (o *httpOptions) validate() error {
-	local := httpserver.IsLoopback(o.Addr)
-	u, err := url.Parse(o.PublicURL)
-	switch {
-	case o.Addr == "" && (o.PublicURL != "" || o.Issuer != "" || o.Audience != "" || o.TLSCertFile != "" || o.TLSKeyFile != ""):
+	if o.Addr == "" && o.hasServerFlags() {
 		return errors.New("the flags of the HTTP server require --listen-address")
-	case (o.Issuer == "") != (o.Audience == ""):
+	}
+	if (o.Issuer == "") != (o.Audience == "") {
 		return errors.New("--oidc-issuer and --oidc-audience are both required, but only one is set")
-	case err != nil || strings.ContainsAny(u.Path, "{}") || o.PublicURL != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https"):
+	}
+	public, err := url.Parse(o.PublicURL)
+	if err != nil || o.PublicURL != "" && !isServableURL(public) {
 		return fmt.Errorf("--public-url %q is invalid: must be a URL such as https://mcp.example.com/mcp", o.PublicURL)
-	case o.Addr != "" && !local && o.Issuer == "":
+	}
+
+	isReachableByOthers := o.Addr != "" && !httpserver.IsLoopback(o.Addr)
+	if !isReachableByOthers {
+		return nil
+	}
+	if o.Issuer == "" {
 		return fmt.Errorf("without --oidc-issuer, everyone who can reach %q would have the rights of this command; listen on a loopback address, or set the issuer", o.Addr)
-	case o.Addr != "" && !local && u.Scheme != "https":
+	}
+	if public.Scheme != "https" {
 		return errors.New("tokens would travel without TLS; set --public-url to the https:// address of the server")
 	}
 	return nil
+}
+
+// hasServerFlags reports whether any flag is set that is without effect unless the server listens.
+func (o *httpOptions) hasServerFlags() bool {
+	return o.PublicURL != "" ||
+		o.Issuer != "" ||
+		o.Audience != "" ||
+		o.TLSCertFile != "" ||
+		o.TLSKeyFile != ""
+}
+
+// isServableURL reports whether the server can be reached under a URL. Its path becomes a pattern of http.ServeMux,
+// in which braces would be wildcards.
+func isServableURL(u *url.URL) bool {
+	isHTTP := u.Scheme == "http" || u.Scheme == "https"
+	return isHTTP && u.Host != "" && !strings.ContainsAny(u.Path, "{}")
+}
+
+// defaultPublicURL returns the URL of a server without --public-url that listens on an address.
+func (o *httpOptions) defaultPublicURL(listenAddress string) string {
+	scheme := "http://"
+	if o.TLSCertFile != "" {
+		scheme = "https://"
+	}
+	return scheme + listenAddress + mcpPath
 }
 
 // perUserEnv holds the settings of commands that run for people. They contain no credentials. Commands do not
@@ -117,28 +149,28 @@ func tokenOf(r mcp.Request) string {
 	return ""
 }
 
+// A lateHandler is a handler that is built only after the server has begun to listen.
+type lateHandler struct{ http.Handler }
+
 // serveHTTP serves over HTTP until ctx ends, and then until running calls have ended.
 func (s *server) serveHTTP(ctx context.Context, o *httpOptions) error {
 	s.calls = make(chan struct{}, maxCalls)
 	log := slog.New(slog.NewTextHandler(s.env.Stderr, nil))
 
-	// The handler needs the public URL, whose port is known only when the server listens. It exists before Run.
-	var handler http.Handler
-	serve := func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }
-	listener, err := httpserver.Listen(ctx, o.Config, http.HandlerFunc(serve), log)
+	// The handler depends on the public URL, and that on the port, which is known only when the server listens.
+	// Requests wait until Run, so none of them meets the handler before it is built.
+	handler := &lateHandler{}
+	listener, err := httpserver.Listen(ctx, o.Config, handler, log)
 	if err != nil {
 		return err
 	}
 	if o.PublicURL == "" {
-		scheme := "http://"
-		if o.TLSCertFile != "" {
-			scheme = "https://"
-		}
-		o.PublicURL = scheme + listener.Addr() + mcpPath
+		o.PublicURL = o.defaultPublicURL(listener.Addr())
 	}
-	if handler, err = s.newHTTPHandler(o, log); err != nil {
+	if handler.Handler, err = s.newHTTPHandler(o, log); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+
 	log.InfoContext(ctx, "serving", "url", o.PublicURL, "addr", listener.Addr())
 	return listener.Run(ctx)
 }

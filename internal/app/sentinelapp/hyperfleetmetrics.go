@@ -31,42 +31,87 @@ func (h HyperFleetMetrics) serveIfEnabled(p *process.Process) {
 		return
 	}
 	build := version.Get()
-	p.HandleOnMetricsServer(HyperFleetMetricsPath, telemetry.MetricsHandler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+	gatherer := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := p.Metrics.Gather()
 		return convertToPublicMetrics(families, build.Version), err
-	})))
+	})
+	p.HandleOnMetricsServer(HyperFleetMetricsPath, telemetry.MetricsHandler(gatherer))
 }
 
 // metricAlias maps a metric of the public sentinel to its source metric.
 type metricAlias struct {
-	name, of, help string
+	name, source string // without metricPrefix
+	help         string
 
-	// label is the label beside the common ones. value computes its value from the labels of the
-	// source; not ok drops the series. Empty means no such label.
+	// label is the label beside the common ones. Empty means no such label.
 	label string
-	value func(ours map[string]string) (value string, ok bool)
+	// value returns the value of label from the labels of a source series. If ok is false, the
+	// public sentinel does not count what the series counts, and the metric does not have it.
+	value func(sourceLabels map[string]string) (value string, ok bool)
 }
 
 // listMetricAliases returns the metrics of the public sentinel.
 func listMetricAliases() []metricAlias {
-	reason := func(of map[string]string) (string, bool) { return of["reason"], true }
 	return []metricAlias{
-		{name: "pending_resources", of: "published_cache_entries", help: "Number of resources for which the sentinel published an event and no adapter (a controller that reconciles the resource) has reported a status since."},
-		{name: "events_published_total", of: "events_published_by_reason_total", help: "Total number of CloudEvents that the sentinel published and the message broker confirmed.", label: "reason", value: reason},
 		{
-			name: "resources_skipped_total", of: "decisions_total", help: "Total number of times that the sentinel decided to publish no event for a resource, by reason.", label: "reason",
-			value: func(of map[string]string) (string, bool) { return of["reason"], isSkipReason(of["reason"]) },
-		},
-		{name: "poll_duration_seconds", of: "reconcile_duration_seconds", help: "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one."},
-		{
-			name: "api_errors_total", of: "api_errors_total", help: "Total number of failed requests of the sentinel to the fleet API.", label: "error_type",
-			value: func(of map[string]string) (string, bool) { return "fetch_error", of["operation"] == "fetch_resources" },
+			name:   "pending_resources",
+			source: "published_cache_entries",
+			help:   "Number of resources for which the sentinel published an event and no adapter (a controller that reconciles the resource) has reported a status since.",
 		},
 		{
-			name: "broker_errors_total", of: "broker_errors_total", help: "Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll.", label: "error_type",
-			value: func(map[string]string) (string, bool) { return "publish_error", true },
+			name:   "events_published_total",
+			source: "events_published_by_reason_total",
+			help:   "Total number of CloudEvents that the sentinel published and the message broker confirmed.",
+			label:  "reason",
+			value:  anyReason,
+		},
+		{
+			name:   "resources_skipped_total",
+			source: "decisions_total",
+			help:   "Total number of times that the sentinel decided to publish no event for a resource, by reason.",
+			label:  "reason",
+			value:  skipReasonOnly,
+		},
+		{
+			name:   "poll_duration_seconds",
+			source: "reconcile_duration_seconds",
+			help:   "Duration of polls in seconds. In a poll the sentinel reads resources from the fleet API and publishes events for those that need one.",
+		},
+		{
+			name:   "api_errors_total",
+			source: "api_errors_total",
+			help:   "Total number of failed requests of the sentinel to the fleet API.",
+			label:  "error_type",
+			value:  fetchErrorOnly,
+		},
+		{
+			name:   "broker_errors_total",
+			source: "broker_errors_total",
+			help:   "Total number of times that the sentinel failed to publish a CloudEvent to the message broker, after all retries within one poll.",
+			label:  "error_type",
+			value:  alwaysPublishError,
 		},
 	}
+}
+
+func anyReason(sourceLabels map[string]string) (reason string, ok bool) {
+	return sourceLabels["reason"], true
+}
+
+// skipReasonOnly drops the decisions to publish an event.
+func skipReasonOnly(sourceLabels map[string]string) (reason string, ok bool) {
+	reason = sourceLabels["reason"]
+	return reason, isSkipReason(reason)
+}
+
+// fetchErrorOnly drops the errors that do not come from the fleet API, but from reading a
+// configuration.
+func fetchErrorOnly(sourceLabels map[string]string) (errorType string, ok bool) {
+	return "fetch_error", sourceLabels["operation"] == "fetch_resources"
+}
+
+func alwaysPublishError(map[string]string) (errorType string, ok bool) {
+	return "publish_error", true
 }
 
 // isSkipReason reports whether a reason means that no event is published.
@@ -90,7 +135,7 @@ func convertToPublicMetrics(ours []*dto.MetricFamily, release string) []*dto.Met
 	standard := []*dto.LabelPair{newLabelPair("component", "sentinel"), newLabelPair("version", release)}
 	var out []*dto.MetricFamily
 	for _, a := range listMetricAliases() {
-		if family := a.buildFamily(byName[a.of], standard); len(family.GetMetric()) > 0 {
+		if family := a.buildFamily(byName[a.source], standard); len(family.GetMetric()) > 0 {
 			out = append(out, family)
 		}
 	}
@@ -105,30 +150,41 @@ func convertToPublicMetrics(ours []*dto.MetricFamily, release string) []*dto.Met
 	return out
 }
 
+// buildFamily returns the metric of the public sentinel, with the values of its source metric.
 func (a metricAlias) buildFamily(source *dto.MetricFamily, standardLabels []*dto.LabelPair) *dto.MetricFamily {
 	family := &dto.MetricFamily{Name: new(metricPrefix + a.name), Help: &a.help, Type: source.GetType().Enum()}
 	for _, m := range source.GetMetric() {
-		ours := map[string]string{}
-		for _, l := range m.GetLabel() {
-			ours[l.GetName()] = l.GetValue()
+		labels, ok := a.labelsOf(m, standardLabels)
+		if !ok {
+			continue // the public sentinel does not count what this series counts
 		}
-		labels := append(slices.Clone(standardLabels),
-			newLabelPair("resource_type", ours["resource_type"]),
-			newLabelPair("resource_selector", strings.ReplaceAll(ours["shard"], "=", ":")))
-		if config, ok := ours[operator.LabelConfig]; ok { // keeps the series of two SentinelConfigs apart
-			labels = append(labels, newLabelPair(operator.LabelConfig, config))
-		}
-		if a.label != "" {
-			value, ok := a.value(ours)
-			if !ok {
-				continue
-			}
-			labels = append(labels, newLabelPair(a.label, value))
-		}
-		slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 		family.Metric = append(family.Metric, &dto.Metric{Label: labels, Counter: m.Counter, Gauge: m.Gauge, Histogram: m.Histogram})
 	}
 	return family
+}
+
+// labelsOf returns the public labels of a source series, sorted by name. If ok is false, the metric
+// does not have the series.
+func (a metricAlias) labelsOf(source *dto.Metric, standardLabels []*dto.LabelPair) (labels []*dto.LabelPair, ok bool) {
+	sourceLabels := map[string]string{}
+	for _, l := range source.GetLabel() {
+		sourceLabels[l.GetName()] = l.GetValue()
+	}
+	labels = append(slices.Clone(standardLabels),
+		newLabelPair("resource_type", sourceLabels["resource_type"]),
+		newLabelPair("resource_selector", strings.ReplaceAll(sourceLabels["shard"], "=", ":")))
+	if config, ok := sourceLabels[operator.LabelConfig]; ok { // keeps the series of two SentinelConfigs apart
+		labels = append(labels, newLabelPair(operator.LabelConfig, config))
+	}
+	if a.label != "" {
+		value, ok := a.value(sourceLabels)
+		if !ok {
+			return nil, false
+		}
+		labels = append(labels, newLabelPair(a.label, value))
+	}
+	slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return labels, true
 }
 
 // findOldestPollTime returns the oldest end of a last successful round among all sentinels. It is 0 if a

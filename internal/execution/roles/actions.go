@@ -33,7 +33,8 @@ const byAllowList = "apply_manifest"
 // Actions defines the accounts and rights of actions. The zero value is the catalogue without any
 // binding.
 type Actions struct {
-	// Namespace is the namespace of the accounts. Empty means Namespace.
+	// Namespace is the namespace of the accounts. Empty means kubernaut-executor, the constant
+	// Namespace of this package.
 	Namespace string
 
 	// Secrets are the names of the Secrets that update_secret may change in the namespaces where it
@@ -67,10 +68,11 @@ func (a Actions) Roles(act *action.Action) (targets, cluster *rbacv1.ClusterRole
 			inExecutor = append(inExecutor, r)
 		case p.ClusterScoped:
 			inCluster = append(inCluster, r)
-		case act.Name == bySecretName && len(a.Secrets) == 0: // without names, the rule would cover all Secrets
 		case act.Name == bySecretName:
-			r.ResourceNames = slices.Compact(slices.Sorted(slices.Values(a.Secrets)))
-			inTargets = append(inTargets, r)
+			if len(a.Secrets) > 0 { // without names, the rule would cover all Secrets
+				names := slices.Compact(slices.Sorted(slices.Values(a.Secrets)))
+				inTargets = append(inTargets, limitToNames(r, names))
+			}
 		default:
 			inTargets = append(inTargets, r)
 		}
@@ -172,7 +174,18 @@ func ruleOf(p action.Permission) rbacv1.PolicyRule {
 }
 
 func newRule(group, resource string, verbs ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	return newRuleOfResources(group, []string{resource}, verbs...)
+}
+
+func newRuleOfResources(group string, resources []string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+}
+
+// limitToNames returns the rule for the objects with these names only. Without names, it would cover
+// all objects.
+func limitToNames(rule rbacv1.PolicyRule, names []string) rbacv1.PolicyRule {
+	rule.ResourceNames = names
+	return rule
 }
 
 func newClusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {

@@ -21,10 +21,11 @@ const ControllerAccount = "kubernaut-execution-controller"
 // Controller defines the rights of the execution controller. It writes executions and Jobs only in
 // its own namespace; changes to targets use the action accounts.
 type Controller struct {
-	// Namespace is the namespace of executions. Empty means Namespace.
+	// Namespace is the namespace of executions. Empty means kubernaut-executor, the constant
+	// Namespace of this package.
 	Namespace string
 
-	// Account is the name of its ServiceAccount, in Namespace. Empty means
+	// Account is the name of its ServiceAccount in that namespace. Empty means
 	// ControllerAccount.
 	Account string
 }
@@ -32,18 +33,7 @@ type Controller struct {
 // Role returns the rights of the controller in the namespace of executions.
 func (c Controller) Role() *rbacv1.Role {
 	c = c.withDefaults()
-	accounts := []string{SecretLookup}
-	for _, act := range action.Catalogue() {
-		if !act.NoJob {
-			accounts = append(accounts, act.ServiceAccount())
-		}
-	}
-	slices.Sort(accounts)
-	accounts = slices.Compact(accounts)
-	account := newRule(corev1.GroupName, "serviceaccounts", "get")
-	account.ResourceNames = accounts
-	token := newRule(corev1.GroupName, "serviceaccounts/token", "create")
-	token.ResourceNames = accounts
+	accounts := jobAccounts()
 	return &rbacv1.Role{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Account, Namespace: c.Namespace},
@@ -57,8 +47,9 @@ func (c Controller) Role() *rbacv1.Role {
 			newRule("batch", "jobs", "get", "list", "watch", "create", "update", "patch", "delete"),
 			// Patch stops a running Pod.
 			newRule(corev1.GroupName, "pods", "get", "list", "watch", "patch"),
-			account,
-			token,
+			// The controller acts on targets with tokens of these accounts.
+			limitToNames(newRule(corev1.GroupName, "serviceaccounts", "get"), accounts),
+			limitToNames(newRule(corev1.GroupName, "serviceaccounts/token", "create"), accounts),
 			// The policies and the emergency stop.
 			newRule(corev1.GroupName, "configmaps", "get", "list", "watch"),
 			// Repeated events are patched into the existing one.
@@ -69,22 +60,34 @@ func (c Controller) Role() *rbacv1.Role {
 	}
 }
 
+// jobAccounts returns the accounts of all actions that run as Jobs, and the account that reads
+// Secrets.
+func jobAccounts() []string {
+	accounts := []string{SecretLookup}
+	for _, act := range action.Catalogue() {
+		if !act.NoJob {
+			accounts = append(accounts, act.ServiceAccount())
+		}
+	}
+	slices.Sort(accounts)
+	return slices.Compact(accounts)
+}
+
 // ClusterRole returns the read-only rights of the controller in the cluster.
 func (c Controller) ClusterRole() *rbacv1.ClusterRole {
 	c = c.withDefaults()
-	servers := newRule("discovery.k8s.io", "endpointslices", "get")
-	servers.ResourceNames = []string{guard.ServerSlice}
 	rules := []rbacv1.PolicyRule{
 		newRule("authorization.k8s.io", "subjectaccessreviews", "create"),
-		servers, // each API server has to enforce the guard
+		// The addresses of the API servers, each of which has to enforce the guard.
+		limitToNames(newRule("discovery.k8s.io", "endpointslices", "get"), []string{guard.ServerSlice}),
 		// The objects of the guard.
-		{APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{
+		newRuleOfResources("admissionregistration.k8s.io", []string{
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
-		}, Verbs: []string{"get", "list", "watch"}},
+		}, "get", "list", "watch"),
 	}
-	groups := readableResources()
-	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: groups[group], Verbs: []string{"get", "list", "watch"}})
+	resources := readableResources()
+	for _, group := range slices.Sorted(maps.Keys(resources)) {
+		rules = append(rules, newRuleOfResources(group, resources[group], "get", "list", "watch"))
 	}
 	return newClusterRole(c.Account, nil, rules)
 }

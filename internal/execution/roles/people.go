@@ -19,17 +19,17 @@ const (
 
 // RequesterClusterRole returns a role for users who may request the given actions only.
 func RequesterClusterRole(name string, actions ...*action.Action) *rbacv1.ClusterRole {
-	ask := newRule(executionGroup, executions, v1alpha1.VerbExecute)
+	var names []string
 	for _, act := range actions {
 		// The resource name is the requested action, which may be an alias.
-		ask.ResourceNames = append(append(ask.ResourceNames, act.Name), act.Aliases...)
+		names = append(append(names, act.Name), act.Aliases...)
 	}
-	slices.Sort(ask.ResourceNames)
+	slices.Sort(names)
 	// The guard limits the fields that a patch may change, for example to
 	// cancel.
 	rules := []rbacv1.PolicyRule{newRule(executionGroup, executions, "create", "get", "list", "watch", "patch")}
-	if len(ask.ResourceNames) > 0 { // without names, the rule would cover all actions
-		rules = append(rules, ask)
+	if len(names) > 0 { // without names, the rule would cover all actions
+		rules = append(rules, limitToNames(newRule(executionGroup, executions, v1alpha1.VerbExecute), names))
 	}
 	return newClusterRole(name, nil, append(rules, newReadRules()...))
 }
@@ -61,15 +61,13 @@ func ViewerClusterRole() *rbacv1.ClusterRole {
 // rights are read-only and exclude Secrets. A user who could create a Job or a Pod in this
 // namespace could act as any action.
 func newReadRules() []rbacv1.PolicyRule {
-	settings := newRule("", "configmaps", "get")
-	settings.ResourceNames = []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}
 	return []rbacv1.PolicyRule{
 		newRule("batch", "jobs", "get", "list", "watch"),
 		newRule("", "pods", "get", "list", "watch"),
 		newRule("", "pods/log", "get"),
 		newRule("", "events", "get", "list", "watch"),
 		newRule("coordination.k8s.io", "leases", "get", "list", "watch"),
-		settings,
+		limitToNames(newRule("", "configmaps", "get"), []string{v1alpha1.EmergencyStop, guard.DefaultPolicyConfigMap}),
 	}
 }
 

@@ -122,37 +122,54 @@ func capToInt32(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:go
 func (e *evictor) delayUntilNextStep(
 	status *v1alpha1.NodeFaultStatus, leaving []podPlan, requests podRequests, now time.Time,
 ) (delay time.Duration) {
-	drain := status.Drain
-	next := earlier(now.Add(idleDelay), drain.Deadline.Time)
-	rateLimited := 0 // pods to evict that the rate limiter did not allow
+	next := earlier(now.Add(idleDelay), status.Drain.Deadline.Time)
+	rateLimited := 0
 	for _, plan := range leaving {
-		state := requests[plan.pod.UID]
-		switch {
-		case isTerminating(plan, state):
-			tenth := now.Sub(drain.StartedAt.Time) / 10
-			next = earlier(next, now.Add(min(max(tenth, terminatingDelay), idleDelay)))
-		case plan.action == waitFor:
-			if !plan.until.IsZero() {
-				next = earlier(next, plan.until)
-			}
-		case state.next.After(now):
-			next = earlier(next, state.next)
-		default:
+		nextOfPod, isRateLimited := nextStepOfPod(status.Drain, plan, requests[plan.pod.UID], now)
+		if isRateLimited {
 			rateLimited++
 		}
-		// A rejected pod may be deleted before its next eviction is due.
-		if plan.action == evictPod && plan.rule.DeleteAfter > 0 && state.next.After(now) {
-			if deleteAt := drain.StartedAt.Add(plan.rule.DeleteAfter); deleteAt.After(now) {
-				next = earlier(next, deleteAt)
-			}
+		if !nextOfPod.IsZero() {
+			next = earlier(next, nextOfPod)
 		}
 	}
 	if rateLimited > 0 {
+		// The next step waits until there are tokens for all requests that may be in flight.
 		missingTokens := float64(min(rateLimited, e.cfg.MaxPodsInFlight)) - e.limiter.TokensAt(now)
 		refill := time.Duration(missingTokens / e.cfg.EvictionsPerSecond * float64(time.Second))
 		next = earlier(next, now.Add(refill))
 	}
 	return max(next.Sub(now), minDelay)
+}
+
+// nextStepOfPod returns the time at which a pod needs a step, after the requests of this step were
+// sent. The time is zero if it is unknown. rateLimited means that the pod only waits for the rate
+// limiter.
+func nextStepOfPod(
+	drain *v1alpha1.DrainStatus, plan podPlan, state requestState, now time.Time,
+) (next time.Time, rateLimited bool) {
+	if isTerminating(plan, state) {
+		// The longer the drain lasts, the less often its pods are listed. With a tenth of its
+		// duration so far, it is found to have ended at most a tenth too late.
+		delay := now.Sub(drain.StartedAt.Time) / 10
+		return now.Add(min(max(delay, terminatingDelay), idleDelay)), false
+	}
+	if plan.action == waitFor {
+		return plan.until, false
+	}
+
+	// The pod is to be evicted. A request that this step has sent was rejected, which puts off the
+	// next one; if none is put off, the rate limiter did not allow the request.
+	if !state.next.After(now) {
+		return time.Time{}, true
+	}
+	if plan.rule.DeleteAfter > 0 {
+		// From then on, a pod that cannot be evicted is deleted.
+		if deleteAt := drain.StartedAt.Add(plan.rule.DeleteAfter); deleteAt.After(now) {
+			return earlier(state.next, deleteAt), false
+		}
+	}
+	return state.next, false
 }
 
 func earlier(a, b time.Time) time.Time {

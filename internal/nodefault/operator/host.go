@@ -2,14 +2,11 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,7 +43,7 @@ type faults interface {
 	// Create creates a NodeFault without faults.
 	Create(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
 	// WriteStatus writes the status of after, except the fields of the outbox; new sinks
-	// are added. It fails if the NodeFault has changed since before.
+	// are added. It fails if anything but those fields has changed since before.
 	WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error
 	// KeepOnlyFaults removes all faults but those in keep. It fails if the NodeFault has changed
 	// since f.
@@ -115,7 +112,7 @@ func (h cachedNodeClient) Write(ctx context.Context, before, after *corev1.Node)
 // cachedFaultClient accesses the NodeFaults of a host cluster.
 type cachedFaultClient struct {
 	client  client.Client
-	live    client.Reader // reads from the host cluster
+	live    client.Reader // reads from the API server, not from the cache
 	written *kube.WrittenVersions
 }
 
@@ -143,92 +140,6 @@ func (h cachedFaultClient) Create(ctx context.Context, name string) (*v1alpha1.N
 	}
 	h.written.RecordWritten(f)
 	return f, nil
-}
-
-// WriteStatus sends a merge patch for the version of before. After a conflict it retries
-// with a later version that only the outbox has written.
-func (h cachedFaultClient) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
-	added := deliveriesOfNewSinks(before, after)
-	err := h.patchStatusKeepingDeliveries(ctx, before, after, added)
-	for range maxOutboxRetries {
-		if !apierrors.IsConflict(err) {
-			return err
-		}
-		var current v1alpha1.NodeFault
-		getErr := h.live.Get(ctx, client.ObjectKeyFromObject(before), &current)
-		if getErr != nil || !sameExceptDeliveries(before, &current) {
-			return err
-		}
-		err = h.patchStatusKeepingDeliveries(ctx, &current, after, added)
-	}
-	return err
-}
-
-// maxOutboxRetries limits the retries of a status write that conflicts with the outbox.
-const maxOutboxRetries = 3
-
-// sameExceptDeliveries reports whether a NodeFault has changed only in fields of the outbox.
-func sameExceptDeliveries(before, current *v1alpha1.NodeFault) bool {
-	expected := before.Status.DeepCopy()
-	copyOutboxFields(expected, &current.Status)
-	return before.UID == current.UID &&
-		before.Generation == current.Generation &&
-		before.DeletionTimestamp.IsZero() == current.DeletionTimestamp.IsZero() &&
-		equality.Semantic.DeepEqual(expected, &current.Status)
-}
-
-// copyOutboxFields sets the fields that only the outbox writes to those of another status.
-func copyOutboxFields(to, from *v1alpha1.NodeFaultStatus) {
-	to.SinkDeliveries = from.SinkDeliveries
-	to.UndeliveredChangeEvents = from.UndeliveredChangeEvents
-	to.LastResendRequest = from.LastResendRequest
-}
-
-// patchStatusKeepingDeliveries writes the status of after to before, except the fields of the
-// outbox, and adds the delivery states of new sinks. It sets after to the stored object.
-func (h cachedFaultClient) patchStatusKeepingDeliveries(
-	ctx context.Context, before, after *v1alpha1.NodeFault, newDeliveries map[string]v1alpha1.DeliveryStatus,
-) error {
-	from, to := before.DeepCopy(), before.DeepCopy()
-	to.Status = *after.Status.DeepCopy()
-	copyOutboxFields(&to.Status, &from.Status)
-	to.Status.SinkDeliveries = addMissingDeliveries(from.Status.SinkDeliveries, newDeliveries)
-	patch := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
-	if err := h.patchFault(ctx, to, patch, true); err != nil {
-		return err
-	}
-	to.ManagedFields = nil
-	*after = *to
-	return nil
-}
-
-// deliveriesOfNewSinks returns the delivery states of sinks that had none before. They are written
-// with the first record for those sinks.
-func deliveriesOfNewSinks(before, after *v1alpha1.NodeFault) map[string]v1alpha1.DeliveryStatus {
-	added := map[string]v1alpha1.DeliveryStatus{}
-	for name, delivery := range after.Status.SinkDeliveries {
-		if _, existed := before.Status.SinkDeliveries[name]; !existed {
-			added[name] = delivery
-		}
-	}
-	return added
-}
-
-// addMissingDeliveries returns the delivery states of the outbox, with those of new sinks added.
-func addMissingDeliveries(
-	stored, added map[string]v1alpha1.DeliveryStatus,
-) map[string]v1alpha1.DeliveryStatus {
-	all := maps.Clone(stored)
-	for name, delivery := range added {
-		if _, exists := all[name]; exists {
-			continue
-		}
-		if all == nil {
-			all = map[string]v1alpha1.DeliveryStatus{}
-		}
-		all[name] = delivery
-	}
-	return all
 }
 
 // patchFault patches a NodeFault or its status, and sets f to the stored object.
@@ -273,70 +184,6 @@ func (h cachedFaultClient) Delete(ctx context.Context, f *v1alpha1.NodeFault) er
 		return fmt.Errorf("delete NodeFault %q: %w", f.Name, err)
 	}
 	return nil
-}
-
-// WriteProgress sends a merge patch of fields that only the outbox writes, regardless of
-// other changes.
-func (h cachedFaultClient) WriteProgress(
-	ctx context.Context, f *v1alpha1.NodeFault, p DeliveryProgress,
-) error {
-	// The UID protects another NodeFault of the same name.
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": f.UID},
-		"status":   progressPatch(p),
-	})
-	if err != nil {
-		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
-	}
-	to := f.DeepCopy()
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errRequestTimeout)
-	defer cancel()
-	owner := client.FieldOwner(v1alpha1.FieldManager + "-outbox")
-	if err := h.client.Status().Patch(ctx, to, client.RawPatch(types.MergePatchType, patch), owner); err != nil {
-		return fmt.Errorf("write NodeFault %q: %w", f.Name, err)
-	}
-	h.written.RecordWritten(to)
-	return nil
-}
-
-// progressPatch returns the fields of the outbox as a merge patch. Removed values are
-// null, because omitted ones would stay.
-func progressPatch(p DeliveryProgress) map[string]any {
-	sinks := make(map[string]any, len(p.Sinks))
-	for name, d := range p.Sinks {
-		if d == nil {
-			sinks[name] = nil
-			continue
-		}
-		sink := map[string]any{
-			"processedSequence": d.ProcessedSequence,
-			"lastDeliveredAt":   d.LastDeliveredAt,
-			"lastError":         nil,
-			"lastFailedAt":      d.LastFailedAt,
-			"rejected":          nil,
-		}
-		if d.EnabledAt != nil {
-			sink["enabledAt"] = d.EnabledAt
-		}
-		if d.Dropped > 0 {
-			sink["dropped"] = d.Dropped
-		}
-		if d.LastError != "" {
-			sink["lastError"] = d.LastError
-		}
-		if len(d.Rejected) > 0 {
-			sink["rejected"] = d.Rejected
-		}
-		sinks[name] = sink
-	}
-	status := map[string]any{"sinkDeliveries": sinks}
-	if p.Undelivered >= 0 {
-		status["undeliveredChangeEvents"] = p.Undelivered
-	}
-	if p.FinishedResend != "" {
-		status["lastResendRequest"] = p.FinishedResend
-	}
-	return status
 }
 
 // cachedActionReader accesses the RebootNodes and TerminateNodes of a host cluster.

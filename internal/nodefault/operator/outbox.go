@@ -61,17 +61,8 @@ type OutboxFaults interface {
 	// Get returns a NodeFault from the cache, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*v1alpha1.NodeFault, error)
 	// WriteProgress writes the progress of sinks, to status fields that only the outbox
-	// writes. A nil DeliveryStatus removes a sink.
+	// writes.
 	WriteProgress(ctx context.Context, f *v1alpha1.NodeFault, progress DeliveryProgress) error
-}
-
-// DeliveryProgress holds the status fields that an outbox writes.
-type DeliveryProgress struct {
-	Sinks map[string]*v1alpha1.DeliveryStatus
-	// Undelivered is the number of undelivered records. A negative value leaves it unchanged.
-	Undelivered int32
-	// FinishedResend is the value of the annotation that requested the last finished resend.
-	FinishedResend string
 }
 
 // An Outbox delivers the change events of nodes. The events are the records of
@@ -151,7 +142,7 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	progress, toSend, after := o.advanceSinks(f, o.now())
-	if progress.changes(&f.Status) {
+	if progress.differsFrom(&f.Status) {
 		// Results are written also while the process ends.
 		if err := o.faults.WriteProgress(context.WithoutCancel(ctx), f, progress); err != nil {
 			return reconcile.Result{}, fmt.Errorf("write delivery state of NodeFault %q: %w", f.Name, err)
@@ -163,13 +154,6 @@ func (o *Outbox) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		o.sendRecord(ctx, d)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
-}
-
-// changes reports whether the progress differs from the stored status.
-func (p DeliveryProgress) changes(status *v1alpha1.NodeFaultStatus) bool {
-	return len(p.Sinks) > 0 ||
-		p.Undelivered != status.UndeliveredChangeEvents ||
-		p.FinishedResend != status.LastResendRequest
 }
 
 // advanceSinks advances all sinks. It returns the status to write, the records to send once it is

@@ -96,8 +96,8 @@ func (o *Outbox) applyUnwrittenResults(now time.Time) map[string]*unwrittenProgr
 		if unwritten == nil {
 			unwritten = &unwrittenProgress{
 				fault: &v1alpha1.NodeFault{ObjectMeta: metav1.ObjectMeta{Name: key.node, UID: state.uid}},
-				// The number of undelivered records is unknown here, and stays unchanged.
-				progress: DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Undelivered: -1},
+				// The records are not at hand here, so the undelivered ones cannot be counted.
+				progress: DeliveryProgress{Sinks: map[string]*v1alpha1.DeliveryStatus{}, Undelivered: undeliveredUnknown},
 			}
 			byNode[key.node] = unwritten
 		}

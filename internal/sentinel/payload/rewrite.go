@@ -18,9 +18,9 @@ type fieldCallRewriter struct {
 	tree *parse.Tree
 	at   parse.Pos // current position, for errors
 
-	// looks holds the fields that the template uses. It includes fields of values other than the
+	// needed holds the fields that the template uses. It includes fields of values other than the
 	// resource, which is harmless.
-	looks neededFields
+	needed neededFields
 }
 
 // The functions that the rewriter inserts.
@@ -111,17 +111,17 @@ func isFieldAccess(n parse.Node) bool {
 func (rw *fieldCallRewriter) rewriteArg(n parse.Node, fieldFn string) (rewritten parse.Node, err error) {
 	switch n := n.(type) {
 	case *parse.DotNode:
-		rw.looks.all = true
+		rw.needed.all = true
 	case *parse.FieldNode:
-		rw.looks.names[n.Ident[0]] = true
+		rw.needed.names[n.Ident[0]] = true
 		dot := &parse.DotNode{NodeType: parse.NodeDot, Pos: n.Pos}
 		return rw.newFieldCall(fieldFn, dot, n.Ident), nil
 	case *parse.VariableNode:
 		if len(n.Ident) == 1 {
-			rw.looks.all = rw.looks.all || n.Ident[0] == "$"
+			rw.needed.all = rw.needed.all || n.Ident[0] == "$"
 			return n, nil
 		}
-		rw.looks.names[n.Ident[1]] = true
+		rw.needed.names[n.Ident[1]] = true
 		variable := &parse.VariableNode{NodeType: parse.NodeVariable, Pos: n.Pos, Ident: n.Ident[:1]}
 		return rw.newFieldCall(fieldFn, variable, n.Ident[1:]), nil
 	case *parse.ChainNode:
