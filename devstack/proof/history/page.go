@@ -184,13 +184,12 @@ func WritePage(out io.Writer, runs, planted []Summary) error {
 		fmt.Fprintf(&b, "| %s | %.12s | %d | %d | %g | %s | %s | %s | %d |\n", s.Began.Format("2006-01-02 15:04"), s.Revision, s.Seed, s.Clusters, s.Minutes,
 			s.Broker, cmp.Or(formatFaultCounts(s.Faults), "none"), s.formatWakeUp(), s.countViolations())
 	}
-	b.WriteString("\n## Planted bugs\n\nA checker is worth as much as what it finds. Each of these runs had one bug planted, and its checker found it.\n\n" +
-		"| bug | promise | seed | violations found |\n|---|---|---|---|\n")
+	b.WriteString("\n## Planted bugs\n\nA checker is worth as much as what it finds. Each of these promises was broken by a planted bug in a run, and its checker found that:\n\n")
 	slices.SortFunc(planted, func(x, y Summary) int { return cmp.Compare(promiseNumber(x.Bug), promiseNumber(y.Bug)) })
 	for _, s := range planted {
 		for _, p := range s.Promises {
-			if number, name := splitPromise(p.Promise); number == s.Bug {
-				fmt.Fprintf(&b, "| %s | %s | %d | %d |\n", s.Bug, name, s.Seed, p.Violations)
+			if number, _ := splitPromise(p.Promise); number == s.Bug {
+				fmt.Fprintf(&b, "- %s: %d violations\n", s.Bug, p.Violations)
 			}
 		}
 	}
