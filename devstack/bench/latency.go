@@ -68,11 +68,12 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 		return took, err
 	}
 	defer func() { err = errors.Join(err, db.stopServer()) }()
+	url := db.server.DatabaseURL()
 	fleet := databaseFleet{Rows: watched, Reported: time.Now()}
-	if err := loadFleet(ctx, db.server.DatabaseURL(), fleet); err != nil {
+	if err := loadFleet(ctx, url, fleet); err != nil {
 		return took, err
 	}
-	if err := markAllSynced(ctx, db.server.DatabaseURL()); err != nil {
+	if err := markAllSynced(ctx, url); err != nil {
 		return took, err
 	}
 	broker, err := startRabbitMQBed(ctx)
@@ -80,14 +81,20 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 		return took, err
 	}
 	defer broker.Close()
-	if err := runVacuumAndCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
-		return took, err
-	}
-	bare, err := measureBareDelays(ctx, db.server.DatabaseURL(), broker, fleet)
+	bare, err := measureBareDelays(ctx, url, broker, fleet)
 	if err != nil {
 		return took, err
 	}
-	client, stop, err := startAPI(ctx, db.server.DatabaseURL())
+	took, err = measureProductDelays(ctx, progress, url, broker, fleet)
+	took.bare = bare
+	return took, err
+}
+
+// measureProductDelays changes specs by the fleet API, which a sentinel watches.
+func measureProductDelays(
+	ctx context.Context, progress io.Writer, databaseURL string, broker *rabbitMQBed, fleet databaseFleet,
+) (took delays, err error) {
+	client, stop, err := startAPI(ctx, databaseURL)
 	if err != nil {
 		return took, err
 	}
@@ -101,9 +108,6 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 		return took, err
 	}
 	defer func() { err = errors.Join(err, watcher.Stop()) }()
-	if err := runVacuumAndCheckpoint(ctx, db.server.DatabaseURL()); err != nil {
-		return took, err
-	}
 	// The bare loop has changed the first resources.
 	changing := changer{client: client, fleet: fleet, seen: &seen, next: warmUp + changes}
 	if err := changing.changeUntilWatchDelivers(ctx); err != nil {
@@ -112,9 +116,10 @@ func measureChangeToEventDelays(ctx context.Context, progress io.Writer) (took d
 	if err := watcher.awaitIdle(ctx); err != nil {
 		return took, err
 	}
-	took, err = changing.changeAndMeasureDelays(ctx, progress)
-	took.bare = bare
-	return took, err
+	if err := runVacuumAndCheckpoint(ctx, databaseURL); err != nil {
+		return took, err
+	}
+	return changing.changeAndMeasureDelays(ctx, progress)
 }
 
 // startAPI runs the fleet API as its binary does, and waits until it responds.

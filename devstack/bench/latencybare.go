@@ -30,6 +30,9 @@ const (
 func measureBareDelays(ctx context.Context, databaseURL string, broker *rabbitMQBed, fleet databaseFleet) (took []time.Duration, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := runVacuumAndCheckpoint(ctx, databaseURL); err != nil {
+		return nil, err
+	}
 	publisher, err := startBarePublisher(ctx, databaseURL, broker)
 	if err != nil {
 		return nil, err
