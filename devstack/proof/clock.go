@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +23,8 @@ type clock string
 
 // newClock creates a clock that is right. The program may run as another user.
 func newClock(path string) (clock, error) {
-	return clock(path), os.WriteFile(path, make([]byte, 8), 0o644) //nolint:gosec // see above
+	err := os.WriteFile(path, make([]byte, 8), 0o644)           //nolint:gosec // see above
+	return clock(path), errors.Join(err, os.Chmod(path, 0o644)) //nolint:gosec // see above
 }
 
 // set sets how far the wall clock is ahead, in whole seconds.

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,7 +68,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = chooseFaults(*kinds, *bug, p.duration); err != nil {
+	if p.faults, err = chooseFaults(*kinds, p); err != nil {
 		return err
 	}
 	if *dir == "" {
@@ -94,9 +93,9 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 // chooseFaults returns the kinds of faults that are asked for. By default these are those that the planted bug needs, and
 // without a bug all that are possible here. By default only a long run sets clocks, for which the standard library is
 // compiled again, and has a restore: with thousands of clusters, preflight and the conflicts take minutes.
-func chooseFaults(kinds, bug string, duration time.Duration) ([]string, error) {
-	if bug != "" {
-		planted, err := findBug(bug)
+func chooseFaults(kinds string, p plan) ([]string, error) {
+	if p.bug != "" {
+		planted, err := findBug(p.bug)
 		if err != nil {
 			return nil, err
 		}
@@ -104,16 +103,43 @@ func chooseFaults(kinds, bug string, duration time.Duration) ([]string, error) {
 			kinds = cmp.Or(planted.Faults, "none")
 		}
 	}
-	chosen, err := faults.ParseKinds(kinds)
-	if kinds == "" && duration < longRun {
-		chosen = slices.DeleteFunc(chosen, func(kind string) bool { return kind == faults.Clock || kind == faults.Restore })
+	named, err := faults.ParseKinds(kinds)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil || canLimitDisks() || !slices.Contains(chosen, faults.Disk) {
-		return chosen, err
+	var chosen []string
+	for _, kind := range named {
+		onlyLong := kind == faults.Clock || kind == faults.Restore
+		if kinds == "" && onlyLong && p.duration < longRun {
+			continue
+		}
+		reason := whyImpossible(kind, p)
+		switch {
+		case reason == "":
+			chosen = append(chosen, kind)
+		case kinds == "":
+			fmt.Fprintf(os.Stderr, "proof: without the fault %s, which %s\n", kind, reason)
+		default:
+			return nil, fmt.Errorf("the fault %s %s", kind, reason)
+		}
 	}
-	if kinds != "" {
-		return nil, fmt.Errorf("the fault %s needs root on Linux", faults.Disk)
+	return chosen, nil
+}
+
+// whyImpossible returns why a fault is not possible here, empty if it is.
+func whyImpossible(kind string, p plan) string {
+	switch kind {
+	case faults.Disk:
+		if !canLimitDisks() {
+			return "needs root on Linux"
+		}
+	case faults.Restore:
+		if _, err := findPostgresClients(); err != nil {
+			return "needs " + err.Error()
+		}
+		if p.upgrade {
+			return "cannot be combined with -upgrade"
+		}
 	}
-	fmt.Fprintf(os.Stderr, "proof: without the fault %s, which needs root on Linux\n", faults.Disk)
-	return slices.DeleteFunc(chosen, func(kind string) bool { return kind == faults.Disk }), nil
+	return ""
 }

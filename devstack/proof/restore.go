@@ -26,6 +26,9 @@ const (
 	maxGap      = time.Minute
 	// restoreBound is the longest time of one command of the restore. The database is small.
 	restoreBound = 2 * time.Minute
+	// preflightPerCluster is the time that preflight needs for a cluster at most. Its requests are limited.
+	preflightPerCluster = 100 * time.Millisecond
+	killWait            = 10 * time.Second
 )
 
 // restoredGroups returns the groups of processes that docs/how-to/back-up-and-restore.md stops or restarts, except for the
@@ -188,11 +191,11 @@ func watchFrom(ctx context.Context, viewer *fleetclient.Client, cursor string) (
 
 // runPreflight returns the output of cluster-worker preflight with the settings of a worker. It exits with 1 if it
 // rejects a cluster.
-func (t *topology) runPreflight(ctx context.Context) (output string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, restoreBound)
+func (r *planRun) runPreflight(ctx context.Context) (output string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, restoreBound+time.Duration(r.plan.clusters)*preflightPerCluster)
 	defer cancel()
-	worker := t.groups["cluster-worker"][0]
-	cmd := exec.CommandContext(ctx, filepath.Join(t.latest.bin, "cluster-worker"), "preflight") //nolint:gosec // our own program
+	worker := r.groups["cluster-worker"][0]
+	cmd := exec.CommandContext(ctx, filepath.Join(r.latest.bin, "cluster-worker"), "preflight") //nolint:gosec // our own program
 	for key, value := range worker.env {
 		cmd.Env = append(cmd.Env, key+"="+value)
 	}

@@ -74,14 +74,16 @@ func TestFaultsByDefault(t *testing.T) {
 		reason, kinds, bug string
 		duration           time.Duration
 		restore, clock     bool
+		upgrade            bool
 	}{
-		"Short":  {"their preparation would take most of the time", "", "", 5 * time.Minute, false, false},
-		"Long":   {"all faults are wanted", "", "", time.Hour, true, true},
-		"Named":  {"it is asked for", "kill,restore", "", time.Minute, true, false},
-		"Clocks": {"it is asked for", "clock", "", time.Minute, false, true},
-		"Bug":    {"the bug needs it", "", "R20", time.Minute, true, false},
+		"Short":   {"their preparation would take most of the time", "", "", 5 * time.Minute, false, false, false},
+		"Long":    {"all faults are wanted", "", "", time.Hour, true, true, false},
+		"Named":   {"it is asked for", "kill,restore", "", time.Minute, true, false, false},
+		"Clocks":  {"it is asked for", "clock", "", time.Minute, false, true, false},
+		"Upgrade": {"a restore would go back to another release", "", "", time.Hour, false, true, true},
+		"Bug":     {"the bug needs it", "", "R20", time.Minute, true, false, false},
 	} {
-		kinds, err := chooseFaults(test.kinds, test.bug, test.duration)
+		kinds, err := chooseFaults(test.kinds, plan{bug: test.bug, duration: test.duration, upgrade: test.upgrade})
 		if got := slices.Contains(kinds, faults.Restore); err != nil || got != test.restore {
 			t.Errorf("%s: %s: restore %t, %v", name, test.reason, got, err)
 		}

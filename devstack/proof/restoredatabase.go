@@ -56,7 +56,7 @@ func (t *topology) runOnPrimary(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreBound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands) //nolint:gosec // our own documentation
-	cmd.Dir = t.dir
+	cmd.Dir, cmd.WaitDelay = t.dir, killWait                                    // a client that outlives bash keeps its output open
 	cmd.Env = []string{"PATH=" + t.latest.bin + ":" + clients + ":/usr/bin:/bin", "HOME=" + t.dir, "DATABASE_URL=" + database, "ADMIN_URL=" + admin}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", commands, err, out)
@@ -74,14 +74,21 @@ func adminURL(database string) (string, error) {
 	return u.String(), nil
 }
 
-// findPostgresClients returns the folder of pg_dump, pg_restore and psql, the newest if there are several.
+// findPostgresClients returns the folder of pg_dump, pg_restore and psql. They must not be older than the server, which
+// is that of the PATH, or the newest.
 func findPostgresClients() (dir string, err error) {
+	if server, err := exec.LookPath("postgres"); err == nil {
+		client := filepath.Join(filepath.Dir(server), "pg_dump")
+		if _, err := exec.LookPath(client); err == nil {
+			return filepath.Dir(client), nil
+		}
+	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/pg_dump")
 	if path, errPath := exec.LookPath("pg_dump"); errPath == nil && len(found) == 0 {
 		found = []string{path}
 	}
 	if err != nil || len(found) == 0 {
-		return "", errors.Join(errors.New("pg_dump is not installed: install PostgreSQL"), err)
+		return "", errors.Join(errors.New("pg_dump of an installed PostgreSQL"), err)
 	}
 	return filepath.Dir(found[len(found)-1]), nil
 }

@@ -142,10 +142,7 @@ func (r *planRun) overwriteLostChanges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	if err := r.runOnPrimary(ctx, commands.overwriteClusters(ids)); err != nil {
-		return err
-	}
-	r.restored.addOverwrites(failed, start)
-	return nil
+	// The permission is recorded first, because a command that fails may have taken effect.
+	r.restored.addOverwrites(failed, time.Now())
+	return r.runOnPrimary(ctx, commands.overwriteClusters(ids))
 }
