@@ -68,7 +68,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 		p.seed = uint64(time.Now().UnixNano())
 	}
 	var err error
-	if p.faults, err = chooseFaults(*kinds, p); err != nil {
+	if p.faults, err = chooseFaults(*kinds, p, whyImpossible); err != nil {
 		return err
 	}
 	if *dir == "" {
@@ -93,7 +93,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 // chooseFaults returns the kinds of faults that are asked for. By default these are those that the planted bug needs, and
 // without a bug all that are possible here. By default only a long run sets clocks, for which the standard library is
 // compiled again, and has a restore: with thousands of clusters, preflight and the conflicts take minutes.
-func chooseFaults(kinds string, p plan) ([]string, error) {
+func chooseFaults(kinds string, p plan, whyImpossible func(kind string, p plan) string) ([]string, error) {
 	if p.bug != "" {
 		planted, err := findBug(p.bug)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -67,29 +68,45 @@ clusters checked: 9, would be rejected: 2
 	}
 }
 
-// TestFaultsByDefault holds that only a long run has a restore and wrong clocks unless they are asked for.
+// TestFaultsByDefault holds that only a long run has a restore and wrong clocks unless they are asked for, and that a
+// fault that is not possible is left out, or refused if it is asked for.
 func TestFaultsByDefault(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		reason, kinds, bug string
-		duration           time.Duration
-		restore, clock     bool
-		upgrade            bool
+		reason, kinds, bug, impossible string
+		duration                       time.Duration
+		restore, clock                 bool
+		wantErr                        string
 	}{
-		"Short":   {"their preparation would take most of the time", "", "", 5 * time.Minute, false, false, false},
-		"Long":    {"all faults are wanted", "", "", time.Hour, true, true, false},
-		"Named":   {"it is asked for", "kill,restore", "", time.Minute, true, false, false},
-		"Clocks":  {"it is asked for", "clock", "", time.Minute, false, true, false},
-		"Upgrade": {"a restore would go back to another release", "", "", time.Hour, false, true, true},
-		"Bug":     {"the bug needs it", "", "R20", time.Minute, true, false, false},
+		"Short":      {reason: "their preparation would take most of the time", duration: 5 * time.Minute},
+		"Long":       {reason: "all faults are wanted", duration: time.Hour, restore: true, clock: true},
+		"Named":      {reason: "it is asked for", kinds: "kill,restore", duration: time.Minute, restore: true},
+		"Clocks":     {reason: "it is asked for", kinds: "clock", duration: time.Minute, clock: true},
+		"Bug":        {reason: "the bug needs it", bug: "R20", duration: time.Minute, restore: true},
+		"Impossible": {reason: "the others are possible", impossible: faults.Restore, duration: time.Hour, clock: true},
+		"Refused": {
+			reason: "it is asked for in vain", kinds: "restore", impossible: faults.Restore, duration: time.Hour,
+			wantErr: "the fault restore is impossible",
+		},
 	} {
-		kinds, err := chooseFaults(test.kinds, plan{bug: test.bug, duration: test.duration, upgrade: test.upgrade})
-		if got := slices.Contains(kinds, faults.Restore); err != nil || got != test.restore {
-			t.Errorf("%s: %s: restore %t, %v", name, test.reason, got, err)
+		kinds, err := chooseFaults(test.kinds, plan{bug: test.bug, duration: test.duration}, func(kind string, _ plan) string {
+			if kind == test.impossible {
+				return "is impossible"
+			}
+			return ""
+		})
+		if got := fmt.Sprint(err); test.wantErr != "" && got != test.wantErr || test.wantErr == "" && err != nil {
+			t.Errorf("%s: %s: %v", name, test.reason, err)
 		}
-		if got := slices.Contains(kinds, faults.Clock); err != nil || got != test.clock {
-			t.Errorf("%s: %s: clock %t, %v", name, test.reason, got, err)
+		if got := slices.Contains(kinds, faults.Restore); got != test.restore {
+			t.Errorf("%s: %s: restore %t", name, test.reason, got)
 		}
+		if got := slices.Contains(kinds, faults.Clock); got != test.clock {
+			t.Errorf("%s: %s: clock %t", name, test.reason, got)
+		}
+	}
+	if reason := whyImpossible(faults.Restore, plan{upgrade: true}); reason == "" {
+		t.Error("a restore in a run of an upgrade would go back to another release")
 	}
 }
 
