@@ -205,12 +205,24 @@ func (c *outcomeWriter) recordWrittenResult(ctx context.Context, o outcome) {
 		c.logSyncFailure(ctx, o)
 	} else {
 		w.log.DebugContext(ctx, "cluster synced", "cluster_id", o.ClusterID, "shoot", o.ShootName, "generation", o.Generation, "deleting", o.Deleting)
+		c.warnOfRecreation(ctx, o)
 	}
 	if w.notified.mayHaveMissedNotification(o.claimed, now) {
 		w.alarms.addAlarm(now)
 	}
 	if o.result.Change != nil && w.deps.Recorder != nil {
 		w.deps.Recorder.Record(ctx, *o.result.Change)
+	}
+}
+
+// warnOfRecreation warns that a Shoot which Gardener had was created again. Somebody deleted it, or the cluster was
+// deleted and came back with the restore of a backup.
+func (c *outcomeWriter) warnOfRecreation(ctx context.Context, o outcome) {
+	if !o.result.Applied.Created || o.ShootUID == "" {
+		return
+	}
+	if omitted, ok := c.worker.sampler.AllowLogLine("recreation"); ok {
+		c.worker.log.WarnContext(ctx, "missing Shoot created again", "cluster_id", o.ClusterID, "shoot", o.ShootName, "suppressed", omitted)
 	}
 }
 

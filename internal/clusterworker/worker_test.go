@@ -113,6 +113,27 @@ func TestClusterLifecycle(t *testing.T) {
 	})
 }
 
+// TestRecreationIsAWarning verifies that a Shoot that disappeared is created again with a warning, also when an edit
+// makes the row due before the poller notices.
+func TestRecreationIsAWarning(t *testing.T) {
+	bubble(t, nil, func(r *fixture) {
+		const warning = "missing Shoot created again"
+		r.store.edit("a", nil)
+		r.start()
+		r.pass(time.Second)
+		if strings.Contains(r.log.String(), warning) {
+			t.Errorf("a warning about the first creation: %s", r.log)
+		}
+		delete(r.garden.shoots, r.store.row("a").shootName)
+		r.store.edit("a", nil)
+		r.pass(time.Second)
+		r.wantSynced()
+		if !strings.Contains(r.log.String(), warning) {
+			t.Errorf("no warning about the second creation: %s", r.log)
+		}
+	})
+}
+
 func TestDeletedBeforeItWasSynced(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.store.edit("a", nil)
