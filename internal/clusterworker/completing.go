@@ -215,8 +215,8 @@ func (c *outcomeWriter) recordWrittenResult(ctx context.Context, o outcome) {
 	}
 }
 
-// warnOfRecreation warns that a Shoot which Gardener had was created again. Somebody deleted it, or the cluster was
-// deleted and came back with the restore of a backup.
+// warnOfRecreation logs a warning if the sync created a Shoot that existed before. Another client deleted the Shoot, or
+// the restore of a backup brought back a deleted cluster.
 func (c *outcomeWriter) warnOfRecreation(ctx context.Context, o outcome) {
 	if !o.result.Applied.Created || o.ShootUID == "" {
 		return

@@ -25,7 +25,7 @@ func TestDeletedAfterALostCreation(t *testing.T) {
 	}{
 		"Creation": {reason: "only the result of the creation is lost", want: both, fail: func(*fixture) {}},
 		"Both":     {reason: "the result of the deletion is lost, too", want: both, fail: loseDeletion},
-		"DeletedByOthers": {reason: "the poller saw the Shoot before somebody deleted it", want: both, fail: func(r *fixture) {
+		"DeletedByOthers": {reason: "the poller saw the Shoot before another client deleted it", want: both, fail: func(r *fixture) {
 			row := r.store.row("a")
 			uid := r.garden.shoots[row.shootName].uid
 			r.store.edit("a", func(row *fakeRow) { row.shootUID = uid })
@@ -97,7 +97,7 @@ func TestDeletedAfterALostCreation(t *testing.T) {
 				if tc.want != nil {
 					r.wantSynced()
 				}
-				// Gardener ends the deletion, and the poller has it confirmed.
+				// Gardener removes the Shoot, and the worker confirms the deletion.
 				if shootName := r.store.row("a").shootName; tc.want != nil && r.garden.shoots[shootName] != nil {
 					delete(r.garden.shoots, shootName)
 					r.store.delete("a")

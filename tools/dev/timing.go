@@ -84,7 +84,7 @@ func parseFlagsAndMeasureWaits(ctx context.Context, args []string, out io.Writer
 	return nil
 }
 
-// A waitMeasurement runs commands in a folder of its own.
+// A waitMeasurement clones a repository into a temporary folder and runs commands there.
 type waitMeasurement struct{ repository, dir string }
 
 func measureInFolder(

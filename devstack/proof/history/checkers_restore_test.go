@@ -108,7 +108,7 @@ func TestPlantedRestoreViolations(t *testing.T) {
 			newRestore(writeOf(Write{Verb: "patch", Shoot: "s-b", UID: "ub", ClusterID: "e", Changed: 2, History: "new", Start: at(30), End: at(31), Status: 200})), "Shoot s-b of the lost cluster b was changed",
 		},
 		"SilentOrphan": {
-			"nobody learns of it", CheckRestore, without(newRestore(), func(r Record) bool { return r.Orphan != nil }), "Shoot s-b of the lost cluster b was not reported",
+			"no worker reports the orphan", CheckRestore, without(newRestore(), func(r Record) bool { return r.Orphan != nil }), "Shoot s-b of the lost cluster b was not reported",
 		},
 		"OrphanOfThisHistory": {
 			"it would be deleted", CheckRestore,
@@ -161,7 +161,7 @@ func TestPlantedRestoreViolations(t *testing.T) {
 			without(newRestore(), func(r Record) bool { return r.Change != nil && r.Change.Action == "shoot-updated" }), "no shoot-updated for Shoot s-a",
 		},
 		"ChangeEventBeforeTheBackup": {
-			"the backup has it in the outbox", CheckChangeEvents,
+			"the backup contains the pending change event", CheckChangeEvents,
 			without(newRestore(), func(r Record) bool {
 				return r.Change != nil && r.Change.Action == "shoot-created" && r.Change.ClusterID == "c"
 			}), "no shoot-created for Shoot s-c",
@@ -179,7 +179,7 @@ func TestPlantedRestoreViolations(t *testing.T) {
 			newRestore(Record{Request: &Request{Op: Create, Name: "blue-f", ClusterID: "f", Generation: 1, End: at(20), Outcome: OK}}), "blue-f (f) is gone",
 		},
 		"LostDeletionIsNoExcuse": {
-			"the backup has the cluster, and nobody deleted it since", CheckConvergence,
+			"the backup contains the cluster, and no user deleted it afterwards", CheckConvergence,
 			without(newRestore(), func(r Record) bool { return r.Request.isDeletion() && r.At.Equal(at(23)) }), "blue-c (c) is gone",
 		},
 		"OlderOrphan": {

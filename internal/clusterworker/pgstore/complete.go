@@ -73,7 +73,8 @@ func (s *Store) RecordCreation(ctx context.Context, claim clusterworker.Claim, c
 	err = retryWhileRowsLocked(ctx, func(ctx context.Context) (lockedRows int, err error) {
 		var claimed int
 		err = s.indexed.runBatch(ctx, "record creation", func(b *pgx.Batch) {
-			scanRowInto(b.Queue(db.RecordCreation, claim.ClusterID, claim.Token, claim.ShootUID, claim.SyncedGeneration,
+			scanRowInto(b.Queue(db.RecordCreation, claim.ClusterID, claim.Token,
+				sanitizeAndTruncateText(claim.ShootUID), claim.SyncedGeneration,
 				claim.ShootGeneration, event, s.sinks.names, s.sinks.types), &stands)
 			scanRowInto(b.Queue(db.CountClaimed, ids, tokens), &claimed)
 		})

@@ -158,8 +158,8 @@ func nextStepOfPod(
 		return plan.until, false
 	}
 
-	// The pod is to be evicted. A request that this step has sent was rejected, which puts off the
-	// next one; if none is put off, the rate limiter did not allow the request.
+	// The plan is an eviction. A rejected request sets the time of the next one. Without such a time, the
+	// rate limiter did not allow a request.
 	if !state.next.After(now) {
 		return time.Time{}, true
 	}

@@ -79,6 +79,9 @@ func (c *CountingStore) storeEvents(ctx context.Context, events []requestEvent) 
 		reports = append(reports, report)
 		eventIndexes = append(eventIndexes, i)
 	}
+	if len(reports) == 0 {
+		return errs
+	}
 	for n, err := range SplitReportErrors(c.Apply(ctx, reports), len(reports)) {
 		errs[eventIndexes[n]] = err
 	}

@@ -20,10 +20,10 @@ import (
 // maxOutboxRetries limits the retries of a status write that conflicts with the outbox.
 const maxOutboxRetries = 3
 
-// WriteStatus sends a merge patch for the version of before. A conflict means that somebody has
-// written a later version. If only the fields of the outbox differ in it, what the Reconciler
-// decided from before still holds, and the patch is sent for the later version. Otherwise the
-// conflict is returned, and the Reconciler has to decide anew.
+// WriteStatus sends a merge patch that applies only to the resource version of before. After a conflict
+// it reads the object. If only the fields of the outbox changed, the decision of the Reconciler is still
+// valid, and the patch is sent for the new version. Otherwise the conflict is returned, and the
+// Reconciler decides again.
 func (h cachedFaultClient) WriteStatus(ctx context.Context, before, after *v1alpha1.NodeFault) error {
 	newDeliveries := deliveriesOfNewSinks(before, after)
 	err := h.patchStatusKeepingDeliveries(ctx, before, after, newDeliveries)
