@@ -157,8 +157,9 @@ func (t *topology) reportNodeUntilAcknowledged(ctx context.Context, node string,
 	ctx, cancel := context.WithTimeout(ctx, reportBound)
 	defer cancel()
 	r := &history.NodeReport{Node: node, Healthy: healthy}
+	generated := time.Now()
 	for {
-		err := t.postReport(ctx, node, healthy)
+		err := t.postReport(ctx, node, healthy, generated)
 		if r.Acknowledged = err == nil; err == nil || !pauseFor(ctx, time.Second) {
 			if err != nil {
 				r.Error = err.Error()
@@ -169,11 +170,11 @@ func (t *topology) reportNodeUntilAcknowledged(ctx context.Context, node string,
 	t.file.Add(history.Record{NodeReport: r})
 }
 
-func (t *topology) postReport(ctx context.Context, node string, healthy bool) error {
+func (t *topology) postReport(ctx context.Context, node string, healthy bool, generated time.Time) error {
 	body, err := json.Marshal([]map[string]any{{
 		"nodeName": node, "agent": "gpu-health-monitor", "componentClass": "GPU", "checkName": "GpuXidError", "isFatal": !healthy, "isHealthy": healthy,
 		"errorCode": []string{"79"}, "message": "the GPU has fallen off the bus", "recommendedAction": "NONE",
-		"entitiesImpacted": []map[string]string{{"entityType": "GPU", "entityValue": "0"}},
+		"entitiesImpacted": []map[string]string{{"entityType": "GPU", "entityValue": "0"}}, "generatedTimestamp": generated.Format(time.RFC3339Nano),
 	}})
 	if err != nil {
 		return err

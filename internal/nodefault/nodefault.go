@@ -33,6 +33,9 @@ type Report struct {
 	// Healthy means that the fault is over. With an empty Entity, it is over for all
 	// entities of the check.
 	Healthy bool
+	// GeneratedAt is the time at which the source generated the report. It orders the
+	// reports of a source. Zero means that they are ordered by their arrival.
+	GeneratedAt time.Time
 }
 
 // A Verdict is the decision of the rules about a node.

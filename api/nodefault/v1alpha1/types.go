@@ -57,6 +57,37 @@ type NodeFaultSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Faults []Fault `json:"faults,omitempty"`
+
+	// Faults that are over. A report that its source generated before the end of the
+	// fault is rejected, so that a delayed report does not bring the fault back.
+	// +listType=map
+	// +listMapKey=source
+	// +listMapKey=check
+	// +listMapKey=entity
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	EndedFaults []EndedFault `json:"endedFaults,omitempty"`
+}
+
+// EndedFault is the end of a fault.
+type EndedFault struct {
+	// Name of the agent that reported the fault.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Source string `json:"source"`
+
+	// Name of the health check that failed.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Check string `json:"check"`
+
+	// Affected part of the node. Empty means the whole node.
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=256
+	Entity string `json:"entity"`
+
+	// Time at which the agent generated the report that the fault is over.
+	GeneratedAt metav1.MicroTime `json:"generatedAt"`
 }
 
 // Fault is one problem of a node, reported by an agent such as a health monitor.

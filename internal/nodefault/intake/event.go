@@ -38,6 +38,9 @@ type Event struct {
 	Quarantine, Drain Overrides
 	// At is the time of detection. Zero means that the monitor did not report it.
 	At time.Time
+	// GeneratedAt is the time at which the monitor generated the event. It orders the
+	// events of the monitor. Zero means that they are ordered by their arrival.
+	GeneratedAt time.Time
 }
 
 // An Entity is a component of a node.
@@ -73,7 +76,11 @@ func (e Event) ToReport(now time.Time) (nodefault.Report, error) {
 	if err != nil {
 		return nodefault.Report{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: fault}, nil
+	generated := e.GeneratedAt
+	if generated.After(now) {
+		generated = now // a wrong clock must not make later reports outdated
+	}
+	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: fault, GeneratedAt: generated}, nil
 }
 
 func (e Event) toFault(now time.Time) (fault v1alpha1.Fault, err error) {

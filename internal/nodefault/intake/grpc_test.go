@@ -59,6 +59,8 @@ func (m *memory) Apply(_ context.Context, reports []nodefault.Report) error {
 			errs[i] = fmt.Errorf("node %q: %w", r.Node, intake.ErrUnknownNode)
 		case "full":
 			errs[i] = intake.ErrFull
+		case "late":
+			errs[i] = fmt.Errorf("%w: generated at 14:42", intake.ErrOutdated)
 		case "busy":
 			errs[i] = intake.ErrBusy
 		case "away":
@@ -177,7 +179,7 @@ func report(change ...func(*v1alpha1.Fault)) nodefault.Report {
 	for _, do := range change {
 		do(&f)
 	}
-	return nodefault.Report{Node: "n1", Fault: f}
+	return nodefault.Report{Node: "n1", Fault: f, GeneratedAt: f.DetectedAt.Time}
 }
 
 // TestWire decodes a message that is encoded like one of an NVSentinel monitor, byte by
@@ -220,7 +222,7 @@ func TestWire(t *testing.T) {
 	if err := intake.SendHealthEvents(t.Context(), dial(t, "unix:"+socket, insecure.NewCredentials()), &in); err != nil {
 		t.Fatal(err)
 	}
-	want := []nodefault.Report{{Node: "n1", Healthy: true, Fault: v1alpha1.Fault{
+	want := []nodefault.Report{{Node: "n1", Healthy: true, GeneratedAt: time.Unix(1755395840, 0).UTC(), Fault: v1alpha1.Fault{
 		Source: "syz", Check: "xid", Entity: "GPU/0", ComponentClass: "GPU", ErrorCodes: []string{"79", "48"}, Fatal: true, Message: "hi",
 		RecommendedAction: "RESET", ObserveOnly: true, QuarantineOverride: "force", DrainOverride: "skip", DetectedAt: metav1.NewMicroTime(time.Unix(1755395840, 0).UTC()),
 	}}}
@@ -244,6 +246,7 @@ func TestEvents(t *testing.T) {
 		"One":     {"a fault is stored", []*datamodels.HealthEvent{newHealthEvent("n1")}, codes.OK, "", []nodefault.Report{report()}},
 		"None":    {"an empty report is accepted", nil, codes.OK, "", nil},
 		"Unknown": {"the other event is stored, and the rejected one must not be sent again", []*datamodels.HealthEvent{newHealthEvent("unknown"), newHealthEvent("n1")}, codes.NotFound, "1 of 2 events rejected", []nodefault.Report{report()}},
+		"Late":    {"a later report is stored", []*datamodels.HealthEvent{newHealthEvent("late")}, codes.FailedPrecondition, "outdated report", nil},
 		"Full":    {"the event can never be stored", []*datamodels.HealthEvent{newHealthEvent("full")}, codes.FailedPrecondition, "maximum number of faults", nil},
 		"Away":    {"the whole report must be sent again, also if it has a rejected event", []*datamodels.HealthEvent{newHealthEvent("unknown"), newHealthEvent("away"), newHealthEvent("n1")}, codes.Unavailable, "report not stored", []nodefault.Report{report()}},
 		"Busy":    {"the report must be sent again later", []*datamodels.HealthEvent{newHealthEvent("busy")}, codes.ResourceExhausted, "too many", nil},

@@ -62,7 +62,7 @@ func (s *grpcService) logAndCombineIntoStatus(ctx context.Context, errs []error)
 		return status.Error(codes.Unavailable, ErrUnavailable.Error()) // the cause is not for the caller
 	case errors.Is(err, ErrUnknownNode):
 		code = codes.NotFound
-	case errors.Is(err, ErrFull):
+	case errors.Is(err, ErrFull), errors.Is(err, ErrOutdated):
 		code = codes.FailedPrecondition
 	}
 	return status.Errorf(code, "%d of %d events rejected, the others stored; event %d: %v", rejected, len(errs), first, err)
@@ -89,7 +89,7 @@ func eventFromProto(e *datamodels.HealthEvent) Event {
 		out.Entities = append(out.Entities, Entity{Type: entity.GetEntityType(), Value: entity.GetEntityValue()})
 	}
 	if at := e.GetGeneratedTimestamp(); at.IsValid() && at.AsTime().Unix() != 0 {
-		out.At = at.AsTime()
+		out.At, out.GeneratedAt = at.AsTime(), at.AsTime()
 	}
 	return out
 }

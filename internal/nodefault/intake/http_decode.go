@@ -185,6 +185,7 @@ func decodeHealthEvent(text []byte) (Event, error) {
 		Quarantine:     w.QuarantineOverrides,
 		Drain:          w.DrainOverrides,
 		At:             w.GeneratedTimestamp.Time,
+		GeneratedAt:    w.GeneratedTimestamp.Time,
 	}
 	if w.RecommendedAction.number != nil {
 		e.Action = NVSentinelActionName(*w.RecommendedAction.number)

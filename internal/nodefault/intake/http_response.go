@@ -118,6 +118,8 @@ func httpStatusOf(err error) (status int, detail string) {
 		return http.StatusNotFound, err.Error() + ": use the name of the Node object"
 	case errors.Is(err, ErrFull):
 		return http.StatusConflict, err.Error() + ": combine entities into fewer faults, or report resolved faults as healthy"
+	case errors.Is(err, ErrOutdated):
+		return http.StatusConflict, err.Error()
 	case errors.Is(err, ErrInvalid):
 		return http.StatusBadRequest, err.Error()
 	case errors.Is(err, ErrBusy):

@@ -42,6 +42,8 @@ func (m *memoryStore) Apply(_ context.Context, reports []nodefault.Report) error
 			errs[i] = fmt.Errorf("node %q: %w", r.Node, intake.ErrUnknownNode)
 		case "full":
 			errs[i] = intake.ErrFull
+		case "late":
+			errs[i] = fmt.Errorf("%w: generated at 14:42", intake.ErrOutdated)
 		case "away":
 			errs[i] = fmt.Errorf("%w: dial tcp 10.0.0.1:443: refused", intake.ErrUnavailable)
 		default:
@@ -92,10 +94,11 @@ const eventJSON = `{"version":1,"agent":"syslog-health-monitor","componentClass"
 	`"entitiesImpacted":[{"entityType":"GPU","entityValue":"3"}],"metadata":{"a":"b"},"generatedTimestamp":"2025-08-26T14:42:58.315Z","nodeName":"gpu-node-01"}`
 
 func newReport(change ...func(*nodefault.Report)) nodefault.Report {
-	r := nodefault.Report{Node: "gpu-node-01", Fault: v1alpha1.Fault{
+	at := time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)
+	r := nodefault.Report{Node: "gpu-node-01", GeneratedAt: at, Fault: v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3", ComponentClass: "GPU", ErrorCodes: []string{"79"}, Fatal: true,
 		Message: "GPU has fallen off the bus", RecommendedAction: "RESTART_VM",
-		DetectedAt: metav1.NewMicroTime(time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)),
+		DetectedAt: metav1.NewMicroTime(at),
 	}}
 	for _, do := range change {
 		do(&r)
@@ -126,7 +129,7 @@ func TestHealthEventForms(t *testing.T) {
 		"List":        {"several", "[" + eventJSON + "," + eventJSON + "]", nil, []nodefault.Report{newReport(), newReport()}},
 		"Structured":  {"as the exporter sends them, with the number of the action", exported, []string{"Content-Type", "application/cloudevents+json; charset=utf-8"}, []nodefault.Report{newReport()}},
 		"Batch":       {"several of those", "[" + exported + "," + fmt.Sprintf(envelope, eventJSON) + "]", []string{"Content-Type", "application/cloudevents-batch+json"}, []nodefault.Report{newReport(), newReport()}},
-		"Binary":      {"attributes in headers, and the time from there", untimed, binary, []nodefault.Report{newReport()}},
+		"Binary":      {"attributes in headers, and the time from there", untimed, binary, []nodefault.Report{newReport(func(r *nodefault.Report) { r.GeneratedAt = time.Time{} })}},
 		"OneCode":     {"a code may be a text", strings.Replace(eventJSON, `["79"]`, `"79"`, 1), nil, []nodefault.Report{newReport()}},
 		"OtherCase":   {"a fatal fault is fatal in any spelling", strings.NewReplacer("isFatal", "is_fatal", "nodeName", "NodeName").Replace(eventJSON), nil, []nodefault.Report{newReport()}},
 		"ProtoTime":   {"a time as the library of protobuf prints it", strings.Replace(eventJSON, `"2025-08-26T14:42:58.315Z"`, `{"seconds":1756219378,"nanos":315000000}`, 1), nil, []nodefault.Report{newReport()}},
@@ -175,6 +178,7 @@ func TestHTTPRefusals(t *testing.T) {
 		"NoNode":        {"what to do is said", strings.Replace(eventJSON, "nodeName", "node", 1), nil, 400, "set it to the name of the Node", 0},
 		"UnknownNode":   {"unknown node", at("unknown"), nil, 404, `node \"unknown\"`, 0},
 		"Full":          {"it has no room", at("full"), nil, 409, "maximum number of faults", 0},
+		"Late":          {"a later report is stored", at("late"), nil, 409, "outdated report: generated at 14:42", 0},
 		"Away":          {"what is between us and the API server is ours", at("away"), nil, 503, "send the same request again", 0},
 		"SomeAway":      {"all of it is to be sent again", "[" + eventJSON + "," + at("away") + "," + at("unknown") + "]", nil, 503, `"index":1`, 1},
 		"Some":          {"which of them is said", "[" + eventJSON + "," + at("unknown") + ",{}]", nil, 207, `"rejected":[{"index":1,"status":404,`, 1},
@@ -279,6 +283,7 @@ func TestAlerts(t *testing.T) {
 		r := newReport(func(r *nodefault.Report) {
 			r.Fault.Source, r.Fault.Check, r.Fault.Entity, r.Fault.ErrorCodes = "alertmanager", "NodeXID", "alert/c0ffee", []string{"79", "48"}
 			r.Fault.Message, r.Fault.RecommendedAction = "XID 79: fell off the bus", "RESTART_BM"
+			r.GeneratedAt = time.Time{} // the times of an alert are not those of its notifications
 		})
 		for _, do := range change {
 			do(&r)
@@ -348,6 +353,9 @@ func TestResolvedAlerts(t *testing.T) {
 	}
 	if want := time.Date(2025, 8, 26, 15, 0, 0, 0, time.UTC); !end.Fault.DetectedAt.Time.Equal(want) {
 		t.Errorf("it ended at %v, want %v", end.Fault.DetectedAt, want)
+	}
+	if !a.GeneratedAt.IsZero() || !end.GeneratedAt.IsZero() {
+		t.Error("alerts are ordered by their times, which are those of the alert and not of the notification")
 	}
 }
 

@@ -7,7 +7,9 @@
 //
 // A report is stored before it is acknowledged. A report replaces the last report of the
 // same source and check about the same entity, so a sender that is unsure can send it
-// again. Reports about one node are stored in the order of their arrival.
+// again. Reports about one node are stored in the order of their arrival. A health event
+// whose monitor generated it before the last stored one about the same fault is rejected:
+// it was delayed, for example in a process that did not run for some time.
 package intake
 
 import (
@@ -35,6 +37,9 @@ var (
 	ErrInvalid = errors.New("invalid report")
 	// ErrFull means that the node has the maximum number of faults.
 	ErrFull = errors.New("the node has the maximum number of faults")
+	// ErrOutdated means that the source generated the report before the last stored one
+	// about the same fault.
+	ErrOutdated = errors.New("outdated report")
 	// ErrBusy means that too many reports are waiting to be stored.
 	ErrBusy = errors.New("too many reports are waiting to be stored")
 	// ErrUnavailable means that the API server is unavailable.
@@ -43,7 +48,8 @@ var (
 
 // Transient reports whether a retry of the same report may succeed.
 func Transient(err error) bool {
-	return err != nil && !errors.Is(err, ErrUnknownNode) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrFull)
+	permanent := []error{ErrUnknownNode, ErrInvalid, ErrFull, ErrOutdated}
+	return err != nil && !slices.ContainsFunc(permanent, func(e error) bool { return errors.Is(err, e) })
 }
 
 // A Refusal is a report that was not stored.

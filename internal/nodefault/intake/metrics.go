@@ -31,7 +31,7 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fleetloop_node_fault_reports_total",
-		Help: "Total number of reports about node faults that node-fault-controller received, by source_kind (conditions, health_events, alertmanager or grpc) and result: stored, invalid, unknown_node, too_many_faults (of one node), queue_full or unavailable (the report could not be stored).",
+		Help: "Total number of reports about node faults that node-fault-controller received, by source_kind (conditions, health_events, alertmanager or grpc) and result: stored, invalid, unknown_node, too_many_faults (of one node), outdated (older than the last report), queue_full or unavailable (the report could not be stored).",
 	}, []string{"source_kind", "result"})}
 	if reg != nil {
 		reg.MustRegister(m.reports)
@@ -104,6 +104,8 @@ func reportResultLabel(err error) string {
 		return "invalid"
 	case errors.Is(err, ErrFull):
 		return "too_many_faults"
+	case errors.Is(err, ErrOutdated):
+		return "outdated"
 	case errors.Is(err, ErrBusy):
 		return "queue_full"
 	}

@@ -1,32 +1,102 @@
 package intake
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetloop/fleetloop/api/nodefault/v1alpha1"
 	"github.com/fleetloop/fleetloop/internal/nodefault"
 )
 
-// applyReportsToFaults returns the faults of a node after some reports about it.
-func applyReportsToFaults(faults []v1alpha1.Fault, reports []nodefault.Report) []v1alpha1.Fault {
-	out := slices.Clone(faults)
-	for _, r := range reports {
+// A nodeState is what a NodeFault holds of the reports about a node.
+type nodeState struct {
+	faults []v1alpha1.Fault
+	ended  []v1alpha1.EndedFault
+}
+
+// applyReports returns the state of a node after some reports about it, and the error of each report.
+func applyReports(from nodeState, reports []nodefault.Report, now time.Time) (to nodeState, errs []error) {
+	to = nodeState{faults: slices.Clone(from.faults), ended: slices.Clone(from.ended)}
+	errs = make([]error, len(reports))
+	for i, r := range reports {
 		if r.Healthy {
-			out = slices.DeleteFunc(out, func(f v1alpha1.Fault) bool { return reportEndsFault(f, r) })
-			continue
+			errs[i] = to.endFaults(r, now)
+		} else {
+			errs[i] = to.addFault(r, now)
 		}
-		i := slices.IndexFunc(out, func(f v1alpha1.Fault) bool {
-			return nodefault.KeyOf(f) == nodefault.KeyOf(r.Fault)
-		})
-		if i < 0 {
-			out = append(out, r.Fault)
-			continue
-		}
-		out[i] = mergeRepeatedFault(out[i], r.Fault)
 	}
-	return out
+	return to, errs
+}
+
+// addFault adds or replaces a fault, unless its end was generated later.
+func (s *nodeState) addFault(r nodefault.Report, now time.Time) error {
+	if end := findEndByKey(s.ended, r.Fault); end != nil {
+		if err := checkNotOutdated(r, end.GeneratedAt.Time, now); err != nil {
+			return err
+		}
+	}
+	known := findFaultByKey(s.faults, r.Fault)
+	if known == nil {
+		s.faults = append(s.faults, r.Fault)
+		return nil
+	}
+	*known = mergeRepeatedFault(*known, r.Fault)
+	return nil
+}
+
+// endFaults removes the faults that a healthy report ends, except those that were detected after it was generated.
+func (s *nodeState) endFaults(r nodefault.Report, now time.Time) (outdated error) {
+	s.faults = slices.DeleteFunc(s.faults, func(f v1alpha1.Fault) bool {
+		if !reportEndsFault(f, r) {
+			return false
+		}
+		if err := checkNotOutdated(r, f.DetectedAt.Time, now); err != nil {
+			outdated = err
+			return false
+		}
+		s.recordEnd(f, r.GeneratedAt)
+		return true
+	})
+	return outdated
+}
+
+// recordEnd records the end of a fault, if its source reported the time. It keeps the ends that were recorded last.
+func (s *nodeState) recordEnd(f v1alpha1.Fault, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	s.ended = slices.DeleteFunc(s.ended, func(e v1alpha1.EndedFault) bool { return isEndOf(e, f) })
+	s.ended = append(s.ended, v1alpha1.EndedFault{
+		Source: f.Source, Check: f.Check, Entity: f.Entity, GeneratedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)),
+	})
+	s.ended = s.ended[max(0, len(s.ended)-maxFaults):]
+}
+
+// maxReportDelay is the age from which a report is not rejected as outdated. It is more likely that the clock of its
+// node is wrong, for example before a node has synchronized it after a reboot, than that the report was delayed so long.
+const maxReportDelay = 10 * time.Minute
+
+// checkNotOutdated returns ErrOutdated if a report was generated before last, the time of the last report about the
+// same fault.
+func checkNotOutdated(r nodefault.Report, last, now time.Time) error {
+	if !r.GeneratedAt.Before(last) || now.Sub(r.GeneratedAt) > maxReportDelay {
+		return nil
+	}
+	return fmt.Errorf("%w: it was generated at %s, but the last report about this fault at %s", ErrOutdated,
+		r.GeneratedAt.UTC().Format(time.RFC3339Nano), last.UTC().Format(time.RFC3339Nano))
+}
+
+// faultOfEnd returns a fault with the key of an end.
+func faultOfEnd(e v1alpha1.EndedFault) v1alpha1.Fault {
+	return v1alpha1.Fault{Source: e.Source, Check: e.Check, Entity: e.Entity}
+}
+
+func isEndOf(e v1alpha1.EndedFault, f v1alpha1.Fault) bool {
+	return nodefault.KeyOf(faultOfEnd(e)) == nodefault.KeyOf(f)
 }
 
 // reportEndsFault reports whether a healthy report ends a fault. A report with ObserveOnly does
@@ -92,27 +162,48 @@ func isActionable(f v1alpha1.Fault) bool {
 	return !f.ObserveOnly && (f.Fatal || f.QuarantineOverride == v1alpha1.OverrideForce || f.DrainOverride == v1alpha1.OverrideForce)
 }
 
-// A faultChange is one fault that must be written or removed.
+// A faultChange is what must be stored about one fault.
 type faultChange struct {
-	fault v1alpha1.Fault
-	gone  bool
+	// id has the source, the check and the entity of the fault.
+	id v1alpha1.Fault
+	// fault is nil if the fault is removed.
+	fault *v1alpha1.Fault
+	// end is the last end of the fault, or nil.
+	end *v1alpha1.EndedFault
 }
 
-// diffFaults returns the changes from one list of faults to another. Removals come first,
-// so that there is room for new faults.
-func diffFaults(from, to []v1alpha1.Fault) []faultChange {
-	var out []faultChange
-	for _, f := range from {
-		if findFaultByKey(to, f) == nil {
-			out = append(out, faultChange{fault: f, gone: true})
+// diffStates returns the changes from one state to another. Removals come first, so that there is room for new faults.
+func diffStates(from, to nodeState) []faultChange {
+	known := slices.Concat(from.faults, to.faults)
+	for _, e := range from.ended {
+		known = append(known, faultOfEnd(e))
+	}
+	var removals, others []faultChange
+	seen := map[string]bool{}
+	for _, id := range known {
+		fault, end := findFaultByKey(to.faults, id), findEndByKey(to.ended, id)
+		isSame := equality.Semantic.DeepEqual(findFaultByKey(from.faults, id), fault) &&
+			equality.Semantic.DeepEqual(findEndByKey(from.ended, id), end)
+		if isSame || seen[nodefault.KeyOf(id)] {
+			continue
+		}
+		seen[nodefault.KeyOf(id)] = true
+		if fault == nil {
+			removals = append(removals, faultChange{id: id, end: end})
+		} else {
+			others = append(others, faultChange{id: id, fault: fault, end: end})
 		}
 	}
-	for _, f := range to {
-		if was := findFaultByKey(from, f); was == nil || !equality.Semantic.DeepEqual(*was, f) {
-			out = append(out, faultChange{fault: f})
+	return append(removals, others...)
+}
+
+func findEndByKey(ended []v1alpha1.EndedFault, like v1alpha1.Fault) *v1alpha1.EndedFault {
+	for i := range ended {
+		if isEndOf(ended[i], like) {
+			return &ended[i]
 		}
 	}
-	return out
+	return nil
 }
 
 func findFaultByKey(faults []v1alpha1.Fault, like v1alpha1.Fault) *v1alpha1.Fault {

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -18,55 +19,161 @@ func drawReport(t *rapid.T) nodefault.Report {
 	return nodefault.Report{Node: "n1", Healthy: rapid.Bool().Draw(t, "healthy"), Fault: v1alpha1.Fault{
 		Source: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "source"), Check: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "check"),
 		Entity: rapid.SampledFrom([]string{"", "GPU/0", "GPU/1", "GPU/0,GPU/1"}).Draw(t, "entity"), ObserveOnly: rapid.Bool().Draw(t, "observe"),
-		DetectedAt: metav1.NewMicroTime(time.Unix(int64(rapid.IntRange(0, 9).Draw(t, "since")), 0)),
-	}}
+		DetectedAt: metav1.NewMicroTime(testNow().Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "since")) * time.Second)),
+	}, GeneratedAt: rapid.SampledFrom([]time.Time{{}, testNow().Add(-time.Second), testNow().Add(-5 * time.Second)}).Draw(t, "generated")}
 }
 
 // TestFoldAndChanges verifies the result of a list of reports: as if each was stored
 // separately, without duplicate faults and without writes of unchanged ones.
 func TestFoldAndChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		before := applyReportsToFaults(nil, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"))
+		before, _ := applyReports(nodeState{}, rapid.SliceOfN(rapid.Custom(drawReport), 0, 6).Draw(t, "before"), testNow())
 		reports := rapid.SliceOfN(rapid.Custom(drawReport), 0, 8).Draw(t, "reports")
-		after := applyReportsToFaults(before, reports)
+		after, errs := applyReports(before, reports, testNow())
 
 		one := before
 		for _, r := range reports {
-			one = applyReportsToFaults(one, []nodefault.Report{r})
+			one, _ = applyReports(one, []nodefault.Report{r}, testNow())
 		}
-		if len(diffFaults(one, after)) != 0 {
-			t.Fatalf("one by one: %+v, together: %+v", one, after)
+		if diff := cmp.Diff(one, after, cmp.AllowUnexported(nodeState{})); diff != "" {
+			t.Fatalf("one by one and together (-one +together):\n%s", diff)
 		}
 		keys := map[string]bool{}
-		for _, f := range after {
+		for _, f := range after.faults {
 			if keys[nodefault.KeyOf(f)] {
 				t.Fatalf("%s is there twice", nodefault.KeyOf(f))
 			}
 			keys[nodefault.KeyOf(f)] = true
 		}
-		if len(reports) > 0 {
-			wantLastReport(t, after, reports[len(reports)-1])
+		if last := len(reports) - 1; last >= 0 && errs[last] == nil {
+			wantLastReport(t, after.faults, reports[last])
 		}
 		applied := before
-		for _, c := range diffFaults(before, after) {
-			var next []v1alpha1.Fault
-			for _, f := range applied {
-				if nodefault.KeyOf(f) != nodefault.KeyOf(c.fault) {
-					next = append(next, f)
-				}
-			}
-			if !c.gone {
-				next = append(next, c.fault)
-			}
-			applied = next
+		for _, c := range diffStates(before, after) {
+			applied = applyChange(applied, c)
 		}
-		if len(diffFaults(applied, after)) != 0 {
+		if changes := diffStates(applied, after); len(changes) != 0 {
 			t.Fatalf("the changes make %+v of %+v, want %+v", applied, before, after)
 		}
-		if len(diffFaults(after, applyReportsToFaults(after, nil))) != 0 {
+		if same, _ := applyReports(after, nil, testNow()); len(diffStates(after, same)) != 0 {
 			t.Fatal("nothing reported changes something")
 		}
 	})
+}
+
+// applyChange returns a state after a change, as the field manager of its fault would write it.
+func applyChange(s nodeState, c faultChange) (after nodeState) {
+	for _, f := range s.faults {
+		if nodefault.KeyOf(f) != nodefault.KeyOf(c.id) {
+			after.faults = append(after.faults, f)
+		}
+	}
+	for _, e := range s.ended {
+		if !isEndOf(e, c.id) {
+			after.ended = append(after.ended, e)
+		}
+	}
+	if c.fault != nil {
+		after.faults = append(after.faults, *c.fault)
+	}
+	if c.end != nil {
+		after.ended = append(after.ended, *c.end)
+	}
+	return after
+}
+
+// TestReportOrder verifies that the reports of one source about one fault that have a time have the same result in any
+// order: that of the last one.
+func TestReportOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		// A source reports a fault and its end by turns, beginning with the fault, and goes on when a report is stored.
+		var sent []nodefault.Report
+		for i := range rapid.IntRange(1, 6).Draw(t, "reports") {
+			at := testNow().Add(time.Duration(i-10) * time.Second)
+			r := nodefault.Report{Node: "n1", Healthy: i%2 == 1, GeneratedAt: at}
+			r.Fault = v1alpha1.Fault{Source: "a", Check: "x", Entity: "GPU/0", DetectedAt: metav1.NewMicroTime(at)}
+			sent = append(sent, r)
+		}
+		want, errs := applyReports(nodeState{}, sent, testNow())
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("in order: %v", err)
+		}
+		late := rapid.SliceOfN(rapid.SampledFrom(sent), 1, 3).Draw(t, "late") // repeats that were on their way for some time
+		got, _ := applyReports(want, late, testNow())
+		if diff := cmp.Diff(keysOf(want.faults), keysOf(got.faults)); diff != "" {
+			t.Fatalf("faults after late repeats (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func keysOf(faults []v1alpha1.Fault) (keys []string) {
+	for _, f := range faults {
+		keys = append(keys, nodefault.KeyOf(f))
+	}
+	return keys
+}
+
+func testNow() time.Time { return time.Unix(1_800_000_000, 0).UTC() }
+
+// TestOutdatedReports verifies which reports are rejected because a later one is stored.
+func TestOutdatedReports(t *testing.T) {
+	t.Parallel()
+	at := func(seconds int) time.Time { return testNow().Add(time.Duration(seconds) * time.Second) }
+	report := func(healthy bool, seconds int) nodefault.Report {
+		return nodefault.Report{Node: "n1", Healthy: healthy, GeneratedAt: at(seconds), Fault: v1alpha1.Fault{
+			Source: "a", Check: "x", Entity: "GPU/0", DetectedAt: metav1.NewMicroTime(at(seconds)),
+		}}
+	}
+	fault := func(seconds int) nodefault.Report { return report(false, seconds) }
+	healthy := func(seconds int) nodefault.Report { return report(true, seconds) }
+	untimed := func(r nodefault.Report) nodefault.Report { r.GeneratedAt = time.Time{}; return r }
+	whole := func(r nodefault.Report) nodefault.Report { r.Fault.Entity = ""; return r }
+	another := func(r nodefault.Report) nodefault.Report { r.Fault.Entity = "GPU/1"; return r }
+	for name, tc := range map[string]struct {
+		reason  string
+		reports []nodefault.Report
+		want    bool // the last report is rejected
+		faults  int
+	}{
+		"LateFault":        {"the fault is over", []nodefault.Report{fault(-30), healthy(-20), fault(-30)}, true, 0},
+		"LateHealthy":      {"the fault came again", []nodefault.Report{fault(-30), healthy(-20), fault(-10), healthy(-20)}, true, 1},
+		"LateWhole":        {"a report about all entities is late, too", []nodefault.Report{fault(-10), whole(healthy(-20))}, true, 1},
+		"NewFault":         {"a fault can come again", []nodefault.Report{fault(-30), healthy(-20), fault(-10)}, false, 1},
+		"SameTime":         {"order of arrival at the same time", []nodefault.Report{fault(-20), healthy(-20)}, false, 0},
+		"AnotherEntity":    {"the end of one fault says nothing about another", []nodefault.Report{fault(-30), healthy(-20), another(fault(-30))}, false, 1},
+		"UntimedFault":     {"order of arrival without a time", []nodefault.Report{fault(-30), healthy(-20), untimed(fault(-30))}, false, 1},
+		"UntimedHealthy":   {"order of arrival without a time", []nodefault.Report{fault(-10), untimed(healthy(-20))}, false, 0},
+		"UntimedEnd":       {"the end has no time", []nodefault.Report{fault(-30), untimed(healthy(-20)), fault(-30)}, false, 1},
+		"WrongClock":       {"the clock of a rebooted node is behind", []nodefault.Report{fault(-10), healthy(-601)}, false, 0},
+		"LateButPlausible": {"the limit itself", []nodefault.Report{fault(-10), healthy(-600)}, true, 1},
+		"TwiceOver":        {"the last end counts", []nodefault.Report{fault(-50), healthy(-40), fault(-30), healthy(-20), fault(-25)}, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			to, errs := applyReports(nodeState{}, tc.reports, testNow())
+			for i, err := range errs {
+				wantErr := tc.want && i == len(errs)-1
+				if errors.Is(err, ErrOutdated) != wantErr {
+					t.Errorf("%s: report %d: %v", tc.reason, i, err)
+				}
+			}
+			if len(to.faults) != tc.faults {
+				t.Errorf("%s: faults %+v", tc.reason, to.faults)
+			}
+		})
+	}
+}
+
+// TestEndedFaultsAreLimited verifies that the schema's maximum is kept.
+func TestEndedFaultsAreLimited(t *testing.T) {
+	t.Parallel()
+	var s nodeState
+	for i := range 2 * maxFaults {
+		s.recordEnd(v1alpha1.Fault{Source: "a", Check: fmt.Sprint(i)}, testNow())
+	}
+	if len(s.ended) != maxFaults || s.ended[0].Check != fmt.Sprint(maxFaults) {
+		t.Errorf("%d ends from %q", len(s.ended), s.ended[0].Check)
+	}
 }
 
 // wantLastReport verifies that the last report takes effect.

@@ -154,6 +154,41 @@ func TestFaultsComeAndGo(t *testing.T) {
 	wantFaults(t, c, node, newFaultReport(node, "", elsewhere))
 }
 
+// TestLateReport verifies that a report that was delayed, as in a frozen process, does not bring a fault back, whichever
+// replica stores it, and that a later one does.
+func TestLateReport(t *testing.T) {
+	t.Parallel()
+	c := newClient(t)
+	s, other := newFaultStore(t, c), newFaultStore(t, c)
+	node := createNode(t, c)
+	ago := func(age time.Duration, r nodefault.Report) nodefault.Report {
+		r.GeneratedAt = time.Now().Add(-age).UTC().Truncate(time.Microsecond)
+		r.Fault.DetectedAt = metav1.NewMicroTime(r.GeneratedAt)
+		return r
+	}
+	first, over := ago(4*time.Minute, newFaultReport(node, "GPU/3")), ago(3*time.Minute, asHealthy(newFaultReport(node, "")))
+	again := ago(time.Minute, newFaultReport(node, "GPU/3"))
+	apply(t, s, first)
+	apply(t, s, over)
+	if err := other.Apply(t.Context(), []nodefault.Report{first}); !errors.Is(err, intake.ErrOutdated) || intake.Transient(err) {
+		t.Errorf("late fault: %v", err)
+	}
+	wantFaults(t, c, node)
+	apply(t, other, again)
+	for _, late := range []nodefault.Report{first, over} {
+		if err := s.Apply(t.Context(), []nodefault.Report{late}); !errors.Is(err, intake.ErrOutdated) {
+			t.Errorf("late report, healthy %t: %v", late.Healthy, err)
+		}
+	}
+	wantFaults(t, c, node, again)
+	last := ago(0, asHealthy(newFaultReport(node, "GPU/3")))
+	apply(t, s, last)
+	wantFaults(t, c, node)
+	if got := getNodeFault(t, c, node).Spec.EndedFaults; len(got) != 1 || !got[0].GeneratedAt.Time.Equal(last.GeneratedAt) {
+		t.Errorf("ends %+v, want the one of %s", got, last.GeneratedAt)
+	}
+}
+
 func TestWhatStandsThereIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	c := newClient(t)

@@ -61,21 +61,19 @@ func (s *FaultStore) writeReports(ctx context.Context, node string, reports []no
 	if nodeErr != nil {
 		accepted = slices.DeleteFunc(slices.Clone(reports), isFault)
 	}
-	var failed []writeFailure
-	var err error
+	var acceptedErrs []error
 	if len(accepted) > 0 {
-		failed, err = s.applyReportsWithRetry(ctx, node, accepted)
+		acceptedErrs = s.applyReportsWithRetry(ctx, node, accepted)
 	}
 	errs := make([]error, len(reports))
+	next := 0 // of acceptedErrs
 	for i, r := range reports {
-		switch {
-		case nodeErr != nil && isFault(r):
+		if nodeErr != nil && isFault(r) {
 			errs[i] = nodeErr
-		case err != nil:
-			errs[i] = err
-		default:
-			errs[i] = joinErrorsOfReport(r, failed)
+			continue
 		}
+		errs[i] = acceptedErrs[next]
+		next++
 	}
 	return errs
 }
@@ -115,65 +113,83 @@ func (s *FaultStore) requireNodeExists(ctx context.Context, node string) error {
 }
 
 // applyReportsWithRetry writes the changes of reports to a NodeFault, and reads it again after a
-// conflict. The error concerns all reports.
+// conflict. It returns the error of each report.
 func (s *FaultStore) applyReportsWithRetry(
 	ctx context.Context, node string, reports []nodefault.Report,
-) ([]writeFailure, error) {
+) (errs []error) {
 	for attempt := 0; ; attempt++ {
-		failed, err := s.applyReportsOnce(ctx, node, reports)
-		if !isWriteConflict(err) || attempt == maxWriteRetries {
-			return failed, wrapUnavailableError(ctx, err)
+		errs, err := s.applyReportsOnce(ctx, node, reports)
+		if err == nil {
+			return errs
 		}
-		if backoff.Sleep(ctx, writeRetryBackoff().Delay(attempt)) != nil {
-			return failed, wrapUnavailableError(ctx, err)
+		mayRetry := isWriteConflict(err) && attempt < maxWriteRetries
+		if !mayRetry || backoff.Sleep(ctx, writeRetryBackoff().Delay(attempt)) != nil {
+			return slices.Repeat([]error{wrapUnavailableError(ctx, err)}, len(reports))
 		}
 	}
 }
 
-// applyReportsOnce writes the changes of reports to the current NodeFault, one fault after the other.
+// applyReportsOnce writes the changes of reports to the current NodeFault, one fault after the other. It returns the
+// error of each report, and an error that concerns all reports.
 func (s *FaultStore) applyReportsOnce(
 	ctx context.Context, node string, reports []nodefault.Report,
-) ([]writeFailure, error) {
+) (errs []error, err error) {
 	var nf v1alpha1.NodeFault
-	err := s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
+	err = s.deps.Live.Get(ctx, types.NamespacedName{Name: node}, &nf)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	kept, left := removeFaultsOverMaximum(nf.Spec.Faults, applyReportsToFaults(nf.Spec.Faults, reports))
+	from := nodeState{faults: nf.Spec.Faults, ended: nf.Spec.EndedFaults}
+	to, errs := applyReports(from, reports, time.Now())
+	var removed []v1alpha1.Fault
+	to.faults, removed = removeFaultsOverMaximum(from.faults, to.faults)
 	var failed []writeFailure
-	for _, f := range left {
+	for _, f := range removed {
 		failed = append(failed, writeFailure{f, ErrFull})
 	}
-	for _, c := range diffFaults(nf.Spec.Faults, kept) {
-		err := s.applyOrRemoveFault(ctx, node, nf.UID, c)
+	for _, c := range diffStates(from, to) {
+		err := s.writeChange(ctx, node, nf.UID, c)
 		if invalid := invalidErrorOrNil(err); invalid != nil {
-			failed = append(failed, writeFailure{c.fault, invalid})
+			failed = append(failed, writeFailure{c.id, invalid})
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return failed, nil
+	for i, r := range reports {
+		errs[i] = errors.Join(errs[i], joinErrorsOfReport(r, failed))
+	}
+	return errs, nil
 }
 
-// applyOrRemoveFault writes or removes one fault.
-func (s *FaultStore) applyOrRemoveFault(ctx context.Context, node string, uid types.UID, c faultChange) error {
+// writeChange writes or removes one fault.
+func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID, c faultChange) error {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
 	if uid != "" {
 		object.SetUID(uid) // fail if the object was created or deleted since it was read
 	}
-	if c.gone {
-		return s.removeFault(ctx, object, c.fault)
+	spec := v1alpha1.NodeFaultSpec{}
+	if c.fault != nil {
+		spec.Faults = []v1alpha1.Fault{*c.fault}
 	}
-	fault, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.fault)
+	if c.end != nil {
+		spec.EndedFaults = []v1alpha1.EndedFault{*c.end}
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
 	if err != nil {
 		return fmt.Errorf("encode fault: %w", err)
 	}
-	object.Object["spec"] = map[string]any{"faults": []any{fault}}
-	return s.applyAsManagerOfFault(ctx, object, c.fault)
+	if len(content) > 0 {
+		object.Object["spec"] = content
+	}
+	err = s.applyAsManagerOfFault(ctx, object, c.id)
+	if c.fault != nil {
+		return err
+	}
+	return s.completeRemoval(ctx, object, c, err)
 }
 
 // applyAsManagerOfFault applies an object, and sets it to the stored object.
@@ -184,19 +200,18 @@ func (s *FaultStore) applyAsManagerOfFault(
 		client.FieldOwner(fieldManagerOfFault(f)), client.ForceOwnership)
 }
 
-// removeFault removes a fault by applying an object without it.
-func (s *FaultStore) removeFault(
-	ctx context.Context, object *unstructured.Unstructured, f v1alpha1.Fault,
+// completeRemoval removes what is left of a fault after an apply without it, and returns the error of both.
+func (s *FaultStore) completeRemoval(
+	ctx context.Context, applied *unstructured.Unstructured, c faultChange, err error,
 ) error {
 	var nf v1alpha1.NodeFault
-	err := s.applyAsManagerOfFault(ctx, object, f)
 	switch {
 	case err == nil:
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &nf)
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(applied.Object, &nf)
 	case apierrors.IsInvalid(err):
 		// If another manager has edited the last fault, its removal leaves a null list,
 		// which the schema rejects.
-		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: object.GetName()}, &nf)
+		err = s.deps.Live.Get(ctx, types.NamespacedName{Name: applied.GetName()}, &nf)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -204,21 +219,22 @@ func (s *FaultStore) removeFault(
 	if err != nil {
 		return err
 	}
-	return s.removeFaultOwnedByOthers(ctx, &nf, f)
+	return s.removeFaultOwnedByOthers(ctx, &nf, c)
 }
 
 // removeFaultOwnedByOthers removes a fault that remains after its manager has released it. Another
 // manager, such as a person with an editor, then also owns it.
-func (s *FaultStore) removeFaultOwnedByOthers(
-	ctx context.Context, nf *v1alpha1.NodeFault, f v1alpha1.Fault,
-) error {
-	if findFaultByKey(nf.Spec.Faults, f) == nil {
+func (s *FaultStore) removeFaultOwnedByOthers(ctx context.Context, nf *v1alpha1.NodeFault, c faultChange) error {
+	if findFaultByKey(nf.Spec.Faults, c.id) == nil {
 		return nil
 	}
 	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(other v1alpha1.Fault) bool {
-		return nodefault.KeyOf(other) == nodefault.KeyOf(f)
+		return nodefault.KeyOf(other) == nodefault.KeyOf(c.id)
 	})
-	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManagerOfFault(f)))
+	if c.end != nil && findEndByKey(nf.Spec.EndedFaults, c.id) == nil {
+		nf.Spec.EndedFaults = append(nf.Spec.EndedFaults, *c.end)
+	}
+	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManagerOfFault(c.id)))
 }
 
 // fieldManagerOfFault returns the field manager of a fault, which is unique to the fault.
