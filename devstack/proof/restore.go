@@ -112,12 +112,11 @@ func (r *planRun) restore(ctx context.Context, commands restoreCommands, rec *hi
 	if err != nil {
 		return err
 	}
-	var missing []string
-	rec.Preflight, missing = parsePreflight(output)
+	rec.Preflight, rec.Missing = parsePreflight(output)
 	r.restored.add(history.Record{Restore: rec})
-	r.load.deleteAgain(ctx, missing)
+	r.load.deleteAgain(ctx, rec.Missing)
 
-	r.printProgress(fmt.Sprintf("restore: preflight rejects %d clusters, %d have no Shoot; start the rest", len(rec.Preflight), len(missing)))
+	r.printProgress(fmt.Sprintf("restore: preflight rejects %d clusters, %d have no Shoot; start the rest", len(rec.Preflight), len(rec.Missing)))
 	if err := r.startHeld(ctx, restoredGroups()...); err != nil {
 		return err
 	}

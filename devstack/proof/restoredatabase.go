@@ -124,15 +124,16 @@ func (d *database) readKept(ctx context.Context) (map[string]history.Kept, error
 	defer d.mu.Unlock()
 	kept := map[string]history.Kept{}
 	err := d.onPrimary(ctx, func(conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, `select c.id::text, c.generation, coalesce(s.generation, 0), c.deleted_time is not null
+		rows, err := conn.Query(ctx, `select c.id::text, c.generation, coalesce(s.generation, 0),
+				coalesce(s.synced_generation > 0, false), c.deleted_time is not null
 			from tenant.clusters c left join tenant.cluster_sync s on s.cluster_id = c.id
-			union all select p.id::text, p.generation, 0, p.deleted_time is not null from tenant.nodepools p`)
+			union all select p.id::text, p.generation, 0, false, p.deleted_time is not null from tenant.nodepools p`)
 		if err != nil {
 			return err
 		}
 		var id string
 		var k history.Kept
-		_, err = pgx.ForEachRow(rows, []any{&id, &k.Generation, &k.SyncGeneration, &k.Deleting}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&id, &k.Generation, &k.SyncGeneration, &k.HasShoot, &k.Deleting}, func() error {
 			kept[id] = k
 			return nil
 		})

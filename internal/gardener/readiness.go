@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +21,28 @@ const maxStart = 5 * time.Minute
 // all permissions, and is not ready, or refuses to say so. A server therefore refuses for good
 // only if it is ready. One that never let this client read its readiness counts as ready.
 type readiness struct {
-	readable atomic.Bool  // the server once answered, in whatever state
-	starting atomic.Int64 // time of the first refusal since the server was ready last, 0 for none
+	readable atomic.Bool // the server once answered, in whatever state
+
+	mu           sync.Mutex
+	firstRefusal time.Time // since the server was ready last; zero for none. Guarded by mu
+}
+
+// recordReady records that the server is ready.
+func (r *readiness) recordReady() {
+	r.readable.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.firstRefusal = time.Time{}
+}
+
+// recordRefusal records a refusal, and returns the time since the first one. The wall clock has no effect on it.
+func (r *readiness) recordRefusal() (sinceFirst time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.firstRefusal.IsZero() {
+		r.firstRefusal = time.Now()
+	}
+	return time.Since(r.firstRefusal)
 }
 
 // learnReadiness finds out whether the readiness can be read. Only the answers of an API server
@@ -37,14 +58,12 @@ func (t *transport) learnReadiness(ctx context.Context) {
 func (t *transport) confirmRefusal(ctx context.Context, refusal error) error {
 	err := t.readReadiness(ctx)
 	if err == nil {
-		t.ready.readable.Store(true)
-		t.ready.starting.Store(0)
+		t.ready.recordReady()
 		return nil
 	}
-	now := time.Now()
-	t.ready.starting.CompareAndSwap(0, now.UnixNano())
+	starting := t.ready.recordRefusal()
 	notReady := hasHTTPStatus(err, http.StatusInternalServerError) || t.ready.readable.Load()
-	if !notReady || now.Sub(time.Unix(0, t.ready.starting.Load())) > maxStart {
+	if !notReady || starting > maxStart {
 		return refusal
 	}
 	if _, answered := errors.AsType[*apiError](err); !answered {

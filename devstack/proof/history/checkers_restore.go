@@ -23,6 +23,7 @@ func CheckRestore(_ Config, records []Record) Result {
 	if r.WatchStatus != http.StatusGone {
 		res.fail("a watch with a cursor from before the restore got the status %d, want %d", r.WatchStatus, http.StatusGone)
 	}
+	checkMissingShoots(&res, r)
 	after := newAfterRestore(r, records)
 	for _, w := range after.writes {
 		res.Checked++
@@ -45,6 +46,27 @@ func CheckRestore(_ Config, records []Record) Result {
 		}
 	}
 	return res
+}
+
+// checkMissingShoots checks that preflight lists each cluster whose Shoot was deleted after the backup, and no other one.
+func checkMissingShoots(res *Result, r *Restore) {
+	existing := map[string]bool{} // Shoots, by cluster
+	for i := range r.Shoots {
+		existing[r.Shoots[i].ClusterID] = true
+	}
+	for id, kept := range r.Kept {
+		isMissing := kept.HasShoot && !kept.Deleting && !existing[id]
+		if !isMissing && !slices.Contains(r.Missing, id) {
+			continue
+		}
+		res.Checked++
+		switch isListed := slices.Contains(r.Missing, id); {
+		case isMissing && !isListed:
+			res.fail("cluster %s has no Shoot after the restore, and preflight did not say so", id)
+		case isListed && existing[id]:
+			res.fail("cluster %s has a Shoot after the restore, and preflight lists it as missing", id)
+		}
+	}
 }
 
 // An afterRestore is what happened after a restore.

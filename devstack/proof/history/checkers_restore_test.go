@@ -31,8 +31,8 @@ func newRestore(more ...Record) []Record {
 		{At: at(18), Request: &Request{Op: Edit, Name: "blue-d", ClusterID: "d", Generation: 4, Start: at(17), End: at(18), Outcome: OK}},
 
 		{At: at(21), Restore: &Restore{
-			Backup: at(10), Up: at(20), HistoryBefore: "old", HistoryAfter: "new", WatchStatus: 410, Preflight: []string{"a"},
-			Kept: map[string]Kept{"a": {Generation: 2, SyncGeneration: 2}, "c": {Generation: 1, SyncGeneration: 1}, "d": {Generation: 3, SyncGeneration: 3, Deleting: true}},
+			Backup: at(10), Up: at(20), HistoryBefore: "old", HistoryAfter: "new", WatchStatus: 410, Preflight: []string{"a"}, Missing: []string{"c"},
+			Kept: map[string]Kept{"a": {Generation: 2, SyncGeneration: 2}, "c": {Generation: 1, SyncGeneration: 1, HasShoot: true}, "d": {Generation: 3, SyncGeneration: 3, Deleting: true}},
 			Shoots: []Shoot{
 				{Name: "s-a", UID: "ua", ClusterID: "a", Generation: 3, Created: at(3)},
 				{Name: "s-b", UID: "ub", ClusterID: "b", Generation: 1, Created: at(14)},
@@ -125,6 +125,12 @@ func TestPlantedRestoreViolations(t *testing.T) {
 		"SilentSync": {"no sync fails", CheckRestore, without(newRestore(), func(r Record) bool { return r.LostChange != nil }), "and no sync said so"},
 		"SilentPreflight": {
 			"the operator starts the workers without a warning", CheckRestore, edit(func(r *Restore) { r.Preflight = nil }), "and preflight did not say so",
+		},
+		"SilentAboutMissing": {
+			"the operator does not know that the worker creates the Shoot again", CheckRestore, edit(func(r *Restore) { r.Missing = nil }), "cluster c has no Shoot after the restore, and preflight did not say so",
+		},
+		"NotMissing": {
+			"the operator would delete a cluster with a Shoot", CheckRestore, edit(func(r *Restore) { r.Missing = []string{"a", "c"} }), "cluster a has a Shoot after the restore, and preflight lists it as missing",
 		},
 		"DeletedChange": {
 			"the Shoot of a cluster is created again", CheckRestore,

@@ -14,12 +14,14 @@ type Restore struct {
 	Kept      map[string]Kept `json:"kept"`      // clusters and node pools in the backup, by id
 	Shoots    []Shoot         `json:"shoots"`    // when the workers had stopped
 	Preflight []string        `json:"preflight"` // ids of the clusters that preflight rejected
+	Missing   []string        `json:"missing"`   // ids of the clusters whose Shoot preflight did not find
 }
 
 // A Kept is a cluster or a node pool as the backup has it.
 type Kept struct {
 	Generation     int64 `json:"generation"`
 	SyncGeneration int64 `json:"syncGeneration,omitempty"` // of a cluster
+	HasShoot       bool  `json:"hasShoot,omitempty"`       // a success of its sync is recorded
 	Deleting       bool  `json:"deleting,omitempty"`
 }
 
