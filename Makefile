@@ -119,10 +119,10 @@ timing: ## measure how long a new clone waits for the demo, the tests and CI (ON
 	@go run ./tools/dev timing -only '$(or $(ONLY),demo)'
 
 .PHONY: scale
-scale: kubebed ## measure what a fleet of CLUSTERS=100000 costs, with one replica of each component (DIR=)
+scale: kubebed ## measure what a fleet of CLUSTERS=100000 costs, with one replica of each component (REAL_GARDEN=1 DIR=)
 	@tools/setup compiler postgresql
 	@go build -o $(TOOLS)/proof ./devstack/proof
-	@exec $(TOOLS)/proof -scale -clusters '$(or $(CLUSTERS),100000)' -dir '$(DIR)'
+	@exec $(TOOLS)/proof -scale -clusters '$(or $(CLUSTERS),100000)' $(if $(REAL_GARDEN),-real-garden) -dir '$(DIR)'
 
 .PHONY: proof
 proof: kubebed ## run the whole product under load and faults, and check its promises (MINUTES=5 CLUSTERS=2000 SEED= FAULTS=kill,freeze BROKER=nats DIR=)

@@ -50,6 +50,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	bug := flags.String("bug", "", "plant the bug that breaks a promise, such as R5; then the proof succeeds only if its checker finds it")
 	upgrade := flags.Bool("upgrade", false, "start the previous release, roll to this one, back and forward again")
 	scale := flags.Bool("scale", false, "measure what a fleet of -clusters costs, with one replica of each component and without faults")
+	realGarden := flags.Bool("real-garden", false, "with -scale: use the real gardener-apiserver instead of the in-memory Gardener")
 	check := flags.Bool("check", false, "only check the history in the folder of -dir again")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -63,7 +64,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker, bug: *bug}
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker, bug: *bug, realGarden: *realGarden}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}
@@ -85,7 +86,7 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if *scale {
-		return measureScale(ctx, p.clusters, *dir, log)
+		return measureScale(ctx, p, *dir, log)
 	}
 	return runProofAndReport(ctx, p, *dir, log)
 }

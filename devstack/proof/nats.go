@@ -27,8 +27,8 @@ const natsServerMode = "nats-server"
 type brokerSpec struct {
 	Name      string   `json:"name"`
 	Listen    string   `json:"listen"`
-	Cluster   string   `json:"cluster"`
-	Advertise string   `json:"advertise"` // address for clients
+	Cluster   string   `json:"cluster,omitempty"` // empty for a single server
+	Advertise string   `json:"advertise"`         // address for clients
 	Routes    []string `json:"routes"`
 	Dir       string   `json:"dir"`
 }
@@ -45,19 +45,20 @@ func runNATSServer() error {
 	if err != nil {
 		return err
 	}
-	clusterHost, clusterPort, err := splitAddress(spec.Cluster)
-	if err != nil {
-		return err
-	}
-	var routes []*url.URL
-	for _, r := range spec.Routes {
-		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
-	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: spec.Name, Host: host, Port: port, ClientAdvertise: spec.Advertise, Routes: routes, NoSigs: true,
-		Cluster:   server.ClusterOpts{Name: "proof", Host: clusterHost, Port: clusterPort},
+	options := &server.Options{
+		ServerName: spec.Name, Host: host, Port: port, ClientAdvertise: spec.Advertise, NoSigs: true,
 		JetStream: true, StoreDir: spec.Dir, SyncAlways: true,
-	})
+	}
+	if spec.Cluster != "" {
+		options.Cluster.Name = "proof"
+		if options.Cluster.Host, options.Cluster.Port, err = splitAddress(spec.Cluster); err != nil {
+			return err
+		}
+		for _, r := range spec.Routes {
+			options.Routes = append(options.Routes, &url.URL{Scheme: "nats", Host: r})
+		}
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return err
 	}
@@ -77,9 +78,12 @@ func splitAddress(address string) (host string, port int, err error) {
 	return host, port, err
 }
 
-// startNATS starts the NATS servers and creates the stream with three replicas, as an administrator
+// startNATS starts the NATS servers and creates the stream with a replica on each, as an administrator
 // does.
 func (t *topology) startNATS(ctx context.Context) error {
+	if t.single {
+		return t.startOneNATS(ctx)
+	}
 	var listen, routes [brokerServers]string
 	var urls []string
 	for i := range brokerServers {
@@ -98,29 +102,46 @@ func (t *topology) startNATS(ctx context.Context) error {
 		urls = append(urls, "nats://"+p.Addr())
 	}
 	for i := range brokerServers {
-		home, err := t.newDisk(fmt.Sprintf("nats-%d", i), brokerDiskSize)
-		if err != nil {
-			return err
-		}
-		t.disks = append(t.disks, home)
-		spec, err := json.Marshal(brokerSpec{
-			Name: fmt.Sprintf("nats-%d", i), Listen: listen[i], Cluster: routes[i], Routes: routes[:],
-			Advertise: strings.TrimPrefix(urls[i], "nats://"), Dir: home.dir,
-		})
-		if err != nil {
-			return err
-		}
-		p := t.newProcess(fmt.Sprintf("nats-%d", i), t.self, natsServerMode)
-		p.env[brokerSpecEnv] = string(spec)
-		if err := t.startInGroup(ctx, brokerNATS, p); err != nil {
+		spec := brokerSpec{Listen: listen[i], Cluster: routes[i], Routes: routes[:], Advertise: strings.TrimPrefix(urls[i], "nats://")}
+		if err := t.startNATSServer(ctx, fmt.Sprintf("nats-%d", i), spec); err != nil {
 			return err
 		}
 	}
 	t.brokerURL = strings.Join(urls, ",")
-	return poll(ctx, startBound, t.createStream)
+	return poll(ctx, startBound, func(ctx context.Context) error { return t.createStream(ctx, brokerServers) })
 }
 
-func (t *topology) createStream(ctx context.Context) error {
+// startOneNATS starts one NATS server that clients reach without a proxy.
+func (t *topology) startOneNATS(ctx context.Context) error {
+	listen, err := t.newFreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.startNATSServer(ctx, "nats", brokerSpec{Listen: listen, Advertise: listen}); err != nil {
+		return err
+	}
+	t.brokerURL = "nats://" + listen
+	return poll(ctx, startBound, func(ctx context.Context) error { return t.createStream(ctx, 1) })
+}
+
+// startNATSServer starts the process of a NATS server with a disk of its own.
+func (t *topology) startNATSServer(ctx context.Context, name string, spec brokerSpec) error {
+	home, err := t.newDisk(name, brokerDiskSize)
+	if err != nil {
+		return err
+	}
+	t.disks = append(t.disks, home)
+	spec.Name, spec.Dir = name, home.dir
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	p := t.newProcess(name, t.self, natsServerMode)
+	p.env[brokerSpecEnv] = string(text)
+	return t.startInGroup(ctx, brokerNATS, p)
+}
+
+func (t *topology) createStream(ctx context.Context, replicas int) error {
 	conn, err := natsgo.Connect(t.brokerURL)
 	if err != nil {
 		return err
@@ -133,7 +154,7 @@ func (t *topology) createStream(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: brokerTopic, Subjects: []string{brokerTopic + ".>"}, Replicas: brokerServers, Storage: jetstream.FileStorage,
+		Name: brokerTopic, Subjects: []string{brokerTopic + ".>"}, Replicas: replicas, Storage: jetstream.FileStorage,
 		Discard: jetstream.DiscardNew, MaxAge: nats.DefaultMaxAge, Duplicates: nats.DefaultDuplicateWindow,
 	})
 	return err

@@ -52,6 +52,8 @@ type plan struct {
 	upgrade  bool   // from the previous release, back and forward again
 	broker   string // brokerNATS or brokerRabbitMQ
 	bug      string // promise that a planted bug breaks; empty means none
+
+	realGarden bool // of a measurement of the scale
 }
 
 // eventRate returns the maximum number of events per second of each of some sentinels.

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,11 +34,11 @@ const (
 // workerNamespace has the roles of the cluster-worker. Gardener would create it.
 const workerNamespace = `{apiVersion: v1, kind: Namespace, metadata: {name: garden-` + gardenbed.DefaultProject + `}}`
 
-// A scaleReport has the figures of a fleet of one size, on one machine, with one replica of each component and the
-// in-memory Gardener.
+// A scaleReport has the figures of a fleet of one size, on one machine, with one replica of each component.
 type scaleReport struct {
-	Revision string `json:"revision"`
-	Clusters int    `json:"clusters"`
+	Revision   string `json:"revision"`
+	Clusters   int    `json:"clusters"`
+	RealGarden bool   `json:"realGarden"` // the real gardener-apiserver, and not the in-memory Gardener
 
 	// Load is the time of the bulk load, and Settle that until all clusters are synced and reported.
 	Load   time.Duration `json:"load"`
@@ -73,14 +75,14 @@ type databaseSizes struct {
 }
 
 // measureScale starts one replica of each component of the loop, loads a fleet, and measures what it costs.
-func measureScale(ctx context.Context, clusters int, dir string, log *slog.Logger) (err error) {
-	t := newTopology(plan{broker: brokerNATS, clusters: clusters}, dir, log)
+func measureScale(ctx context.Context, p plan, dir string, log *slog.Logger) (err error) {
+	t := newTopology(plan{broker: brokerNATS, clusters: p.clusters}, dir, log)
 	t.single = true
 	if t.file, err = history.NewFile(os.DevNull); err != nil {
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
-	report := &scaleReport{Revision: version.Get().Revision, Clusters: clusters}
+	report := &scaleReport{Revision: version.Get().Revision, Clusters: p.clusters, RealGarden: p.realGarden}
 	err = t.measureSteps(running, report)
 	cancel()
 	if err = errors.Join(err, t.close(), t.file.Close()); err != nil {
@@ -96,7 +98,7 @@ func measureScale(ctx context.Context, clusters int, dir string, log *slog.Logge
 
 // measureSteps fills the report, step by step.
 func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error {
-	if err := t.startForScale(ctx); err != nil {
+	if err := t.startForScale(ctx, report.RealGarden); err != nil {
 		return err
 	}
 	watch, err := t.startEventWatch(ctx)
@@ -110,7 +112,7 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if err != nil {
 		return err
 	}
-	if report.Load, err = t.loadClusters(ctx, report.Clusters); err != nil {
+	if report.Load, err = t.loadClusters(ctx, report); err != nil {
 		return fmt.Errorf("load %d clusters: %w", report.Clusters, err)
 	}
 	if report.Settle, err = t.waitUntilSynced(ctx, report.Clusters); err != nil {
@@ -137,11 +139,15 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	return t.addDatabaseSizes(ctx, report, fmt.Sprintf("%d updates of each row", updatesPerRow))
 }
 
-// startForScale starts what takes part in the loop, without Gardener and without controllers of the host cluster.
-func (t *topology) startForScale(ctx context.Context) error {
+// startForScale starts what takes part in the loop, without the controllers of the host cluster.
+func (t *topology) startForScale(ctx context.Context, realGarden bool) error {
 	var err error
 	if t.self, err = os.Executable(); err != nil {
 		return err
+	}
+	startGarden, startWorker := t.createWorkerNamespace, t.startMockWorker
+	if realGarden {
+		startGarden, startWorker = t.startGarden, t.startClusterWorkers
 	}
 	return t.startSteps(ctx, []startStep{
 		{"build the programs", t.buildReleases},
@@ -153,16 +159,16 @@ func (t *topology) startForScale(ctx context.Context) error {
 		{"start the broker", t.startBroker},
 		{"start the sink", t.startSink},
 		{"start Kubernetes", t.startKubernetes},
-		{"install the manifests", func(ctx context.Context) error {
-			if err := t.applyManifestText(ctx, workerNamespace); err != nil {
-				return err
-			}
-			return t.installManifests(ctx)
-		}},
+		{"start Gardener", startGarden},
+		{"install the manifests", t.installManifests},
 		{"start the sentinel", t.startSentinels},
 		{"start the adapter", t.startAdapters},
-		{"start the cluster-worker", t.startMockWorker},
+		{"start the cluster-worker", startWorker},
 	})
+}
+
+func (t *topology) createWorkerNamespace(ctx context.Context) error {
+	return t.applyManifestText(ctx, workerNamespace)
 }
 
 // startMockWorker starts a cluster-worker with the in-memory Gardener.
@@ -176,14 +182,18 @@ func (t *topology) startMockWorker(ctx context.Context) error {
 }
 
 // loadClusters creates clusters with a bulk load, and returns how long that took.
-func (t *topology) loadClusters(ctx context.Context, count int) (time.Duration, error) {
+func (t *topology) loadClusters(ctx context.Context, report *scaleReport) (time.Duration, error) {
 	client, err := t.newClient(tenantBlue)
 	if err != nil {
 		return 0, err
 	}
 	defer client.CloseIdle()
 	began := time.Now()
-	result, err := client.Clusters().Load(ctx, newClusterLines(count), fleetclient.LoadOptions{})
+	count, spec := report.Clusters, scaleSpec
+	if report.RealGarden {
+		spec = gardenSpec
+	}
+	result, err := client.Clusters().Load(ctx, newClusterLines(count, spec), fleetclient.LoadOptions{})
 	if err == nil && result.Created != int64(count) {
 		err = fmt.Errorf("the server created %d clusters", result.Created)
 	}
@@ -191,15 +201,24 @@ func (t *topology) loadClusters(ctx context.Context, count int) (time.Duration, 
 	return time.Since(began), err
 }
 
-// newClusterLines returns the lines of a bulk load: clusters with labels and a spec of a usual size.
-func newClusterLines(count int) io.Reader {
+// Specs of clusters.
+const (
+	// scaleSpec has a usual size. REGION and NETWORK stand for numbers.
+	scaleSpec = `{"version":"1.34.1","provider":{"type":"aws","region":"eu-REGION","zones":["a","b","c"]},` +
+		`"network":{"pods":"10.NETWORK.0.0/16","services":"10.200.0.0/16","provider":"cilium"}}`
+	// gardenSpec fits the CloudProfile of the real gardener-apiserver.
+	gardenSpec = `{"version":"1.34.1"}`
+)
+
+// newClusterLines returns the lines of a bulk load: clusters with labels and a spec.
+func newClusterLines(count int, spec string) io.Reader {
 	reader, writer := io.Pipe()
 	go func() {
 		buffer := make([]byte, 0, 64<<10)
 		for i := range count {
-			buffer = fmt.Appendf(buffer, `{"name":"scale-%07d","labels":{"region":"eu-%d","tier":"%d","team":"team-%d"},`+
-				`"spec":{"version":"1.34.1","provider":{"type":"aws","region":"eu-%d","zones":["a","b","c"]},`+
-				`"network":{"pods":"10.%d.0.0/16","services":"10.200.0.0/16","provider":"cilium"}}}`+"\n", i, i%7, i%3, i%211, i%7, i%256)
+			buffer = fmt.Appendf(buffer, `{"name":"scale-%07d","labels":{"region":"eu-%d","tier":"%d","team":"team-%d"},"spec":`, i, i%7, i%3, i%211)
+			numbers := strings.NewReplacer("REGION", strconv.Itoa(i%7), "NETWORK", strconv.Itoa(i%256))
+			buffer = append(append(buffer, numbers.Replace(spec)...), "}\n"...)
 			if len(buffer) < 32<<10 && i < count-1 {
 				continue
 			}

@@ -125,17 +125,19 @@ const ageReason = "(not ready)"
 
 // checkAgeEventIntervals checks that the ids of events about an unchanged cluster are no more than its intervals allow.
 // An interval counts from the oldest report, so each report of an adapter can begin another one; at the
-// border of two intervals two ids are close.
+// border of two intervals two ids are close. Where a clock may be wrong, nothing follows from the times.
 func checkAgeEventIntervals(cfg Config, res *Result, records []Record) {
 	type resource struct {
 		id         string
 		generation int64
 		isAfter    bool // the reports of adapters begin again after a restore
 	}
-	restore := findRestore(records)
+	restore, clocks := findRestore(records), readClocks(cfg, records)
 	seen, published := map[string]bool{}, map[resource][]time.Time{}
 	for _, r := range records {
-		if e := r.Event; e != nil && !e.Published.IsZero() && strings.Contains(e.Reason, ageReason) && !seen[e.ID] {
+		e := r.Event
+		isAboutAge := e != nil && !e.Published.IsZero() && strings.Contains(e.Reason, ageReason)
+		if isAboutAge && !seen[e.ID] && clocks.isCertain(e.Published, sentinelProgram, databaseProgram) {
 			seen[e.ID] = true
 			key := resource{e.ClusterID, e.Generation, restore.isAfter(e.Published)}
 			published[key] = append(published[key], e.Published)

@@ -53,6 +53,8 @@ func TestClockFaults(t *testing.T) {
 		"ChangeEventBehind":     {"the worker's clock is behind", CheckChangeEvents, newClockFault("cluster-worker-1", behind), newUpdate(88.5), ""},
 		"ChangeEventBefore":     {"the event is about an earlier change", CheckChangeEvents, newClockFault("cluster-worker-1", behind), newUpdate(82), "no shoot-updated"},
 		"TwoIDs":                {"the interval of the first depends on the clock", CheckStableEventIDs, newClockFault("sentinel-1", ahead), []Record{withID(published(110, 108, 109), "x"), withID(published(110, 108, 109), "y")}, ""},
+		"ManyIDs":               {"times are shown again", CheckTimesInOrder, newClockFault("sentinel-1", behind), newEvents(5, func(int) time.Time { return at(110) }), ""},
+		"ManyIDsLater":          {"all clocks are right again", CheckTimesInOrder, newClockFault("sentinel-1", behind), newEvents(5, func(int) time.Time { return at(310) }), "was announced 5 times"},
 		"TwoIDsLater":           {"all clocks are right again", CheckStableEventIDs, newClockFault("sentinel-1", ahead), []Record{withID(published(310, 308, 309), "x"), withID(published(310, 308, 309), "y")}, "1 ids more than intervals"},
 	} {
 		t.Run(name, func(t *testing.T) {
