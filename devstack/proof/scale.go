@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -121,8 +122,11 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if report.Processes, err = t.readUsageOfAll(); err != nil {
 		return err
 	}
-	for i := range report.Processes {
-		report.Processes[i].CPU -= idle[i].CPU // of the start
+	for _, atStart := range idle {
+		i := slices.IndexFunc(report.Processes, func(u scaleUsage) bool { return u.Process == atStart.Process })
+		if i >= 0 {
+			report.Processes[i].CPU -= atStart.CPU
+		}
 	}
 	if err := t.addDatabaseSizes(ctx, report, "settled"); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"text/tabwriter"
 
@@ -22,6 +23,7 @@ func (t *topology) readUsageOfAll() ([]scaleUsage, error) {
 	for _, p := range t.processes() {
 		pids[p.name] = p.pid()
 	}
+	addOtherChildren(pids, all)
 	var list []scaleUsage
 	for _, name := range slices.Sorted(maps.Keys(pids)) {
 		usage, err := readUsageOfTree(all, pids[name])
@@ -32,6 +34,17 @@ func (t *topology) readUsageOfAll() ([]scaleUsage, error) {
 		list = append(list, usage)
 	}
 	return list, nil
+}
+
+// addOtherChildren adds the children of this process that have no name yet, such as the API servers and etcd.
+func addOtherChildren(pids map[string]int, all procfs.Procs) {
+	known := slices.Collect(maps.Values(pids))
+	for _, process := range all {
+		stat, err := process.Stat()
+		if err == nil && stat.PPID == os.Getpid() && !slices.Contains(known, stat.PID) {
+			pids[stat.Comm] = stat.PID
+		}
+	}
 }
 
 // readUsageOfTree returns what a process and its children use. The memory that they share counts once.

@@ -125,7 +125,7 @@ const ageReason = "(not ready)"
 
 // checkAgeEventIntervals checks that the ids of events about an unchanged cluster are no more than its intervals allow.
 // An interval counts from the oldest report, so each report of an adapter can begin another one; at the
-// border of two intervals two ids are close. Where a clock may be wrong, nothing follows from the times.
+// border of two intervals two ids are close.
 func checkAgeEventIntervals(cfg Config, res *Result, records []Record) {
 	type resource struct {
 		id         string
@@ -136,12 +136,13 @@ func checkAgeEventIntervals(cfg Config, res *Result, records []Record) {
 	seen, published := map[string]bool{}, map[resource][]time.Time{}
 	for _, r := range records {
 		e := r.Event
-		isAboutAge := e != nil && !e.Published.IsZero() && strings.Contains(e.Reason, ageReason)
-		if isAboutAge && !seen[e.ID] && clocks.isCertain(e.Published, sentinelProgram, databaseProgram) {
-			seen[e.ID] = true
-			key := resource{e.ClusterID, e.Generation, restore.isAfter(e.Published)}
-			published[key] = append(published[key], e.Published)
+		if e == nil || e.Published.IsZero() || !strings.Contains(e.Reason, ageReason) || seen[e.ID] {
+			continue
 		}
+		seen[e.ID] = true
+		at := clocks.latestBefore(shownTime{e.Published, []string{sentinelProgram}}, r.At)
+		key := resource{e.ClusterID, e.Generation, restore.isAfter(at)}
+		published[key] = append(published[key], at)
 	}
 	most := 2 * max(1, len(cfg.Adapters))
 	for key, list := range published {

@@ -62,6 +62,15 @@ func (c clocks) latest(t shownTime) time.Time {
 	return slices.MaxFunc(c.rightTimes(t.Time, t.programs), time.Time.Compare)
 }
 
+// latestBefore returns the latest right time at which a time can have been shown that is not after another time.
+func (c clocks) latestBefore(t shownTime, limit time.Time) time.Time {
+	right := slices.DeleteFunc(c.rightTimes(t.Time, t.programs), func(at time.Time) bool { return at.After(limit.Add(c.skew)) })
+	if len(right) == 0 {
+		return t.Time
+	}
+	return slices.MaxFunc(right, time.Time.Compare)
+}
+
 // isCertain reports whether no clock of the programs was wrong around a time that one of them showed, nor for a while
 // before: the program can have taken an earlier time with another clock.
 func (c clocks) isCertain(shown time.Time, programs ...string) bool {

@@ -53,8 +53,8 @@ func TestClockFaults(t *testing.T) {
 		"ChangeEventBehind":     {"the worker's clock is behind", CheckChangeEvents, newClockFault("cluster-worker-1", behind), newUpdate(88.5), ""},
 		"ChangeEventBefore":     {"the event is about an earlier change", CheckChangeEvents, newClockFault("cluster-worker-1", behind), newUpdate(82), "no shoot-updated"},
 		"TwoIDs":                {"the interval of the first depends on the clock", CheckStableEventIDs, newClockFault("sentinel-1", ahead), []Record{withID(published(110, 108, 109), "x"), withID(published(110, 108, 109), "y")}, ""},
-		"ManyIDs":               {"times are shown again", CheckTimesInOrder, newClockFault("sentinel-1", behind), newEvents(5, func(int) time.Time { return at(110) }), ""},
-		"ManyIDsLater":          {"all clocks are right again", CheckTimesInOrder, newClockFault("sentinel-1", behind), newEvents(5, func(int) time.Time { return at(310) }), "was announced 5 times"},
+		"ManyIDs":               {"the time is shown twice, and the interval is over", CheckTimesInOrder, newClockFault("sentinel-1", behind), slices.Concat(newAgeEvents("x", 3, 95, 95), newAgeEvents("y", 3, 115, 95)), ""},
+		"ManyIDsAtOnce":         {"the clock is wrong for all", CheckTimesInOrder, newClockFault("sentinel-1", ahead), newAgeEvents("x", 5, 110, 130), "was announced 5 times in 0s"},
 		"TwoIDsLater":           {"all clocks are right again", CheckStableEventIDs, newClockFault("sentinel-1", ahead), []Record{withID(published(310, 308, 309), "x"), withID(published(310, 308, 309), "y")}, "1 ids more than intervals"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,6 +65,15 @@ func TestClockFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newAgeEvents returns events about the age of a resource that arrive at one time and show one time of publishing.
+func newAgeEvents(id string, count int, arrival, published float64) []Record {
+	list := newEvents(count, func(int) time.Time { return at(published) })
+	for i := range list {
+		list[i].At, list[i].Event.ID = at(arrival), id+list[i].Event.ID
+	}
+	return list
 }
 
 func withGeneration(r Record, generation int64) Record {

@@ -25,6 +25,14 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			11, "A frozen node-fault-controller went on and stored an old report after the recovery. The node stayed quarantined.",
+			"Health events are ordered by their time: `TestLateReport` in `internal/nodefault/intake`.",
+		},
+		{
+			11, "A sentinel whose clock was set ahead announced a cluster again after each report.",
+			"The wait is measured without the wall clock: `TestRepeatsAfterTheClockIsSet` in `internal/sentinel/decision`.",
+		},
+		{
 			11, "The results of a creation and of the deletion were lost. The sink received no change event about either.",
 			"A Shoot without a recorded success is recorded before its deletion: `TestDeletedAfterALostCreation` in `internal/clusterworker`.",
 		},

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -211,4 +212,37 @@ func TestEventIDAcrossClocks(t *testing.T) {
 			seen[id(now.Add(after))] = after
 		}
 	}
+}
+
+// TestRepeatsAfterTheClockIsSet holds that a wall clock which is set ahead or back does not end the wait after an event,
+// nor extend it, while adapters report.
+func TestRepeatsAfterTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	const interval = 10 * time.Second
+	now := time.Now()
+	for name, ahead := range map[string]time.Duration{"Ahead": 28 * time.Second, "Behind": -28 * time.Second, "Right": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			due := decision.Verdict{ShouldPublish: true, Reason: decision.ReasonMaxAgeNotReady, Interval: interval}
+			event := shiftWallClock(t, now.Add(-time.Second), -ahead) // it was published before the clock was set
+			report := now.Round(0).Add(-ahead - time.Second/2)
+			got := due.DelayRepeat(&decision.Resource{LastUpdated: report}, decision.ConfirmedEvent{At: event}, now)
+			if wait := got.Next.Sub(now); got.ShouldPublish || wait < 9*time.Second || wait > interval {
+				t.Errorf("%+v, next in %s: it must wait for about the interval", got, wait)
+			}
+		})
+	}
+}
+
+// shiftWallClock returns a time as before the wall clock was set: with the same monotonic reading, and another wall time.
+func shiftWallClock(t *testing.T, at time.Time, by time.Duration) time.Time {
+	t.Helper()
+	const secondsShift = 30 // the lower bits are nanoseconds
+	shifted := at
+	wall := (*uint64)(unsafe.Pointer(&shifted)) //nolint:gosec // the first field of a Time
+	*wall += uint64(int64(by/time.Second) << secondsShift)
+	if moved := shifted.Round(0).Sub(at.Round(0)); moved != by || !shifted.Equal(at) {
+		t.Fatalf("a Time is stored in another way: the wall clock moved by %s", moved)
+	}
+	return shifted
 }
