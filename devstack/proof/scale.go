@@ -10,7 +10,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +26,9 @@ const (
 	scaleProgressEvery = 20 * time.Second
 	// scaleSettleBound is the longest time in which a loaded fleet may be synced and reported.
 	scaleSettleBound = 3 * time.Hour
+
+	// scaleEditGrace is the time after the last event of an edit for its reports and syncs.
+	scaleEditGrace = 10 * time.Second
 
 	updatesPerRow   = 10
 	updateBatchSize = 10_000
@@ -48,7 +50,8 @@ type scaleReport struct {
 	// Latency is the time from the acknowledgement of an edit to its event.
 	Latency scaleLatency `json:"latency"`
 
-	Processes []scaleUsage    `json:"processes"`
+	Processes []scaleUsage    `json:"processes"` // from the load until all are synced and reported
+	Edits     []scaleUsage    `json:"edits"`     // during the edits, with their reports and syncs
 	Database  []databaseSizes `json:"database"`
 }
 
@@ -60,8 +63,7 @@ type scaleLatency struct {
 	Max   time.Duration `json:"max"`
 }
 
-// A scaleUsage is what one process used from the load until all clusters were synced and reported, in bytes and seconds
-// of CPU.
+// A scaleUsage is what one process used in some time, in bytes and seconds of CPU.
 type scaleUsage struct {
 	Process string  `json:"process"`
 	Memory  int64   `json:"memory"`
@@ -109,7 +111,7 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if err := t.addDatabaseSizes(ctx, report, "empty"); err != nil {
 		return err
 	}
-	idle, err := t.readUsageOfAll()
+	begin, err := t.readUsageOfAll()
 	if err != nil {
 		return err
 	}
@@ -119,21 +121,25 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if report.Settle, err = t.waitUntilSynced(ctx, report.Clusters); err != nil {
 		return fmt.Errorf("wait until all clusters are synced and reported: %w", err)
 	}
-	if report.Processes, err = t.readUsageOfAll(); err != nil {
+	settled, err := t.readUsageOfAll()
+	if err != nil {
 		return err
 	}
-	for _, atStart := range idle {
-		i := slices.IndexFunc(report.Processes, func(u scaleUsage) bool { return u.Process == atStart.Process })
-		if i >= 0 {
-			report.Processes[i].CPU -= atStart.CPU
-		}
-	}
+	report.Processes = subtractUsage(settled, begin)
 	if err := t.addDatabaseSizes(ctx, report, "settled"); err != nil {
 		return err
 	}
 	if report.Latency, err = t.measureEditLatency(ctx, watch); err != nil {
 		return fmt.Errorf("measure the latency of edits: %w", err)
 	}
+	if !pauseFor(ctx, scaleEditGrace) {
+		return context.Cause(ctx)
+	}
+	edited, err := t.readUsageOfAll()
+	if err != nil {
+		return err
+	}
+	report.Edits = subtractUsage(edited, settled)
 	for _, p := range t.processes("sentinel", "adapter", "cluster-worker") {
 		p.close() // otherwise they would sync the updates, which take longer than the measurement
 	}

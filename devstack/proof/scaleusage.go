@@ -36,6 +36,25 @@ func (t *topology) readUsageOfAll() ([]scaleUsage, error) {
 	return list, nil
 }
 
+// subtractUsage returns what each process used between two readings. The memory is that of the second one.
+func subtractUsage(later, earlier []scaleUsage) []scaleUsage {
+	used := slices.Clone(later)
+	for i := range used {
+		used[i].CPU -= cpuOf(used[i].Process, earlier)
+	}
+	return used
+}
+
+// cpuOf returns the CPU time of a process, zero if it is not listed.
+func cpuOf(process string, list []scaleUsage) float64 {
+	for _, u := range list {
+		if u.Process == process {
+			return u.CPU
+		}
+	}
+	return 0
+}
+
 // addOtherChildren adds the children of this process that have no name yet, such as the API servers and etcd.
 func addOtherChildren(pids map[string]int, all procfs.Procs) {
 	known := slices.Collect(maps.Values(pids))
@@ -126,9 +145,11 @@ func (r *scaleReport) write(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(table, "\nclusters\t%d\nload\t%s\nsettled after\t%s\n", r.Clusters, r.Load, r.Settle)
 	_, _ = fmt.Fprintf(table, "edit to event\tp50 %s, p99 %s, p99.9 %s, max %s of %d\n", r.Latency.P50, r.Latency.P99, r.Latency.P999, r.Latency.Max, r.Latency.Count)
-	_, _ = fmt.Fprintf(table, "\nPROCESS\tMEMORY\tCPU\tCPU PER CLUSTER\n")
+	_, _ = fmt.Fprintf(table, "\nPROCESS\tMEMORY\tCPU\tPER CLUSTER\tCPU OF EDITS\tPER EDIT\n")
 	for _, u := range r.Processes {
-		_, _ = fmt.Fprintf(table, "%s\t%d MiB\t%.0f s\t%.0f µs\n", u.Process, u.Memory/mega, u.CPU, u.CPU/float64(r.Clusters)*1e6)
+		edits := cpuOf(u.Process, r.Edits)
+		_, _ = fmt.Fprintf(table, "%s\t%d MiB\t%.0f s\t%.0f µs\t%.1f s\t%.0f µs\n",
+			u.Process, u.Memory/mega, u.CPU, u.CPU/float64(r.Clusters)*1e6, edits, edits/float64(r.Latency.Count)*1e6)
 	}
 	_, _ = fmt.Fprintf(table, "\nDATABASE\tSIZE\tPER CLUSTER\tTABLES\n")
 	for _, d := range r.Database {

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 )
 
@@ -31,5 +32,16 @@ func TestMemoryLimits(t *testing.T) {
 		if got == "" || got != want[name] {
 			t.Errorf("%s runs with GOMEMLIMIT %q, the manifests have %q", name, got, want[name])
 		}
+	}
+}
+
+// TestSubtractUsage holds that each process is compared with itself, also if another one has ended meanwhile.
+func TestSubtractUsage(t *testing.T) {
+	t.Parallel()
+	earlier := []scaleUsage{{"adapter-0", 10, 1}, {"compiler", 10, 5}, {"etcd", 10, 2}}
+	later := []scaleUsage{{"adapter-0", 20, 1.5}, {"etcd", 30, 4}, {"sentinel-0", 40, 3}}
+	want := []scaleUsage{{"adapter-0", 20, 0.5}, {"etcd", 30, 2}, {"sentinel-0", 40, 3}}
+	if got := subtractUsage(later, earlier); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
