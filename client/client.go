@@ -281,12 +281,22 @@ func baseURL(endpoint string) (string, error) {
 	return u.Scheme + "://" + u.Host + path + v1.BasePath, nil
 }
 
+const (
+	// pingAfter is the time without an answer from the server after which a connection is checked.
+	pingAfter = 5 * time.Second
+	// pingTimeout is the time after which a checked connection is closed.
+	pingTimeout = 5 * time.Second
+)
+
 func newTransport(cfg Config) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
+		// Requests share a connection. Without pings, they would wait on a dead one
+		// until TCP gives it up, which takes minutes.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		// The default of two idle connections makes concurrent callers dial
 		// anew for every request but two.
 		MaxIdleConns:        128,

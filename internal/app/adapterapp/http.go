@@ -82,10 +82,15 @@ func (c *compiler) compileHTTPAction(key string, f HTTP, adapterName string) act
 	return a
 }
 
+// pingAfter is the time without an answer after which an HTTP/2 connection is checked, and the time that the server has to
+// answer that. Otherwise requests would wait on a dead connection for minutes.
+const pingAfter = 5 * time.Second
+
 func newTransport(caFile string) (*http.Transport, error) {
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 64 << 10,
 		TLSHandshakeTimeout:    10 * time.Second,
