@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
@@ -60,9 +63,14 @@ func addOtherChildren(pids map[string]int, all procfs.Procs) {
 	known := slices.Collect(maps.Values(pids))
 	for _, process := range all {
 		stat, err := process.Stat()
-		if err == nil && stat.PPID == os.Getpid() && !slices.Contains(known, stat.PID) {
-			pids[stat.Comm] = stat.PID
+		if err != nil || stat.PPID != os.Getpid() || slices.Contains(known, stat.PID) {
+			continue
 		}
+		name := stat.Comm
+		if _, taken := pids[name]; taken {
+			name = fmt.Sprintf("%s-%d", stat.Comm, stat.PID)
+		}
+		pids[name] = stat.PID
 	}
 }
 
@@ -74,7 +82,10 @@ func readUsageOfTree(all procfs.Procs, pid int) (sum scaleUsage, err error) {
 			continue // it has ended meanwhile, or belongs to another
 		}
 		memory, err := process.ProcSMapsRollup()
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
+			continue
+		case err != nil:
 			return sum, err
 		}
 		sum.Memory += int64(memory.Pss) //nolint:gosec // less than the memory of the machine

@@ -28,14 +28,12 @@ import (
 type Report struct {
 	// Node is the name of the node.
 	Node string
-	// Fault is the reported fault. Its DetectedAt is the time of detection.
+	// Fault is the reported fault. Its DetectedAt is the time of detection, and its
+	// GeneratedAt that of the report.
 	Fault v1alpha1.Fault
 	// Healthy means that the fault is over. With an empty Entity, it is over for all
 	// entities of the check.
 	Healthy bool
-	// GeneratedAt is the time at which the source generated the report. It orders the
-	// reports of a source. Zero means that they are ordered by their arrival.
-	GeneratedAt time.Time
 }
 
 // A Verdict is the decision of the rules about a node.

@@ -58,8 +58,8 @@ type NodeFaultSpec struct {
 	// +optional
 	Faults []Fault `json:"faults,omitempty"`
 
-	// Faults that are over. A report that its source generated before the end of the
-	// fault is rejected, so that a delayed report does not bring the fault back.
+	// Ends of the faults that ended last. A report that its source generated before the
+	// end of the fault is rejected, so that a delayed report does not bring the fault back.
 	// +listType=map
 	// +listMapKey=source
 	// +listMapKey=check
@@ -156,6 +156,12 @@ type Fault struct {
 
 	// Time at which the reporting agent, such as a health monitor, detected the fault.
 	DetectedAt metav1.MicroTime `json:"detectedAt"`
+
+	// Time at which the agent generated its last report about the fault. While reports do
+	// not change the fault, the time can be up to ten seconds older. Empty if the agent
+	// does not say the time; then its reports are ordered by their arrival.
+	// +optional
+	GeneratedAt *metav1.MicroTime `json:"generatedAt,omitempty"`
 }
 
 // RecommendedAction is the action that a source recommends.

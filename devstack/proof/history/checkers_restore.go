@@ -49,22 +49,30 @@ func CheckRestore(_ Config, records []Record) Result {
 }
 
 // checkMissingShoots checks that preflight lists each cluster whose Shoot was deleted after the backup, and no other one.
+// A Shoot that was being deleted can be gone or not when preflight looks for it.
 func checkMissingShoots(res *Result, r *Restore) {
-	existing := map[string]bool{} // Shoots, by cluster
+	existing, dying := map[string]bool{}, map[string]bool{} // by cluster
 	for i := range r.Shoots {
-		existing[r.Shoots[i].ClusterID] = true
+		existing[r.Shoots[i].ClusterID] = !r.Shoots[i].Deleting
+		dying[r.Shoots[i].ClusterID] = r.Shoots[i].Deleting
 	}
 	for id, kept := range r.Kept {
-		isMissing := kept.HasShoot && !kept.Deleting && !existing[id]
-		if !isMissing && !slices.Contains(r.Missing, id) {
+		if !kept.HasShoot || kept.Deleting || existing[id] || dying[id] {
 			continue
 		}
 		res.Checked++
-		switch isListed := slices.Contains(r.Missing, id); {
-		case isMissing && !isListed:
+		if !slices.Contains(r.Missing, id) {
 			res.fail("cluster %s has no Shoot after the restore, and preflight did not say so", id)
-		case isListed && existing[id]:
+		}
+	}
+	for _, id := range r.Missing {
+		res.Checked++
+		kept, isKept := r.Kept[id]
+		switch {
+		case existing[id]:
 			res.fail("cluster %s has a Shoot after the restore, and preflight lists it as missing", id)
+		case !isKept || kept.Deleting || !kept.HasShoot:
+			res.fail("preflight lists the Shoot of cluster %s as missing, which is not expected to have one", id)
 		}
 	}
 }

@@ -132,6 +132,9 @@ func TestPlantedRestoreViolations(t *testing.T) {
 		"NotMissing": {
 			"the operator would delete a cluster with a Shoot", CheckRestore, edit(func(r *Restore) { r.Missing = []string{"a", "c"} }), "cluster a has a Shoot after the restore, and preflight lists it as missing",
 		},
+		"NeverThere": {
+			"nobody waits for this Shoot", CheckRestore, edit(func(r *Restore) { r.Missing = []string{"c", "e"} }), "the Shoot of cluster e as missing, which is not expected to have one",
+		},
 		"DeletedChange": {
 			"the Shoot of a cluster is created again", CheckRestore,
 			newRestore(writeOf(Write{Verb: "delete", Shoot: "s-a", Start: at(30), End: at(31), Status: 200})), "Shoot s-a was deleted at 12:00:31.000, although its cluster exists",

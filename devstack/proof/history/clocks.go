@@ -62,7 +62,8 @@ func (c clocks) latest(t shownTime) time.Time {
 	return slices.MaxFunc(c.rightTimes(t.Time, t.programs), time.Time.Compare)
 }
 
-// latestBefore returns the latest right time at which a time can have been shown that is not after another time.
+// latestBefore returns the latest right time, at most limit, at which a replica can have shown t. It returns t itself if
+// there is none.
 func (c clocks) latestBefore(t shownTime, limit time.Time) time.Time {
 	right := slices.DeleteFunc(c.rightTimes(t.Time, t.programs), func(at time.Time) bool { return at.After(limit.Add(c.skew)) })
 	if len(right) == 0 {

@@ -160,7 +160,7 @@ func (a *app) getOrCreateFaultStore() (*intake.FaultStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.store, err = intake.NewFaultStore(a.cfg.Intake.Store, intake.StoreDeps{Live: c, Write: c, Nodes: a.nodes})
+	a.store, err = intake.NewFaultStore(a.cfg.Intake.Store, intake.StoreDeps{Live: c, Write: c, Nodes: a.nodes, Log: a.p.Log})
 	return a.store, err
 }
 

@@ -76,11 +76,7 @@ func (e Event) ToReport(now time.Time) (nodefault.Report, error) {
 	if err != nil {
 		return nodefault.Report{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	generated := e.GeneratedAt
-	if generated.After(now) {
-		generated = now // a wrong clock must not make later reports outdated
-	}
-	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: fault, GeneratedAt: generated}, nil
+	return nodefault.Report{Node: e.Node, Healthy: e.Healthy, Fault: fault}, nil
 }
 
 func (e Event) toFault(now time.Time) (fault v1alpha1.Fault, err error) {
@@ -110,8 +106,17 @@ func (e Event) toFault(now time.Time) (fault v1alpha1.Fault, err error) {
 	if at.IsZero() || at.After(now) || at.Year() < 1970 {
 		at = now // a wrong clock must not create a fault in the future
 	}
-	fault.DetectedAt = metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)) // the precision that the API stores
+	fault.DetectedAt = toMicroTime(at)
+	if !e.GeneratedAt.IsZero() {
+		generated := toMicroTime(e.GeneratedAt)
+		fault.GeneratedAt = &generated
+	}
 	return fault, nil
+}
+
+// toMicroTime returns a time with the precision that the API stores.
+func toMicroTime(t time.Time) metav1.MicroTime {
+	return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
 }
 
 // validateNodeAgentAndCheck validates the fields that identify a fault.

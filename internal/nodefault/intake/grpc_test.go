@@ -179,7 +179,8 @@ func report(change ...func(*v1alpha1.Fault)) nodefault.Report {
 	for _, do := range change {
 		do(&f)
 	}
-	return nodefault.Report{Node: "n1", Fault: f, GeneratedAt: f.DetectedAt.Time}
+	f.GeneratedAt = &f.DetectedAt
+	return nodefault.Report{Node: "n1", Fault: f}
 }
 
 // TestWire decodes a message that is encoded like one of an NVSentinel monitor, byte by
@@ -222,9 +223,10 @@ func TestWire(t *testing.T) {
 	if err := intake.SendHealthEvents(t.Context(), dial(t, "unix:"+socket, insecure.NewCredentials()), &in); err != nil {
 		t.Fatal(err)
 	}
-	want := []nodefault.Report{{Node: "n1", Healthy: true, GeneratedAt: time.Unix(1755395840, 0).UTC(), Fault: v1alpha1.Fault{
+	at := metav1.NewMicroTime(time.Unix(1755395840, 0).UTC())
+	want := []nodefault.Report{{Node: "n1", Healthy: true, Fault: v1alpha1.Fault{
 		Source: "syz", Check: "xid", Entity: "GPU/0", ComponentClass: "GPU", ErrorCodes: []string{"79", "48"}, Fatal: true, Message: "hi",
-		RecommendedAction: "RESET", ObserveOnly: true, QuarantineOverride: "force", DrainOverride: "skip", DetectedAt: metav1.NewMicroTime(time.Unix(1755395840, 0).UTC()),
+		RecommendedAction: "RESET", ObserveOnly: true, QuarantineOverride: "force", DrainOverride: "skip", DetectedAt: at, GeneratedAt: &at,
 	}}}
 	if diff := cmp.Diff(want, m.stored()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -95,10 +95,11 @@ const eventJSON = `{"version":1,"agent":"syslog-health-monitor","componentClass"
 
 func newReport(change ...func(*nodefault.Report)) nodefault.Report {
 	at := time.Date(2025, 8, 26, 14, 42, 58, 315_000_000, time.UTC)
-	r := nodefault.Report{Node: "gpu-node-01", GeneratedAt: at, Fault: v1alpha1.Fault{
+	generated := metav1.NewMicroTime(at)
+	r := nodefault.Report{Node: "gpu-node-01", Fault: v1alpha1.Fault{
 		Source: "syslog-health-monitor", Check: "xid-check", Entity: "GPU/3", ComponentClass: "GPU", ErrorCodes: []string{"79"}, Fatal: true,
 		Message: "GPU has fallen off the bus", RecommendedAction: "RESTART_VM",
-		DetectedAt: metav1.NewMicroTime(at),
+		DetectedAt: metav1.NewMicroTime(at), GeneratedAt: &generated,
 	}}
 	for _, do := range change {
 		do(&r)
@@ -129,7 +130,7 @@ func TestHealthEventForms(t *testing.T) {
 		"List":        {"several", "[" + eventJSON + "," + eventJSON + "]", nil, []nodefault.Report{newReport(), newReport()}},
 		"Structured":  {"as the exporter sends them, with the number of the action", exported, []string{"Content-Type", "application/cloudevents+json; charset=utf-8"}, []nodefault.Report{newReport()}},
 		"Batch":       {"several of those", "[" + exported + "," + fmt.Sprintf(envelope, eventJSON) + "]", []string{"Content-Type", "application/cloudevents-batch+json"}, []nodefault.Report{newReport(), newReport()}},
-		"Binary":      {"attributes in headers, and the time from there", untimed, binary, []nodefault.Report{newReport(func(r *nodefault.Report) { r.GeneratedAt = time.Time{} })}},
+		"Binary":      {"attributes in headers, and the time from there", untimed, binary, []nodefault.Report{newReport(func(r *nodefault.Report) { r.Fault.GeneratedAt = nil })}},
 		"OneCode":     {"a code may be a text", strings.Replace(eventJSON, `["79"]`, `"79"`, 1), nil, []nodefault.Report{newReport()}},
 		"OtherCase":   {"a fatal fault is fatal in any spelling", strings.NewReplacer("isFatal", "is_fatal", "nodeName", "NodeName").Replace(eventJSON), nil, []nodefault.Report{newReport()}},
 		"ProtoTime":   {"a time as the library of protobuf prints it", strings.Replace(eventJSON, `"2025-08-26T14:42:58.315Z"`, `{"seconds":1756219378,"nanos":315000000}`, 1), nil, []nodefault.Report{newReport()}},
@@ -283,7 +284,7 @@ func TestAlerts(t *testing.T) {
 		r := newReport(func(r *nodefault.Report) {
 			r.Fault.Source, r.Fault.Check, r.Fault.Entity, r.Fault.ErrorCodes = "alertmanager", "NodeXID", "alert/c0ffee", []string{"79", "48"}
 			r.Fault.Message, r.Fault.RecommendedAction = "XID 79: fell off the bus", "RESTART_BM"
-			r.GeneratedAt = time.Time{} // the times of an alert are not those of its notifications
+			r.Fault.GeneratedAt = nil // the times of an alert are not those of its notifications
 		})
 		for _, do := range change {
 			do(&r)
@@ -354,7 +355,7 @@ func TestResolvedAlerts(t *testing.T) {
 	if want := time.Date(2025, 8, 26, 15, 0, 0, 0, time.UTC); !end.Fault.DetectedAt.Time.Equal(want) {
 		t.Errorf("it ended at %v, want %v", end.Fault.DetectedAt, want)
 	}
-	if !a.GeneratedAt.IsZero() || !end.GeneratedAt.IsZero() {
+	if a.Fault.GeneratedAt != nil || end.Fault.GeneratedAt != nil {
 		t.Error("alerts are ordered by their times, which are those of the alert and not of the notification")
 	}
 }

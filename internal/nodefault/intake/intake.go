@@ -7,9 +7,10 @@
 //
 // A report is stored before it is acknowledged. A report replaces the last report of the
 // same source and check about the same entity, so a sender that is unsure can send it
-// again. Reports about one node are stored in the order of their arrival. A health event
-// whose monitor generated it before the last stored one about the same fault is rejected:
-// it was delayed, for example in a process that did not run for some time.
+// again. Reports about one node are stored in the order of their arrival. But a health
+// event that its monitor generated before the last stored one about the same fault is
+// rejected: it was delayed, for example in a process that did not run for some time. The
+// end of a fault that was never stored is not kept.
 package intake
 
 import (
@@ -38,7 +39,7 @@ var (
 	// ErrFull means that the node has the maximum number of faults.
 	ErrFull = errors.New("the node has the maximum number of faults")
 	// ErrOutdated means that the source generated the report before the last stored one
-	// about the same fault.
+	// about the same fault, or about one of the faults that a healthy report would end.
 	ErrOutdated = errors.New("outdated report")
 	// ErrBusy means that too many reports are waiting to be stored.
 	ErrBusy = errors.New("too many reports are waiting to be stored")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type StoreDeps struct {
 	// Nodes reads nodes, preferably from a cache. Nil means Live. A node that it does not
 	// find is read from Live.
 	Nodes client.Reader
+	// Log receives one warning if the CRD is older than this release. Nil means none.
+	Log *slog.Logger
 }
 
 // A FaultStore stores reports in NodeFaults, one per node, with server-side apply. It is
@@ -51,6 +54,8 @@ type StoreDeps struct {
 type FaultStore struct {
 	cfg  StoreConfig
 	deps StoreDeps
+
+	warnOldCRD sync.Once
 
 	mu      sync.Mutex
 	pending int
@@ -82,6 +87,7 @@ func NewFaultStore(cfg StoreConfig, deps StoreDeps) (*FaultStore, error) {
 	if deps.Nodes == nil {
 		deps.Nodes = deps.Live
 	}
+	deps.Log = cmp.Or(deps.Log, slog.New(slog.DiscardHandler))
 	cfg.QueueSize = cmp.Or(cfg.QueueSize, DefaultQueueSize)
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultStoreTimeout)
 	return &FaultStore{cfg: cfg, deps: deps, nodes: map[string]*nodeQueue{}}, nil

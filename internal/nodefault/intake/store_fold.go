@@ -32,10 +32,10 @@ func applyReports(from nodeState, reports []nodefault.Report, now time.Time) (to
 	return to, errs
 }
 
-// addFault adds or replaces a fault, unless its end was generated later.
+// addFault adds or replaces a fault, unless a later report about it is stored.
 func (s *nodeState) addFault(r nodefault.Report, now time.Time) error {
 	if end := findEndByKey(s.ended, r.Fault); end != nil {
-		if err := checkNotOutdated(r, end.GeneratedAt.Time, now); err != nil {
+		if err := checkNotOutdated(r, &end.GeneratedAt, now); err != nil {
 			return err
 		}
 	}
@@ -44,36 +44,40 @@ func (s *nodeState) addFault(r nodefault.Report, now time.Time) error {
 		s.faults = append(s.faults, r.Fault)
 		return nil
 	}
+	if err := checkNotOutdated(r, known.GeneratedAt, now); err != nil {
+		return err
+	}
 	*known = mergeRepeatedFault(*known, r.Fault)
 	return nil
 }
 
-// endFaults removes the faults that a healthy report ends, except those that were detected after it was generated.
+// endFaults removes the faults that a healthy report ends, except those with a later report. It returns an error if
+// there are any of these, although others may have ended.
 func (s *nodeState) endFaults(r nodefault.Report, now time.Time) (outdated error) {
 	s.faults = slices.DeleteFunc(s.faults, func(f v1alpha1.Fault) bool {
 		if !reportEndsFault(f, r) {
 			return false
 		}
-		if err := checkNotOutdated(r, f.DetectedAt.Time, now); err != nil {
+		if err := checkNotOutdated(r, f.GeneratedAt, now); err != nil {
 			outdated = err
 			return false
 		}
-		s.recordEnd(f, r.GeneratedAt)
+		if r.Fault.GeneratedAt != nil {
+			s.recordEnd(f, *r.Fault.GeneratedAt)
+		}
 		return true
 	})
 	return outdated
 }
 
-// recordEnd records the end of a fault, if its source reported the time. It keeps the ends that were recorded last.
-func (s *nodeState) recordEnd(f v1alpha1.Fault, at time.Time) {
-	if at.IsZero() {
-		return
-	}
+// recordEnd records the end of a fault. If there are too many ends, it drops the oldest.
+func (s *nodeState) recordEnd(f v1alpha1.Fault, at metav1.MicroTime) {
 	s.ended = slices.DeleteFunc(s.ended, func(e v1alpha1.EndedFault) bool { return isEndOf(e, f) })
-	s.ended = append(s.ended, v1alpha1.EndedFault{
-		Source: f.Source, Check: f.Check, Entity: f.Entity, GeneratedAt: metav1.NewMicroTime(at.UTC().Truncate(time.Microsecond)),
-	})
-	s.ended = s.ended[max(0, len(s.ended)-maxFaults):]
+	s.ended = append(s.ended, v1alpha1.EndedFault{Source: f.Source, Check: f.Check, Entity: f.Entity, GeneratedAt: at})
+	for len(s.ended) > maxFaults {
+		oldest := slices.MinFunc(s.ended, func(a, b v1alpha1.EndedFault) int { return a.GeneratedAt.Compare(b.GeneratedAt.Time) })
+		s.ended = slices.DeleteFunc(s.ended, func(e v1alpha1.EndedFault) bool { return isEndOf(e, faultOfEnd(oldest)) })
+	}
 }
 
 // maxReportDelay is the age from which a report is not rejected as outdated. It is more likely that the clock of its
@@ -81,13 +85,15 @@ func (s *nodeState) recordEnd(f v1alpha1.Fault, at time.Time) {
 const maxReportDelay = 10 * time.Minute
 
 // checkNotOutdated returns ErrOutdated if a report was generated before last, the time of the last report about the
-// same fault.
-func checkNotOutdated(r nodefault.Report, last, now time.Time) error {
-	if !r.GeneratedAt.Before(last) || now.Sub(r.GeneratedAt) > maxReportDelay {
+// same fault. Nothing is known if one of the two has no time. A last time in the future orders nothing: either clock can
+// be wrong.
+func checkNotOutdated(r nodefault.Report, last *metav1.MicroTime, now time.Time) error {
+	at := r.Fault.GeneratedAt
+	if at == nil || last == nil || !at.Before(last) || last.After(now) || now.Sub(at.Time) > maxReportDelay {
 		return nil
 	}
 	return fmt.Errorf("%w: it was generated at %s, but the last report about this fault at %s", ErrOutdated,
-		r.GeneratedAt.UTC().Format(time.RFC3339Nano), last.UTC().Format(time.RFC3339Nano))
+		at.UTC().Format(time.RFC3339Nano), last.UTC().Format(time.RFC3339Nano))
 }
 
 // faultOfEnd returns a fault with the key of an end.
@@ -116,7 +122,22 @@ func mergeRepeatedFault(stored, reported v1alpha1.Fault) v1alpha1.Fault {
 	if stored.DetectedAt.Before(&reported.DetectedAt) {
 		reported.DetectedAt = stored.DetectedAt
 	}
+	if isRecent := generatedWithin(stored, reported, repeatPrecision); isRecent {
+		unchanged := reported
+		unchanged.GeneratedAt = stored.GeneratedAt
+		if equality.Semantic.DeepEqual(stored, unchanged) {
+			return stored
+		}
+	}
 	return reported
+}
+
+// repeatPrecision limits how often a fault is written only because it was reported again.
+const repeatPrecision = 10 * time.Second
+
+// generatedWithin reports whether a fault was reported again at most some time after the stored report.
+func generatedWithin(stored, reported v1alpha1.Fault, limit time.Duration) bool {
+	return stored.GeneratedAt != nil && reported.GeneratedAt != nil && reported.GeneratedAt.Sub(stored.GeneratedAt.Time) < limit
 }
 
 // maxFaults is the maximum number of faults of a node, as in the schema.
@@ -172,29 +193,45 @@ type faultChange struct {
 	end *v1alpha1.EndedFault
 }
 
-// diffStates returns the changes from one state to another. Removals come first, so that there is room for new faults.
+// withoutTimes returns the change for a CRD that does not have the times of reports.
+func (c faultChange) withoutTimes() faultChange {
+	c.end = nil
+	if c.fault != nil {
+		c.fault = c.fault.DeepCopy()
+		c.fault.GeneratedAt = nil
+	}
+	return c
+}
+
+// diffStates returns the changes from one state to another. Removals come first, so that there is room for new faults,
+// and among them the ends that are dropped, so that there is room for new ends.
 func diffStates(from, to nodeState) []faultChange {
 	known := slices.Concat(from.faults, to.faults)
 	for _, e := range from.ended {
 		known = append(known, faultOfEnd(e))
 	}
-	var removals, others []faultChange
+	var dropped, removed, written []faultChange
 	seen := map[string]bool{}
 	for _, id := range known {
-		fault, end := findFaultByKey(to.faults, id), findEndByKey(to.ended, id)
-		isSame := equality.Semantic.DeepEqual(findFaultByKey(from.faults, id), fault) &&
-			equality.Semantic.DeepEqual(findEndByKey(from.ended, id), end)
+		was, fault := findFaultByKey(from.faults, id), findFaultByKey(to.faults, id)
+		hadEnd, end := findEndByKey(from.ended, id), findEndByKey(to.ended, id)
+		isSame := equality.Semantic.DeepEqual(was, fault) && equality.Semantic.DeepEqual(hadEnd, end)
 		if isSame || seen[nodefault.KeyOf(id)] {
 			continue
 		}
 		seen[nodefault.KeyOf(id)] = true
-		if fault == nil {
-			removals = append(removals, faultChange{id: id, end: end})
-		} else {
-			others = append(others, faultChange{id: id, fault: fault, end: end})
+		c := faultChange{id: id, fault: fault, end: end}
+		isNew := was == nil && fault != nil
+		switch {
+		case hadEnd != nil && end == nil && !isNew:
+			dropped = append(dropped, c)
+		case fault == nil:
+			removed = append(removed, c)
+		default:
+			written = append(written, c)
 		}
 	}
-	return append(removals, others...)
+	return slices.Concat(dropped, removed, written)
 }
 
 func findEndByKey(ended []v1alpha1.EndedFault, like v1alpha1.Fault) *v1alpha1.EndedFault {

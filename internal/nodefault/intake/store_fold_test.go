@@ -19,8 +19,9 @@ func drawReport(t *rapid.T) nodefault.Report {
 	return nodefault.Report{Node: "n1", Healthy: rapid.Bool().Draw(t, "healthy"), Fault: v1alpha1.Fault{
 		Source: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "source"), Check: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "check"),
 		Entity: rapid.SampledFrom([]string{"", "GPU/0", "GPU/1", "GPU/0,GPU/1"}).Draw(t, "entity"), ObserveOnly: rapid.Bool().Draw(t, "observe"),
-		DetectedAt: metav1.NewMicroTime(testNow().Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "since")) * time.Second)),
-	}, GeneratedAt: rapid.SampledFrom([]time.Time{{}, testNow().Add(-time.Second), testNow().Add(-5 * time.Second)}).Draw(t, "generated")}
+		DetectedAt:  metav1.NewMicroTime(testNow().Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "since")) * time.Second)),
+		GeneratedAt: rapid.SampledFrom([]*metav1.MicroTime{nil, ago(1), ago(5), ago(30)}).Draw(t, "generated"),
+	}}
 }
 
 // TestFoldAndChanges verifies the result of a list of reports: as if each was stored
@@ -51,6 +52,9 @@ func TestFoldAndChanges(t *testing.T) {
 		applied := before
 		for _, c := range diffStates(before, after) {
 			applied = applyChange(applied, c)
+			if most := max(len(before.ended), len(after.ended)); len(applied.ended) > most {
+				t.Fatalf("after a change there are %d ends, at most %d are needed", len(applied.ended), most)
+			}
 		}
 		if changes := diffStates(applied, after); len(changes) != 0 {
 			t.Fatalf("the changes make %+v of %+v, want %+v", applied, before, after)
@@ -82,26 +86,32 @@ func applyChange(s nodeState, c faultChange) (after nodeState) {
 	return after
 }
 
-// TestReportOrder verifies that the reports of one source about one fault that have a time have the same result in any
-// order: that of the last one.
+// TestReportOrder verifies that reports which are delayed or repeated have no effect after a later one. A source reports
+// a fault and its end by turns. Each report arrives at least once in order, or never.
 func TestReportOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// A source reports a fault and its end by turns, beginning with the fault, and goes on when a report is stored.
-		var sent []nodefault.Report
+		var sent, arriving []nodefault.Report
 		for i := range rapid.IntRange(1, 6).Draw(t, "reports") {
-			at := testNow().Add(time.Duration(i-10) * time.Second)
-			r := nodefault.Report{Node: "n1", Healthy: i%2 == 1, GeneratedAt: at}
-			r.Fault = v1alpha1.Fault{Source: "a", Check: "x", Entity: "GPU/0", DetectedAt: metav1.NewMicroTime(at)}
-			sent = append(sent, r)
+			// As far apart as the precision of a repeat.
+			sent = append(sent, newTimedReport(i%2 == 1, 100-12*i))
+			if i == 0 || rapid.Bool().Draw(t, "arrives") {
+				arriving = append(arriving, sent[i])
+			}
 		}
-		want, errs := applyReports(nodeState{}, sent, testNow())
+		want, errs := applyReports(nodeState{}, arriving, testNow())
 		if err := errors.Join(errs...); err != nil {
 			t.Fatalf("in order: %v", err)
 		}
-		late := rapid.SliceOfN(rapid.SampledFrom(sent), 1, 3).Draw(t, "late") // repeats that were on their way for some time
+		last := arriving[len(arriving)-1].Fault.GeneratedAt
+		var late []nodefault.Report
+		for _, r := range rapid.SliceOfN(rapid.SampledFrom(sent), 1, 4).Draw(t, "late") {
+			if !last.Before(r.Fault.GeneratedAt) {
+				late = append(late, r)
+			}
+		}
 		got, _ := applyReports(want, late, testNow())
 		if diff := cmp.Diff(keysOf(want.faults), keysOf(got.faults)); diff != "" {
-			t.Fatalf("faults after late repeats (-want +got):\n%s", diff)
+			t.Fatalf("faults after %d late reports (-want +got):\n%s", len(late), diff)
 		}
 	})
 }
@@ -115,64 +125,93 @@ func keysOf(faults []v1alpha1.Fault) (keys []string) {
 
 func testNow() time.Time { return time.Unix(1_800_000_000, 0).UTC() }
 
+func ago(seconds int) *metav1.MicroTime {
+	at := metav1.NewMicroTime(testNow().Add(-time.Duration(seconds) * time.Second))
+	return &at
+}
+
+// newTimedReport returns a report of a source with a clock.
+func newTimedReport(healthy bool, secondsAgo int) nodefault.Report {
+	return nodefault.Report{Node: "n1", Healthy: healthy, Fault: v1alpha1.Fault{
+		Source: "a", Check: "x", Entity: "GPU/0", DetectedAt: *ago(secondsAgo), GeneratedAt: ago(secondsAgo),
+	}}
+}
+
 // TestOutdatedReports verifies which reports are rejected because a later one is stored.
 func TestOutdatedReports(t *testing.T) {
 	t.Parallel()
-	at := func(seconds int) time.Time { return testNow().Add(time.Duration(seconds) * time.Second) }
-	report := func(healthy bool, seconds int) nodefault.Report {
-		return nodefault.Report{Node: "n1", Healthy: healthy, GeneratedAt: at(seconds), Fault: v1alpha1.Fault{
-			Source: "a", Check: "x", Entity: "GPU/0", DetectedAt: metav1.NewMicroTime(at(seconds)),
-		}}
-	}
-	fault := func(seconds int) nodefault.Report { return report(false, seconds) }
-	healthy := func(seconds int) nodefault.Report { return report(true, seconds) }
-	untimed := func(r nodefault.Report) nodefault.Report { r.GeneratedAt = time.Time{}; return r }
+	fault := func(secondsAgo int) nodefault.Report { return newTimedReport(false, secondsAgo) }
+	healthy := func(secondsAgo int) nodefault.Report { return newTimedReport(true, secondsAgo) }
+	untimed := func(r nodefault.Report) nodefault.Report { r.Fault.GeneratedAt = nil; return r }
+	fatal := func(r nodefault.Report) nodefault.Report { r.Fault.Fatal = true; return r }
 	whole := func(r nodefault.Report) nodefault.Report { r.Fault.Entity = ""; return r }
 	another := func(r nodefault.Report) nodefault.Report { r.Fault.Entity = "GPU/1"; return r }
 	for name, tc := range map[string]struct {
-		reason  string
-		reports []nodefault.Report
-		want    bool // the last report is rejected
-		faults  int
+		reason   string
+		reports  []nodefault.Report
+		rejected bool // the last report
+		faults   int
 	}{
-		"LateFault":        {"the fault is over", []nodefault.Report{fault(-30), healthy(-20), fault(-30)}, true, 0},
-		"LateHealthy":      {"the fault came again", []nodefault.Report{fault(-30), healthy(-20), fault(-10), healthy(-20)}, true, 1},
-		"LateWhole":        {"a report about all entities is late, too", []nodefault.Report{fault(-10), whole(healthy(-20))}, true, 1},
-		"NewFault":         {"a fault can come again", []nodefault.Report{fault(-30), healthy(-20), fault(-10)}, false, 1},
-		"SameTime":         {"order of arrival at the same time", []nodefault.Report{fault(-20), healthy(-20)}, false, 0},
-		"AnotherEntity":    {"the end of one fault says nothing about another", []nodefault.Report{fault(-30), healthy(-20), another(fault(-30))}, false, 1},
-		"UntimedFault":     {"order of arrival without a time", []nodefault.Report{fault(-30), healthy(-20), untimed(fault(-30))}, false, 1},
-		"UntimedHealthy":   {"order of arrival without a time", []nodefault.Report{fault(-10), untimed(healthy(-20))}, false, 0},
-		"UntimedEnd":       {"the end has no time", []nodefault.Report{fault(-30), untimed(healthy(-20)), fault(-30)}, false, 1},
-		"WrongClock":       {"the clock of a rebooted node is behind", []nodefault.Report{fault(-10), healthy(-601)}, false, 0},
-		"LateButPlausible": {"the limit itself", []nodefault.Report{fault(-10), healthy(-600)}, true, 1},
-		"TwiceOver":        {"the last end counts", []nodefault.Report{fault(-50), healthy(-40), fault(-30), healthy(-20), fault(-25)}, true, 0},
+		"LateFault":         {"the fault is over", []nodefault.Report{fault(30), healthy(20), fault(30)}, true, 0},
+		"LateHealthy":       {"the fault came again", []nodefault.Report{fault(30), healthy(20), fault(10), healthy(20)}, true, 1},
+		"LostHealthy":       {"the healthy report was never stored in time", []nodefault.Report{fault(100), fault(80), healthy(90)}, true, 1},
+		"LateWhole":         {"a report about all entities is late, too", []nodefault.Report{fault(10), whole(healthy(20))}, true, 1},
+		"LateAndLess":       {"an older report does not replace a later one", []nodefault.Report{fatal(fault(70)), fault(75)}, true, 1},
+		"NewFault":          {"a fault can come again", []nodefault.Report{fault(30), healthy(20), fault(10)}, false, 1},
+		"SameTime":          {"order of arrival at the same time", []nodefault.Report{fault(20), healthy(20)}, false, 0},
+		"AnotherEntity":     {"the end of one fault says nothing about another", []nodefault.Report{fault(30), healthy(20), another(fault(30))}, false, 1},
+		"UntimedFault":      {"order of arrival without a time", []nodefault.Report{fault(30), healthy(20), untimed(fault(30))}, false, 1},
+		"UntimedHealthy":    {"order of arrival without a time", []nodefault.Report{fault(10), untimed(healthy(20))}, false, 0},
+		"UntimedEnd":        {"the end has no time", []nodefault.Report{fault(30), untimed(healthy(20)), fault(30)}, false, 1},
+		"UntimedBefore":     {"the stored fault has no time", []nodefault.Report{untimed(fault(10)), healthy(20)}, false, 0},
+		"RebootedNode":      {"the clock of a rebooted node is behind", []nodefault.Report{fault(10), healthy(601)}, false, 0},
+		"LateButPlausible":  {"the limit itself", []nodefault.Report{fault(10), healthy(600)}, true, 1},
+		"TwiceOver":         {"the last end counts", []nodefault.Report{fault(50), healthy(40), fault(30), healthy(20), fault(25)}, true, 0},
+		"ClockOfController": {"a controller whose clock is behind cannot tell", []nodefault.Report{fault(-90), healthy(-100)}, false, 0},
+		"EndInTheFuture":    {"the clock of the node was ahead and is right again", []nodefault.Report{fault(-100), healthy(-90), fault(5)}, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			to, errs := applyReports(nodeState{}, tc.reports, testNow())
 			for i, err := range errs {
-				wantErr := tc.want && i == len(errs)-1
+				wantErr := tc.rejected && i == len(errs)-1
 				if errors.Is(err, ErrOutdated) != wantErr {
 					t.Errorf("%s: report %d: %v", tc.reason, i, err)
 				}
 			}
-			if len(to.faults) != tc.faults {
+			if len(to.faults) != tc.faults || tc.rejected && len(to.faults) > 0 && to.faults[0].Fatal != tc.reports[0].Fault.Fatal {
 				t.Errorf("%s: faults %+v", tc.reason, to.faults)
 			}
 		})
 	}
 }
 
-// TestEndedFaultsAreLimited verifies that the schema's maximum is kept.
+// TestRepeatsAreRarelyWritten verifies that a repeat that changes nothing is written only for its time.
+func TestRepeatsAreRarelyWritten(t *testing.T) {
+	t.Parallel()
+	stored, _ := applyReports(nodeState{}, []nodefault.Report{newTimedReport(false, 60)}, testNow())
+	for secondsAgo, writes := range map[int]int{60: 0, 51: 0, 50: 1, 40: 1} {
+		after, _ := applyReports(stored, []nodefault.Report{newTimedReport(false, secondsAgo)}, testNow())
+		if got := len(diffStates(stored, after)); got != writes {
+			t.Errorf("a repeat after %d seconds: %d writes, want %d", 60-secondsAgo, got, writes)
+		}
+	}
+}
+
+// TestEndedFaultsAreLimited verifies that the schema's maximum is kept, and that the latest ends are.
 func TestEndedFaultsAreLimited(t *testing.T) {
 	t.Parallel()
 	var s nodeState
 	for i := range 2 * maxFaults {
-		s.recordEnd(v1alpha1.Fault{Source: "a", Check: fmt.Sprint(i)}, testNow())
+		s.recordEnd(v1alpha1.Fault{Source: "a", Check: fmt.Sprint(i)}, *ago(2*maxFaults - (i+7)%(2*maxFaults)))
 	}
-	if len(s.ended) != maxFaults || s.ended[0].Check != fmt.Sprint(maxFaults) {
-		t.Errorf("%d ends from %q", len(s.ended), s.ended[0].Check)
+	for _, e := range s.ended {
+		if age := testNow().Sub(e.GeneratedAt.Time); age > maxFaults*time.Second {
+			t.Errorf("the end of %s was %s ago and is kept", e.Check, age)
+		}
+	}
+	if len(s.ended) != maxFaults {
+		t.Errorf("%d ends are kept", len(s.ended))
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -165,6 +167,24 @@ func (s *FaultStore) applyReportsOnce(
 
 // writeChange writes or removes one fault.
 func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID, c faultChange) error {
+	applied, err := s.applyChange(ctx, node, uid, c)
+	if err != nil && strings.Contains(err.Error(), "field not declared in schema") {
+		s.warnOldCRD.Do(func() {
+			s.deps.Log.WarnContext(ctx, "the CRD nodefaults.fleetloop.io is older than this release: apply deploy/crds; until then, reports are ordered by their arrival", "err", err)
+		})
+		c = c.withoutTimes()
+		applied, err = s.applyChange(ctx, node, uid, c)
+	}
+	if c.fault != nil {
+		return err
+	}
+	return s.completeRemoval(ctx, applied, c, err)
+}
+
+// applyChange applies the fault and its end as their field manager, and returns the stored object.
+func (s *FaultStore) applyChange(
+	ctx context.Context, node string, uid types.UID, c faultChange,
+) (applied *unstructured.Unstructured, err error) {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	object.SetName(node)
@@ -180,16 +200,12 @@ func (s *FaultStore) writeChange(ctx context.Context, node string, uid types.UID
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
 	if err != nil {
-		return fmt.Errorf("encode fault: %w", err)
+		return nil, fmt.Errorf("encode fault: %w", err)
 	}
 	if len(content) > 0 {
 		object.Object["spec"] = content
 	}
-	err = s.applyAsManagerOfFault(ctx, object, c.id)
-	if c.fault != nil {
-		return err
-	}
-	return s.completeRemoval(ctx, object, c, err)
+	return object, s.applyAsManagerOfFault(ctx, object, c.id)
 }
 
 // applyAsManagerOfFault applies an object, and sets it to the stored object.
@@ -222,16 +238,18 @@ func (s *FaultStore) completeRemoval(
 	return s.removeFaultOwnedByOthers(ctx, &nf, c)
 }
 
-// removeFaultOwnedByOthers removes a fault that remains after its manager has released it. Another
-// manager, such as a person with an editor, then also owns it.
+// removeFaultOwnedByOthers removes a fault that remains after its manager has released it, and replaces an end that
+// remains. Another manager, such as a person with an editor, then also owns them.
 func (s *FaultStore) removeFaultOwnedByOthers(ctx context.Context, nf *v1alpha1.NodeFault, c faultChange) error {
-	if findFaultByKey(nf.Spec.Faults, c.id) == nil {
+	isEnded := equality.Semantic.DeepEqual(findEndByKey(nf.Spec.EndedFaults, c.id), c.end)
+	if findFaultByKey(nf.Spec.Faults, c.id) == nil && isEnded {
 		return nil
 	}
 	nf.Spec.Faults = slices.DeleteFunc(nf.Spec.Faults, func(other v1alpha1.Fault) bool {
 		return nodefault.KeyOf(other) == nodefault.KeyOf(c.id)
 	})
-	if c.end != nil && findEndByKey(nf.Spec.EndedFaults, c.id) == nil {
+	nf.Spec.EndedFaults = slices.DeleteFunc(nf.Spec.EndedFaults, func(e v1alpha1.EndedFault) bool { return isEndOf(e, c.id) })
+	if c.end != nil {
 		nf.Spec.EndedFaults = append(nf.Spec.EndedFaults, *c.end)
 	}
 	return s.deps.Write.Update(ctx, nf, client.FieldOwner(fieldManagerOfFault(c.id)))

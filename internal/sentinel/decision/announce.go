@@ -27,8 +27,9 @@ func (v Verdict) DelayRepeat(r *Resource, last ConfirmedEvent, now time.Time) Ve
 	}
 	waitFrom := last.At
 	if !r.LastUpdated.After(now) { // a time in the future is ignored
-		// last.At has a monotonic reading, and may be from before the wall clock was set. The last
-		// report needs one, too. Otherwise a clock that is ahead would end the wait at each report.
+		// In a sentinel, last.At has a monotonic reading, and may be from before the wall clock was
+		// set. The last report needs one, too. Otherwise a clock that is ahead would end the wait at
+		// each report.
 		waitFrom = laterOf(waitFrom, now.Add(r.LastUpdated.Sub(now)))
 	}
 	waitUntil := waitFrom.Add(v.Interval)
