@@ -173,8 +173,10 @@ func TestEveryShootIsReported(t *testing.T) {
 				r.garden.answer = func(verb, string) error { return errReset }
 				r.store.edit("a", nil)
 				r.pass(time.Millisecond)
+				r.garden.mu.Lock() // only the clock wakes the worker in some cases
 				r.garden.answer = nil
 				tc.fail(r)
+				r.garden.mu.Unlock()
 				r.pass(3 * time.Minute)
 				r.garden.answer = nil
 				if r.store.row("a").deleting { // Gardener removes the Shoot, and the worker confirms it
