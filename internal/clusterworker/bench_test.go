@@ -28,7 +28,7 @@ func (s *endlessStore) ClaimRows(_ context.Context, _ string, limits ClaimLimits
 		s.next++
 		list = append(list, Claim{
 			ClusterID: fmt.Sprint("c", s.next%100_000), Token: s.next, Until: time.Now().Add(lease), Generation: 1,
-			ShootName: "shoot", ShootUID: "uid", UnsyncedSince: time.Now(),
+			ShootName: "shoot", ShootUID: "uid", ReportedShootUID: "uid", UnsyncedSince: time.Now(),
 		})
 	}
 	return list, nil

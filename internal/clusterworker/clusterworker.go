@@ -56,6 +56,9 @@ type Claim struct {
 	ShootName string
 	// ShootUID is empty until a Shoot has been seen.
 	ShootUID string
+	// ReportedShootUID is the UID of the Shoot whose creation was reported last by a change event. Only results and
+	// RecordCreation change it, so it differs from the UID of a Shoot if the result of its creation was lost.
+	ReportedShootUID string
 	// SyncedGeneration is the row's generation of the last recorded success, and
 	// ShootGeneration the Shoot's metadata.generation after it.
 	SyncedGeneration, ShootGeneration int64
@@ -132,8 +135,8 @@ type ResultStore interface {
 	// WriteResults writes results, and returns the ids of clusters whose claim was lost. It
 	// writes nothing for those.
 	WriteResults(ctx context.Context, results []Result) (lostClusterIDs []string, err error)
-	// RecordCreation records the ShootUID, ShootGeneration and SyncedGeneration of a claim, with the change event of
-	// the creation. The row stays claimed. stands is false if the claim was lost, and nothing is written then.
+	// RecordCreation records the ReportedShootUID of a claim, also as its ShootUID, with the change event of the
+	// creation. The row stays claimed. stands is false if the claim was lost, and nothing is written then.
 	RecordCreation(ctx context.Context, claim Claim, change Change) (stands bool, err error)
 }
 
@@ -221,6 +224,8 @@ type Change struct {
 	Cluster   string    `json:"cluster"` // name of the cluster
 	Tenant    string    `json:"tenant"`
 	Shoot     string    `json:"shoot"` // name of the Shoot
+	// ShootUID is the UID of a Shoot that was created or deleted, empty for other actions.
+	ShootUID string `json:"shootUID,omitempty"`
 	// Generation is the generation of the cluster in the fleet API.
 	Generation int64 `json:"generation"`
 	// Message has further details, empty if there are none.

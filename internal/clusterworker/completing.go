@@ -277,17 +277,18 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 		return newChange(claim, ShootFailed, string(result.Class)+": "+result.Err.Error()), true
 	case result.Err != nil:
 		return Change{}, false
-	case result.Deleting && result.Absent && claim.ShootUID != "":
-		return newChange(claim, ShootDeleted, ""), true
-	case result.Deleting && (result.Absent || claim.SyncedGeneration > 0):
+	case result.Absent && claim.ReportedShootUID != "":
+		return newShootChange(claim, ShootDeleted, claim.ReportedShootUID, ""), true
+	case result.Absent:
 		return Change{}, false
-	case claim.Deleting:
+	case result.Applied.UID != claim.ReportedShootUID && result.Deleting:
 		// The Shoot appeared after recordLostCreation did not find it.
-		return newChange(claim, ShootCreated, lostCreationMessage), true
-	case result.Applied.Created, claim.SyncedGeneration == 0:
-		// A Shoot that exists although no success was recorded: the result of its creation was lost. Its UID may be
-		// known, because the poller records it, too.
-		return newChange(claim, ShootCreated, ""), true
+		return newShootChange(claim, ShootCreated, result.Applied.UID, lostCreationMessage), true
+	case result.Applied.UID != claim.ReportedShootUID:
+		// This call created the Shoot, or the result of an earlier one was lost.
+		return newShootChange(claim, ShootCreated, result.Applied.UID, ""), true
+	case result.Deleting:
+		return Change{}, false
 	case result.Applied.Changed, hasUnrecordedUpdate(claim, result.Applied):
 		return newChange(claim, ShootUpdated, ""), true
 	}
@@ -295,13 +296,20 @@ func newSyncChange(claim Claim, result Result) (change Change, hasChange bool) {
 }
 
 // lostCreationMessage is the message of a creation that is reported late.
-const lostCreationMessage = "reported at the deletion, because the result of the creation was lost"
+const lostCreationMessage = "reported late, because the result of the creation was lost"
 
 func newChange(claim Claim, action Action, message string) Change {
 	return Change{
 		Action: action, Message: message, ClusterID: claim.ClusterID, Cluster: claim.Name, Tenant: claim.Tenant,
 		Shoot: claim.ShootName, Generation: claim.ClusterGeneration,
 	}
+}
+
+// newShootChange returns a change that happens once to a Shoot: its creation or its deletion.
+func newShootChange(claim Claim, action Action, shootUID, message string) Change {
+	change := newChange(claim, action, message)
+	change.ShootUID = shootUID
+	return change
 }
 
 // hasUnrecordedUpdate reports whether an earlier sync changed the Shoot and its result was lost: the Shoot

@@ -8,6 +8,9 @@ import (
 )
 
 // ToChangeEvent returns the change event of a change. The same change has the same ID.
+//
+// A Shoot is created once and deleted once, whoever reports it, also after the restore of a backup. All other changes can
+// repeat: ready, failed, and ready.
 func (c Change) ToChangeEvent() changeevent.ChangeEvent {
 	generation := strconv.FormatInt(c.Generation, 10)
 	e := changeevent.ChangeEvent{
@@ -20,9 +23,10 @@ func (c Change) ToChangeEvent() changeevent.ChangeEvent {
 		e.Outcome = changeevent.OutcomeFailed
 	}
 	same := e
-	if c.Action == ShootDeleted {
-		// The sync and the status poller may both see the deletion, which happens once.
-		// All other changes can repeat: ready, failed, and ready.
+	switch {
+	case c.ShootUID != "":
+		same.Session, same.Timestamp = c.ClusterID+"."+c.ShootUID, time.Time{}
+	case c.Action == ShootDeleted: // stored by an earlier release
 		same.Session, same.Timestamp = c.ClusterID, time.Time{}
 	}
 	e.ID = changeevent.ID(same)

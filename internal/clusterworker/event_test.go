@@ -78,12 +78,31 @@ func TestIDs(t *testing.T) {
 		}
 	}
 
-	gone := readyChange()
-	gone.Action = clusterworker.ShootDeleted
-	seen := gone
-	seen.At, seen.Generation = seen.At.Add(time.Minute), 4
-	if gone.ToChangeEvent().ID != seen.ToChangeEvent().ID {
-		t.Error("a Shoot that both the sync and the poller see go is gone twice")
+	for _, action := range []clusterworker.Action{clusterworker.ShootCreated, clusterworker.ShootDeleted} {
+		once := readyChange()
+		once.Action, once.ShootUID = action, "uid-1"
+		again := once
+		again.At, again.Generation = again.At.Add(time.Minute), 4
+		if once.ToChangeEvent().ID != again.ToChangeEvent().ID {
+			t.Errorf("%s: a Shoot is told of twice, for example by the sync and by the poller", action)
+		}
+		again.ShootUID = "uid-2"
+		if once.ToChangeEvent().ID == again.ToChangeEvent().ID {
+			t.Errorf("%s: another Shoot of the same cluster is not told of", action)
+		}
+	}
+}
+
+// TestIDsOfStoredDeletions verifies that a deletion keeps its ID if an earlier release stored it, without a UID.
+func TestIDsOfStoredDeletions(t *testing.T) {
+	t.Parallel()
+	c := readyChange()
+	c.Action = clusterworker.ShootDeleted
+	got := c.ToChangeEvent()
+	same := got
+	same.ID, same.Session, same.Timestamp = "", c.ClusterID, time.Time{}
+	if want := changeevent.ID(same); got.ID != want {
+		t.Errorf("id %q, want %q", got.ID, want)
 	}
 }
 
@@ -95,7 +114,7 @@ func TestIDsTellApart(t *testing.T) {
 		clusterworker.ShootCreated, clusterworker.ShootUpdated, clusterworker.ShootReady, clusterworker.ShootFailed, clusterworker.ShootDeleted,
 	}
 	type key struct {
-		id, shoot  string
+		id, uid    string
 		action     clusterworker.Action
 		generation int64
 		at         int64
@@ -107,8 +126,11 @@ func TestIDsTellApart(t *testing.T) {
 			c.Action = rapid.SampledFrom(actions).Draw(t, label+" action")
 			c.Generation = rapid.Int64Range(1, 12).Draw(t, label+" generation")
 			c.At = at.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, label+" time")) * time.Second)
-			k := key{c.ClusterID, c.Shoot, c.Action, c.Generation, c.At.UnixNano()}
-			if c.Action == clusterworker.ShootDeleted {
+			if c.Action == clusterworker.ShootCreated || c.Action == clusterworker.ShootDeleted {
+				c.ShootUID = rapid.SampledFrom([]string{"1", "2"}).Draw(t, label+" uid")
+			}
+			k := key{c.ClusterID, c.ShootUID, c.Action, c.Generation, c.At.UnixNano()}
+			if c.ShootUID != "" {
 				k.generation, k.at = 0, 0
 			}
 			return c, k

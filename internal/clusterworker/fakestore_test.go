@@ -24,6 +24,7 @@ type fakeRow struct {
 	err                 string
 	class               ErrorClass
 	shootName, shootUID string
+	reportedShootUID    string
 	deletionSent        bool
 	gone                bool
 	unsyncedSince       time.Time
@@ -126,7 +127,7 @@ func (s *fakeStore) claim(owner string, room ClaimLimits, lease time.Duration, b
 		list = append(list, Claim{
 			ClusterID: r.id, Token: r.token, Until: began.Add(lease), Generation: r.generation, ClusterGeneration: r.generation,
 			Attempts: r.attempts, LastClass: r.class, UnsyncedSince: r.unsyncedSince, Tenant: "acme", Name: r.id, Spec: json.RawMessage(r.spec),
-			Deleting: r.deleting, ShootName: r.shootName, ShootUID: r.shootUID, SyncedGeneration: r.syncedGeneration, ShootGeneration: r.shootGeneration,
+			Deleting: r.deleting, ShootName: r.shootName, ShootUID: r.shootUID, ReportedShootUID: r.reportedShootUID, SyncedGeneration: r.syncedGeneration, ShootGeneration: r.shootGeneration,
 		})
 	}
 	s.claimed = append(s.claimed, len(list))
@@ -200,7 +201,7 @@ func (r *fakeRow) complete(res Result) {
 		r.synced, r.unsyncedSince = true, time.Time{}
 	}
 	if res.Applied.UID != "" {
-		r.shootUID = res.Applied.UID
+		r.shootUID, r.reportedShootUID = res.Applied.UID, res.Applied.UID
 	}
 	if res.Deleting {
 		r.deletionSent, r.gone = true, res.Absent
@@ -216,8 +217,8 @@ func (s *fakeStore) RecordCreation(ctx context.Context, claim Claim, change Chan
 	s.mu.Lock()
 	r := s.rows[claim.ClusterID]
 	stands := r != nil && r.token == claim.Token
-	if stands && r.syncedGeneration == 0 {
-		r.shootUID, r.syncedGeneration, r.shootGeneration = claim.ShootUID, claim.SyncedGeneration, claim.ShootGeneration
+	if stands && r.reportedShootUID != claim.ReportedShootUID {
+		r.shootUID, r.reportedShootUID = claim.ReportedShootUID, claim.ReportedShootUID
 		s.creations = append(s.creations, change)
 	}
 	s.mu.Unlock()

@@ -12,24 +12,21 @@ import (
 // errClaimLost means that another worker has the row.
 var errClaimLost = errors.New("claim lost to another worker")
 
-// recordLostCreation records the creation of a Shoot whose result was lost, before the Shoot's deletion is sent, and
-// returns the claim with what was recorded. If the result of the deletion were lost, too, nothing would show afterwards
-// that there was a Shoot, and no change event would say so. A claim without a lost creation is returned unchanged.
+// recordLostCreation records the creation of a Shoot whose result was lost, before another call is sent, and returns the
+// claim with what was recorded. If the Shoot were gone afterwards and the result of that call were lost, too, nothing
+// would show that there was a Shoot, and no change event would say so. A claim without a lost creation is returned
+// unchanged.
 //
 // Its errors are those of Gardener, errClaimLost, and that of ctx.
 func (w *Worker) recordLostCreation(ctx context.Context, claim Claim) (Claim, error) {
-	if !claim.Deleting || claim.SyncedGeneration > 0 {
-		return claim, nil
-	}
-	created, found, err := w.findCreatedShoot(ctx, claim)
-	if err != nil || !found {
+	shootUID, err := w.findUnreportedShoot(ctx, claim)
+	if err != nil || shootUID == "" {
 		return claim, err
 	}
-	change := newChange(claim, ShootCreated, lostCreationMessage)
+	change := newShootChange(claim, ShootCreated, shootUID, lostCreationMessage)
 	change.At = time.Now()
 	recorded := claim
-	recorded.ShootUID, recorded.ShootGeneration = created.UID, created.Generation
-	recorded.SyncedGeneration = max(claim.Generation-1, 1)
+	recorded.ShootUID, recorded.ReportedShootUID = shootUID, shootUID
 	for failures := 0; ; failures++ {
 		stands, err := w.recordCreationOnce(ctx, recorded, change)
 		w.db.recordRequestResult(ctx, toRecordCreation, err)
@@ -48,21 +45,28 @@ func (w *Worker) recordLostCreation(ctx context.Context, claim Claim) (Claim, er
 	}
 }
 
-// findCreatedShoot returns the Shoot of a cluster, as it is in Gardener or was seen before. A Shoot that belongs to
-// another cluster is not found, and its deletion will be refused.
-func (w *Worker) findCreatedShoot(ctx context.Context, claim Claim) (created shoot.Applied, found bool, err error) {
-	if claim.ShootUID != "" {
-		return shoot.Applied{UID: claim.ShootUID, Generation: claim.ShootGeneration}, true, nil
+// findUnreportedShoot returns the UID of a Shoot whose creation was not reported, or none. It is one that the poller has
+// recorded or, before a deletion, one that is in Gardener. A Shoot that belongs to another cluster is not found, and its
+// deletion will be refused.
+func (w *Worker) findUnreportedShoot(ctx context.Context, claim Claim) (shootUID string, err error) {
+	switch {
+	case claim.ShootUID != claim.ReportedShootUID:
+		return claim.ShootUID, nil
+	case !claim.Deleting:
+		return "", nil // the call will tell the UID
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.CallTimeout, errCallTimeout)
 	defer cancel()
 	defer w.recoverPanic(ctx, "read Shoot", claim.ClusterID, &err)
 	observed, err := w.deps.Garden.GetShoot(ctx, claim.ShootName)
 	if errors.Is(err, shoot.ErrNotFound) {
-		return shoot.Applied{}, false, nil
+		return "", nil
 	}
 	belongs := observed.Cluster == claim.ClusterID && observed.Installation == w.deps.Installation
-	return shoot.Applied{UID: observed.UID, Generation: observed.Generation}, belongs && err == nil, err
+	if err != nil || !belongs || observed.UID == claim.ReportedShootUID {
+		return "", err
+	}
+	return observed.UID, nil
 }
 
 func (w *Worker) recordCreationOnce(ctx context.Context, claim Claim, change Change) (stands bool, err error) {

@@ -138,8 +138,70 @@ func once[T any](fn func(T) error) func(T) error {
 	}
 }
 
+// TestEveryShootIsReported verifies that the sinks get the creation of each Shoot of a cluster, and the deletion of the
+// last, if another client deletes the first Shoot and the result of the second one's creation is lost.
+func TestEveryShootIsReported(t *testing.T) {
+	observe := func(r *fixture) { // as the poller does
+		uid := r.garden.shoots["a-0"].uid
+		r.store.edit("a", func(row *fakeRow) { row.shootUID = uid })
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		fail   func(r *fixture)
+		want   []string
+	}{
+		"Retried":  {"the retry finds the Shoot", func(*fixture) {}, []string{"shoot-created uid-1", "shoot-created uid-2"}},
+		"Observed": {"the poller recorded the UID first", observe, []string{"shoot-created uid-1", "shoot-created uid-2"}},
+		"DeletedByOthers": {"the Shoot was observed, and another client deleted it before the retry", func(r *fixture) {
+			observe(r)
+			delete(r.garden.shoots, "a-0")
+		}, []string{"shoot-created uid-1", "shoot-created uid-2", "shoot-created uid-3"}},
+		"Deleted": {"the cluster is deleted before the retry", func(r *fixture) {
+			r.store.delete("a")
+		}, []string{"shoot-created uid-1", "shoot-created uid-2", "shoot-deleted uid-2"}},
+		"BothLost": {"the result of the deletion is lost, too", func(r *fixture) {
+			loseDeletion(r)
+			r.store.delete("a")
+		}, []string{"shoot-created uid-1", "shoot-created uid-2", "shoot-deleted uid-2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(r *fixture) {
+				r.store.edit("a", nil)
+				r.start()
+				r.pass(time.Millisecond)
+				delete(r.garden.shoots, "a-0")
+				r.garden.answer = func(verb, string) error { return errReset }
+				r.store.edit("a", nil)
+				r.pass(time.Millisecond)
+				r.garden.mu.Lock() // only the clock wakes the worker in some cases
+				r.garden.answer = nil
+				tc.fail(r)
+				r.garden.mu.Unlock()
+				r.pass(3 * time.Minute)
+				r.garden.answer = nil
+				if r.store.row("a").deleting { // Gardener removes the Shoot, and the worker confirms it
+					delete(r.garden.shoots, "a-0")
+					r.store.delete("a")
+					r.pass(3 * time.Minute)
+				}
+				r.wantSynced()
+				var told []string
+				for _, c := range r.recorder.changes {
+					change := string(c.Action) + " " + c.ShootUID
+					if c.ShootUID != "" && !slices.Contains(told, change) { // a sink drops what has the same id
+						told = append(told, change)
+					}
+				}
+				if diff := cmp.Diff(tc.want, told); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
 // TestLostCreationKeepsTheRow verifies what a recorded creation changes in a row before its deletion is sent: nothing
-// that a report or the waiting time depends on.
+// that a report or the waiting time depends on. Which generation the Shoot has is not known.
 func TestLostCreationKeepsTheRow(t *testing.T) {
 	bubble(t, nil, func(r *fixture) {
 		r.garden.answer = func(verb, string) error { return errReset }
@@ -157,7 +219,7 @@ func TestLostCreationKeepsTheRow(t *testing.T) {
 		r.store.delete("a")
 		before := r.store.row("a")
 		r.pass(time.Minute)
-		if atDeletion.synced || atDeletion.unsyncedSince != before.unsyncedSince || atDeletion.syncedGeneration != 1 || atDeletion.shootUID == "" {
+		if atDeletion.synced || atDeletion.unsyncedSince != before.unsyncedSince || atDeletion.syncedGeneration != 0 || atDeletion.shootUID == "" {
 			t.Errorf("before the deletion is sent: %+v; before the claim: %+v", atDeletion, before)
 		}
 		r.wantMetric("syncs_succeeded_total", 1)

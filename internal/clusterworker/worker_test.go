@@ -101,7 +101,7 @@ func TestClusterLifecycle(t *testing.T) {
 			t.Error(diff)
 		}
 		c := r.recorder.changes[0]
-		want := Change{At: c.At, Action: ShootCreated, ClusterID: "a", Cluster: "a", Tenant: "acme", Shoot: "a-0", Generation: 1}
+		want := Change{At: c.At, Action: ShootCreated, ClusterID: "a", Cluster: "a", Tenant: "acme", Shoot: "a-0", ShootUID: "uid-1", Generation: 1}
 		if diff := cmp.Diff(want, c); diff != "" {
 			t.Error(diff)
 		}

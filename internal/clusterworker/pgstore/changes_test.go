@@ -26,11 +26,11 @@ func TestCreationIsRecorded(t *testing.T) {
 	id := b.cluster("first")
 	b.exec(`update tenant.resources set generation = generation + 1, deleted_time = now() where id = $1`, id)
 	claim := b.claimOne()
-	if !claim.Deleting || claim.SyncedGeneration != 0 {
+	if !claim.Deleting || claim.ReportedShootUID != "" {
 		t.Fatalf("claimed %+v", claim)
 	}
 	created := claim
-	created.ShootUID, created.ShootGeneration, created.SyncedGeneration = "uid", 7, 1
+	created.ShootUID, created.ReportedShootUID = "uid", "uid"
 	change := clusterworker.Change{At: time.Now().UTC().Truncate(time.Microsecond), Action: clusterworker.ShootCreated, ClusterID: id, Cluster: "first", Tenant: "a", Generation: 2}
 	record := func(c clusterworker.Claim) bool {
 		t.Helper()
@@ -57,11 +57,13 @@ func TestCreationIsRecorded(t *testing.T) {
 		}
 	}
 	after := before
-	after.ShootUID, after.ShootGeneration, after.SyncedGeneration = "uid", 7, 1
+	after.ShootUID = "uid" // but nobody knows the generation that Gardener has
 	if diff := cmp.Diff(after, b.row(id)); diff != "" {
 		t.Errorf("the row (-want +got):\n%s", diff)
 	}
 	want(b, []string{"one a", "two a"}, `select array_agg(sink || ' ' || tenant order by sink) from tenant.cluster_change_events where event_id <> ''`)
+
+	want(b, "uid", `select reported_shoot_uid from tenant.cluster_sync`)
 
 	b.complete(done(claim)) // the claim is still valid
 	want(b, "deleting", `select shoot_status from tenant.cluster_sync`)

@@ -279,3 +279,55 @@ func TestAReleasedRowIsDueAsItWas(t *testing.T) {
 		t.Errorf("unsynced since %s, was %s", again.UnsyncedSince, c.UnsyncedSince)
 	}
 }
+
+// TestReportedShootOfAClaim verifies which Shoot counts as reported: the one of the last success, whatever the poller
+// records later, also in rows of workers that did not know the column.
+func TestReportedShootOfAClaim(t *testing.T) {
+	observe := `shoot_uid = 'seen'`
+	for name, tc := range map[string]struct {
+		reason        string
+		before, later string // columns before the first claim, and before the second
+		result        func(clusterworker.Claim) clusterworker.Result
+		want          []string // reported at each claim
+	}{
+		"New":         {reason: "no Shoot was reported", want: []string{"", ""}},
+		"Observed":    {reason: "a UID alone says nothing", before: observe, want: []string{"", ""}},
+		"OlderWorker": {reason: "the last success is that of the UID", before: `shoot_uid = 'u', synced_generation = 1`, later: observe, want: []string{"u", "u"}},
+		"Known":       {reason: "the poller saw another Shoot", before: observe + `, synced_generation = 1, reported_shoot_uid = 'u'`, want: []string{"u", "u"}},
+		"Created": {reason: "a success reports its Shoot", later: observe, result: func(c clusterworker.Claim) clusterworker.Result {
+			r := done(c)
+			r.Applied.UID = "new"
+			return r
+		}, want: []string{"", "new"}},
+		"Failed": {reason: "a failure reports none", before: `reported_shoot_uid = 'u'`, result: func(c clusterworker.Claim) clusterworker.Result {
+			return failed(c, "no", true, 0)
+		}, want: []string{"u", "u"}},
+		"Gone": {reason: "the deletion is that of the reported Shoot", before: `reported_shoot_uid = 'u'`, result: func(c clusterworker.Claim) clusterworker.Result {
+			r := done(c)
+			r.Deleting, r.Absent, r.Applied.UID = true, true, ""
+			return r
+		}, want: []string{"u", "u"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.cluster("one")
+			set := func(columns string) {
+				if columns != "" {
+					b.exec("update tenant.cluster_sync set " + columns)
+				}
+			}
+			set(tc.before)
+			claim := b.claimOne()
+			got := []string{claim.ReportedShootUID}
+			if tc.result != nil {
+				b.complete(tc.result(claim))
+			}
+			set(tc.later)
+			set(`synced = null, due_at = now()`) // an edit, or the end of the lease
+			got = append(got, b.claimOne().ReportedShootUID)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -29,6 +29,7 @@ func toClaim(row *db.ReadClaimedRow) clusterworker.Claim {
 		Deleting:          row.Deleting,
 		ShootName:         row.ShootName,
 		ShootUID:          row.ShootUID,
+		ReportedShootUID:  row.ReportedShootUID,
 		SyncedGeneration:  row.SyncedGeneration,
 		ShootGeneration:   row.ShootGeneration,
 		History:           row.History,

@@ -74,8 +74,7 @@ func (s *Store) RecordCreation(ctx context.Context, claim clusterworker.Claim, c
 		var claimed int
 		err = s.indexed.runBatch(ctx, "record creation", func(b *pgx.Batch) {
 			scanRowInto(b.Queue(db.RecordCreation, claim.ClusterID, claim.Token,
-				sanitizeAndTruncateText(claim.ShootUID), claim.SyncedGeneration,
-				claim.ShootGeneration, event, s.sinks.names, s.sinks.types), &stands)
+				sanitizeAndTruncateText(claim.ReportedShootUID), event, s.sinks.names, s.sinks.types), &stands)
 			scanRowInto(b.Queue(db.CountClaimed, ids, tokens), &claimed)
 		})
 		if stands {

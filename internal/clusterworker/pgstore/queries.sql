@@ -28,7 +28,9 @@ update tenant.cluster_sync s set
     due_at = now() + @lease::interval,
     claim_token = nextval('tenant.cluster_sync_token'),
     claimed_by = @owner::text,
-    sync_last_attempt = now()
+    sync_last_attempt = now(),
+    -- Rows of workers that did not know this column. Later, the poller may change shoot_uid.
+    reported_shoot_uid = coalesce(s.reported_shoot_uid, case when s.synced_generation > 0 then s.shoot_uid end)
 from due where s.cluster_id = due.cluster_id;
 
 -- name: ReadClaimed :many
@@ -40,7 +42,7 @@ from due where s.cluster_id = due.cluster_id;
 select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
-    s.synced_generation, s.shoot_generation,
+    coalesce(s.reported_shoot_uid, '')::text as reported_shoot_uid, s.synced_generation, s.shoot_generation,
     h.id::text as history, (case when s.history = h.id then s.known_generation else s.generation end)::bigint as known_generation,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
@@ -107,6 +109,7 @@ with result as (
         claimed_by = null,
         deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
         shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
+        reported_shoot_uid = case when r.failed or r.shoot_uid = '' then s.reported_shoot_uid else r.shoot_uid end,
         shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
         shoot_status = case
             when r.failed then s.shoot_status
@@ -132,8 +135,8 @@ select d.token::bigint as token from done d;
 
 -- name: RecordCreation :one
 -- Records the creation of a Shoot in a row that stays claimed, with its change event. It
--- writes nothing if the claim is lost, if another client has locked the row, or if a
--- success is recorded, as after a request whose answer was lost.
+-- writes nothing if the claim is lost, if another client has locked the row, or if the
+-- creation is recorded, as after a request whose answer was lost.
 with mine as materialized (
     select s.cluster_id from tenant.cluster_sync s
     where s.cluster_id = @id::uuid and s.claim_token = @token::bigint
@@ -141,9 +144,8 @@ with mine as materialized (
 ), recorded as (
     update tenant.cluster_sync s set
         shoot_uid = @shoot_uid::text,
-        synced_generation = @synced_generation::bigint,
-        shoot_generation = @shoot_generation::bigint
-    from mine where s.cluster_id = mine.cluster_id and s.synced_generation = 0
+        reported_shoot_uid = @shoot_uid::text
+    from mine where s.cluster_id = mine.cluster_id and s.reported_shoot_uid is distinct from @shoot_uid::text
     returning s.cluster_id
 ), told as (
     insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)

@@ -282,10 +282,14 @@ func newStatusChangeEvent(change *clusterworker.StatusChange, row *clusterworker
 	if !ok || change.Status == row.Status {
 		return nil
 	}
-	return &clusterworker.Change{
+	event := &clusterworker.Change{
 		At: now, Action: action, ClusterID: change.ClusterID, Cluster: row.Name, Tenant: row.Tenant,
 		Shoot: row.ShootName, Generation: row.ClusterGeneration, Message: change.Message,
 	}
+	if action == clusterworker.ShootDeleted {
+		event.ShootUID = row.ShootUID
+	}
+	return event
 }
 
 // changeActionOfStatus returns the action of a change event for a new status, or false if the

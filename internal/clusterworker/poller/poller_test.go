@@ -57,6 +57,9 @@ func TestALife(t *testing.T) {
 		want(t, "told", r.journal.of(1), []clusterworker.Action{
 			clusterworker.ShootReady, clusterworker.ShootFailed, clusterworker.ShootReady, clusterworker.ShootDeleted,
 		})
+		for _, c := range r.journal.all { // the UID tells this deletion from a later one
+			want(t, "the uid of "+string(c.Action), c.ShootUID != "", c.Action == clusterworker.ShootDeleted)
+		}
 		want(t, "nothing was sent again", r.db.sentAgain(), nil)
 		if n := w.metric(t, "shoot_status_lag_seconds"); n == 0 {
 			t.Error("no lag was measured")

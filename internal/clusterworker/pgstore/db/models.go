@@ -39,4 +39,5 @@ type Sync struct {
 	PauseReason         *string
 	History             *string
 	KnownGeneration     int64
+	ReportedShootUID    *string
 }

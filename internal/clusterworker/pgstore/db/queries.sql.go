@@ -127,7 +127,9 @@ update tenant.cluster_sync s set
     due_at = now() + $1::interval,
     claim_token = nextval('tenant.cluster_sync_token'),
     claimed_by = $2::text,
-    sync_last_attempt = now()
+    sync_last_attempt = now(),
+    -- Rows of workers that did not know this column. Later, the poller may change shoot_uid.
+    reported_shoot_uid = coalesce(s.reported_shoot_uid, case when s.synced_generation > 0 then s.shoot_uid end)
 from due where s.cluster_id = due.cluster_id
 `
 
@@ -198,6 +200,7 @@ with result as (
         claimed_by = null,
         deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
         shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
+        reported_shoot_uid = case when r.failed or r.shoot_uid = '' then s.reported_shoot_uid else r.shoot_uid end,
         shoot_generation = case when r.failed or r.deleting then s.shoot_generation else r.shoot_generation end,
         shoot_status = case
             when r.failed then s.shoot_status
@@ -316,7 +319,7 @@ func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64
 }
 
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -371,6 +374,7 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 			&i.Sync.PauseReason,
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
+			&i.Sync.ReportedShootUID,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -668,7 +672,7 @@ const ReadClaimed = `-- name: ReadClaimed :many
 select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, s.sync_attempts, coalesce(s.error_class, '')::text as error_class,
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
-    s.synced_generation, s.shoot_generation,
+    coalesce(s.reported_shoot_uid, '')::text as reported_shoot_uid, s.synced_generation, s.shoot_generation,
     h.id::text as history, (case when s.history = h.id then s.known_generation else s.generation end)::bigint as known_generation,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
@@ -695,6 +699,7 @@ type ReadClaimedRow struct {
 	UnsyncedSince     pgtype.Timestamptz
 	ShootName         string
 	ShootUID          string
+	ReportedShootUID  string
 	SyncedGeneration  int64
 	ShootGeneration   int64
 	History           string
@@ -732,6 +737,7 @@ func (q *Queries) ReadClaimed(ctx context.Context, lease time.Duration, owner st
 			&i.UnsyncedSince,
 			&i.ShootName,
 			&i.ShootUID,
+			&i.ReportedShootUID,
 			&i.SyncedGeneration,
 			&i.ShootGeneration,
 			&i.History,
@@ -763,40 +769,35 @@ with mine as materialized (
 ), recorded as (
     update tenant.cluster_sync s set
         shoot_uid = $3::text,
-        synced_generation = $4::bigint,
-        shoot_generation = $5::bigint
-    from mine where s.cluster_id = mine.cluster_id and s.synced_generation = 0
+        reported_shoot_uid = $3::text
+    from mine where s.cluster_id = mine.cluster_id and s.reported_shoot_uid is distinct from $3::text
     returning s.cluster_id
 ), told as (
     insert into tenant.cluster_change_events (sink, sink_type, cluster_id, tenant, event_id, change)
     select k.sink, k.type, r.cluster_id, e.change::json->>'tenant', e.change::json->>'id', e.change
-    from recorded r cross join (select $6::text as change) e
-    cross join (select unnest($7::text[]) as sink, unnest($8::text[]) as type) k
+    from recorded r cross join (select $4::text as change) e
+    cross join (select unnest($5::text[]) as sink, unnest($6::text[]) as type) k
 )
 select exists (select from mine) as stands
 `
 
 type RecordCreationParams struct {
-	ID               string
-	Token            int64
-	ShootUID         string
-	SyncedGeneration int64
-	ShootGeneration  int64
-	Change           string
-	Sinks            []string
-	SinkTypes        []string
+	ID        string
+	Token     int64
+	ShootUID  string
+	Change    string
+	Sinks     []string
+	SinkTypes []string
 }
 
 // Records the creation of a Shoot in a row that stays claimed, with its change event. It
-// writes nothing if the claim is lost, if another client has locked the row, or if a
-// success is recorded, as after a request whose answer was lost.
+// writes nothing if the claim is lost, if another client has locked the row, or if the
+// creation is recorded, as after a request whose answer was lost.
 func (q *Queries) RecordCreation(ctx context.Context, arg RecordCreationParams) (bool, error) {
 	row := q.db.QueryRow(ctx, RecordCreation,
 		arg.ID,
 		arg.Token,
 		arg.ShootUID,
-		arg.SyncedGeneration,
-		arg.ShootGeneration,
 		arg.Change,
 		arg.Sinks,
 		arg.SinkTypes,
@@ -928,7 +929,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -983,6 +984,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 			&i.Sync.PauseReason,
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
+			&i.Sync.ReportedShootUID,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -998,7 +1000,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -1052,6 +1054,7 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 			&i.Sync.PauseReason,
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
+			&i.Sync.ReportedShootUID,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1167,7 +1170,7 @@ func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
 }
 
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -1222,6 +1225,7 @@ func (q *Queries) StalestRows(ctx context.Context, most int64) ([]StalestRowsRow
 			&i.Sync.PauseReason,
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
+			&i.Sync.ReportedShootUID,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
