@@ -25,6 +25,10 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			60, "A connection to the fleet API was dead without being closed. All requests of a client waited on it for two minutes.",
+			"HTTP/2 connections are checked with pings: `TestDeadConnection` in `client`.",
+		},
+		{
 			11, "A frozen node-fault-controller went on and stored an old report after the recovery. The node stayed quarantined.",
 			"Health events are ordered by their time: `TestLateReport` in `internal/nodefault/intake`.",
 		},
