@@ -15,6 +15,7 @@ type plantedBug struct {
 	Old     string // occurs once in the file
 	New     string
 	Faults  string // kinds of faults that the bug needs to show; empty means none
+	Upgrade bool   // the bug shows in an upgrade; the release before does not have it
 }
 
 // listBugs returns all bugs that can be planted.
@@ -79,6 +80,10 @@ func listBugs() []plantedBug {
 		{
 			// The clock of the sentinels is an hour ahead.
 			Promise: "R13", File: "internal/sentinel/publish.go", Old: `time.Now().UTC(),`, New: `time.Now().UTC().Add(time.Hour),`,
+		},
+		{
+			// This release refuses all reports about nodes.
+			Promise: "R14", File: "internal/nodefault/intake/event.go", Old: `if e.Node == "" {`, New: `if e.Node != "" {`, Upgrade: true,
 		},
 		{
 			// All sentinels watch an eighth of the resources.

@@ -21,7 +21,7 @@ func TestBugsCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	promises := map[string]bool{}
-	for _, r := range history.RunAllCheckers(history.Config{Restore: true}, nil) {
+	for _, r := range history.RunAllCheckers(history.Config{Restore: true, Upgrade: true}, nil) {
 		number, _, _ := strings.Cut(r.Promise, " ")
 		promises[number] = true
 	}

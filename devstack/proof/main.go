@@ -68,6 +68,13 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
 	}
+	if p.bug != "" {
+		planted, err := findBug(p.bug)
+		if err != nil {
+			return err
+		}
+		p.upgrade = p.upgrade || planted.Upgrade
+	}
 	var err error
 	if p.faults, err = chooseFaults(*kinds, p, whyImpossible); err != nil {
 		return err
