@@ -19,7 +19,9 @@ type plantedBug struct {
 }
 
 // listBugs returns all bugs that can be planted.
-func listBugs() []plantedBug {
+func listBugs() []plantedBug { return append(listBugsUpToR9(), listBugsFromR10()...) }
+
+func listBugsUpToR9() []plantedBug {
 	return []plantedBug{
 		{
 			// A quarter of the resources is never announced.
@@ -62,6 +64,11 @@ func listBugs() []plantedBug {
 			// A rollback scales to another number than before.
 			Promise: "R9", File: "internal/execution/action/scale.go", Old: `"replicas": was}, "10s")`, New: `"replicas": 1}, "10s")`,
 		},
+	}
+}
+
+func listBugsFromR10() []plantedBug {
+	return []plantedBug{
 		{
 			// All nodes of a pool may be out of service at once.
 			Promise: "R10", File: "internal/nodefault/budget/budget.go",
@@ -112,6 +119,12 @@ func findBug(promise string) (plantedBug, error) {
 		names = append(names, b.Promise)
 	}
 	return plantedBug{}, fmt.Errorf("unknown bug %q: use %s", promise, strings.Join(names, ", "))
+}
+
+// bugNeedsUpgrade reports whether a bug shows only in an upgrade.
+func bugNeedsUpgrade(promise string) bool {
+	b, err := findBug(promise)
+	return err == nil && b.Upgrade
 }
 
 // addBug adds the edited file of a bug. root is the folder of the module.

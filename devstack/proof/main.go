@@ -64,16 +64,10 @@ func parseFlagsAndProve(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 || *minutes <= 0 || *clusters <= 0 {
 		return errors.New("the number of minutes and clusters must be positive, and there are no further arguments")
 	}
-	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: *upgrade, broker: *broker, bug: *bug, realGarden: *realGarden}
+	withUpgrade := *upgrade || bugNeedsUpgrade(*bug)
+	p := plan{duration: time.Duration(*minutes * float64(time.Minute)), clusters: *clusters, seed: *seed, upgrade: withUpgrade, broker: *broker, bug: *bug, realGarden: *realGarden}
 	if p.seed == 0 {
 		p.seed = uint64(time.Now().UnixNano())
-	}
-	if p.bug != "" {
-		planted, err := findBug(p.bug)
-		if err != nil {
-			return err
-		}
-		p.upgrade = p.upgrade || planted.Upgrade
 	}
 	var err error
 	if p.faults, err = chooseFaults(*kinds, p, whyImpossible); err != nil {
