@@ -46,7 +46,7 @@ func (t *resourceTx) recordCreationEvent(ctx context.Context, created *fleetapi.
 	if !recorded {
 		return nil
 	}
-	return t.insertChangeEvent(ctx, created, timeline.ResourceChange{
+	return t.queueChangeEvent(ctx, created, timeline.ResourceChange{
 		Action: actions.created, Who: created.CreatedBy, At: created.CreatedTime, Changes: diffSpecAndLabels(&fleetapi.Record{}, created),
 	})
 }
@@ -69,8 +69,8 @@ func (t *resourceTx) recordUpdateEventIfAny(ctx context.Context, updated, previo
 	default:
 		return nil
 	}
-	return t.insertChangeEvent(ctx, updated, timeline.ResourceChange{
-		Action: actions.changed, Reason: reason, Who: updated.UpdatedBy, At: updated.UpdatedTime,
+	return t.queueChangeEvent(ctx, updated, timeline.ResourceChange{
+		Action: actions.changed, Reason: reason, Who: updated.UpdatedBy, At: updated.UpdatedTime, ReplacedRevision: previous.Revision,
 		Changes: diffSpecAndLabels(previous, updated), DeletionRequested: deletionRequested,
 	})
 }
@@ -86,7 +86,7 @@ func (t *resourceTx) recordDeletionEvent(ctx context.Context, key fleetapi.Key) 
 		return nil
 	}
 	deleted := &t.locked[key].current.Record
-	return t.insertChangeEvent(ctx, deleted, timeline.ResourceChange{
+	return t.queueChangeEvent(ctx, deleted, timeline.ResourceChange{
 		Action: actions.deleted, Who: deleted.DeletedBy, Changes: diffSpecAndLabels(deleted, &fleetapi.Record{}),
 		At: t.lastLockTime, // this row may have been locked before its children were removed
 	})
@@ -119,12 +119,13 @@ func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleet
 	return insertTimelineEvents(ctx, t.tx, events)
 }
 
-func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
+func (t *resourceTx) queueChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
 	event, err := t.buildChangeEvent(ctx, record, change)
 	if err != nil {
 		return err
 	}
-	return insertTimelineEvents(ctx, t.tx, []timeline.Event{event})
+	nameFailure(t.tx.Queue(insertOwnEvents, buildInsertParams([]timeline.Event{event})...), "store the change event of %s %q", record.Kind, record.ID)
+	return nil
 }
 
 // buildChangeEvent returns the event of a change of a resource, whose details it adds to the change.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,7 +18,7 @@ import (
 // update runs a change in the scope of tenant a, in a separate transaction.
 func update(t *testing.T, s *pgstore.Store, change func(context.Context, fleetapi.Tx) error) error {
 	t.Helper()
-	return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return change(ctx, tx) })
+	return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error { return change(ctx, tx) })
 }
 
 func TestNoChangeOfARowIsLost(t *testing.T) {
@@ -30,7 +29,7 @@ func TestNoChangeOfARowIsLost(t *testing.T) {
 	var g errgroup.Group
 	for i := range writers {
 		g.Go(func() error {
-			return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 				l, err := tx.LockAndReadResource(ctx, r.Key)
 				if err != nil {
 					return err
@@ -79,7 +78,7 @@ func TestAChildWaitsForItsParent(t *testing.T) {
 			return tx.InsertAndRecordResource(ctx, child)
 		})
 	}
-	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 		if _, err := tx.LockAndReadResource(ctx, parent.Key); err != nil {
 			return err
 		}
@@ -111,7 +110,7 @@ func TestADeadlockIsRunAgain(t *testing.T) {
 	for _, order := range [][2]fleetapi.Key{{x.Key, y.Key}, {y.Key, x.Key}} {
 		g.Go(func() error {
 			tries := 0
-			return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 				first, err := tx.LockAndReadResource(ctx, order[0])
 				if err != nil {
 					return err
@@ -146,7 +145,7 @@ func TestSameNameAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			errs[i] = s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			errs[i] = s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 				return tx.InsertAndRecordResource(ctx, newRecord("a", v1.KindCluster, "one"))
 			})
 		})
@@ -182,7 +181,7 @@ func TestTheLockReadsWhatWasWrittenLast(t *testing.T) {
 		})
 	}
 	var g errgroup.Group
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err

@@ -64,7 +64,7 @@ func (r *RollupCounter) CountDying(ctx context.Context, syncs bool, statement in
 		step = r.updateSyncCountsAndReasons
 	}
 	err = r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
-		tx.Tx = &dyingTx{tx.Tx, statement}
+		tx.Querier = &dyingTx{tx.Querier, statement}
 		_, err := runStepIfLockFree(ctx, tx, step)
 		return err
 	})
@@ -76,7 +76,7 @@ func (r *RollupCounter) CountDying(ctx context.Context, syncs bool, statement in
 
 // A dyingTx fails when its statements are used up.
 type dyingTx struct {
-	pgx.Tx
+	postgres.Querier
 
 	left int
 }
@@ -92,12 +92,12 @@ func (t *dyingTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Com
 	if err := t.useStatement(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	return t.Tx.Exec(ctx, sql, args...)
+	return t.Querier.Exec(ctx, sql, args...)
 }
 
 func (t *dyingTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.useStatement(); err != nil {
 		return nil, err
 	}
-	return t.Tx.Query(ctx, sql, args...)
+	return t.Querier.Query(ctx, sql, args...)
 }

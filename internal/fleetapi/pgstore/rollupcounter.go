@@ -121,15 +121,17 @@ func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countSte
 }
 
 // lockCounts locks the counts for the transaction, and reports whether it could. It keeps the planner
-// on indexes while few rows are read, and other processors free.
+// on indexes while few rows are read, and other processors free. The change feed waits for the commit, which does not
+// wait for the disk: what a crash undoes is counted again.
 const lockCounts = `select pg_try_advisory_xact_lock(hashtext('fleetloop tenant.rollup')),
-	set_config('jit', 'off', true), set_config('random_page_cost', '1.1', true), set_config('max_parallel_workers_per_gather', '0', true)`
+	set_config('jit', 'off', true), set_config('random_page_cost', '1.1', true), set_config('max_parallel_workers_per_gather', '0', true),
+	set_config('synchronous_commit', 'off', true)`
 
 // runStepIfLockFree reads the position and runs a step. The lock is an advisory one, because a lock on a
 // row would make the transaction one that writes before it has read.
 func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (hasMore bool, err error) {
 	var locked bool
-	err = tx.QueryRow(ctx, lockCounts).Scan(&locked, nil, nil, nil)
+	err = tx.QueryRow(ctx, lockCounts).Scan(&locked, nil, nil, nil, nil)
 	if err != nil || !locked {
 		return false, err
 	}
@@ -179,7 +181,7 @@ func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition
 		row = *bounds
 		return nil
 	})
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+	if err := tx.RunBatch(ctx, &b); err != nil {
 		return false, feedEnd, fmt.Errorf("read the bounds of the change feed: %w", err)
 	}
 	if feedEnd, err = newSettledCursor(&row); err != nil {

@@ -349,11 +349,11 @@ func TestRollersOfSeveralProcesses(t *testing.T) {
 		writers.Go(func() {
 			for i := range 25 {
 				r := newRecord("a", v1.KindCluster, fmt.Sprintf("row-%d-%d", w, i))
-				err := d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				err := d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx) error {
 					return tx.InsertAndRecordResource(ctx, r)
 				})
 				if err == nil && i%3 == 0 {
-					err = d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+					err = d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx) error {
 						l, err := tx.LockAndReadResource(ctx, r.Key)
 						if err != nil {
 							return err
