@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,6 +26,15 @@ var InsertTimelineEvents = insertTimelineEvents
 // RunRounds runs rounds of a roller without a database.
 func RunRounds(ctx context.Context, round func(context.Context) (more bool, err error)) error {
 	return (&RollupCounter{log: slog.New(slog.DiscardHandler)}).repeatRounds(ctx, round)
+}
+
+// SettleRecountBatch returns the number of rows in a step of a long recount, in which each row takes a time.
+func SettleRecountBatch(perRow time.Duration) int {
+	r := &RollupCounter{recountBatch: minRecountBatch}
+	for range 20 {
+		r.adjustRecountBatch(time.Duration(r.recountBatch) * perRow)
+	}
+	return r.recountBatch
 }
 
 // StuckStatements returns the statements of a page, with their arguments.

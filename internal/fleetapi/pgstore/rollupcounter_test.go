@@ -309,6 +309,29 @@ func TestCountsAreExact(t *testing.T) {
 	})
 }
 
+// TestACountThatStaysIsNotWritten checks that a change that leaves the counts as they are writes only the position. The
+// change feed waits for a transaction from its first write.
+func TestACountThatStaysIsNotWritten(t *testing.T) {
+	d := newDatabase(t)
+	r := newRoller(pgtest.Open(t, d.url), "region")
+	record := newRecord("a", v1.KindCluster, "one")
+	insert(t, d.Store, record)
+	d.countAll(t, r)
+	const versions = "select xmin::text || ' ' || ctid::text || ' ' || xmax::text from tenant.rollup_rows"
+	before := d.texts(t, versions)
+	err := change(t, d.Store, all(), record.Key, func(l *fleetapi.Locked) *v1.AdapterStatus {
+		l.Record.DisplayName = "Another"
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.countAll(t, r)
+	if diff := cmp.Diff(before, d.texts(t, versions)); diff != "" || len(before) != 1 {
+		t.Errorf("the counted row was written (-before +after):\n%s", diff)
+	}
+}
+
 // TestErrorOfASyncFollowsItsCluster checks the counted error of a sync whose cluster goes to another tenant.
 func TestErrorOfASyncFollowsItsCluster(t *testing.T) {
 	d := newDatabase(t)
