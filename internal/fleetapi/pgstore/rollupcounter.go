@@ -28,8 +28,8 @@ const (
 	rollBatch = 1000
 	// minRecountBatch is the number of rows with which a recount begins. It doubles while a step takes less than
 	// half of recountStep, and halves when one takes longer than that.
-	minRecountBatch = 64
-	recountStep     = 20 * time.Millisecond
+	minRecountBatch = 250
+	recountStep     = 50 * time.Millisecond
 	// sweepInterval is the interval at which counts that have become zero are removed.
 	sweepInterval = time.Minute
 )
