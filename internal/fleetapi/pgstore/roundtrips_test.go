@@ -55,6 +55,7 @@ func startRelay(t *testing.T, databaseURL string) (r *relay, relayedURL string) 
 }
 
 func (r *relay) serve(t *testing.T, client net.Conn) {
+	t.Helper()
 	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", r.server)
 	if err != nil {
