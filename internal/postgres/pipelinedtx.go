@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,8 +26,9 @@ type Tx struct {
 	pipelined *pipelinedTx
 }
 
-// Queue queues a statement. It runs before the next statement or the commit, in the same round trip, and the call that
-// sends it returns its error.
+// Queue queues a statement. It runs before the next statement or the commit, in the same round trip. The call that
+// sends it returns its error, and so do all later calls and RunInTx. A callback cannot undo the commit: if it returns an
+// error when the statement was sent with the commit, RunInTx returns that error but the server has committed.
 func (t Tx) Queue(sql string, args ...any) *pgx.QueuedQuery {
 	return t.pipelined.queued.Queue(sql, args...)
 }
@@ -40,7 +43,7 @@ func (t Tx) RunQueued(ctx context.Context) error { return t.pipelined.sendQueued
 
 // ReadBeginTime returns the time of the server's clock when the transaction began.
 func (t Tx) ReadBeginTime(ctx context.Context) (time.Time, error) {
-	if t.pipelined.conn == nil {
+	if !t.pipelined.hasBegun() {
 		if err := t.pipelined.sendQueuedAnd(ctx); err != nil {
 			return time.Time{}, err
 		}
@@ -53,10 +56,12 @@ func (t Tx) ReadBeginTime(ctx context.Context) (time.Time, error) {
 type pipelinedTx struct {
 	pool   *Pool
 	scope  Scope
-	conn   *pgxpool.Conn // nil before the transaction begins
+	conn   *pgxpool.Conn // nil before the first statement
 	queued pgx.Batch
 	// beginTime is zero until the server has begun the transaction.
 	beginTime time.Time
+	// failed is the error of the begin, or of a queued statement that another call has sent. Nothing runs after it.
+	failed error
 }
 
 // Exec runs a statement.
@@ -64,11 +69,13 @@ func (t *pipelinedTx) Exec(ctx context.Context, sql string, args ...any) (tag pg
 	if t.hasBegunAndSentAll() {
 		return t.conn.Exec(ctx, sql, args...)
 	}
-	t.queued.Queue(sql, args...).Exec(func(answer pgconn.CommandTag) error {
+	var b pgx.Batch
+	b.Queue(sql, args...).Exec(func(answer pgconn.CommandTag) error {
 		tag = answer
 		return nil
 	})
-	return tag, t.sendQueuedAnd(ctx)
+	err = t.sendQueuedAnd(ctx, b.QueuedQueries...)
+	return tag, err
 }
 
 // Query runs a statement. Its rows are read later, so what is queued takes a round trip before it.
@@ -87,8 +94,17 @@ func (t *pipelinedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx
 		if t.hasBegunAndSentAll() {
 			return t.conn.QueryRow(ctx, sql, args...).Scan(targets...)
 		}
-		t.queued.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(targets...) })
-		return t.sendQueuedAnd(ctx)
+		// A row that is missing does not fail the batch, whose statements pgx would prepare again.
+		var noRows error
+		var b pgx.Batch
+		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+			err := row.Scan(targets...)
+			if errors.Is(err, pgx.ErrNoRows) {
+				noRows, err = err, nil
+			}
+			return err
+		})
+		return cmp.Or(t.sendQueuedAnd(ctx, b.QueuedQueries...), noRows)
 	})
 }
 
@@ -98,11 +114,15 @@ type pipelinedRow func(targets []any) error
 // Scan implements pgx.Row.
 func (r pipelinedRow) Scan(targets ...any) error { return r(targets) }
 
-func (t *pipelinedTx) hasBegunAndSentAll() bool { return t.conn != nil && t.queued.Len() == 0 }
+func (t *pipelinedTx) hasBegun() bool { return !t.beginTime.IsZero() }
+
+func (t *pipelinedTx) hasBegunAndSentAll() bool {
+	return t.hasBegun() && t.failed == nil && t.queued.Len() == 0
+}
 
 func (t *pipelinedTx) sendQueuedIfAny(ctx context.Context) error {
-	if t.queued.Len() == 0 {
-		return nil
+	if t.failed != nil || t.queued.Len() == 0 {
+		return t.failed
 	}
 	return t.sendQueuedAnd(ctx)
 }
@@ -110,15 +130,31 @@ func (t *pipelinedTx) sendQueuedIfAny(ctx context.Context) error {
 // sendQueuedAnd sends the queued statements, followed by others, in one round trip. It begins the transaction if that
 // has not begun.
 func (t *pipelinedTx) sendQueuedAnd(ctx context.Context, others ...*pgx.QueuedQuery) error {
+	hasQueued := t.queued.Len() > 0
 	b := &pgx.Batch{QueuedQueries: append(t.queued.QueuedQueries, others...)}
 	t.queued = pgx.Batch{}
-	if t.conn != nil {
+	if t.failed != nil {
+		return t.failed
+	}
+	err := t.send(ctx, b)
+	if err != nil && (hasQueued || !t.hasBegun()) {
+		t.failed = err
+	}
+	return err
+}
+
+// send sends a batch, after the begin if the transaction has not begun.
+func (t *pipelinedTx) send(ctx context.Context, b *pgx.Batch) error {
+	if t.hasBegun() {
 		return t.conn.SendBatch(ctx, b).Close()
 	}
 	err := t.beginAndSend(ctx, b)
-	if err != nil && t.beginTime.IsZero() && t.pool.dropIdleConnsIfLost(ctx, err) {
+	if !t.hasBegun() && err != nil && t.pool.dropIdleConnsIfLost(ctx, err) {
 		t.releaseConn() // it was dead before the transaction, which did nothing yet
 		err = t.beginAndSend(ctx, b)
+	}
+	if !t.hasBegun() {
+		t.releaseConn()
 	}
 	return err
 }
@@ -139,9 +175,9 @@ func (t *pipelinedTx) beginAndSend(ctx context.Context, first *pgx.Batch) (err e
 
 // commit sends the queued statements and commits. A transaction without statements never begins.
 func (t *pipelinedTx) commit(ctx context.Context) error {
-	if t.conn == nil {
+	if !t.hasBegun() {
 		// The commit follows apart: what is sent with the begin may be sent twice.
-		if err := t.sendQueuedIfAny(ctx); err != nil || t.conn == nil {
+		if err := t.sendQueuedIfAny(ctx); err != nil || !t.hasBegun() {
 			return err
 		}
 	}
