@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
@@ -111,31 +113,40 @@ func (r *relay) takeRoundTrips() (n int) {
 func TestAChangeTakesTwoRoundTrips(t *testing.T) {
 	relayed, databaseURL := startRelay(t, pgtest.NewDatabaseURL(t))
 	s := pgstore.New(pgtest.Open(t, databaseURL))
-	r := newRecord("a", v1.KindCluster, "one")
-	insert(t, s, r)
-	cases := map[string]func(*fleetapi.Locked) *v1.AdapterStatus{
-		"Spec": func(l *fleetapi.Locked) *v1.AdapterStatus {
-			l.Record.Generation++
-			l.Record.Spec = append(append(json.RawMessage(`{"was":`), l.Record.Spec...), '}')
-			return nil
-		},
-		"Report": func(l *fleetapi.Locked) *v1.AdapterStatus {
-			return &v1.AdapterStatus{Adapter: "dns", CreatedTime: l.Now, LastReportTime: l.Now, ObservedGeneration: 1}
-		},
+	cluster, nodePool := newRecord("a", v1.KindCluster, "one"), newRecord("a", v1.KindNodePool, "one")
+	nodePool.ParentID = cluster.ID
+	insert(t, s, cluster, nodePool)
+	changeSpec := func(l *fleetapi.Locked) *v1.AdapterStatus {
+		l.Record.Generation++
+		l.Record.Spec = append(append(json.RawMessage(`{"was":`), l.Record.Spec...), '}')
+		return nil
 	}
-	for name, with := range cases {
+	report := func(l *fleetapi.Locked) *v1.AdapterStatus {
+		return &v1.AdapterStatus{Adapter: "dns", CreatedTime: l.Now, LastReportTime: l.Now, ObservedGeneration: 1}
+	}
+	cases := map[string]struct {
+		row  *fleetapi.Record
+		with func(*fleetapi.Locked) *v1.AdapterStatus
+		want int
+	}{
+		"Spec":           {row: cluster, with: changeSpec, want: 2},
+		"Report":         {row: cluster, with: report, want: 2},
+		"NodePoolSpec":   {row: nodePool, with: changeSpec, want: 3}, // the event needs the name of the cluster
+		"NodePoolReport": {row: nodePool, with: report, want: 2},
+	}
+	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			run := func() {
 				err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
-					tx.(fleetapi.SchemaReader).QueueSpecSchemaRead(v1.KindCluster, 0) //nolint:errcheck // it is one
-					l, err := tx.LockAndReadResource(ctx, r.Key)
+					tx.(fleetapi.SchemaReader).QueueSpecSchemaRead(tc.row.Kind, 0) //nolint:errcheck // it is one
+					l, err := tx.LockAndReadResource(ctx, tc.row.Key)
 					if err != nil {
 						return err
 					}
-					if _, _, err := tx.(fleetapi.SchemaReader).ReadSpecSchemaIfChanged(ctx, v1.KindCluster, 0); err != nil { //nolint:errcheck // as above
+					if _, _, err := tx.(fleetapi.SchemaReader).ReadSpecSchemaIfChanged(ctx, tc.row.Kind, 0); err != nil { //nolint:errcheck // as above
 						return err
 					}
-					return tx.SaveLockedResource(ctx, &l.Record, with(l))
+					return tx.SaveLockedResource(ctx, &l.Record, tc.with(l))
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -144,8 +155,8 @@ func TestAChangeTakesTwoRoundTrips(t *testing.T) {
 			run() // the statements are prepared
 			relayed.takeRoundTrips()
 			run()
-			if n := relayed.takeRoundTrips(); n != 2 {
-				t.Errorf("took %d round trips, want 2", n)
+			if n := relayed.takeRoundTrips(); n != tc.want {
+				t.Errorf("took %d round trips, want %d", n, tc.want)
 			}
 		})
 	}
@@ -184,5 +195,28 @@ func TestARolledBackChangeRunsInFull(t *testing.T) {
 	}
 	if err := save(func(r *fleetapi.Record) { r.Labels = json.RawMessage(`broken`) }); err == nil || errors.Is(err, fleetapi.ErrRollback) {
 		t.Errorf("labels that the database refuses: got %v", err)
+	}
+}
+
+// TestASaveOfNoRowFails checks the save of a node pool that is gone. Its cluster, which is not locked, is read for the
+// change event.
+func TestASaveOfNoRowFails(t *testing.T) {
+	s := newStore(t)
+	cluster, nodePool := newRecord("a", v1.KindCluster, "one"), newRecord("a", v1.KindNodePool, "one")
+	nodePool.ParentID = cluster.ID
+	insert(t, s, cluster, nodePool)
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
+		l, err := tx.LockAndReadResource(ctx, nodePool.Key)
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteAndRecordResource(ctx, nodePool.Key); err != nil {
+			return err
+		}
+		l.Record.Generation++
+		return tx.SaveLockedResource(ctx, &l.Record, nil)
+	})
+	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+		t.Errorf("got %v", err)
 	}
 }

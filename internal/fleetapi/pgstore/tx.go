@@ -186,8 +186,17 @@ func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Re
 	if !bytes.Equal(locked.stored.Spec, record.Spec) {
 		spec = record.Spec
 	}
+	// The event may have to read, which sends what is queued before it.
+	event, err := t.buildUpdateEventIfAny(ctx, record, &locked.stored)
+	if err != nil {
+		return err
+	}
 	t.tx.Queue(db.SaveResource, listSaveResourceArgs(record, spec)...).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(&record.Revision); err != nil {
+		err := row.Scan(&record.Revision)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = requireOneRowAffected(0, nil)
+		}
+		if err != nil {
 			return fmt.Errorf("save %s %q: %w", record.Kind, record.ID, err)
 		}
 		return nil
@@ -198,8 +207,8 @@ func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Re
 		locked.unsettled = false
 	}
 	t.queueRevisionIfNewGeneration(record, &locked.stored)
-	if err := t.recordUpdateEventIfAny(ctx, record, &locked.stored); err != nil {
-		return err
+	if event != nil {
+		t.queueChangeEvent(record, event)
 	}
 	if newReport == nil {
 		return nil
