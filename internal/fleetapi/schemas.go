@@ -35,7 +35,8 @@ type SchemaReader interface {
 	// schema if the caller already has that revision.
 	ReadSpecSchemaIfChanged(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error)
 
-	// QueueSpecSchemaRead lets the next call read the schema, too, so that ReadSpecSchemaIfChanged costs nothing.
+	// QueueSpecSchemaRead lets LockAndReadResource read the schema, too, so that ReadSpecSchemaIfChanged costs nothing. It is
+	// read after the wait for the lock.
 	QueueSpecSchemaRead(kind string, knownRevision int64)
 }
 
@@ -237,7 +238,7 @@ func (c *schemaCache) getCached(kind string) compiledSchema {
 	return c.kinds[kind]
 }
 
-// queueSchemaRead lets the next call of a transaction read the schema that getCompiledSchema needs.
+// queueSchemaRead lets the lock of a row read the schema that getCompiledSchema needs.
 func (c *schemaCache) queueSchemaRead(tx Tx, kind string) {
 	if reader, ok := tx.(SchemaReader); ok {
 		reader.QueueSpecSchemaRead(kind, c.getCached(kind).revision)

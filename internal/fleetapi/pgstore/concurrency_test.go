@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -162,6 +163,41 @@ func TestSameNameAtOnce(t *testing.T) {
 	}
 	if made != 1 {
 		t.Errorf("%d rows have the name", made)
+	}
+}
+
+// TestTheLockReadsTheCurrentSchema checks that a change that waited for the lock reads the schema that was set meanwhile.
+func TestTheLockReadsTheCurrentSchema(t *testing.T) {
+	d := newDatabase(t)
+	r := newRecord("a", v1.KindCluster, "one")
+	insert(t, d.Store, r)
+	var schema json.RawMessage
+	read := func(ctx context.Context, tx fleetapi.Tx) error {
+		reader := tx.(fleetapi.SchemaReader) //nolint:errcheck // it is one
+		reader.QueueSpecSchemaRead(v1.KindCluster, 0)
+		_, err := tx.LockAndReadResource(ctx, r.Key)
+		if err == nil {
+			_, schema, err = reader.ReadSpecSchemaIfChanged(ctx, v1.KindCluster, 0)
+		}
+		return err
+	}
+	var g errgroup.Group
+	err := d.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
+		if _, err := tx.LockAndReadResource(ctx, r.Key); err != nil {
+			return err
+		}
+		g.Go(func() error { return update(t, d.Store, read) })
+		for len(d.texts(t, "select 'waits' from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		_, err := d.SetSpecSchema(ctx, v1.KindCluster, json.RawMessage(`{"type":"object"}`), "ann")
+		return err
+	})
+	if err := errors.Join(err, g.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if len(schema) == 0 {
+		t.Error("the schema is that from before the wait")
 	}
 }
 

@@ -74,11 +74,13 @@ func (t *resourceTx) ReadSpecSchemaIfChanged(
 	ctx context.Context, kind string, knownRevision int64,
 ) (revision int64, schema json.RawMessage, err error) {
 	wanted := schemaQuery{kind, knownRevision}
-	if t.schema == nil || t.schema.query != wanted {
-		t.QueueSpecSchemaRead(kind, knownRevision)
-	}
-	if err := t.tx.RunQueued(ctx); err != nil {
-		return 0, nil, fmt.Errorf("read the schema of %s specs: %w", kind, err)
+	if t.schema == nil || t.schema.query != wanted || !t.schema.done {
+		t.schema = &schemaRead{query: wanted}
+		var b pgx.Batch
+		t.schema.queueOn(&b)
+		if err := t.tx.RunBatch(ctx, &b); err != nil {
+			return 0, nil, fmt.Errorf("read the schema of %s specs: %w", kind, err)
+		}
 	}
 	if len(t.schema.rows) == 0 {
 		return 0, nil, nil
@@ -86,10 +88,9 @@ func (t *resourceTx) ReadSpecSchemaIfChanged(
 	return t.schema.rows[0].Revision, t.schema.rows[0].Schema, nil
 }
 
-// QueueSpecSchemaRead reads the schema of a kind in the next round trip.
+// QueueSpecSchemaRead lets LockAndReadResource read the schema of a kind.
 func (t *resourceTx) QueueSpecSchemaRead(kind string, knownRevision int64) {
 	t.schema = &schemaRead{query: schemaQuery{kind, knownRevision}}
-	queueCollectRows(t.tx.Queue(db.GetSpecSchema, knownRevision, kind), &t.schema.rows)
 }
 
 // A schemaQuery holds the parameters of ReadSpecSchemaIfChanged.
@@ -98,8 +99,14 @@ type schemaQuery struct {
 	knownRevision int64
 }
 
-// A schemaRead is a read that is queued or done.
+// A schemaRead is a read that is wanted or done.
 type schemaRead struct {
 	query schemaQuery
+	done  bool
 	rows  []db.GetSpecSchemaRow
+}
+
+func (r *schemaRead) queueOn(b *pgx.Batch) {
+	r.done, r.rows = true, nil
+	queueCollectRows(b.Queue(db.GetSpecSchema, r.query.knownRevision, r.query.kind), &r.rows)
 }

@@ -44,7 +44,7 @@ type resourceTx struct {
 	lastLockTime time.Time
 	// revisions is the number of kept generations.
 	revisions int
-	schema    *schemaRead // nil before the first
+	schema    *schemaRead // nil if none is wanted
 }
 
 // ReadBeginTime returns the time of the server's clock when the transaction began.
@@ -77,6 +77,9 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 	var shoot []db.ShootOfRow
 	var b pgx.Batch
 	queueCollectRows(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
+	if t.schema != nil {
+		t.schema.queueOn(&b)
+	}
 	if key.Kind == v1.KindCluster {
 		queueCollectRows(b.Queue(db.ShootOf, key.ID), &shoot)
 	}
