@@ -103,8 +103,10 @@ type rollupPosition struct {
 // countChangesAndSyncs counts changes and, once there are none left, the syncs. It reports whether there is
 // more to count at once.
 func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool, err error) {
-	if hasMore, err = r.runStepInTxIfLockFree(ctx, r.countChangesOrRecount); err == nil && !hasMore {
-		hasMore, err = r.runStepInTxIfLockFree(ctx, r.updateSyncCountsAndReasons)
+	hasMore, ran, err := r.runStepInTxIfLockFree(ctx, r.countChangesOrRecount)
+	r.keysSaved = r.keysSaved || (ran && err == nil)
+	if err == nil && !hasMore {
+		hasMore, _, err = r.runStepInTxIfLockFree(ctx, r.updateSyncCountsAndReasons)
 	}
 	if err != nil {
 		return false, fmt.Errorf("count resources: %w", err)
@@ -115,15 +117,15 @@ func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool,
 // A countStep reads before it writes. It reports whether there is more to count at once.
 type countStep func(ctx context.Context, tx postgres.Tx, at *rollupPosition) (more bool, err error)
 
-// runStepInTxIfLockFree runs a step in one transaction, unless another process is counting.
-func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countStep) (hasMore bool, err error) {
+// runStepInTxIfLockFree runs a step in one transaction, unless another process is counting. It reports whether it ran.
+func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countStep) (hasMore, ran bool, err error) {
 	err = retryReadAfterEpochRenewal(ctx, r.pool, func() error {
 		return r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
-			hasMore, err = runStepIfLockFree(ctx, tx, step)
+			hasMore, ran, err = runStepIfLockFree(ctx, tx, step)
 			return err
 		})
 	})
-	return hasMore, err
+	return hasMore, ran, err
 }
 
 // lockCounts locks the counts for the transaction, and reports whether it could. It keeps the planner
@@ -135,19 +137,20 @@ const lockCounts = `select pg_try_advisory_xact_lock(hashtext('fleetloop tenant.
 
 // runStepIfLockFree reads the position and runs a step. The lock is an advisory one, because a lock on a
 // row would make the transaction one that writes before it has read.
-func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (hasMore bool, err error) {
+func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (hasMore, ran bool, err error) {
 	var locked bool
 	err = tx.QueryRow(ctx, lockCounts).Scan(&locked, nil, nil, nil, nil)
 	if err != nil || !locked {
-		return false, err
+		return false, false, err
 	}
 	var position rollupPosition
 	err = tx.QueryRow(ctx, `select label_keys, epoch, xact, seq, recount_kind, recount_id from tenant.rollup`).
 		Scan(&position.labelKeys, &position.epoch, &position.after.Xact, &position.after.Seq, &position.recountKind, &position.recountID)
 	if err != nil {
-		return false, fmt.Errorf("read the position: %w", err)
+		return false, false, fmt.Errorf("read the position: %w", err)
 	}
-	return step(ctx, tx, &position)
+	hasMore, err = step(ctx, tx, &position)
+	return hasMore, true, err
 }
 
 // countChangesOrRecount counts the next changes, or the next rows of a recount.
@@ -172,7 +175,6 @@ func (r *RollupCounter) countChangesOrRecount(ctx context.Context, tx postgres.T
 	default:
 		hasMore, err = countNextChanges(ctx, tx, at)
 	}
-	r.keysSaved = r.keysSaved || err == nil
 	return hasMore, err
 }
 
@@ -215,8 +217,9 @@ func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition
 }
 
 // startRecount moves the position to the end of the feed, and begins to count all rows. Until the
-// last of them is counted, the counts keep their age.
+// last of them is counted, the counts keep their age. Its commit waits for the disk, because the label keys are saved once.
 func startRecount(ctx context.Context, tx postgres.Tx, labelKeys []string, feedEnd watch.Cursor) error {
+	tx.Queue("select set_config('synchronous_commit', 'on', true)")
 	_, err := tx.Exec(ctx, `update tenant.rollup set label_keys = $1, epoch = $2::uuid, xact = $3, seq = $4, recount_kind = $5, recount_id = $6::uuid`,
 		labelKeys, feedEnd.Epoch.String(), feedEnd.Xact, feedEnd.Seq, v1.KindCluster, uuid.Nil.String())
 	if err != nil {

@@ -261,7 +261,8 @@ func (f *fleetUnderTest) act(rt *rapid.T) {
 			rt.Fatal(err)
 		}
 	case 13:
-		if _, err := f.roller.CountDying(rt.Context(), rapid.Bool().Draw(rt, "syncs"), rapid.IntRange(0, 9).Draw(rt, "dies at")); err != nil {
+		syncs, statement, write := rapid.Bool().Draw(rt, "syncs"), rapid.IntRange(0, 9).Draw(rt, "dies at"), rapid.IntRange(0, 9).Draw(rt, "or at write")
+		if _, err := f.roller.CountDying(rt.Context(), syncs, statement, write); err != nil {
 			rt.Fatal(err)
 		}
 	}
@@ -297,6 +298,9 @@ func (f *fleetUnderTest) endHeld(commit bool) {
 // between two statements, is started again, or loses its place in the log.
 func TestCountsAreExact(t *testing.T) {
 	d := newDatabase(t)
+	if err := pgstore.LetCountersDie(t.Context(), d.conn); err != nil {
+		t.Fatal(err)
+	}
 	pool := pgtest.Open(t, d.url)
 	f := &fleetUnderTest{database: d, t: t, pool: pool, roller: newRoller(pool, "region", "env")}
 	rapid.Check(t, func(rt *rapid.T) {
