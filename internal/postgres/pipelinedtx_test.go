@@ -28,8 +28,7 @@ func TestAnIgnoredFailureEndsTheTransaction(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			tx.Queue("select 1")
-			_, err := tx.Query(ctx, "select 1")
-			return err
+			return tx.QueryRow(ctx, "select 1").Scan(nil)
 		},
 		"LostWrite": func(ctx context.Context, tx postgres.Tx) error {
 			if _, err := tx.ReadBeginTime(ctx); err != nil {

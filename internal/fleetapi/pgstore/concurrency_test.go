@@ -182,14 +182,17 @@ func TestTheLockReadsTheCurrentSchema(t *testing.T) {
 		return err
 	}
 	var g errgroup.Group
-	err := d.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
-		if _, err := tx.LockAndReadResource(ctx, r.Key); err != nil {
-			return err
-		}
+	startReadAndAwaitLock := func() {
 		g.Go(func() error { return update(t, d.Store, read) })
 		for len(d.texts(t, "select 'waits' from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")) == 0 {
 			time.Sleep(time.Millisecond)
 		}
+	}
+	err := d.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
+		if _, err := tx.LockAndReadResource(ctx, r.Key); err != nil {
+			return err
+		}
+		startReadAndAwaitLock()
 		_, err := d.SetSpecSchema(ctx, v1.KindCluster, json.RawMessage(`{"type":"object"}`), "ann")
 		return err
 	})
