@@ -123,7 +123,7 @@ func (x *commitCost) updateCluster(ctx context.Context, writer, i int) error {
 
 // changeClusterInStoreTx changes a cluster as the fleet API does for a request.
 func (x *commitCost) changeClusterInStoreTx(ctx context.Context, _, i int) error {
-	return x.api.RunInTx(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	return x.api.RunInTx(ctx, fleetapi.Scope{All: true}, func(ctx context.Context, tx fleetapi.Tx) error {
 		l, err := tx.LockAndReadResource(ctx, fleetapi.Key{Kind: v1.KindCluster, ID: clusterID(i).String()})
 		if err != nil {
 			return err

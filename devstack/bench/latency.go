@@ -116,6 +116,9 @@ func measureProductDelays(
 	if err := watcher.awaitIdle(ctx); err != nil {
 		return took, err
 	}
+	if err := awaitFleetCounted(ctx, databaseURL); err != nil {
+		return took, err
+	}
 	if err := runVacuumAndCheckpoint(ctx, databaseURL); err != nil {
 		return took, err
 	}

@@ -77,6 +77,22 @@ func markAllSynced(ctx context.Context, databaseURL string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
+// awaitFleetCounted waits until the fleet API has counted the fleet, which was loaded without it. The bare loop runs
+// before.
+func awaitFleetCounted(ctx context.Context, databaseURL string) error {
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		return err
+	}
+	for counted := false; !counted && err == nil; {
+		err = conn.QueryRow(ctx, "select as_of is not null from tenant.rollup").Scan(&counted)
+		if err == nil && !counted {
+			err = backoff.Sleep(ctx, 100*time.Millisecond)
+		}
+	}
+	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+}
+
 // runVacuumAndCheckpoint does the upkeep of what was loaded or changed, so that it does not fall into one side of the
 // comparison alone.
 func runVacuumAndCheckpoint(ctx context.Context, databaseURL string) error {

@@ -39,6 +39,8 @@ type ChangeQuery struct {
 	// a caller that resumes between the two would miss the relabelling. A row that moved from one
 	// tenant to another is visited for each of them.
 	Stepwise bool
+	// Expected means that there are probably changes. It affects only the cost of the call.
+	Expected bool
 }
 
 // A Feed reads the changes of resources.

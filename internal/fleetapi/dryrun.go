@@ -5,27 +5,23 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
-
-// errDryRun rolls back the transaction of a dry run.
-var errDryRun = errors.New("dry run")
 
 // dryRunStore is a store that rolls back every change that would succeed. Its transactions see all effects of the
 // change, so the answer is that of the real request. The sequence of revisions advances nevertheless.
 type dryRunStore struct{ Store }
 
 // RunInTx runs a change and rolls it back.
-func (s dryRunStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
-	err := s.Store.RunInTx(ctx, scope, func(ctx context.Context, tx Tx, now time.Time) error {
-		if err := change(ctx, tx, now); err != nil {
+func (s dryRunStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx) error) error {
+	err := s.Store.RunInTx(ctx, scope, func(ctx context.Context, tx Tx) error {
+		if err := change(ctx, tx); err != nil {
 			return err
 		}
-		return errDryRun
+		return ErrRollback
 	})
-	if errors.Is(err, errDryRun) {
+	if errors.Is(err, ErrRollback) {
 		return nil
 	}
 	return err

@@ -163,7 +163,11 @@ func (l *bulkLoader) createBatchedResources(ctx context.Context) error {
 		return err
 	}
 	var created int
-	err = l.service.store.RunInTx(ctx, l.by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+	err = l.service.store.RunInTx(ctx, l.by.scope, func(ctx context.Context, tx Tx) error {
+		now, err := tx.ReadBeginTime(ctx)
+		if err != nil {
+			return err
+		}
 		common := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{ParentID: l.parentID}}
 		if err := l.service.initRowAndLockParent(ctx, tx, l.by, l.kind, &common); err != nil {
 			return err

@@ -242,7 +242,7 @@ type interrupted struct {
 	fail func() error
 }
 
-func (s interrupted) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
+func (s interrupted) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx) error) error {
 	if err := s.fail(); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -43,7 +42,11 @@ func (rs *resourceService) createResource(ctx context.Context, by author, k *kin
 		return Record{}, err
 	}
 	var created Record
-	err = rs.store.RunInTx(ctx, by.scope, func(ctx context.Context, tx Tx, now time.Time) error {
+	err = rs.store.RunInTx(ctx, by.scope, func(ctx context.Context, tx Tx) error {
+		now, err := tx.ReadBeginTime(ctx)
+		if err != nil {
+			return err
+		}
 		row := Locked{Now: now, Shoot: ShootState{Guarded: guarded}, Record: Record{
 			Key:      Key{k.name, id.String()},
 			Content:  content,
@@ -55,7 +58,7 @@ func (rs *resourceService) createResource(ctx context.Context, by author, k *kin
 		if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, content.Spec); err != nil {
 			return err
 		}
-		err := tx.InsertAndRecordResource(ctx, &row.Record)
+		err = tx.InsertAndRecordResource(ctx, &row.Record)
 		if errors.Is(err, ErrNameTaken) {
 			return newNameTakenError(k, content.Name)
 		}
@@ -108,8 +111,9 @@ type patch struct {
 // updateResource replaces labels, annotations and spec. The generation rises if the meaning of the spec changes.
 // An update that changes nothing writes nothing.
 func (rs *resourceService) updateResource(ctx context.Context, by author, k *kind, id string, changes patch) (Record, error) {
-	var updated Record
-	err := rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+	var updated *Record // its revision is known when the transaction commits
+	wanted := rowTarget{scope: by.scope, kind: k, id: id, checksSpec: changes.spec != nil}
+	err := rs.runWithRowLocked(ctx, wanted, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		r := &t.Record
 		if err := checkIfMatch(r, changes.match); err != nil {
 			return err
@@ -117,12 +121,14 @@ func (rs *resourceService) updateResource(ctx context.Context, by author, k *kin
 		if r.IsBeingDeleted() {
 			return rest.NewError(rest.CodeBeingDeleted, "%s %q is being deleted and cannot be changed", k.name, id)
 		}
-		updated = *r
+		before := *r
 		specChanged := changes.applyChangesTo(r)
-		metadataChanged := !bytes.Equal(r.Labels, updated.Labels) || !bytes.Equal(r.Annotations, updated.Annotations)
+		metadataChanged := !bytes.Equal(r.Labels, before.Labels) || !bytes.Equal(r.Annotations, before.Annotations)
 		if !specChanged && !metadataChanged {
+			updated = &before
 			return nil
 		}
+		updated = r
 		if specChanged {
 			if err := rs.schemas.checkSpecAgainstSchema(ctx, tx, k, changes.spec); err != nil {
 				return err
@@ -133,11 +139,12 @@ func (rs *resourceService) updateResource(ctx context.Context, by author, k *kin
 		if err := k.recomputeStatus(t.Locked); err != nil {
 			return err
 		}
-		err := tx.SaveLockedResource(ctx, r, nil)
-		updated = *r
-		return err
+		return tx.SaveLockedResource(ctx, r, nil)
 	})
-	return updated, err
+	if err != nil {
+		return Record{}, err
+	}
+	return *updated, nil
 }
 
 // checkIfMatch refuses to change a row that differs from the revision the client has seen.
@@ -152,12 +159,12 @@ func checkIfMatch(record *Record, ifMatch rest.ETagList) error {
 // are gone, which may be at once. A repeated request changes nothing, but checks whether the row can be removed now,
 // because the adapters it waited for may no longer be required.
 func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *kind, id string, ifMatch rest.ETagList) (Record, error) {
-	var deleted Record
-	err := rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+	var deleted *Record // its revision is known when the transaction commits
+	err := rs.runWithRowLocked(ctx, rowTarget{scope: by.scope, kind: k, id: id}, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		if err := checkIfMatch(&t.Record, ifMatch); err != nil {
 			return err
 		}
-		deleted = t.Record
+		deleted = &t.Record
 		if t.Record.IsBeingDeleted() {
 			if k.isDeletionComplete(t.Locked) {
 				return rs.removeRowAndUpdateParent(ctx, tx, t)
@@ -170,13 +177,12 @@ func (rs *resourceService) requestDeletion(ctx context.Context, by author, k *ki
 			}
 		}
 		markDeletionRequested(t.Locked, by)
-		if err := rs.recomputeAndSaveOrRemove(ctx, tx, k, t, nil); err != nil {
-			return err
-		}
-		deleted = t.Record
-		return nil
+		return rs.recomputeAndSaveOrRemove(ctx, tx, k, t, nil)
 	})
-	return deleted, err
+	if err != nil {
+		return Record{}, err
+	}
+	return *deleted, nil
 }
 
 func (rs *resourceService) requestDeletionOfChildren(ctx context.Context, by author, tx Tx, parent *Locked) error {
@@ -213,7 +219,7 @@ func markDeletionRequested(row *Locked, by author) {
 
 // forceDeleteResource removes a row that is being deleted, and its children, without waiting for adapters.
 func (rs *resourceService) forceDeleteResource(ctx context.Context, by author, k *kind, id string) error {
-	return rs.runWithRowLocked(ctx, by.scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+	return rs.runWithRowLocked(ctx, rowTarget{scope: by.scope, kind: k, id: id}, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		if !t.Record.IsBeingDeleted() {
 			return rest.NewError(rest.CodeNotBeingDeleted, "%s %q is not being deleted; delete it first", k.name, id)
 		}
@@ -235,7 +241,7 @@ func (rs *resourceService) forceDeleteResource(ctx context.Context, by author, k
 func (rs *resourceService) decideAndStoreReport(
 	ctx context.Context, scope Scope, k *kind, id string, report v1.Report,
 ) (status v1.AdapterStatus, verdict ReportVerdict, err error) {
-	err = rs.runWithRowLocked(ctx, scope, k, id, func(ctx context.Context, tx Tx, t *lockedTarget) error {
+	err = rs.runWithRowLocked(ctx, rowTarget{scope: scope, kind: k, id: id}, func(ctx context.Context, tx Tx, t *lockedTarget) error {
 		last := findReport(t.Reports, report.Adapter)
 		isAdditional := last == nil && !slices.Contains(k.listRequiredAdapters(t.Locked), report.Adapter)
 		if isAdditional && len(t.Reports) >= maxAdapters {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fleetloop/fleetloop/internal/fleetapi/rest"
 )
@@ -22,30 +21,42 @@ type parentFirstError struct{ parentID string }
 
 func (parentFirstError) Error() string { return "the parent is locked first" }
 
+// A rowTarget names a row to lock.
+type rowTarget struct {
+	scope Scope
+	kind  *kind
+	id    string
+	// checksSpec means that the change checks a spec. The schema is then read together with the row.
+	checksSpec bool
+}
+
 // runWithRowLocked runs change with a row locked. It returns a problem if the row does not exist.
 func (rs *resourceService) runWithRowLocked(
-	ctx context.Context, scope Scope, k *kind, id string, change func(context.Context, Tx, *lockedTarget) error,
+	ctx context.Context, row rowTarget, change func(context.Context, Tx, *lockedTarget) error,
 ) error {
 	parentID := "" // of the parent to lock
-	lockAndChange := func(ctx context.Context, tx Tx, _ time.Time) error {
-		target, err := lockRowAfterParent(ctx, tx, k, id, parentID)
+	lockAndChange := func(ctx context.Context, tx Tx) error {
+		if row.checksSpec {
+			rs.schemas.queueSchemaRead(tx, row.kind.name)
+		}
+		target, err := lockRowAfterParent(ctx, tx, row.kind, row.id, parentID)
 		if err != nil {
 			return err
 		}
 		return change(ctx, tx, target)
 	}
-	err := rs.store.RunInTx(ctx, scope, lockAndChange)
+	err := rs.store.RunInTx(ctx, row.scope, lockAndChange)
 	// Only the locked row shows whether its parent is needed, too. Then all begins again with the parent.
 	if first, ok := errors.AsType[parentFirstError](err); ok {
 		parentID = first.parentID
-		err = rs.store.RunInTx(ctx, scope, lockAndChange)
+		err = rs.store.RunInTx(ctx, row.scope, lockAndChange)
 	}
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return newNotFoundError(k, id)
+		return newNotFoundError(row.kind, row.id)
 	case errors.Is(err, ErrShootExists):
 		return &rest.Error{Code: rest.CodeShootNotDeleted, Cause: err, Detail: fmt.Sprintf("%s %q cannot be removed until a cluster-worker has confirmed that its Shoot is deleted; "+
-			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", k.name, id)}
+			"run a cluster-worker, or run 'cluster-worker unregister' if none will run any more", row.kind.name, row.id)}
 	}
 	return err
 }

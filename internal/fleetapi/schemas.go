@@ -34,6 +34,10 @@ type SchemaReader interface {
 	// ReadSpecSchemaIfChanged returns the schema of a kind and its revision, 0 without a schema. It omits the
 	// schema if the caller already has that revision.
 	ReadSpecSchemaIfChanged(ctx context.Context, kind string, knownRevision int64) (revision int64, schema json.RawMessage, err error)
+
+	// QueueSpecSchemaRead lets LockAndReadResource read the schema, too, so that ReadSpecSchemaIfChanged costs nothing. It is
+	// read after the wait for the lock.
+	QueueSpecSchemaRead(kind string, knownRevision int64)
 }
 
 // requireSchemaManager returns an error unless a principal may register schemas, which apply to all tenants.
@@ -207,9 +211,7 @@ func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string)
 	if !ok {
 		return nil, errors.New("the store has no schemas")
 	}
-	c.mu.Lock()
-	cached := c.kinds[kind]
-	c.mu.Unlock()
+	cached := c.getCached(kind)
 	revision, raw, err := reader.ReadSpecSchemaIfChanged(ctx, kind, cached.revision)
 	if err != nil || revision == 0 { // 0 means that the kind has no schema
 		return nil, err
@@ -228,6 +230,19 @@ func (c *schemaCache) getCompiledSchema(ctx context.Context, tx Tx, kind string)
 	}
 	c.kinds[kind] = compiledSchema{revision, schema}
 	return schema, nil
+}
+
+func (c *schemaCache) getCached(kind string) compiledSchema {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kinds[kind]
+}
+
+// queueSchemaRead lets the lock of a row read the schema that getCompiledSchema needs.
+func (c *schemaCache) queueSchemaRead(tx Tx, kind string) {
+	if reader, ok := tx.(SchemaReader); ok {
+		reader.QueueSpecSchemaRead(kind, c.getCached(kind).revision)
+	}
 }
 
 func (c *schemaCache) checkSpecAgainstSchema(ctx context.Context, tx Tx, k *kind, spec json.RawMessage) error {

@@ -23,6 +23,8 @@ var (
 	// ErrUnavailable means that the store is unreachable. The caller may retry; a change that
 	// failed with this error may still have been committed.
 	ErrUnavailable = errors.New("store unavailable")
+	// ErrRollback rolls back a transaction that would succeed.
+	ErrRollback = errors.New("rolled back as requested")
 )
 
 // A Scope selects the rows that a call may read and change. The zero value sees nothing, so a
@@ -246,31 +248,39 @@ type Store interface {
 	Overview
 	Schemas
 
-	// RunInTx runs change in one transaction and commits if it returns nil. now is the time of the store's clock when
-	// the transaction began. A transaction that the database aborts (serialization, deadlock) is run again from the
-	// start, so change must keep no state between runs.
-	RunInTx(ctx context.Context, scope Scope, change func(ctx context.Context, tx Tx, now time.Time) error) error
+	// RunInTx runs change in one transaction and commits if it returns nil. If it returns ErrRollback, RunInTx runs
+	// what the commit would run, and rolls back. A transaction that the database aborts (serialization, deadlock) is run
+	// again from the start, so change must keep no state between runs.
+	RunInTx(ctx context.Context, scope Scope, change func(ctx context.Context, tx Tx) error) error
 }
 
-// A Tx is a transaction that changes rows. Locks are taken from parent to child, never the other way round.
+// A Tx is a transaction that changes rows. Locks are taken from parent to child, never the other way round. Writes may
+// run, and fail, with the next call or the commit.
 type Tx interface {
+	RowLocker
+
+	// ReadBeginTime returns the time of the store's clock when the transaction began.
+	ReadBeginTime(ctx context.Context) (time.Time, error)
+
 	// InsertAndRecordResource adds a row and sets its revision in r. It returns ErrNameTaken if its name is in use.
 	InsertAndRecordResource(ctx context.Context, record *Record) error
 
-	// LockAndReadResource locks and returns one row. Other transactions cannot lock it until this one ends. It
-	// returns ErrNotFound if the row does not exist.
-	LockAndReadResource(ctx context.Context, key Key) (locked *Locked, err error)
-
-	// LockAndReadChildren locks all rows whose parent is given, ordered by id. Their kinds may differ.
-	LockAndReadChildren(ctx context.Context, parent Key) (children []Locked, err error)
-
 	// SaveLockedResource writes the mutable parts of a locked row: display name, labels, spec, generation, times,
-	// authors and status. A report that is not nil replaces that adapter's last one. SaveLockedResource sets the new
-	// revision in r. A new generation of a cluster or a node pool is kept; see VisitRevisions. The saved status counts
-	// as including the sync state at the time of the lock.
+	// authors and status. A report that is not nil replaces that adapter's last one. The commit sets the new revision
+	// in r. A new generation of a cluster or a node pool is kept; see VisitRevisions. The saved status counts as
+	// including the sync state at the time of the lock.
 	SaveLockedResource(ctx context.Context, record *Record, newReport *v1.AdapterStatus) error
 
 	// DeleteAndRecordResource permanently deletes a locked row and its reports. The row has no children. It returns
 	// ErrShootExists if the database keeps the row because of its Shoot.
 	DeleteAndRecordResource(ctx context.Context, key Key) error
+}
+
+// A RowLocker locks rows. Other transactions cannot lock them until this one ends.
+type RowLocker interface {
+	// LockAndReadResource locks and returns one row. It returns ErrNotFound if the row does not exist.
+	LockAndReadResource(ctx context.Context, key Key) (locked *Locked, err error)
+
+	// LockAndReadChildren locks all rows whose parent is given, ordered by id. Their kinds may differ.
+	LockAndReadChildren(ctx context.Context, parent Key) (children []Locked, err error)
 }

@@ -67,7 +67,7 @@ func (s watchSource) VisitChanges(
 ) (next watch.Cursor, hasMore bool, err error) {
 	scope := Scope{Tenant: q.Tenant, All: q.All}
 	var record []byte
-	query := ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true}
+	query := ChangeQuery{Kind: q.Kind, After: q.After, Limit: q.Limit, Stepwise: true, Expected: q.Expected}
 	next, hasMore, err = s.store.VisitChanges(ctx, scope, query, func(c *Change) error {
 		k := s.kinds[c.Key.Kind]
 		if k == nil {
@@ -105,7 +105,7 @@ type watchNotifyingStore struct {
 }
 
 // RunInTx runs a change and wakes the watches if it commits.
-func (s watchNotifyingStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx, time.Time) error) error {
+func (s watchNotifyingStore) RunInTx(ctx context.Context, scope Scope, change func(context.Context, Tx) error) error {
 	err := s.Store.RunInTx(ctx, scope, change)
 	if err == nil {
 		s.wakeWatches()

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fleetloop/fleetloop/internal/postgres"
 	"github.com/fleetloop/fleetloop/internal/postgres/pgtest"
@@ -146,6 +148,53 @@ func TestASecretStaysOutOfErrors(t *testing.T) {
 	}
 }
 
+// TestQueuedStatementsRunInOrder checks that queued statements run before the next one or the commit, and that their
+// failure rolls back.
+func TestQueuedStatementsRunInOrder(t *testing.T) {
+	p := pgtest.New(t)
+	read := func(ctx context.Context, tx postgres.Tx) (value string) {
+		if err := tx.QueryRow(ctx, "select current_setting('fleetloop.test', true)").Scan(&value); err != nil {
+			t.Error(err)
+		}
+		return value
+	}
+	const set = "select set_config('fleetloop.test', $1, true)"
+	committed := false
+	err := p.RunInTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		tx.Queue(set, "first")
+		tx.Queue(set, "second")
+		if got := read(ctx, tx); got != "second" {
+			t.Errorf("the next statement sees %q", got)
+		}
+		tx.Queue("select 1").Exec(func(pgconn.CommandTag) error {
+			committed = true
+			return nil
+		})
+		return nil
+	})
+	if err != nil || !committed {
+		t.Errorf("got %v, and ran the last statement: %t", err, committed)
+	}
+	err = p.RunInTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		read(ctx, tx)
+		tx.Queue("select 1 / $1::int", 0)
+		return nil
+	})
+	if postgres.SQLState(err) != "22012" {
+		t.Errorf("a queued statement that fails: got %v", err)
+	}
+	err = p.RunInTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
+		_, err := tx.Exec(ctx, "select 1 / $1::int", 0)
+		if postgres.SQLState(err) != "22012" {
+			t.Errorf("got %v", err)
+		}
+		return nil
+	})
+	if !errors.Is(err, pgx.ErrTxCommitRollback) {
+		t.Errorf("the commit of a failed transaction: got %v", err)
+	}
+}
+
 func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 	cfg := pgtest.Config(pgtest.NewDatabaseURL(t))
 	cfg.StatementTimeout = 50 * time.Millisecond
@@ -155,8 +204,8 @@ func TestTimesAreUTCAndStatementsAreBounded(t *testing.T) {
 	}
 	t.Cleanup(p.Close)
 	err = p.RunInTx(t.Context(), postgres.Scope{}, func(ctx context.Context, tx postgres.Tx) error {
-		if tx.Now.Location() != time.UTC {
-			t.Errorf("now is in %s", tx.Now.Location())
+		if now, err := tx.ReadBeginTime(ctx); err != nil || now.IsZero() || now.Location() != time.UTC {
+			t.Errorf("now is %s, %v", now, err)
 		}
 		_, err := tx.Exec(ctx, "select pg_sleep(10)")
 		return err

@@ -20,13 +20,6 @@ type Scope struct {
 	Role string
 }
 
-// A Tx is a transaction within a Scope.
-type Tx struct {
-	pgx.Tx
-	// Now is the time of the server's clock when the transaction began.
-	Now time.Time
-}
-
 const (
 	setScope = "select set_config('" + TenantSetting + "', $1, true), now()"
 	// Two texts, because a plan is valid for one role: with the other it would have to be made
@@ -109,6 +102,9 @@ func (p *Pool) sendBatch(ctx context.Context, b *pgx.Batch, read *standbyRead) e
 // RunInTx calls run in a transaction and commits if it returns nil. A transaction that the server aborts
 // because of a conflict (serialization, deadlock) is run again from the start, so run must keep no
 // state between runs.
+//
+// The transaction begins with its first statement, in the same round trip. Statements that run queues are sent
+// with the next one, or with the commit.
 func (p *Pool) RunInTx(ctx context.Context, scope Scope, run func(context.Context, Tx) error) error {
 	for try := 1; ; try++ {
 		err := p.runTxOnce(ctx, scope, run)
@@ -121,46 +117,18 @@ func (p *Pool) RunInTx(ctx context.Context, scope Scope, run func(context.Contex
 }
 
 func (p *Pool) runTxOnce(ctx context.Context, scope Scope, run func(context.Context, Tx) error) error {
-	tx, err := p.beginScopedTx(ctx, scope)
-	if err != nil && p.dropIdleConnsIfLost(ctx, err) {
-		tx, err = p.beginScopedTx(ctx, scope)
-	}
-	if err != nil {
-		return err
-	}
-	err = run(ctx, tx)
+	t := &pipelinedTx{pool: p, scope: scope}
+	defer t.releaseConn()
+	err := run(ctx, Tx{Querier: t, pipelined: t})
 	if err == nil {
-		err = tx.Commit(ctx)
+		err = t.commit(ctx)
 	}
 	if err != nil {
 		// Also after a failed commit: it has no effect if there is nothing to roll back.
-		rollbackTx(ctx, tx)
+		t.rollback(ctx)
 		p.dropIdleConnsIfLost(ctx, err)
 	}
 	return err
-}
-
-func (p *Pool) beginScopedTx(ctx context.Context, scope Scope) (Tx, error) {
-	tx, err := p.pool.Begin(ctx)
-	if err != nil {
-		return Tx{}, fmt.Errorf("begin transaction: %w", err)
-	}
-	t := Tx{Tx: tx}
-	var b pgx.Batch
-	scope.queueApplyScope(&b, &t.Now)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		rollbackTx(ctx, tx)
-		return Tx{}, fmt.Errorf("set the scope of a transaction: %w", err)
-	}
-	return t, nil
-}
-
-// rollbackTx rolls back a failed transaction. If it fails, the connection is closed, so the error
-// is ignored.
-func rollbackTx(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-	defer cancel()
-	_ = tx.Rollback(ctx)
 }
 
 // dropIdleConnsIfLost closes the idle connections if err means that their server is gone, because then

@@ -46,16 +46,16 @@ func (t *resourceTx) recordCreationEvent(ctx context.Context, created *fleetapi.
 	if !recorded {
 		return nil
 	}
-	return t.insertChangeEvent(ctx, created, timeline.ResourceChange{
+	return t.buildAndQueueChangeEvent(ctx, created, timeline.ResourceChange{
 		Action: actions.created, Who: created.CreatedBy, At: created.CreatedTime, Changes: diffSpecAndLabels(&fleetapi.Record{}, created),
 	})
 }
 
-// recordUpdateEventIfAny records the changes of owners, and not the reports of adapters.
-func (t *resourceTx) recordUpdateEventIfAny(ctx context.Context, updated, previous *fleetapi.Record) error {
+// buildUpdateEventIfAny returns the event of a change by an owner, nil for a report of an adapter.
+func (t *resourceTx) buildUpdateEventIfAny(ctx context.Context, updated, previous *fleetapi.Record) (*timeline.Event, error) {
 	actions, recorded := changeActionsFor(updated.Kind)
 	if !recorded {
-		return nil
+		return nil, nil //nolint:nilnil // there is none
 	}
 	deletionRequested := updated.IsBeingDeleted() && !previous.IsBeingDeleted()
 	var reason string
@@ -67,12 +67,13 @@ func (t *resourceTx) recordUpdateEventIfAny(ctx context.Context, updated, previo
 	case !bytes.Equal(updated.Labels, previous.Labels):
 		reason = "its labels were changed"
 	default:
-		return nil
+		return nil, nil //nolint:nilnil // there is none
 	}
-	return t.insertChangeEvent(ctx, updated, timeline.ResourceChange{
-		Action: actions.changed, Reason: reason, Who: updated.UpdatedBy, At: updated.UpdatedTime,
+	event, err := t.buildChangeEvent(ctx, updated, timeline.ResourceChange{
+		Action: actions.changed, Reason: reason, Who: updated.UpdatedBy, At: updated.UpdatedTime, ReplacedRevision: previous.Revision,
 		Changes: diffSpecAndLabels(previous, updated), DeletionRequested: deletionRequested,
 	})
+	return &event, err
 }
 
 // diffSpecAndLabels returns the fields of a row that owners changed.
@@ -86,7 +87,7 @@ func (t *resourceTx) recordDeletionEvent(ctx context.Context, key fleetapi.Key) 
 		return nil
 	}
 	deleted := &t.locked[key].current.Record
-	return t.insertChangeEvent(ctx, deleted, timeline.ResourceChange{
+	return t.buildAndQueueChangeEvent(ctx, deleted, timeline.ResourceChange{
 		Action: actions.deleted, Who: deleted.DeletedBy, Changes: diffSpecAndLabels(deleted, &fleetapi.Record{}),
 		At: t.lastLockTime, // this row may have been locked before its children were removed
 	})
@@ -119,12 +120,16 @@ func (t *resourceTx) recordBatchCreationEvents(ctx context.Context, batch *fleet
 	return insertTimelineEvents(ctx, t.tx, events)
 }
 
-func (t *resourceTx) insertChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
+func (t *resourceTx) buildAndQueueChangeEvent(ctx context.Context, record *fleetapi.Record, change timeline.ResourceChange) error {
 	event, err := t.buildChangeEvent(ctx, record, change)
-	if err != nil {
-		return err
+	if err == nil {
+		t.queueChangeEvent(record, &event)
 	}
-	return insertTimelineEvents(ctx, t.tx, []timeline.Event{event})
+	return err
+}
+
+func (t *resourceTx) queueChangeEvent(record *fleetapi.Record, event *timeline.Event) {
+	nameFailure(t.tx.Queue(insertOwnEvents, buildInsertParams([]timeline.Event{*event})...), "store the change event of %s %q", record.Kind, record.ID)
 }
 
 // buildChangeEvent returns the event of a change of a resource, whose details it adds to the change.
@@ -139,7 +144,8 @@ func (t *resourceTx) buildChangeEvent(ctx context.Context, record *fleetapi.Reco
 	return change.BuildEvent()
 }
 
-// readClusterName returns the name of a cluster, or of the cluster that a resource belongs to.
+// readClusterName returns the name of a cluster, or of the cluster that a resource belongs to. If that is not locked, it
+// takes a round trip.
 func (t *resourceTx) readClusterName(ctx context.Context, record *fleetapi.Record) (name string, err error) {
 	if record.ParentID == "" {
 		return record.Name, nil

@@ -87,18 +87,19 @@ func waitUntilReached(ctx context.Context, read func() error) error {
 func (s *Store) VisitChanges(
 	ctx context.Context, scope fleetapi.Scope, q fleetapi.ChangeQuery, visit func(*fleetapi.Change) error,
 ) (next watch.Cursor, hasMore bool, err error) {
-	// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
-	err = waitUntilReached(ctx, func() error {
-		next, hasMore, err = peekForChanges(ctx, s.pool, q)
-		return err
-	})
 	visiting := visitor[*fleetapi.Change]{visit: visit}
-	if err == nil && hasMore {
-		err = retryReadAfterEpochRenewal(ctx, s.pool, func() error {
+	err = waitUntilReached(ctx, func() error {
+		// Most polls find nothing. Peeking first takes a fifth of the time of reading an empty result.
+		if !q.Expected {
+			if next, hasMore, err = peekForChanges(ctx, s.pool, q); err != nil || !hasMore {
+				return err
+			}
+		}
+		return retryReadAfterEpochRenewal(ctx, s.pool, func() error {
 			next, hasMore, err = readChangesInSnapshot(ctx, s.pool, scope, q, visiting.visitAndKeepError)
 			return err
 		})
-	}
+	})
 	switch {
 	case visiting.err != nil:
 		return watch.Cursor{}, false, visiting.err

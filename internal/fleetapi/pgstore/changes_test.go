@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -131,7 +130,7 @@ func touch(t *testing.T, s *pgstore.Store, r *fleetapi.Record) {
 
 func remove(t *testing.T, s *pgstore.Store, r *fleetapi.Record) {
 	t.Helper()
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		return tx.DeleteAndRecordResource(ctx, r.Key)
 	})
 	if err != nil {
@@ -366,7 +365,7 @@ func write(ctx context.Context, s *pgstore.Store, random *rand.Rand, writer, ste
 	undo := errors.New("undo")
 	for step := range steps {
 		var after []fleetapi.Key
-		err := s.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) (err error) {
+		err := s.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx) (err error) {
 			after, err = writeSome(ctx, tx, random, mine, fmt.Sprintf("w%d-s%d", writer, step))
 			if err == nil && random.IntN(5) == 0 {
 				return undo

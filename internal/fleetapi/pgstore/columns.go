@@ -144,24 +144,12 @@ func (t *resourceTx) insertRowsWithFreeNames(
 		string(c.Status.Phase), c.Status.ObservedGeneration, c.Status.LastUpdatedTime, c.Status.LastTransitionTime, string(c.Status.Conditions), annotations)
 }
 
-// newSaveResourceParams returns the parameters of SaveResource. A nil spec leaves the spec unchanged.
-func newSaveResourceParams(record *fleetapi.Record, newSpec []byte) db.SaveResourceParams {
-	return db.SaveResourceParams{
-		ID:                 record.ID,
-		Kind:               record.Kind,
-		DisplayName:        record.DisplayName,
-		Labels:             record.Labels,
-		Annotations:        record.Annotations,
-		Spec:               newSpec,
-		Generation:         record.Generation,
-		UpdatedTime:        record.UpdatedTime,
-		DeletedTime:        nilIfZero(record.DeletedTime),
-		UpdatedBy:          record.UpdatedBy,
-		DeletedBy:          record.DeletedBy,
-		Phase:              string(record.Status.Phase),
-		ObservedGeneration: record.Status.ObservedGeneration,
-		LastUpdatedTime:    record.Status.LastUpdatedTime,
-		LastTransitionTime: record.Status.LastTransitionTime,
-		Conditions:         record.Status.Conditions,
+// listSaveResourceArgs returns the parameters of SaveResource. A nil spec leaves the spec unchanged.
+func listSaveResourceArgs(record *fleetapi.Record, newSpec []byte) []any {
+	s := &record.Status
+	return []any{
+		record.DisplayName, []byte(record.Labels), []byte(record.Annotations), newSpec, record.Generation,
+		record.UpdatedTime, nilIfZero(record.DeletedTime), record.UpdatedBy, record.DeletedBy,
+		string(s.Phase), s.ObservedGeneration, s.LastUpdatedTime, s.LastTransitionTime, []byte(s.Conditions), record.ID, record.Kind,
 	}
 }

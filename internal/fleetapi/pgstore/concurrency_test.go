@@ -19,7 +19,7 @@ import (
 // update runs a change in the scope of tenant a, in a separate transaction.
 func update(t *testing.T, s *pgstore.Store, change func(context.Context, fleetapi.Tx) error) error {
 	t.Helper()
-	return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return change(ctx, tx) })
+	return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error { return change(ctx, tx) })
 }
 
 func TestNoChangeOfARowIsLost(t *testing.T) {
@@ -30,7 +30,7 @@ func TestNoChangeOfARowIsLost(t *testing.T) {
 	var g errgroup.Group
 	for i := range writers {
 		g.Go(func() error {
-			return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			return s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 				l, err := tx.LockAndReadResource(ctx, r.Key)
 				if err != nil {
 					return err
@@ -79,7 +79,7 @@ func TestAChildWaitsForItsParent(t *testing.T) {
 			return tx.InsertAndRecordResource(ctx, child)
 		})
 	}
-	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 		if _, err := tx.LockAndReadResource(ctx, parent.Key); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func TestADeadlockIsRunAgain(t *testing.T) {
 	for _, order := range [][2]fleetapi.Key{{x.Key, y.Key}, {y.Key, x.Key}} {
 		g.Go(func() error {
 			tries := 0
-			return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 				first, err := tx.LockAndReadResource(ctx, order[0])
 				if err != nil {
 					return err
@@ -146,7 +146,7 @@ func TestSameNameAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			errs[i] = s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			errs[i] = s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 				return tx.InsertAndRecordResource(ctx, newRecord("a", v1.KindCluster, "one"))
 			})
 		})
@@ -166,6 +166,44 @@ func TestSameNameAtOnce(t *testing.T) {
 	}
 }
 
+// TestTheLockReadsTheCurrentSchema checks that a change that waited for the lock reads the schema that was set meanwhile.
+func TestTheLockReadsTheCurrentSchema(t *testing.T) {
+	d := newDatabase(t)
+	r := newRecord("a", v1.KindCluster, "one")
+	insert(t, d.Store, r)
+	var schema json.RawMessage
+	read := func(ctx context.Context, tx fleetapi.Tx) error {
+		reader := tx.(fleetapi.SchemaReader) //nolint:errcheck // it is one
+		reader.QueueSpecSchemaRead(v1.KindCluster, 0)
+		_, err := tx.LockAndReadResource(ctx, r.Key)
+		if err == nil {
+			_, schema, err = reader.ReadSpecSchemaIfChanged(ctx, v1.KindCluster, 0)
+		}
+		return err
+	}
+	var g errgroup.Group
+	startReadAndAwaitLock := func() {
+		g.Go(func() error { return update(t, d.Store, read) })
+		for len(d.texts(t, "select 'waits' from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	err := d.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
+		if _, err := tx.LockAndReadResource(ctx, r.Key); err != nil {
+			return err
+		}
+		startReadAndAwaitLock()
+		_, err := d.SetSpecSchema(ctx, v1.KindCluster, json.RawMessage(`{"type":"object"}`), "ann")
+		return err
+	})
+	if err := errors.Join(err, g.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if len(schema) == 0 {
+		t.Error("the schema is that from before the wait")
+	}
+}
+
 // TestTheLockReadsWhatWasWrittenLast checks that a reader that waited for the lock reads the latest
 // data.
 func TestTheLockReadsWhatWasWrittenLast(t *testing.T) {
@@ -182,7 +220,7 @@ func TestTheLockReadsWhatWasWrittenLast(t *testing.T) {
 		})
 	}
 	var g errgroup.Group
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err

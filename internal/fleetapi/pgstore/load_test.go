@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
@@ -27,7 +26,7 @@ func newBatch(tenantName string, names ...string) *fleetapi.Batch {
 // insertBatch returns the number of new rows, and the index of the first existing one, below zero
 // if there was none.
 func insertBatch(ctx context.Context, s *pgstore.Store, scope fleetapi.Scope, b *fleetapi.Batch) (created, missing int, err error) {
-	err = s.RunInTx(ctx, scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err = s.RunInTx(ctx, scope, func(ctx context.Context, tx fleetapi.Tx) error {
 		into, _ := tx.(fleetapi.Loader)
 		var err error
 		if created, err = into.InsertRowsWithFreeNames(ctx, b); err != nil || created == len(b.Rows) {
@@ -88,7 +87,7 @@ func TestBatchesAtTheSameTime(t *testing.T) {
 			random.Shuffle(rows, func(i, j int) { names[i], names[j] = names[j], names[i] })
 			b := newBatch("a", names...)
 			g.Go(func() {
-				err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 					tries.Add(1)
 					n, err := tx.(fleetapi.Loader).InsertRowsWithFreeNames(ctx, b) //nolint:errcheck // a panic says as much
 					created.Add(int64(n))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -123,7 +122,7 @@ func TestPagesWhileRowsChange(t *testing.T) {
 			}
 		}
 		if len(seen) == 4 {
-			if err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			if err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 				return tx.DeleteAndRecordResource(ctx, doomed)
 			}); err != nil {
 				t.Fatal(err)

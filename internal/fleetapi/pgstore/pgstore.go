@@ -139,7 +139,7 @@ func queueCollect[T any](q *pgx.QueuedQuery, scan pgx.RowToFunc[T], into *[]T) {
 }
 
 // collectRows returns the rows of a statement, which are structs or, with pgx.RowTo, single values.
-func collectRows[T any](ctx context.Context, tx pgx.Tx, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func collectRows[T any](ctx context.Context, tx postgres.Querier, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err

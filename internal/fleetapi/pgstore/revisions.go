@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,23 +23,20 @@ from unnest($4::bigint[], $5::timestamptz[], $6::text[], $7::boolean[], $8::text
 where g.generation > ($4::bigint[])[2] - $9::bigint
 on conflict (resource_id, generation) do nothing`
 
-// saveRevisionIfNewGeneration saves a new generation of a cluster or a node pool.
-func (t *resourceTx) saveRevisionIfNewGeneration(ctx context.Context, updated, previous *fleetapi.Record) error {
+// queueRevisionIfNewGeneration saves a new generation of a cluster or a node pool.
+func (t *resourceTx) queueRevisionIfNewGeneration(updated, previous *fleetapi.Record) {
 	if _, recorded := changeActionsFor(updated.Kind); !recorded || updated.Generation == previous.Generation {
-		return nil
+		return
 	}
 	wasAt, wasBy := previous.CreatedTime, previous.CreatedBy
 	if previous.Generation > 1 { // only if it is older than the keeping of generations
 		wasAt, wasBy = previous.UpdatedTime, previous.UpdatedBy
 	}
-	_, err := t.tx.Exec(ctx, keepGenerations, updated.ID, updated.Kind, updated.Tenant,
+	saving := t.tx.Queue(keepGenerations, updated.ID, updated.Kind, updated.Tenant,
 		[]int64{previous.Generation, updated.Generation}, []time.Time{wasAt, updated.UpdatedTime}, []string{wasBy, updated.UpdatedBy},
 		[]bool{previous.IsBeingDeleted(), updated.IsBeingDeleted() && !previous.IsBeingDeleted()}, []string{string(previous.Spec), string(updated.Spec)}, t.revisions,
 		[]string{string(previous.Labels), string(updated.Labels)})
-	if err != nil {
-		return fmt.Errorf("keep generation %d of %s %q: %w", updated.Generation, updated.Kind, updated.ID, err)
-	}
-	return nil
+	nameFailure(saving, "keep generation %d of %s %q", updated.Generation, updated.Kind, updated.ID)
 }
 
 const listRevisions = `select generation, created_time, actor, deleting, spec, labels from tenant.resource_revisions

@@ -23,9 +23,13 @@ const (
 	// rollInterval is the interval at which rounds of counting begin. The counts are at most as old as
 	// one interval and one round: they get the time at which their round began when it ends.
 	rollInterval = 500 * time.Millisecond
-	// rollBatch is the number of changes, or of rows of a recount, that one transaction counts. The
+	// rollBatch is the maximum number of changes, or of rows of a recount, that one transaction counts. The
 	// change feed stops at a transaction that writes, so each must be short.
 	rollBatch = 1000
+	// minRecountBatch is the number of rows with which a recount begins. It doubles while a step takes less than
+	// half of recountStep, and halves when one takes longer than that.
+	minRecountBatch = 250
+	recountStep     = 50 * time.Millisecond
 	// sweepInterval is the interval at which counts that have become zero are removed.
 	sweepInterval = time.Minute
 )
@@ -42,9 +46,10 @@ type RollupCounter struct {
 	labelKeys []string // saved by the first step
 	log       *slog.Logger
 
-	keysSaved bool
-	failing   bool
-	sweepAt   time.Time
+	keysSaved    bool
+	recountBatch int // rows in the next step of a recount, 0 before the first
+	failing      bool
+	sweepAt      time.Time
 }
 
 // NewRollupCounter returns a counter of clusters by the values of the label keys. If counters of
@@ -58,8 +63,8 @@ func (r *RollupCounter) Run(ctx context.Context) error {
 	return r.repeatRounds(ctx, r.countChangesAndSyncs)
 }
 
-// repeatRounds runs rounds until ctx ends. The next one begins after rollInterval, or at once if a round
-// leaves something to count.
+// repeatRounds runs rounds until ctx ends. The next one begins after rollInterval or, if a round leaves something to
+// count, after as long as the round took.
 func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.Context) (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -73,13 +78,14 @@ func (r *RollupCounter) repeatRounds(ctx context.Context, runRound func(context.
 			r.log.InfoContext(ctx, "counting resources works again")
 		}
 		r.failing = err != nil
-		if more && err == nil {
-			continue
-		}
-		// Counting takes long only while hundreds of thousands of clusters are not synced. It then
-		// takes at most half of the time.
+		// Counting takes at most half of the time, also during a recount, or while hundreds of thousands of
+		// clusters are not synced.
 		took := time.Since(began)
-		if backoff.Sleep(ctx, max(rollInterval-took, took)) != nil {
+		pause := max(rollInterval-took, took)
+		if more && err == nil {
+			pause = took
+		}
+		if backoff.Sleep(ctx, pause) != nil {
 			return nil //nolint:nilerr // it stops
 		}
 	}
@@ -97,8 +103,10 @@ type rollupPosition struct {
 // countChangesAndSyncs counts changes and, once there are none left, the syncs. It reports whether there is
 // more to count at once.
 func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool, err error) {
-	if hasMore, err = r.runStepInTxIfLockFree(ctx, r.countChangesOrRecount); err == nil && !hasMore {
-		hasMore, err = r.runStepInTxIfLockFree(ctx, r.updateSyncCountsAndReasons)
+	hasMore, ran, err := r.runStepInTxIfLockFree(ctx, r.countChangesOrRecount)
+	r.keysSaved = r.keysSaved || (ran && err == nil)
+	if err == nil && !hasMore {
+		hasMore, _, err = r.runStepInTxIfLockFree(ctx, r.updateSyncCountsAndReasons)
 	}
 	if err != nil {
 		return false, fmt.Errorf("count resources: %w", err)
@@ -109,37 +117,40 @@ func (r *RollupCounter) countChangesAndSyncs(ctx context.Context) (hasMore bool,
 // A countStep reads before it writes. It reports whether there is more to count at once.
 type countStep func(ctx context.Context, tx postgres.Tx, at *rollupPosition) (more bool, err error)
 
-// runStepInTxIfLockFree runs a step in one transaction, unless another process is counting.
-func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countStep) (hasMore bool, err error) {
+// runStepInTxIfLockFree runs a step in one transaction, unless another process is counting. It reports whether it ran.
+func (r *RollupCounter) runStepInTxIfLockFree(ctx context.Context, step countStep) (hasMore, ran bool, err error) {
 	err = retryReadAfterEpochRenewal(ctx, r.pool, func() error {
 		return r.pool.RunInTx(ctx, toPostgresScope(fleetapi.Scope{All: true}), func(ctx context.Context, tx postgres.Tx) error {
-			hasMore, err = runStepIfLockFree(ctx, tx, step)
+			hasMore, ran, err = runStepIfLockFree(ctx, tx, step)
 			return err
 		})
 	})
-	return hasMore, err
+	return hasMore, ran, err
 }
 
 // lockCounts locks the counts for the transaction, and reports whether it could. It keeps the planner
-// on indexes while few rows are read, and other processors free.
+// on indexes while few rows are read, and other processors free. The change feed waits for the commit, which does not
+// wait for the disk: what a crash undoes is counted again.
 const lockCounts = `select pg_try_advisory_xact_lock(hashtext('fleetloop tenant.rollup')),
-	set_config('jit', 'off', true), set_config('random_page_cost', '1.1', true), set_config('max_parallel_workers_per_gather', '0', true)`
+	set_config('jit', 'off', true), set_config('random_page_cost', '1.1', true), set_config('max_parallel_workers_per_gather', '0', true),
+	set_config('synchronous_commit', 'off', true)`
 
 // runStepIfLockFree reads the position and runs a step. The lock is an advisory one, because a lock on a
 // row would make the transaction one that writes before it has read.
-func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (hasMore bool, err error) {
+func runStepIfLockFree(ctx context.Context, tx postgres.Tx, step countStep) (hasMore, ran bool, err error) {
 	var locked bool
-	err = tx.QueryRow(ctx, lockCounts).Scan(&locked, nil, nil, nil)
+	err = tx.QueryRow(ctx, lockCounts).Scan(&locked, nil, nil, nil, nil)
 	if err != nil || !locked {
-		return false, err
+		return false, false, err
 	}
 	var position rollupPosition
 	err = tx.QueryRow(ctx, `select label_keys, epoch, xact, seq, recount_kind, recount_id from tenant.rollup`).
 		Scan(&position.labelKeys, &position.epoch, &position.after.Xact, &position.after.Seq, &position.recountKind, &position.recountID)
 	if err != nil {
-		return false, fmt.Errorf("read the position: %w", err)
+		return false, false, fmt.Errorf("read the position: %w", err)
 	}
-	return step(ctx, tx, &position)
+	hasMore, err = step(ctx, tx, &position)
+	return hasMore, true, err
 }
 
 // countChangesOrRecount counts the next changes, or the next rows of a recount.
@@ -157,12 +168,25 @@ func (r *RollupCounter) countChangesOrRecount(ctx context.Context, tx postgres.T
 		r.log.InfoContext(ctx, "counting all resources anew", "label_keys", at.labelKeys)
 		hasMore, err = true, startRecount(ctx, tx, at.labelKeys, horizon)
 	case at.recountKind != nil:
-		hasMore, err = true, recountNextRows(ctx, tx, at)
+		began := time.Now()
+		r.recountBatch = max(r.recountBatch, minRecountBatch)
+		hasMore, err = true, recountNextRows(ctx, tx, at, r.recountBatch)
+		r.adjustRecountBatch(time.Since(began))
 	default:
 		hasMore, err = countNextChanges(ctx, tx, at)
 	}
-	r.keysSaved = r.keysSaved || err == nil
 	return hasMore, err
+}
+
+// adjustRecountBatch chooses the number of rows of the next step by the time that the last one took.
+func (r *RollupCounter) adjustRecountBatch(took time.Duration) {
+	switch {
+	case took > recountStep:
+		r.recountBatch /= 2
+	case took < recountStep/2:
+		r.recountBatch *= 2
+	}
+	r.recountBatch = min(max(r.recountBatch, minRecountBatch), rollBatch)
 }
 
 // checkPositionInFeed returns the current end of the feed, and whether changes after the position are gone.
@@ -179,7 +203,7 @@ func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition
 		row = *bounds
 		return nil
 	})
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+	if err := tx.RunBatch(ctx, &b); err != nil {
 		return false, feedEnd, fmt.Errorf("read the bounds of the change feed: %w", err)
 	}
 	if feedEnd, err = newSettledCursor(&row); err != nil {
@@ -193,8 +217,9 @@ func checkPositionInFeed(ctx context.Context, tx postgres.Tx, at *rollupPosition
 }
 
 // startRecount moves the position to the end of the feed, and begins to count all rows. Until the
-// last of them is counted, the counts keep their age.
+// last of them is counted, the counts keep their age. Its commit waits for the disk, because the label keys are saved once.
 func startRecount(ctx context.Context, tx postgres.Tx, labelKeys []string, feedEnd watch.Cursor) error {
+	tx.Queue("select set_config('synchronous_commit', 'on', true)")
 	_, err := tx.Exec(ctx, `update tenant.rollup set label_keys = $1, epoch = $2::uuid, xact = $3, seq = $4, recount_kind = $5, recount_id = $6::uuid`,
 		labelKeys, feedEnd.Epoch.String(), feedEnd.Xact, feedEnd.Seq, v1.KindCluster, uuid.Nil.String())
 	if err != nil {
@@ -210,9 +235,9 @@ const nextRows = `select id from (
 	(select id from tenant.rollup_rows where kind = $1 and id > $2::uuid order by id limit $3)
 ) both_rows order by id limit $3`
 
-func recountNextRows(ctx context.Context, tx postgres.Tx, at *rollupPosition) error {
+func recountNextRows(ctx context.Context, tx postgres.Tx, at *rollupPosition, limit int) error {
 	kind := *at.recountKind
-	ids, err := collectRows(ctx, tx, pgx.RowTo[string], nextRows, kind, *at.recountID, rollBatch)
+	ids, err := collectRows(ctx, tx, pgx.RowTo[string], nextRows, kind, *at.recountID, limit)
 	if err != nil {
 		return fmt.Errorf("read the rows to count: %w", err)
 	}
@@ -226,13 +251,14 @@ func recountNextRows(ctx context.Context, tx postgres.Tx, at *rollupPosition) er
 	// The node pools follow the clusters, and then the recount is over.
 	var nextKind, afterID *string
 	switch {
-	case len(ids) == rollBatch:
+	case len(ids) == limit:
 		nextKind, afterID = &kind, &ids[len(ids)-1]
 	case kind == v1.KindCluster:
 		nextKind, afterID = new(v1.KindNodePool), new(uuid.Nil.String())
 	}
-	if _, err := tx.Exec(ctx, "update tenant.rollup set recount_kind = $1, recount_id = $2::uuid", nextKind, afterID); err != nil {
-		return fmt.Errorf("save the position of the recount: %w", err)
+	tx.Queue("update tenant.rollup set recount_kind = $1, recount_id = $2::uuid", nextKind, afterID)
+	if err := tx.RunQueued(ctx); err != nil {
+		return fmt.Errorf("save the next step of the recount: %w", err)
 	}
 	return nil
 }
@@ -279,22 +305,17 @@ func countNextChanges(ctx context.Context, tx postgres.Tx, at *rollupPosition) (
 	if !hasMore {
 		update, args = update+", as_of = $3", append(args, until)
 	}
-	if _, err := tx.Exec(ctx, update, args...); err != nil {
-		return false, fmt.Errorf("save the position in the change feed: %w", err)
-	}
+	nameFailure(tx.Queue(update, args...), "save the position in the change feed")
 	return hasMore, nil
 }
 
 // deleteZeroCountsIfDue removes counts that have become zero. They do no harm, so it does so rarely.
-func (r *RollupCounter) deleteZeroCountsIfDue(ctx context.Context, tx postgres.Tx) error {
+func (r *RollupCounter) deleteZeroCountsIfDue(tx postgres.Tx) {
 	if time.Now().Before(r.sweepAt) {
-		return nil
+		return
 	}
 	for _, table := range []string{"rollup_counts", "rollup_reason_counts"} {
-		if _, err := tx.Exec(ctx, "delete from tenant."+table+" where n = 0"); err != nil {
-			return fmt.Errorf("remove empty counts: %w", err)
-		}
+		nameFailure(tx.Queue("delete from tenant."+table+" where n = 0"), "remove empty counts")
 	}
 	r.sweepAt = time.Now().Add(sweepInterval)
-	return nil
 }

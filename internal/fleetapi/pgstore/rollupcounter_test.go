@@ -261,7 +261,8 @@ func (f *fleetUnderTest) act(rt *rapid.T) {
 			rt.Fatal(err)
 		}
 	case 13:
-		if _, err := f.roller.CountDying(rt.Context(), rapid.Bool().Draw(rt, "syncs"), rapid.IntRange(0, 9).Draw(rt, "dies at")); err != nil {
+		syncs, statement, write := rapid.Bool().Draw(rt, "syncs"), rapid.IntRange(0, 9).Draw(rt, "dies at"), rapid.IntRange(0, 9).Draw(rt, "or at write")
+		if _, err := f.roller.CountDying(rt.Context(), syncs, statement, write); err != nil {
 			rt.Fatal(err)
 		}
 	}
@@ -297,6 +298,9 @@ func (f *fleetUnderTest) endHeld(commit bool) {
 // between two statements, is started again, or loses its place in the log.
 func TestCountsAreExact(t *testing.T) {
 	d := newDatabase(t)
+	if err := pgstore.LetCountersDie(t.Context(), d.conn); err != nil {
+		t.Fatal(err)
+	}
 	pool := pgtest.Open(t, d.url)
 	f := &fleetUnderTest{database: d, t: t, pool: pool, roller: newRoller(pool, "region", "env")}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -307,6 +311,29 @@ func TestCountsAreExact(t *testing.T) {
 		d.countAll(rt, f.roller)
 		d.wantExactCounts(rt)
 	})
+}
+
+// TestACountThatStaysIsNotWritten checks that a change that leaves the counts as they are writes only the position. The
+// change feed waits for a transaction from its first write.
+func TestACountThatStaysIsNotWritten(t *testing.T) {
+	d := newDatabase(t)
+	r := newRoller(pgtest.Open(t, d.url), "region")
+	record := newRecord("a", v1.KindCluster, "one")
+	insert(t, d.Store, record)
+	d.countAll(t, r)
+	const versions = "select xmin::text || ' ' || ctid::text || ' ' || xmax::text from tenant.rollup_rows"
+	before := d.texts(t, versions)
+	err := change(t, d.Store, all(), record.Key, func(l *fleetapi.Locked) *v1.AdapterStatus {
+		l.Record.DisplayName = "Another"
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.countAll(t, r)
+	if diff := cmp.Diff(before, d.texts(t, versions)); diff != "" || len(before) != 1 {
+		t.Errorf("the counted row was written (-before +after):\n%s", diff)
+	}
 }
 
 // TestErrorOfASyncFollowsItsCluster checks the counted error of a sync whose cluster goes to another tenant.
@@ -349,11 +376,11 @@ func TestRollersOfSeveralProcesses(t *testing.T) {
 		writers.Go(func() {
 			for i := range 25 {
 				r := newRecord("a", v1.KindCluster, fmt.Sprintf("row-%d-%d", w, i))
-				err := d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+				err := d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx) error {
 					return tx.InsertAndRecordResource(ctx, r)
 				})
 				if err == nil && i%3 == 0 {
-					err = d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+					err = d.RunInTx(ctx, all(), func(ctx context.Context, tx fleetapi.Tx) error {
 						l, err := tx.LockAndReadResource(ctx, r.Key)
 						if err != nil {
 							return err

@@ -40,8 +40,8 @@ const countRow = `with wanted as materialized (
 	where m.id = w.id and m.kind = w.kind and not exists (select from is_now i where i.id = w.id and i.kind = w.kind)
 ), remembered as (
 	insert into tenant.rollup_rows as m (kind, id, tenant, phase, labels) select i.kind, i.id, i.tenant, i.phase, i.labels from is_now i
+	where not exists (select from was w where (w.id, w.kind, w.tenant, w.phase, w.labels) = (i.id, i.kind, i.tenant, i.phase, i.labels))
 	on conflict (id, kind) do update set tenant = excluded.tenant, phase = excluded.phase, labels = excluded.labels
-		where (m.tenant, m.phase, m.labels) is distinct from (excluded.tenant, excluded.phase, excluded.labels)
 ), difference as (
 	select i.kind, i.tenant, i.phase, i.labels, 1 as n from is_now i
 	union all
@@ -56,23 +56,27 @@ select g.tenant, g.kind, g.label, g.value, g.phase, sum(g.n) from counted g
 group by grouping sets ((g.tenant, g.kind, g.label, g.value, g.phase), (g.kind, g.label, g.value, g.phase)) having sum(g.n) <> 0
 on conflict on constraint rollup_counts_key do update set n = c.n + excluded.n`
 
-// updateCountsOfRows brings the counts of rows, and of the reports on them, up to date.
+// updateCountsOfRows brings the counts of rows, and of the reports on them, up to date. It queues its writes, because the
+// change feed waits from the first one until the commit.
 func updateCountsOfRows(ctx context.Context, tx postgres.Tx, rows rowKeys, labelKeys []string) error {
 	if len(rows.ids) == 0 {
 		return nil
 	}
-	reasons, err := readFailureReasons(ctx, tx, rows)
+	reasons, replacesReasons, err := readFailureReasons(ctx, tx, rows)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, countRow, rows.kinds, rows.ids, labelKeys); err != nil {
-		return fmt.Errorf("count rows: %w", err)
-	}
-	if _, err := tx.Exec(ctx, buildReplaceReasonsSQL(reportReasons), append([]any{rows.kinds, rows.ids}, reasons.listStatementArgs()...)...); err != nil {
-		return fmt.Errorf("count the failed reports: %w", err)
+	nameFailure(tx.Queue(countRow, rows.kinds, rows.ids, labelKeys), "count rows")
+	if replacesReasons || len(reasons.ids) > 0 {
+		args := append([]any{rows.kinds, rows.ids}, reasons.listStatementArgs()...)
+		nameFailure(tx.Queue(buildReplaceReasonsSQL(reportReasons), args...), "count the failed reports")
 	}
 	return nil
 }
+
+// hasReasons selects whether rows have counted reasons.
+const hasReasons = `select exists (select from unnest($1::text[], $2::uuid[]) as k (kind, id)
+	join lateral (select from tenant.rollup_reasons m where m.id = k.id and m.kind = k.kind limit 1) m on true)`
 
 // failedReports selects the reports on rows that are not ready in which a condition is False.
 const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, ''), a.adapter, a.conditions, a.last_report_time
@@ -81,10 +85,14 @@ const failedReports = `select r.kind, r.id, r.tenant, r.name, coalesce(o.name, '
 	join lateral (select * from tenant.adapter_reports a where a.resource_id = r.id and a.kind = r.kind) a on a.conditions::text like '%"False"%'
 	left join lateral (select o.name from tenant.all_resources o where o.id = r.owner_id and o.kind = r.owner_kind limit 1) o on true`
 
-func readFailureReasons(ctx context.Context, tx postgres.Tx, rows rowKeys) (reasons reasonRows, err error) {
-	reports, err := collectRows(ctx, tx, pgx.RowToStructByPos[failedReport], failedReports, rows.kinds, rows.ids)
-	if err != nil {
-		return reasons, fmt.Errorf("read the failed reports: %w", err)
+// readFailureReasons returns the reasons of rows, and whether they have counted reasons.
+func readFailureReasons(ctx context.Context, tx postgres.Tx, rows rowKeys) (reasons reasonRows, haveCounted bool, err error) {
+	var reports []failedReport
+	var b pgx.Batch
+	queueCollectRows(b.Queue(failedReports, rows.kinds, rows.ids), &reports)
+	queueScanRow(b.Queue(hasReasons, rows.kinds, rows.ids), &haveCounted)
+	if err := tx.RunBatch(ctx, &b); err != nil {
+		return reasons, false, fmt.Errorf("read the failed reports: %w", err)
 	}
 	for _, report := range reports {
 		var conditions []v1.AdapterCondition
@@ -104,7 +112,7 @@ func readFailureReasons(ctx context.Context, tx postgres.Tx, rows rowKeys) (reas
 			reason: fleetapi.NormalizeFailedCondition(condition, report.Name, report.OwnerName, report.Tenant),
 		})
 	}
-	return reasons, nil
+	return reasons, haveCounted, nil
 }
 
 // A failedReport is a row of failedReports.

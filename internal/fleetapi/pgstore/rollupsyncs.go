@@ -90,21 +90,18 @@ func (r *RollupCounter) updateSyncCountsAndReasons(ctx context.Context, tx postg
 	if err != nil {
 		return false, err
 	}
-	if _, err := tx.Exec(ctx, saveSyncCounts, counts.tenants, counts.states, counts.counts, counts.since, counts.ids); err != nil {
-		return false, fmt.Errorf("save the counts of syncs: %w", err)
-	}
+	// The change feed waits from the first write until the commit, so all of them are sent with the commit.
+	nameFailure(tx.Queue(saveSyncCounts, counts.tenants, counts.states, counts.counts, counts.since, counts.ids), "save the counts of syncs")
 	if len(keys.ids) > 0 {
-		if _, err := tx.Exec(ctx, buildReplaceReasonsSQL(syncReasons), append([]any{keys.kinds, keys.ids}, errs.listStatementArgs()...)...); err != nil {
-			return false, fmt.Errorf("count the errors of syncs: %w", err)
-		}
+		args := append([]any{keys.kinds, keys.ids}, errs.listStatementArgs()...)
+		nameFailure(tx.Queue(buildReplaceReasonsSQL(syncReasons), args...), "count the errors of syncs")
 	}
 	if hasMore {
 		return true, nil
 	}
-	if _, err := tx.Exec(ctx, "update tenant.rollup set syncs_as_of = $1", at); err != nil {
-		return false, fmt.Errorf("save the age of the counts of syncs: %w", err)
-	}
-	return false, r.deleteZeroCountsIfDue(ctx, tx)
+	nameFailure(tx.Queue("update tenant.rollup set syncs_as_of = $1", at), "save the age of the counts of syncs")
+	r.deleteZeroCountsIfDue(tx)
+	return false, nil
 }
 
 func readUnsyncedCounts(ctx context.Context, tx postgres.Tx) (counts syncCountRows, err error) {

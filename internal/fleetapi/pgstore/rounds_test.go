@@ -45,3 +45,43 @@ func TestCountsAreAtMostASecondOld(t *testing.T) {
 		})
 	}
 }
+
+// TestARecountLeavesHalfOfTheTime checks that rounds that leave something to count pause as long as they take, because
+// the change feed waits for their transactions.
+func TestARecountLeavesHalfOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took, steps = 20 * time.Millisecond, 50
+		ctx, cancel := context.WithCancel(t.Context())
+		began, rounds := time.Now(), 0
+		err := pgstore.RunRounds(ctx, func(context.Context) (more bool, err error) {
+			time.Sleep(took)
+			if rounds++; rounds == steps {
+				cancel()
+			}
+			return true, nil
+		})
+		if want := steps*took + (steps-1)*took; err != nil || time.Since(began) != want {
+			t.Errorf("%d steps of %s took %s, want %s; %v", steps, took, time.Since(began), want, err)
+		}
+	})
+}
+
+// TestRecountStepsAreShort checks that the size of the steps follows their duration.
+func TestRecountStepsAreShort(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		perRow time.Duration
+		want   int
+	}{
+		"Idle":       {"a fast database counts many rows in a step", time.Microsecond, 1000},
+		"Busy":       {"a step takes at most 50 milliseconds", 60 * time.Microsecond, 500},
+		"Overloaded": {"a step has some rows, or the recount would never end", 10 * time.Millisecond, 250},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := pgstore.SettleRecountBatch(tc.perRow); got != tc.want {
+				t.Errorf("%d rows, want %d: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}

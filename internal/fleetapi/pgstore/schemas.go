@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -41,8 +40,12 @@ func (s *Store) SetSpecSchema(
 ) (stored v1.SpecSchema, err error) {
 	stored = v1.SpecSchema{Kind: kind, Schema: schema, UpdatedBy: updatedBy}
 	err = s.pool.RunInTx(ctx, newAllTenantsScope(), func(ctx context.Context, tx postgres.Tx) error {
-		stored.UpdatedTime = tx.Now.UTC()
-		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: tx.Now, UpdatedBy: updatedBy})
+		now, err := tx.ReadBeginTime(ctx)
+		if err != nil {
+			return err
+		}
+		stored.UpdatedTime = now.UTC()
+		return db.New(tx).SetSpecSchema(ctx, db.SetSpecSchemaParams{Kind: kind, Schema: schema, UpdatedTime: now, UpdatedBy: updatedBy})
 	})
 	if err != nil {
 		return v1.SpecSchema{}, wrapAndMarkUnavailable(err, "store the schema of %s specs", kind)
@@ -70,12 +73,40 @@ func (s *Store) DeleteSpecSchema(ctx context.Context, kind string) error {
 func (t *resourceTx) ReadSpecSchemaIfChanged(
 	ctx context.Context, kind string, knownRevision int64,
 ) (revision int64, schema json.RawMessage, err error) {
-	row, err := t.q.GetSpecSchema(ctx, knownRevision, kind)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return 0, nil, nil
-	case err != nil:
-		return 0, nil, fmt.Errorf("read the schema of %s specs: %w", kind, err)
+	wanted := schemaQuery{kind, knownRevision}
+	if t.schema == nil || t.schema.query != wanted || !t.schema.done {
+		t.schema = &schemaRead{query: wanted}
+		var b pgx.Batch
+		t.schema.queueOn(&b)
+		if err := t.tx.RunBatch(ctx, &b); err != nil {
+			return 0, nil, fmt.Errorf("read the schema of %s specs: %w", kind, err)
+		}
 	}
-	return row.Revision, row.Schema, nil
+	if len(t.schema.rows) == 0 {
+		return 0, nil, nil
+	}
+	return t.schema.rows[0].Revision, t.schema.rows[0].Schema, nil
+}
+
+// QueueSpecSchemaRead lets LockAndReadResource read the schema of a kind.
+func (t *resourceTx) QueueSpecSchemaRead(kind string, knownRevision int64) {
+	t.schema = &schemaRead{query: schemaQuery{kind, knownRevision}}
+}
+
+// A schemaQuery holds the parameters of ReadSpecSchemaIfChanged.
+type schemaQuery struct {
+	kind          string
+	knownRevision int64
+}
+
+// A schemaRead is a read that is wanted or done.
+type schemaRead struct {
+	query schemaQuery
+	done  bool
+	rows  []db.GetSpecSchemaRow
+}
+
+func (r *schemaRead) queueOn(b *pgx.Batch) {
+	r.done, r.rows = true, nil
+	queueCollectRows(b.Queue(db.GetSpecSchema, r.query.knownRevision, r.query.kind), &r.rows)
 }

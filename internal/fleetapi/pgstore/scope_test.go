@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
@@ -27,7 +26,7 @@ func TestEveryMethodKeepsToItsScope(t *testing.T) {
 	for name, scope := range map[string]fleetapi.Scope{"Tenant": tenant("a"), "Forgotten": {}, "Star": tenant("*")} {
 		t.Run(name, func(t *testing.T) {
 			in := func(f func(context.Context, fleetapi.Tx) error) error {
-				return s.RunInTx(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error { return f(ctx, tx) })
+				return s.RunInTx(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx) error { return f(ctx, tx) })
 			}
 			if _, err := s.Get(t.Context(), scope, theirs.Key); !errors.Is(err, fleetapi.ErrNotFound) {
 				t.Errorf("get: %v", err)

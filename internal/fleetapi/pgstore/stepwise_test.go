@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -64,7 +63,7 @@ func wantTold(t *testing.T, what string, want, got []string) {
 
 func relabel(t *testing.T, s *pgstore.Store, r *fleetapi.Record, labels string) {
 	t.Helper()
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err

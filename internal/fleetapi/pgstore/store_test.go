@@ -57,7 +57,7 @@ func newRecord(tenantName, kind, name string) *fleetapi.Record {
 
 func insert(t *testing.T, s *pgstore.Store, records ...*fleetapi.Record) {
 	t.Helper()
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		for _, r := range records {
 			if err := tx.InsertAndRecordResource(ctx, r); err != nil {
 				return err
@@ -73,7 +73,7 @@ func insert(t *testing.T, s *pgstore.Store, records ...*fleetapi.Record) {
 // change locks one row and saves the changed row.
 func change(t *testing.T, s *pgstore.Store, scope fleetapi.Scope, key fleetapi.Key, with func(*fleetapi.Locked) *v1.AdapterStatus) error {
 	t.Helper()
-	return s.RunInTx(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	return s.RunInTx(t.Context(), scope, func(ctx context.Context, tx fleetapi.Tx) error {
 		l, err := tx.LockAndReadResource(ctx, key)
 		if err != nil {
 			return err
@@ -193,7 +193,7 @@ func TestNamesAreTakenUntilDeletionIsAskedFor(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+			err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 				return tx.InsertAndRecordResource(ctx, tc.r)
 			})
 			if !errors.Is(err, tc.want) {
@@ -208,7 +208,7 @@ func TestAChangeIsAllOrNothing(t *testing.T) {
 	r := newRecord("a", v1.KindCluster, "one")
 	insert(t, s, r)
 	boom := errors.New("boom")
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		l, err := tx.LockAndReadResource(ctx, r.Key)
 		if err != nil {
 			return err
@@ -294,7 +294,7 @@ func TestSaveWantsTheLock(t *testing.T) {
 	s := newStore(t)
 	r := newRecord("a", v1.KindCluster, "one")
 	insert(t, s, r)
-	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 		return tx.SaveLockedResource(ctx, r, nil)
 	})
 	if err == nil {
@@ -312,7 +312,7 @@ func TestRemoveTakesTheReportsAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	remove := func() error {
-		return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+		return s.RunInTx(t.Context(), all(), func(ctx context.Context, tx fleetapi.Tx) error {
 			return tx.DeleteAndRecordResource(ctx, r.Key)
 		})
 	}
@@ -344,7 +344,11 @@ func TestChildrenAreCountedAndLocked(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, now time.Time) error {
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
+		now, err := tx.ReadBeginTime(ctx)
+		if err != nil {
+			return err
+		}
 		l, err := tx.LockAndReadResource(ctx, parent.Key)
 		if err != nil {
 			return err
@@ -388,7 +392,7 @@ func TestAChildNeedsAParentInScope(t *testing.T) {
 	insert(t, s, foreign)
 	child := newRecord("a", v1.KindNodePool, "pool")
 	child.ParentID = foreign.ID
-	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx, _ time.Time) error {
+	err := s.RunInTx(t.Context(), tenant("a"), func(ctx context.Context, tx fleetapi.Tx) error {
 		return tx.InsertAndRecordResource(ctx, child)
 	})
 	if err == nil {

@@ -155,7 +155,7 @@ func applySyncActionInTx(
 	queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &before)
 	b.Queue(statement, args...)
 	queueCollectSyncs(&b, buildClusterSyncQuery(clusterID), &after)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+	if err := tx.RunBatch(ctx, &b); err != nil {
 		return sync, false, err
 	}
 	if len(before) == 0 || len(after) == 0 {

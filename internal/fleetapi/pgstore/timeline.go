@@ -178,7 +178,7 @@ func (s *TimelineStore) readStoredDigests(
 
 // insertTimelineEvents inserts events in a transaction of the caller, whose scope must include them. Their keys
 // are not stored, because these events are never repeated.
-func insertTimelineEvents(ctx context.Context, tx pgx.Tx, events []timeline.Event) error {
+func insertTimelineEvents(ctx context.Context, tx postgres.Querier, events []timeline.Event) error {
 	if len(events) == 0 {
 		return nil
 	}

@@ -118,7 +118,7 @@ func requeueEventInTx(ctx context.Context, tx postgres.Tx, r timeline.Resend) (q
 	b.Queue(db.LockResend, r.EventID)
 	queueCollectRows(b.Queue(db.RequeueChange, r.EventID, r.Sink), &requeued)
 	queueScanRow(b.Queue(db.CanResend, r.EventID, r.Sink), &deliveryExists)
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+	if err := tx.RunBatch(ctx, &b); err != nil {
 		return nil, err
 	}
 	if len(requeued) == 0 && !deliveryExists {
@@ -137,12 +137,16 @@ func requeueEventInTx(ctx context.Context, tx postgres.Tx, r timeline.Resend) (q
 // insertResendEvent records a request in the timeline. Its key is unique, so a repeated request fails with
 // errRepeated, which also undoes what it queued.
 func insertResendEvent(ctx context.Context, tx postgres.Tx, resend timeline.Resend, requeued db.RequeueChangeRow, sinks []string) error {
-	c := timeline.ResentChange{Resend: resend, Tenant: derefOrZero(requeued.Tenant), Sinks: sinks, At: tx.Now}
+	c := timeline.ResentChange{Resend: resend, Tenant: derefOrZero(requeued.Tenant), Sinks: sinks}
 	var change struct{ Action, Cluster string }
 	if err := json.Unmarshal([]byte(requeued.Change), &change); err != nil {
 		return fmt.Errorf("read the stored change: %w", err)
 	}
 	c.Action, c.Cluster = change.Action, change.Cluster
+	var err error
+	if c.At, err = tx.ReadBeginTime(ctx); err != nil {
+		return err
+	}
 	event, err := c.BuildEvent()
 	if err != nil {
 		return err

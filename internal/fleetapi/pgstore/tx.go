@@ -2,8 +2,10 @@ package pgstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,11 +20,16 @@ import (
 // shootGuard is the constraint that keeps the row of a cluster whose Shoot is not confirmed gone.
 const shootGuard = "clusters_shoot_guard"
 
-// RunInTx runs change in one transaction and commits if it returns nil.
-func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx, time.Time) error) error {
+// RunInTx runs change in one transaction and commits if it returns nil. Most writes run with the commit, in one round
+// trip.
+func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx) error) error {
 	err := s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, ptx postgres.Tx) error {
 		tx := &resourceTx{tx: ptx, q: db.New(ptx), locked: map[fleetapi.Key]*lockedRow{}, revisions: s.revisions}
-		return change(ctx, tx, ptx.Now)
+		err := change(ctx, tx)
+		if errors.Is(err, fleetapi.ErrRollback) {
+			err = cmp.Or(ptx.RunQueued(ctx), err)
+		}
+		return err
 	})
 	return markUnavailable(fleetapi.ErrUnavailable, err)
 }
@@ -37,6 +44,12 @@ type resourceTx struct {
 	lastLockTime time.Time
 	// revisions is the number of kept generations.
 	revisions int
+	schema    *schemaRead // nil if none is wanted
+}
+
+// ReadBeginTime returns the time of the server's clock when the transaction began.
+func (t *resourceTx) ReadBeginTime(ctx context.Context) (time.Time, error) {
+	return t.tx.ReadBeginTime(ctx)
 }
 
 // InsertAndRecordResource adds a row and sets its revision.
@@ -64,12 +77,15 @@ func (t *resourceTx) LockAndReadResource(ctx context.Context, key fleetapi.Key) 
 	var shoot []db.ShootOfRow
 	var b pgx.Batch
 	queueCollectRows(b.Queue(db.LockResource, key.ID, key.Kind), &rows)
+	if t.schema != nil {
+		t.schema.queueOn(&b)
+	}
 	if key.Kind == v1.KindCluster {
 		queueCollectRows(b.Queue(db.ShootOf, key.ID), &shoot)
 	}
 	queueCollectRows(b.Queue(db.ListReportConditions, key.ID), &reports)
 	queueScanRow(b.Queue(db.CountChildren, key.ID), &counted.Children, &counted.Now)
-	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
+	if err := t.tx.RunBatch(ctx, &b); err != nil {
 		return nil, fmt.Errorf("lock %s %q: %w", key.Kind, key.ID, err)
 	}
 	if len(rows) == 0 {
@@ -112,7 +128,7 @@ func (t *resourceTx) LockAndReadChildren(ctx context.Context, parent fleetapi.Ke
 	queueCollectRows(b.Queue(db.ListChildReportConditions, parent.ID), &reports)
 	queueCollectRows(b.Queue(db.CountGrandchildren, parent.ID), &counts)
 	queueScanRow(b.Queue(db.Clock), &now)
-	if err := t.tx.SendBatch(ctx, &b).Close(); err != nil {
+	if err := t.tx.RunBatch(ctx, &b); err != nil {
 		return nil, fmt.Errorf("lock the children of %s %q: %w", parent.Kind, parent.ID, err)
 	}
 	children = make([]fleetapi.Locked, len(rows))
@@ -173,48 +189,54 @@ func (t *resourceTx) SaveLockedResource(ctx context.Context, record *fleetapi.Re
 	if !bytes.Equal(locked.stored.Spec, record.Spec) {
 		spec = record.Spec
 	}
-	revision, err := t.q.SaveResource(ctx, newSaveResourceParams(record, spec))
+	// The event may have to read, which sends what is queued before it.
+	event, err := t.buildUpdateEventIfAny(ctx, record, &locked.stored)
 	if err != nil {
-		return fmt.Errorf("save %s %q: %w", record.Kind, record.ID, err)
+		return err
 	}
-	record.Revision = revision
-	if locked.unsettled {
-		if err := t.q.SettleSync(ctx, record.ID, locked.current.Shoot.Version); err != nil {
-			return fmt.Errorf("save the sync version of the status of %s %q: %w", record.Kind, record.ID, err)
+	t.tx.Queue(db.SaveResource, listSaveResourceArgs(record, spec)...).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&record.Revision)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = requireOneRowAffected(0, nil)
 		}
+		if err != nil {
+			return fmt.Errorf("save %s %q: %w", record.Kind, record.ID, err)
+		}
+		return nil
+	})
+	if locked.unsettled {
+		nameFailure(t.tx.Queue(db.SettleSync, record.ID, locked.current.Shoot.Version),
+			"save the sync version of the status of %s %q", record.Kind, record.ID)
 		locked.unsettled = false
 	}
-	if err := t.saveRevisionIfNewGeneration(ctx, record, &locked.stored); err != nil {
-		return err
-	}
-	if err := t.recordUpdateEventIfAny(ctx, record, &locked.stored); err != nil {
-		return err
+	t.queueRevisionIfNewGeneration(record, &locked.stored)
+	if event != nil {
+		t.queueChangeEvent(record, event)
 	}
 	if newReport == nil {
 		return nil
 	}
-	return t.upsertReport(ctx, record, newReport)
+	return t.queueReport(record, newReport)
 }
 
-func (t *resourceTx) upsertReport(ctx context.Context, record *fleetapi.Record, report *v1.AdapterStatus) error {
+// nameFailure adds the attempted operation to the error of a queued statement.
+func nameFailure(q *pgx.QueuedQuery, operationFormat string, operationArgs ...any) {
+	q.Fn = func(results pgx.BatchResults) error {
+		if _, err := results.Exec(); err != nil {
+			return fmt.Errorf(operationFormat+": %w", append(operationArgs, err)...)
+		}
+		return nil
+	}
+}
+
+func (t *resourceTx) queueReport(record *fleetapi.Record, report *v1.AdapterStatus) error {
 	conditions, err := json.Marshal(report.Conditions)
-	if err == nil {
-		err = t.q.SaveReport(ctx, db.SaveReportParams{
-			ResourceID:         record.ID,
-			Kind:               record.Kind,
-			Tenant:             record.Tenant,
-			Adapter:            report.Adapter,
-			ObservedGeneration: report.ObservedGeneration,
-			Conditions:         conditions,
-			Data:               report.Data,
-			Metadata:           report.Metadata,
-			CreatedTime:        report.CreatedTime,
-			LastReportTime:     report.LastReportTime,
-		})
-	}
 	if err != nil {
-		return fmt.Errorf("save the report of adapter %q on %s %q: %w", report.Adapter, record.Kind, record.ID, err)
+		return fmt.Errorf("write the report of adapter %q on %s %q: %w", report.Adapter, record.Kind, record.ID, err)
 	}
+	saving := t.tx.Queue(db.SaveReport, record.ID, record.Kind, record.Tenant, report.Adapter, report.ObservedGeneration,
+		conditions, []byte(report.Data), []byte(report.Metadata), report.CreatedTime, report.LastReportTime)
+	nameFailure(saving, "save the report of adapter %q on %s %q", report.Adapter, record.Kind, record.ID)
 	return nil
 }
 

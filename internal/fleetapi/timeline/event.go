@@ -94,8 +94,10 @@ type ResourceChange struct {
 	DeletionRequested bool
 	At                time.Time
 	Generation        int64
-	// Revision differs after every change.
+	// Revision is that of the created or deleted resource.
 	Revision int64
+	// ReplacedRevision is that of a changed resource before the change, and zero for another action.
+	ReplacedRevision int64
 }
 
 // setActorDetails names the actor of a request, and who impersonated it.
@@ -125,8 +127,13 @@ func (c *ResourceChange) BuildEvent() (Event, error) {
 	}
 	details := map[string]string{"id": c.ID, "generation": strconv.FormatInt(c.Generation, 10)}
 	setActorDetails(details, c.Who)
+	// A revision is created, replaced and deleted at most once.
+	revision := strconv.FormatInt(c.Revision, 10)
+	if c.ReplacedRevision != 0 {
+		revision = "after-" + strconv.FormatInt(c.ReplacedRevision, 10)
+	}
 	event := changeevent.ChangeEvent{
-		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + strconv.FormatInt(c.Revision, 10),
+		ID:     strings.ToLower(c.Kind) + "/" + c.ID + "/" + c.Action + "/" + revision,
 		Action: c.Action, Subject: subject, Reason: c.Reason,
 		Cluster: c.Cluster, Details: details, Changes: c.Changes,
 	}

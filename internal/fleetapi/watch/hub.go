@@ -2,7 +2,7 @@
 // ServeEvents answers a request with a watch, and a Cursor is a place in the feed of changes.
 //
 // While it has watchers, a Hub reads the feed of all kinds and tenants at a short interval. A nudge
-// makes it read at once. Each change is encoded as an event once and kept in a ring of bounded
+// makes it read at once, unless there are many changes. Each change is encoded as an event once and kept in a ring of bounded
 // size. Each watcher has a position and takes the later changes from the ring. It skips those that
 // it did not ask for or may not see, and sends the rest in batches, at its own pace. A watcher
 // whose position is no longer, or not yet, in the ring reads the feed itself until it is. So a slow
@@ -38,9 +38,12 @@ const DefaultMetricPrefix = "fleetloop_api"
 const (
 	// idleInterval is the interval while there are no changes.
 	idleInterval = 25 * time.Millisecond
-	// busyInterval is the interval while there are changes. A nudge does not shorten it, because it is
-	// better to send changes together.
-	busyInterval = 10 * time.Millisecond
+	// busyInterval is the average interval while there are many changes. A nudge does not shorten it, because it
+	// is better to send many changes together.
+	busyInterval = 12 * time.Millisecond
+	// maxPromptReads is the number of reads with changes that may follow each other at minPause. One more is
+	// allowed after each busyInterval, so that changes wait for each other only if there are many.
+	maxPromptReads = 8
 	// minPause is the minimum time from a read that found nothing to the next. A nudged change may not
 	// be settled yet, and nudges may be many.
 	minPause = 2 * time.Millisecond
@@ -108,6 +111,8 @@ type Query struct {
 	All    bool // of all tenants
 	After  Cursor
 	Limit  int
+	// Expected means that there are probably changes, so that a check before the read does not pay.
+	Expected bool
 }
 
 // A Source reads changes.
@@ -245,10 +250,16 @@ func newFeedRetryPolicy() backoff.Policy {
 type feedReader struct {
 	*Hub
 
-	begun  bool
-	at     Cursor
-	found  int  // number of changes in the last read
-	nudged bool // before the last read
+	begun bool
+	at    Cursor
+	found int // number of changes in the last read
+	// nudged reports whether a nudge led to the last read, or to one before it since which none has found changes.
+	// misses counts these.
+	nudged bool
+	misses int
+	// promptReads is the number of reads with changes that need not wait, at promptAt. A read that waits owes a part of one.
+	promptReads float64
+	promptAt    time.Time
 }
 
 // readPageIntoRing reads one page and adds it to the ring. It reports whether there is more.
@@ -265,7 +276,7 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 		return false, nil
 	}
 	var entries []*encodedChange
-	next, hasMore, err := t.readFeedPage(ctx, Query{All: true, After: t.at}, sharedPageBytes, func(e *encodedChange) { entries = append(entries, e) })
+	next, hasMore, err := t.readFeedPage(ctx, Query{All: true, After: t.at, Expected: t.nudged && t.misses == 0}, sharedPageBytes, func(e *encodedChange) { entries = append(entries, e) })
 	if errors.Is(err, ErrExpired) {
 		// Too many changes were made while the feed was unavailable. The tail continues from now;
 		// each watcher that is behind rereads what it missed, or finds that it cannot.
@@ -280,14 +291,7 @@ func (t *feedReader) readPageIntoRing(ctx context.Context) (hasMore bool, err er
 }
 
 func (t *feedReader) waitUntilNextRead(ctx context.Context) {
-	least, most := minPause, idleInterval
-	if t.found > 0 {
-		least = busyInterval
-	}
-	if t.found > 0 || t.nudged {
-		most = busyInterval
-	}
-	t.nudged = false
+	least, most := t.chooseNextPause(time.Now())
 	if backoff.Sleep(ctx, least) != nil {
 		return
 	}
@@ -297,8 +301,30 @@ func (t *feedReader) waitUntilNextRead(ctx context.Context) {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-t.Hub.nudged:
-		t.nudged = true
+		t.nudged, t.misses = true, 0
 	}
+}
+
+// chooseNextPause returns the pause until the next read, with a nudge and without one.
+func (t *feedReader) chooseNextPause(now time.Time) (least, most time.Duration) {
+	earned := now.Sub(t.promptAt).Seconds() / busyInterval.Seconds()
+	t.promptReads, t.promptAt = min(t.promptReads+earned, maxPromptReads), now
+	if t.found > 0 {
+		t.nudged, t.misses = false, 0
+		t.promptReads--
+		owed := time.Duration(-t.promptReads * float64(busyInterval))
+		return max(minPause, owed), max(busyInterval, owed)
+	}
+	if !t.nudged {
+		return minPause, idleInterval
+	}
+	// The nudged change waits for an earlier transaction, which may be of another process and not nudge.
+	most = minPause << t.misses
+	if t.misses++; most > busyInterval {
+		t.nudged, t.misses = false, 0
+		most = idleInterval
+	}
+	return minPause, most
 }
 
 func (h *Hub) hasWatchers() bool {

@@ -80,6 +80,56 @@ func TestNudgesDoNotAddUp(t *testing.T) {
 	})
 }
 
+// TestFewChangesDoNotWaitForEachOther checks that a nudged change is sent at once although another one was just sent.
+func TestFewChangesDoNotWaitForEachOther(t *testing.T) {
+	run(t, nil, func(f *fixture) {
+		w := f.watch(everything())
+		pass(time.Second)
+		for i := range 20 {
+			changed := time.Now()
+			f.put(fmt.Sprint("c-", i))
+			f.hub.TriggerRead()
+			pass(5 * time.Millisecond)
+			events := w.all()
+			if len(events) != i+2 {
+				t.Fatalf("change %d was not sent within 5ms", i)
+			}
+			if took := events[i+1].at.Sub(changed); took > 2*time.Millisecond {
+				t.Errorf("change %d was sent after %s", i, took)
+			}
+			if i%4 == 3 {
+				pass(50 * time.Millisecond)
+			}
+		}
+	})
+}
+
+// TestAChangeThatSettlesLateIsSentSoon checks that a change that waits for a transaction of another process is read
+// again soon after its nudge.
+func TestAChangeThatSettlesLateIsSentSoon(t *testing.T) {
+	run(t, nil, func(f *fixture) {
+		w := f.watch(everything())
+		pass(time.Second)
+		for i, settled := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 13 * time.Millisecond} {
+			f.feed.hold(true)
+			f.put(fmt.Sprint("c-", i))
+			f.hub.TriggerRead()
+			pass(settled)
+			f.feed.hold(false)
+			released := time.Now()
+			pass(30 * time.Millisecond)
+			events := w.all()
+			if len(events) != i+2 {
+				t.Fatalf("change %d was not sent within 30ms", i)
+			}
+			if took := events[i+1].at.Sub(released); took > settled {
+				t.Errorf("a change that settled after %s was sent %s later", settled, took)
+			}
+			pass(time.Second)
+		}
+	})
+}
+
 func TestBookmarks(t *testing.T) {
 	run(t, nil, func(f *fixture) {
 		w := f.watch(everything())
