@@ -138,8 +138,10 @@ func (t *topology) runNodeFaults(ctx context.Context, p plan) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	count := p.machines()
+	shortest, end := p.duration/20, time.Now().Add(p.duration)
 	for i := range count {
-		lasts := p.duration/20 + time.Duration(dice.Int64N(int64(p.duration/3-p.duration/20)))
+		lasts := shortest + time.Duration(dice.Int64N(int64(p.duration/3-shortest)))
+		lasts = min(lasts, max(shortest, time.Until(end))) // the run should not wait for the last nodes
 		running.Go(func() {
 			name := fmt.Sprintf("%s%d", machinePrefix, i)
 			t.reportNodeUntilAcknowledged(ctx, name, false)
