@@ -6,6 +6,8 @@
 //
 // NewHealthHandler serves /healthz and /readyz.
 //
+// NewTransport is for the requests that a server sends itself.
+//
 // A TokenFile authenticates callers by the bearer tokens of a file, over HTTP and gRPC. IsLoopback tells
 // where a token is not needed.
 package httpserver

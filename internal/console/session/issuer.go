@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 	"github.com/fleetloop/fleetloop/internal/settings"
 )
 
@@ -43,6 +44,9 @@ var errIncomplete = errors.New("the sign-in oidc needs the URL of the issuer and
 func NewIssuer(cfg IssuerConfig, transport http.RoundTripper) (*Issuer, error) {
 	if cfg.URL == "" || cfg.ClientID == "" {
 		return nil, errIncomplete
+	}
+	if transport == nil {
+		transport = httpserver.NewTransport()
 	}
 	return &Issuer{cfg: cfg, client: &http.Client{Transport: transport, Timeout: requestTimeout}}, nil
 }

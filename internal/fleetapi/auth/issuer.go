@@ -56,7 +56,7 @@ func newIssuer(cfg Issuer, client *http.Client) (*issuer, error) {
 	}
 	f := &rateLimitedTransport{next: client.Transport, limit: rate.NewLimiter(fetchesPerSecond, fetchBurst)}
 	if f.next == nil {
-		f.next = http.DefaultTransport
+		f.next = httpserver.NewTransport()
 	}
 	own := *client
 	own.Transport = f

@@ -157,7 +157,7 @@ type ProviderDeps struct {
 	Kubernetes kubernetes.Interface // job
 	Dynamic    dynamic.Interface    // execution, and machine without Machines
 	Machines   dynamic.Interface    // the cluster of Cluster API, if it is another one
-	Transport  http.RoundTripper    // webhook; nil means the transport of net/http
+	Transport  http.RoundTripper    // webhook; nil means that of httpserver.NewTransport
 }
 
 // NewProvider creates a provider. It sends no request.

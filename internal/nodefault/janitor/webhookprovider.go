@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetloop/fleetloop/internal/httpserver"
 )
 
 // WebhookConfig configures a webhook as provider.
@@ -99,6 +101,9 @@ func newWebhookProvider(cfg WebhookConfig, deps ProviderDeps) (*webhookProvider,
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = webhookTimeout
+	}
+	if deps.Transport == nil {
+		deps.Transport = httpserver.NewTransport()
 	}
 	return &webhookProvider{cfg, &http.Client{
 		Transport: deps.Transport,
