@@ -64,9 +64,11 @@ type Claim struct {
 	SyncedGeneration, ShootGeneration int64
 
 	// History is the id of the database's present history, which began at its last
-	// restore or promotion. KnownGeneration is the row's generation at that time.
-	History         string
-	KnownGeneration int64
+	// restore or promotion.
+	History string
+	// Sent holds the row's generation at its last claim in each history of the database, since the last recorded
+	// success. The history shoot.AnyHistory stands for all.
+	Sent map[string]int64
 }
 
 // A Pool is a node pool that is not being deleted.

@@ -23,7 +23,7 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 	sent, ours := ParseSentGeneration(live.Annotations), ParseSentGeneration(wanted.Metadata.Annotations)
 	if isFromLostHistory(wanted, live.Annotations) {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot has changes that the database lost when it was restored: they have cluster generation %d, the backup ends at generation %d",
-			sent, wanted.KnownGeneration)
+			sent, wanted.Known.highestIn(live.Annotations[AnnotationHistory]))
 	}
 	if sent > ours {
 		return wanted, NewClassErrorf(ClassConflict, "the Shoot already has cluster generation %d, this request has generation %d", sent, ours)
@@ -37,11 +37,12 @@ func PrepareManifestForUpdate(wanted Manifest, live LiveShoot) (prepared Manifes
 }
 
 // isFromLostHistory reports whether a Shoot was changed last by a history of the database that has
-// ended, and after the present one parted from it. Generations of the two can be equal.
+// ended, with a generation that the database does not know to have been sent. After a restore, generations are
+// given again, so the present one can be equal or higher.
 func isFromLostHistory(wanted Manifest, live map[string]string) bool {
 	liveHistory, ownHistory := live[AnnotationHistory], wanted.Metadata.Annotations[AnnotationHistory]
 	isOtherHistory := liveHistory != "" && ownHistory != "" && liveHistory != ownHistory
-	return isOtherHistory && ParseSentGeneration(live) > wanted.KnownGeneration
+	return isOtherHistory && ParseSentGeneration(live) > wanted.Known.highestIn(liveHistory)
 }
 
 // CheckOwnedByRef returns an error if the labels are not those of the given Shoot. They are those

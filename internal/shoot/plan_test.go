@@ -140,25 +140,33 @@ func TestWhatIsSent(t *testing.T) {
 // TestHistories: a generation of another history of the database counts only if it is from before the
 // two parted, because after a restore the same number is given again.
 func TestHistories(t *testing.T) {
+	known := func(synced int64, sent map[string]int64) shoot.KnownGenerations {
+		return shoot.KnownGenerations{Synced: synced, Sent: sent}
+	}
 	tests := map[string]struct {
 		reason     string
 		was, is    string // history of the Shoot, and of the request at generation 5
 		generation string // of the Shoot
-		known      int64
+		known      shoot.KnownGenerations
 		want       shoot.Class
 	}{
-		"Lost":           {"the restored database gave the same number again", "h1", "h2", "5", 3, shoot.ClassConflict},
-		"LostLower":      {"it gave higher ones since", "h1", "h2", "4", 3, shoot.ClassConflict},
-		"Known":          {"the backup has it", "h1", "h2", "3", 3, ""},
-		"SameHistory":    {"a retry", "h2", "h2", "5", 3, ""},
-		"Before":         {"an older release wrote the Shoot", "", "h2", "5", 3, ""},
-		"AfterDowngrade": {"an older release makes the request", "h1", "", "5", 3, ""},
-		"Newer":          {"generations count within a history", "h2", "h2", "6", 3, shoot.ClassConflict},
+		"Lost":           {"the restored database gave the same number again", "h1", "h3", "5", known(3, nil), shoot.ClassConflict},
+		"LostLower":      {"it gave higher ones since", "h1", "h3", "4", known(3, nil), shoot.ClassConflict},
+		"LostAndSent":    {"a failover followed the restore and the edit", "h1", "h3", "5", known(3, map[string]int64{"h2": 5}), shoot.ClassConflict},
+		"LostBeforeSync": {"the backup has an earlier edit that was not synced", "h1", "h3", "5", known(3, map[string]int64{"h1": 4, "h3": 5}), shoot.ClassConflict},
+		"Known":          {"the backup has it", "h1", "h3", "3", known(3, nil), ""},
+		"Sent":           {"the result was lost in a failover", "h2", "h3", "5", known(3, map[string]int64{"h1": 4, "h2": 5, "h3": 5}), ""},
+		"SentEarlier":    {"the result was lost two failovers ago", "h1", "h3", "4", known(3, map[string]int64{"h1": 4, "h2": 5, "h3": 5}), ""},
+		"Overwritten":    {"an operator permits it", "h1", "h3", "5", known(3, map[string]int64{shoot.AnyHistory: 1000005}), ""},
+		"SameHistory":    {"a retry", "h3", "h3", "5", known(3, nil), ""},
+		"Before":         {"an older release wrote the Shoot", "", "h3", "5", known(3, nil), ""},
+		"AfterDowngrade": {"an older release makes the request", "h1", "", "5", known(3, nil), ""},
+		"Newer":          {"generations count within a history", "h3", "h3", "6", known(3, nil), shoot.ClassConflict},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := manifest()
-			m.KnownGeneration = test.known
+			m.Known = test.known
 			m.Metadata.Annotations[shoot.AnnotationHistory] = test.is
 			_, err := shoot.PrepareManifestForUpdate(m, live(func(l *shoot.LiveShoot) {
 				l.Annotations = map[string]string{shoot.AnnotationGeneration: test.generation, shoot.AnnotationHistory: test.was}

@@ -45,9 +45,25 @@ type Manifest struct {
 	Metadata   Metadata `json:"metadata"`
 	Spec       Spec     `json:"spec"`
 
-	// KnownGeneration is the highest generation that the database had sent when its
-	// present history began. A Shoot of another history with a higher one is not changed.
-	KnownGeneration int64 `json:"-"`
+	// Known are the generations that the database knows to have been sent. A Shoot of
+	// another history of the database with a higher one is not changed.
+	Known KnownGenerations `json:"-"`
+}
+
+// KnownGenerations are the generations of a cluster that its database knows to have been sent. Each is the highest.
+type KnownGenerations struct {
+	// Synced is the generation of the last recorded success. Zero means none.
+	Synced int64
+	// Sent holds the generations that were claimed since, by history of the database. AnyHistory stands for all.
+	Sent map[string]int64
+}
+
+// AnyHistory stands for all histories of a database.
+const AnyHistory = "*"
+
+// highestIn returns the highest generation that a history is known to have sent.
+func (k KnownGenerations) highestIn(history string) int64 {
+	return max(k.Synced, k.Sent[history], k.Sent[AnyHistory])
 }
 
 // Metadata identifies a Shoot, and has its labels and annotations.

@@ -83,7 +83,7 @@ func (m *Maker) BuildManifest(claim clusterworker.Claim) (shoot.Manifest, error)
 			Labels:      map[string]string{shoot.LabelCluster: claim.ClusterID, shoot.LabelInstallation: m.installation},
 			Annotations: m.newAnnotations(claim),
 		},
-		KnownGeneration: claim.KnownGeneration,
+		Known: shoot.KnownGenerations{Synced: claim.SyncedGeneration, Sent: claim.Sent},
 		Spec: shoot.Spec{
 			CloudProfile:           shoot.CloudProfile{Name: m.CloudProfile, Kind: m.CloudProfileKind},
 			CredentialsBindingName: m.CredentialsBindingName,

@@ -27,7 +27,7 @@ func TestAClaimSaysWhatToDo(t *testing.T) {
 	begin := time.Now()
 	got := b.claimOne()
 	want := clusterworker.Claim{
-		ClusterID: id, Generation: 5, ClusterGeneration: 1, Tenant: "a", Name: "one", Spec: json.RawMessage(`{"v": 1}`), KnownGeneration: 1,
+		ClusterID: id, Generation: 5, ClusterGeneration: 1, Tenant: "a", Name: "one", Spec: json.RawMessage(`{"v": 1}`), Sent: map[string]int64{got.History: 5},
 		Pools: []clusterworker.Pool{
 			{ID: one, Name: "one", Spec: json.RawMessage(`{"replicas": 1}`)},
 			{ID: two, Name: "two", Spec: json.RawMessage(`{"replicas": 1}`)},

@@ -12,7 +12,7 @@ import (
 
 // Claims, rows and results are converted to and from columns here, apart from the statements.
 
-// toClaim converts a row to the type of the worker. It parses nothing, so every row can
+// toClaim converts a row to the type of the worker. It parses no spec, so every row can
 // be read.
 func toClaim(row *db.ReadClaimedRow) clusterworker.Claim {
 	c := clusterworker.Claim{
@@ -33,8 +33,9 @@ func toClaim(row *db.ReadClaimedRow) clusterworker.Claim {
 		SyncedGeneration:  row.SyncedGeneration,
 		ShootGeneration:   row.ShootGeneration,
 		History:           row.History,
-		KnownGeneration:   row.KnownGeneration,
 	}
+	// Without them, a Shoot of another history is not changed.
+	_ = json.Unmarshal(row.Sent, &c.Sent)
 	if n := len(row.PoolIDs); n > 0 {
 		c.Pools = make([]clusterworker.Pool, n)
 		for i, id := range row.PoolIDs {

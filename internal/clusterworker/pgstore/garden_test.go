@@ -3,6 +3,8 @@ package pgstore_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fleetloop/fleetloop/internal/clusterworker"
 )
 
@@ -34,7 +36,7 @@ func TestTheFirstGardenStays(t *testing.T) {
 	}
 }
 
-// TestAfterARestore covers which generations a row has from before a restore, and the
+// TestAfterARestore covers which generations a row knows to have been sent in which history, and the
 // action of an operator who has a Shoot overwritten.
 func TestAfterARestore(t *testing.T) {
 	t.Parallel()
@@ -46,35 +48,38 @@ func TestAfterARestore(t *testing.T) {
 		b.edit(id)
 		return b.claimOne()
 	}
-	wantKnown := func(reason string, c clusterworker.Claim, known, generation int64) {
+	wantSent := func(reason string, c clusterworker.Claim, synced int64, sent map[string]int64) {
 		t.Helper()
-		if c.KnownGeneration != known || c.Generation != generation {
-			t.Errorf("%s: generation %d, known %d, want %d and %d", reason, c.Generation, c.KnownGeneration, generation, known)
+		if diff := cmp.Diff(sent, c.Sent); diff != "" || c.SyncedGeneration != synced {
+			t.Errorf("%s: synced %d, want %d; sent (-want +got):\n%s", reason, c.SyncedGeneration, synced, diff)
 		}
 	}
-	wantKnown("the first claim", first, 1, 1)
+	before := first.History
+	wantSent("the first claim", first, 0, map[string]int64{before: 1})
 	c := edit()
-	wantKnown("an edit", c, 1, 2)
-	b.complete(done(c))
-	c = edit()
-	wantKnown("another edit of the same history", c, 1, 3)
-	b.complete(done(c))
+	wantSent("an edit", c, 1, map[string]int64{before: 2})
+	b.complete(failed(c, "503", true, 0))
+	b.edit(id)
+	wantSent("an edit after a failure", b.claimOne(), 1, map[string]int64{before: 3})
 
-	b.exec(`insert into tenant.restores default values`)
-	b.exec(`update tenant.cluster_sync set synced = null, due_at = now()`)
-	restored := b.claimOne()
-	wantKnown("without an edit", restored, 3, 3)
-	if restored.History == c.History || restored.History == "" {
-		t.Errorf("the histories are %q and %q", c.History, restored.History)
+	restoreAndClaim := func() clusterworker.Claim {
+		b.exec(`insert into tenant.restores default values`)
+		b.exec(`update tenant.cluster_sync set due_at = now()`)
+		return b.claimOne()
 	}
-	b.complete(done(restored))
-	c = edit()
-	wantKnown("an edit after the restore", c, 3, 4)
+	c = restoreAndClaim()
+	after := c.History
+	if after == before || after == "" {
+		t.Errorf("the histories are %q and %q", before, after)
+	}
+	wantSent("a restore before the result", c, 1, map[string]int64{before: 3, after: 3})
+	b.edit(id)
+	c = restoreAndClaim()
+	again := c.History
+	wantSent("an edit and another restore", c, 1, map[string]int64{before: 3, after: 3, again: 4})
 	b.complete(done(c))
-	c = edit()
-	wantKnown("the next", c, 3, 5)
-	b.complete(done(c))
+	wantSent("a success", edit(), 4, map[string]int64{again: 5})
 
 	b.exec(`select tenant.overwrite_shoot($1)`, id)
-	wantKnown("overwritten", b.claimOne(), 1000005, 1000005)
+	wantSent("overwritten", b.claimOne(), 4, map[string]int64{"*": 1000005, again: 1000005})
 }

@@ -29,6 +29,7 @@ update tenant.cluster_sync s set
     claim_token = nextval('tenant.cluster_sync_token'),
     claimed_by = @owner::text,
     sync_last_attempt = now(),
+    sent = coalesce(s.sent, '{}') || jsonb_build_object((select tenant.history_id()), s.generation),
     -- Rows of workers that did not know this column. Later, the poller may change shoot_uid.
     reported_shoot_uid = coalesce(s.reported_shoot_uid, case when s.synced_generation > 0 then s.shoot_uid end)
 from due where s.cluster_id = due.cluster_id;
@@ -43,7 +44,7 @@ select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, 
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     coalesce(s.reported_shoot_uid, '')::text as reported_shoot_uid, s.synced_generation, s.shoot_generation,
-    h.id::text as history, (case when s.history = h.id then s.known_generation else s.generation end)::bigint as known_generation,
+    h.id::text as history, coalesce(s.sent, '{}')::jsonb as sent,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
 from tenant.cluster_sync s
@@ -107,6 +108,7 @@ with result as (
         due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
         claim_token = null,
         claimed_by = null,
+        sent = case when r.failed then s.sent end,
         deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
         shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
         reported_shoot_uid = case when r.failed or r.shoot_uid = '' then s.reported_shoot_uid else r.shoot_uid end,

@@ -108,6 +108,7 @@ func TestTenantsSeeTheSyncOfTheirClusters(t *testing.T) {
 		`update tenant.cluster_sync set synced = now()`,
 		`update tenant.cluster_sync set claim_token = null`,
 		`update tenant.cluster_sync set reported_shoot_uid = 'x'`,
+		`update tenant.cluster_sync set sent = '{}'`,
 		`delete from tenant.cluster_sync`,
 		`select from tenant.installation`,
 		`select from tenant.cluster_worker_leader`,

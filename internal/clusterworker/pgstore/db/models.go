@@ -40,4 +40,5 @@ type Sync struct {
 	History             *string
 	KnownGeneration     int64
 	ReportedShootUID    *string
+	Sent                []byte
 }

@@ -128,6 +128,7 @@ update tenant.cluster_sync s set
     claim_token = nextval('tenant.cluster_sync_token'),
     claimed_by = $2::text,
     sync_last_attempt = now(),
+    sent = coalesce(s.sent, '{}') || jsonb_build_object((select tenant.history_id()), s.generation),
     -- Rows of workers that did not know this column. Later, the poller may change shoot_uid.
     reported_shoot_uid = coalesce(s.reported_shoot_uid, case when s.synced_generation > 0 then s.shoot_uid end)
 from due where s.cluster_id = due.cluster_id
@@ -198,6 +199,7 @@ with result as (
         due_at = now() + case when r.failed and r.current then r.delay else interval '0' end,
         claim_token = null,
         claimed_by = null,
+        sent = case when r.failed then s.sent end,
         deletion_sent = s.deletion_sent or (r.deleting and not r.failed),
         shoot_uid = case when r.failed or r.shoot_uid = '' then s.shoot_uid else r.shoot_uid end,
         reported_shoot_uid = case when r.failed or r.shoot_uid = '' then s.reported_shoot_uid else r.shoot_uid end,
@@ -319,7 +321,7 @@ func (q *Queries) CountUnnamed(ctx context.Context, iDs []string, tokens []int64
 }
 
 const DueReports = `-- name: DueReports :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.report_due_at <= now()
@@ -375,6 +377,7 @@ func (q *Queries) DueReports(ctx context.Context, most int64) ([]DueReportsRow, 
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
+			&i.Sync.Sent,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -673,7 +676,7 @@ select s.cluster_id, coalesce(s.claim_token, 0)::bigint as token, s.generation, 
     coalesce(s.unsynced_since, now())::timestamptz as unsynced_since,
     coalesce(s.shoot_name, '')::text as shoot_name, coalesce(s.shoot_uid, '')::text as shoot_uid,
     coalesce(s.reported_shoot_uid, '')::text as reported_shoot_uid, s.synced_generation, s.shoot_generation,
-    h.id::text as history, (case when s.history = h.id then s.known_generation else s.generation end)::bigint as known_generation,
+    h.id::text as history, coalesce(s.sent, '{}')::jsonb as sent,
     c.tenant, c.name, c.generation as cluster_generation, c.spec, (c.deleted_time is not null)::boolean as deleting,
     p.ids::text[] as pool_ids, p.names::text[] as pool_names, p.specs::text[] as pool_specs
 from tenant.cluster_sync s
@@ -703,7 +706,7 @@ type ReadClaimedRow struct {
 	SyncedGeneration  int64
 	ShootGeneration   int64
 	History           string
-	KnownGeneration   int64
+	Sent              []byte
 	Tenant            string
 	Name              string
 	ClusterGeneration int64
@@ -741,7 +744,7 @@ func (q *Queries) ReadClaimed(ctx context.Context, lease time.Duration, owner st
 			&i.SyncedGeneration,
 			&i.ShootGeneration,
 			&i.History,
-			&i.KnownGeneration,
+			&i.Sent,
 			&i.Tenant,
 			&i.Name,
 			&i.ClusterGeneration,
@@ -929,7 +932,7 @@ func (q *Queries) Resign(ctx context.Context, fence int64) error {
 }
 
 const Rows = `-- name: Rows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id > $1::uuid and s.shoot_status is distinct from 'deleted'
@@ -985,6 +988,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
+			&i.Sync.Sent,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1000,7 +1004,7 @@ func (q *Queries) Rows(ctx context.Context, after string, most int64) ([]RowsRow
 }
 
 const RowsOf = `-- name: RowsOf :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.cluster_id = any($1::uuid[])
@@ -1055,6 +1059,7 @@ func (q *Queries) RowsOf(ctx context.Context, ids []string) ([]RowsOfRow, error)
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
+			&i.Sync.Sent,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
@@ -1170,7 +1175,7 @@ func (q *Queries) SetOutage(ctx context.Context, arg SetOutageParams) error {
 }
 
 const StalestRows = `-- name: StalestRows :many
-select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
+select s.cluster_id, s.synced, s.sync_error, s.sync_attempts, s.sync_last_attempt, s.shoot_status, s.shoot_status_message, s.shoot_status_updated, s.error_class, s.generation, s.synced_generation, s.cluster_generation, s.due_at, s.claim_token, s.claimed_by, s.unsynced_since, s.paused_at, s.shoot_name, s.shoot_uid, s.shoot_generation, s.ready_once, s.deletion_sent, s.report_due_at, s.report_version, s.status_report_version, s.paused_until, s.paused_by, s.pause_reason, s.history, s.known_generation, s.reported_shoot_uid, s.sent, c.tenant, c.name, (c.deleted_time is not null)::boolean as deleting
 from tenant.cluster_sync s
 join tenant.clusters c on c.id = s.cluster_id
 where s.shoot_name is not null and s.shoot_status is distinct from 'deleted'
@@ -1226,6 +1231,7 @@ func (q *Queries) StalestRows(ctx context.Context, most int64) ([]StalestRowsRow
 			&i.Sync.History,
 			&i.Sync.KnownGeneration,
 			&i.Sync.ReportedShootUID,
+			&i.Sync.Sent,
 			&i.Tenant,
 			&i.Name,
 			&i.Deleting,
