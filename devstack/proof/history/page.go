@@ -25,6 +25,10 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			60, "A failover after a restore and an edit hid lost changes. The Shoot was replaced without a permission.",
+			"A claim stores the generation that it sends in its history: `TestHistories` in `internal/shoot`.",
+		},
+		{
 			60, "A connection to the fleet API was dead without being closed. All requests of a client waited on it for two minutes.",
 			"HTTP/2 connections are checked with pings: `TestDeadConnection` in `client`.",
 		},
