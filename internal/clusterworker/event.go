@@ -9,8 +9,8 @@ import (
 
 // ToChangeEvent returns the change event of a change. The same change has the same ID.
 //
-// A Shoot is created once and deleted once, whoever reports it, also after the restore of a backup. All other changes can
-// repeat: ready, failed, and ready.
+// A Shoot UID is created once and deleted once, so these events have one ID, also after a backup is restored. All other
+// changes can repeat: a Shoot is ready, fails, and is ready again.
 func (c Change) ToChangeEvent() changeevent.ChangeEvent {
 	generation := strconv.FormatInt(c.Generation, 10)
 	e := changeevent.ChangeEvent{

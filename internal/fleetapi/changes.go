@@ -39,7 +39,7 @@ type ChangeQuery struct {
 	// a caller that resumes between the two would miss the relabelling. A row that moved from one
 	// tenant to another is visited for each of them.
 	Stepwise bool
-	// Expected means that there are probably changes. It affects only the cost of the call.
+	// Expected skips the check whether there are changes. Set it after a notification of a change.
 	Expected bool
 }
 

@@ -133,7 +133,7 @@ func TestPlantedRestoreViolations(t *testing.T) {
 			"the operator would delete a cluster with a Shoot", CheckRestore, edit(func(r *Restore) { r.Missing = []string{"a", "c"} }), "cluster a has a Shoot after the restore, and preflight lists it as missing",
 		},
 		"NeverThere": {
-			"nobody waits for this Shoot", CheckRestore, edit(func(r *Restore) { r.Missing = []string{"c", "e"} }), "the Shoot of cluster e as missing, which is not expected to have one",
+			"the cluster never had a Shoot", CheckRestore, edit(func(r *Restore) { r.Missing = []string{"c", "e"} }), "the Shoot of cluster e as missing, which is not expected to have one",
 		},
 		"DeletedChange": {
 			"the Shoot of a cluster is created again", CheckRestore,

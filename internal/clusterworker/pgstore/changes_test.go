@@ -57,7 +57,7 @@ func TestCreationIsRecorded(t *testing.T) {
 		}
 	}
 	after := before
-	after.ShootUID = "uid" // but nobody knows the generation that Gardener has
+	after.ShootUID = "uid" // the generation that Gardener has is not known
 	if diff := cmp.Diff(after, b.row(id)); diff != "" {
 		t.Errorf("the row (-want +got):\n%s", diff)
 	}

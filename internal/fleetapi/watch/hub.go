@@ -111,7 +111,7 @@ type Query struct {
 	All    bool // of all tenants
 	After  Cursor
 	Limit  int
-	// Expected means that there are probably changes, so that a check before the read does not pay.
+	// Expected skips the check whether there are changes. It is set after a notification of a change.
 	Expected bool
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,11 +37,16 @@ func TestMain(m *testing.M) {
 // newClient returns a client of the API server without a cache.
 func newClient(t *testing.T) client.WithWatch {
 	t.Helper()
+	return newClientOf(t, kubebedtest.Bed(t))
+}
+
+func newClientOf(t *testing.T, bed *kubebed.Bed) client.WithWatch {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.NewWithWatch(kubebedtest.Bed(t).Config(), client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(bed.Config(), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,68 +157,6 @@ func TestFaultsComeAndGo(t *testing.T) {
 	apply(t, s, newFaultReport(node, "", elsewhere))
 	apply(t, s, asHealthy(newFaultReport(node, "")))
 	wantFaults(t, c, node, newFaultReport(node, "", elsewhere))
-}
-
-// withAge returns a report with the times of some time ago.
-func withAge(r nodefault.Report, age time.Duration) nodefault.Report {
-	at := metav1.NewMicroTime(time.Now().Add(-age).UTC().Truncate(time.Microsecond))
-	r.Fault.DetectedAt, r.Fault.GeneratedAt = at, &at
-	return r
-}
-
-// TestLateReport verifies that a report that was delayed, as in a frozen process, does not bring a fault back, whichever
-// replica stores it, and that a later one does.
-func TestLateReport(t *testing.T) {
-	t.Parallel()
-	c := newClient(t)
-	s, other := newFaultStore(t, c), newFaultStore(t, c)
-	node := createNode(t, c)
-	first, over := withAge(newFaultReport(node, "GPU/3"), 4*time.Minute), withAge(asHealthy(newFaultReport(node, "")), 3*time.Minute)
-	again := withAge(newFaultReport(node, "GPU/3"), time.Minute)
-	apply(t, s, first)
-	apply(t, s, over)
-	if err := other.Apply(t.Context(), []nodefault.Report{first}); !errors.Is(err, intake.ErrOutdated) || intake.Transient(err) {
-		t.Errorf("late fault: %v", err)
-	}
-	wantFaults(t, c, node)
-	apply(t, other, again)
-	for _, late := range []nodefault.Report{first, over} {
-		if err := s.Apply(t.Context(), []nodefault.Report{late}); !errors.Is(err, intake.ErrOutdated) {
-			t.Errorf("late report, healthy %t: %v", late.Healthy, err)
-		}
-	}
-	wantFaults(t, c, node, again)
-	last := withAge(asHealthy(newFaultReport(node, "GPU/3")), 0)
-	apply(t, s, last)
-	wantFaults(t, c, node)
-	wantEnd(t, c, node, last)
-}
-
-func wantEnd(t *testing.T, c client.Client, node string, last nodefault.Report) {
-	t.Helper()
-	if got := getNodeFault(t, c, node).Spec.EndedFaults; len(got) != 1 || !got[0].GeneratedAt.Equal(last.Fault.GeneratedAt) {
-		t.Errorf("ends %+v, want the one of %s", got, last.Fault.GeneratedAt)
-	}
-}
-
-// TestManyEnds verifies that a node with the maximum number of ends still gets another one.
-func TestManyEnds(t *testing.T) {
-	t.Parallel()
-	c := newClient(t)
-	s := newFaultStore(t, c)
-	node := createNode(t, c)
-	const most = 64
-	for i := range most + 2 {
-		entity := fmt.Sprintf("GPU/%d", i)
-		age := time.Duration(200-i) * time.Second
-		apply(t, s, withAge(newFaultReport(node, entity), age))
-		apply(t, s, withAge(asHealthy(newFaultReport(node, entity)), age-time.Second))
-	}
-	wantFaults(t, c, node)
-	ends := getNodeFault(t, c, node).Spec.EndedFaults
-	if len(ends) != most || slices.ContainsFunc(ends, func(e v1alpha1.EndedFault) bool { return e.Entity == "GPU/0" || e.Entity == "GPU/1" }) {
-		t.Errorf("%d ends: %+v", len(ends), ends)
-	}
 }
 
 func TestWhatStandsThereIsNotWrittenAgain(t *testing.T) {
