@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +27,7 @@ const (
 	defaultStep = 50 * time.Millisecond
 	retry       = 100 * time.Millisecond
 	atOnce      = 16 // concurrent requests
+	perRound    = 4 * atOnce
 )
 
 // GardenletOptions are the options of a gardenlet.
@@ -215,26 +218,41 @@ type change struct {
 	part  part
 }
 
-// nextChanges returns the changes of a round. A Shoot without one is handled again when
-// it has changed.
+// nextChanges returns the changes of a round, at most perRound. A Shoot without one is handled
+// again when it has changed.
 func (g *Gardenlet) nextChanges() []change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []change
-	for k := range g.due {
+	for _, k := range g.sortDue() {
 		s := g.known[k]
-		if s == nil {
+		f := cmp.Or(g.faults[k.name], Fault(s.GetAnnotations()[FaultAnnotation]))
+		next, part := advanceState(s, f, time.Now())
+		if part == nothing {
 			delete(g.due, k)
 			continue
 		}
-		f := cmp.Or(g.faults[k.name], Fault(s.GetAnnotations()[FaultAnnotation]))
-		if next, part := advanceState(s, f, time.Now()); part == nothing {
-			delete(g.due, k)
-		} else {
-			list = append(list, change{next, part})
+		if list = append(list, change{next, part}); len(list) == perRound {
+			break
 		}
 	}
 	return list
+}
+
+// sortDue returns the due Shoots, those first whose operations have progressed most. So a
+// Shoot becomes ready before the next one begins, also when the API server is slow.
+func (g *Gardenlet) sortDue() []key {
+	progress := make(map[key]int64, len(g.due))
+	for k := range g.due {
+		if s := g.known[k]; s != nil {
+			progress[k] = readOperation(s).progressOf(s)
+		} else {
+			delete(g.due, k)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(progress), func(a, b key) int {
+		return cmp.Or(cmp.Compare(progress[b], progress[a]), cmp.Compare(a.name, b.name), cmp.Compare(a.namespace, b.namespace))
+	})
 }
 
 // writeChange writes a change. One that is rejected because the Shoot has changed is

@@ -2,12 +2,14 @@ package gardenbed
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -52,4 +54,33 @@ func TestSilentWatch(t *testing.T) {
 			t.Errorf("the Shoot is %s %q", op.kind, op.state)
 		}
 	})
+}
+
+// TestOperationsThatHaveBegunFirst holds that operations that have begun are advanced before others begin.
+func TestOperationsThatHaveBegunFirst(t *testing.T) {
+	t.Parallel()
+	g, err := NewGardenlet(&rest.Config{}, GardenletOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shoots []unstructured.Unstructured
+	for i := range 2 * perRound {
+		s := newShoot()
+		s.SetName(fmt.Sprintf("s-%03d", i))
+		s.SetFinalizers([]string{finalizer})
+		if i >= perRound {
+			initOperationStatus(s, typeCreate, now())
+		}
+		shoots = append(shoots, *s)
+	}
+	g.replaceShoots(shoots)
+	list := g.nextChanges()
+	if len(list) != perRound {
+		t.Errorf("a round has %d changes, want %d", len(list), perRound)
+	}
+	for _, c := range list {
+		if op := readOperation(c.shoot); op.state != stateProcessing {
+			t.Errorf("the Shoot %s is %s; those that are pending come first", c.shoot.GetName(), op.state)
+		}
+	}
 }

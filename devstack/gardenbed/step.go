@@ -61,7 +61,7 @@ func advanceState(shoot *unstructured.Unstructured, f Fault, now time.Time) (*un
 	case !held:
 		shoot.SetFinalizers(append(shoot.GetFinalizers(), finalizer))
 		return shoot, metadata
-	case op.state == "" || op.generation != shoot.GetGeneration() || deleting != (op.kind == typeDelete):
+	case !op.isOf(shoot):
 		initOperationStatus(shoot, op.nextType(deleting), now)
 		return shoot, status
 	}
@@ -82,6 +82,20 @@ func readOperation(shoot *unstructured.Unstructured) operation {
 	op.progress, _, _ = unstructured.NestedInt64(shoot.Object, "status", "lastOperation", "progress")
 	op.generation, _, _ = unstructured.NestedInt64(shoot.Object, "status", "observedGeneration")
 	return op
+}
+
+// isOf reports whether the operation is that of the present spec of a Shoot.
+func (op operation) isOf(shoot *unstructured.Unstructured) bool {
+	isDeleting := shoot.GetDeletionTimestamp() != nil
+	return op.state != "" && op.generation == shoot.GetGeneration() && isDeleting == (op.kind == typeDelete)
+}
+
+// progressOf returns the progress of the operation of a Shoot in percent, or -1 if it has not begun.
+func (op operation) progressOf(shoot *unstructured.Unstructured) int64 {
+	if !op.isOf(shoot) {
+		return -1
+	}
+	return op.progress
 }
 
 // nextType returns the type of the operation that follows.

@@ -28,7 +28,7 @@ import (
 // A finalState is the state of everything at one time.
 type finalState []history.Record
 
-// readState reads the state from the API, the garden and the host cluster.
+// readState reads the state from the API, the garden and the host cluster, without the reports of adapters.
 func (t *topology) readState(ctx context.Context) (finalState, error) {
 	viewer, err := t.newClient("viewer")
 	if err != nil {
@@ -51,9 +51,6 @@ func (t *topology) readState(ctx context.Context) (finalState, error) {
 		return nil, err
 	}
 	state = append(state, pools...)
-	if err := addAdapterStatuses(ctx, viewer, state); err != nil {
-		return nil, err
-	}
 	generations, err := t.database.readSyncGenerations(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +100,12 @@ func readPools(ctx context.Context, viewer *fleetclient.Client) (finalState, err
 }
 
 // addAdapterStatuses adds the reports of adapters to clusters and node pools, several at a time.
-func addAdapterStatuses(ctx context.Context, viewer *fleetclient.Client, state finalState) error {
+func (t *topology) addAdapterStatuses(ctx context.Context, state finalState) error {
+	viewer, err := t.newClient("viewer")
+	if err != nil {
+		return err
+	}
+	defer viewer.CloseIdle()
 	const atOnce = 8
 	errs := make([]error, atOnce)
 	var reading sync.WaitGroup
@@ -119,22 +121,25 @@ func addAdapterStatuses(ctx context.Context, viewer *fleetclient.Client, state f
 }
 
 func addAdapterStatus(ctx context.Context, viewer *fleetclient.Client, r history.Record) error {
-	if p := r.Pool; p != nil {
+	c, p := r.Cluster, r.Pool
+	switch {
+	case p != nil:
 		statuses, err := viewer.NodePools().Statuses(ctx, p.ID)
 		for _, s := range statuses {
 			p.Reported[s.Adapter] = s.ObservedGeneration
 		}
 		return ignoreDeleted(err)
-	}
-	c := r.Cluster
-	statuses, err := viewer.Clusters().Statuses(ctx, c.ID)
-	for _, s := range statuses {
-		c.Reported[s.Adapter] = s.ObservedGeneration
-		for _, o := range s.Conditions {
-			c.Conditions = append(c.Conditions, history.Condition{Name: s.Adapter + "/" + o.Type, Changed: o.LastTransitionTime, Updated: s.LastReportTime})
+	case c != nil:
+		statuses, err := viewer.Clusters().Statuses(ctx, c.ID)
+		for _, s := range statuses {
+			c.Reported[s.Adapter] = s.ObservedGeneration
+			for _, o := range s.Conditions {
+				c.Conditions = append(c.Conditions, history.Condition{Name: s.Adapter + "/" + o.Type, Changed: o.LastTransitionTime, Updated: s.LastReportTime})
+			}
 		}
+		return ignoreDeleted(err)
 	}
-	return ignoreDeleted(err)
+	return nil
 }
 
 // ignoreDeleted returns no error if a resource was deleted meanwhile.
@@ -197,7 +202,8 @@ func (t *topology) waitUntilSettled(ctx context.Context, timeout time.Duration, 
 	var state finalState
 	deadline := time.Now().Add(timeout)
 	for {
-		read, open, err := t.readAndCountDifferences(ctx)
+		isLast := time.Now().After(deadline)
+		read, open, err := t.readAndCountDifferences(ctx, isLast)
 		if err == nil {
 			if state = read; open == 0 {
 				return state, nil
@@ -206,7 +212,7 @@ func (t *topology) waitUntilSettled(ctx context.Context, timeout time.Duration, 
 		if ctx.Err() != nil {
 			return state, context.Cause(ctx)
 		}
-		if time.Now().After(deadline) {
+		if isLast {
 			return state, err
 		}
 		if err != nil {
@@ -221,15 +227,16 @@ func (t *topology) waitUntilSettled(ctx context.Context, timeout time.Duration, 
 }
 
 // readAndCountDifferences returns the state, and the number of differences and of change events that were not
-// yet delivered.
-func (t *topology) readAndCountDifferences(ctx context.Context) (state finalState, differences int, err error) {
+// yet delivered. The reports of adapters are a request per resource. So they are read only if nothing else
+// differs, or for the last time.
+func (t *topology) readAndCountDifferences(ctx context.Context, isLast bool) (state finalState, differences int, err error) {
 	if state, err = t.readState(ctx); err != nil {
 		return nil, 0, err
 	}
 	if differences, err = t.database.countPendingChangeEvents(ctx); err != nil {
 		return nil, 0, err
 	}
-	checkers := []history.Checker{history.CheckWakeUps, history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShardsCoverAll}
+	checkers := []history.Checker{history.CheckConvergence, history.CheckApprovals, history.CheckRollbacks, history.CheckShardsCoverAll}
 	if t.restores {
 		checkers = append(checkers, history.CheckRestore)
 		if err := t.restored.recordOrphans(t.processes("cluster-worker")); err != nil {
@@ -254,6 +261,13 @@ func (t *topology) readAndCountDifferences(ctx context.Context) (state finalStat
 			differences += r.Execution.Undelivered
 		}
 	}
+	if differences > 0 && !isLast {
+		return state, differences, nil
+	}
+	if err := t.addAdapterStatuses(ctx, state); err != nil {
+		return nil, 0, err
+	}
+	differences += len(history.CheckWakeUps(t.checkerConfig(), slices.Concat(state, t.restored.listRecords())).Violations)
 	return state, differences, nil
 }
 

@@ -151,10 +151,12 @@ func (t *topology) startRecording(ctx context.Context) (stop func() error) {
 	var recorders errgroup.Group
 	recorders.Go(func() error { return t.recordEvents(ctx) })
 	recorders.Go(func() error { return t.recordNodeCordons(ctx) })
-	recorders.Go(func() error {
-		t.recordUsage(ctx)
-		return nil
-	})
+	for _, record := range []func(context.Context){t.recordUsage, t.recordSilences} {
+		recorders.Go(func() error {
+			record(ctx)
+			return nil
+		})
+	}
 	return func() error {
 		cancel()
 		if err := recorders.Wait(); err != nil {

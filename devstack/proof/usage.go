@@ -9,11 +9,38 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetloop/fleetloop/devstack/proof/history"
 )
 
-const usageEvery = 10 * time.Second
+const (
+	usageEvery = 10 * time.Second
+
+	probeEvery = time.Second
+	// probeTimeout is how long a controller waits for a response when it renews its Lease.
+	probeTimeout = 5 * time.Second
+)
+
+// recordSilences records when the host's API server did not respond to a read of the Leases in time, until ctx
+// ends. Then a leader ends itself, as it should.
+func (t *topology) recordSilences(ctx context.Context) {
+	last := time.Now()
+	for pauseFor(ctx, probeEvery) {
+		probe, cancel := context.WithTimeout(ctx, probeTimeout)
+		err := t.people.admin.List(probe, &coordinationv1.LeaseList{}, client.InNamespace(hostNamespace))
+		cancel()
+		if err != nil {
+			continue
+		}
+		now := time.Now()
+		if now.Sub(last) > probeTimeout {
+			t.file.Add(history.Record{Silence: &history.Silence{Server: "kube-apiserver", Start: last, End: now}})
+		}
+		last = now
+	}
+}
 
 // memoryLimits returns the memory limits of the containers in the chart. The execution controller keeps
 // 256 MiB of its limit for processes that it starts.

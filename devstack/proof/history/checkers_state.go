@@ -289,6 +289,9 @@ func CheckNoUnexpectedExits(cfg Config, records []Record) Result {
 	res := Result{Promise: "no unexpected exits"}
 	var faults []*Fault
 	for _, r := range records {
+		if s := r.Silence; s != nil { // the effect on a Lease is that of a fault
+			faults = append(faults, &Fault{Kind: "host", Target: s.Server, Start: s.Start, End: s.End})
+		}
 		if f := r.Fault; f != nil {
 			faults = append(faults, f)
 			res.Checked++

@@ -333,6 +333,19 @@ func TestExitWithoutALease(t *testing.T) {
 	}
 }
 
+// TestExitWhileTheServerIsSilent holds that a leader may end itself when its API server gave no response.
+func TestExitWhileTheServerIsSilent(t *testing.T) {
+	t.Parallel()
+	silence := Record{At: at(40), Silence: &Silence{Server: "kube-apiserver", Start: at(30), End: at(40)}}
+	for after, want := range map[float64]int{-11: 1, 10: 0, 60: 1} {
+		exit := Record{At: at(40 + after), Exit: &Exit{Process: "controller-0"}}
+		r := CheckNoUnexpectedExits(testConfig(), append(newHistory(), exit, silence))
+		if len(r.Violations) != want {
+			t.Errorf("%g s after the silence: %q", after, r.Violations)
+		}
+	}
+}
+
 // TestUnknownOutcomes holds that a request with an unknown outcome promises nothing.
 func TestUnknownOutcomes(t *testing.T) {
 	t.Parallel()

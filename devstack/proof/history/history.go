@@ -34,6 +34,7 @@ type Record struct {
 	Write    *Write    `json:"write,omitempty"`
 	Change   *Change   `json:"change,omitempty"`
 	Fault    *Fault    `json:"fault,omitempty"`
+	Silence  *Silence  `json:"silence,omitempty"`
 	Exit     *Exit     `json:"exit,omitempty"`
 	Stop     *Stop     `json:"stop,omitempty"`
 	Usage    *Usage    `json:"usage,omitempty"`
@@ -178,6 +179,14 @@ type Exit struct {
 	Process string `json:"process"`
 	State   string `json:"state"`
 	Log     string `json:"log,omitempty"` // end of its output
+}
+
+// A Silence is a time in which a server gave no response to the proof, because of a fault or because the machine
+// was overloaded.
+type Silence struct {
+	Server string    `json:"server"`
+	Start  time.Time `json:"start"` // of its last response
+	End    time.Time `json:"end"`
 }
 
 // A Stop is the end of a process that got SIGTERM.
