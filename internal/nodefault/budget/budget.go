@@ -116,8 +116,6 @@ type grant struct {
 	pool   string
 	at     time.Time
 	before *taking // previous taking of the node, which the grant replaced
-
-	lastCount uint64 // number of the last count that included the node
 }
 
 // A taking records that a node was taken out of service.
@@ -145,13 +143,13 @@ type Budget struct {
 	grantNumber uint64 // number of grants so far
 	countNumber uint64 // number of counts of all nodes so far
 	grants      map[types.UID]grant
-	takings     map[types.UID]taking           // within the window, including nodes that are back in service
-	exhausted   map[string]exhaustion          // by pool
-	parsed      map[types.UID]parsedAnnotation // by node
-	members     map[string]int                 // number of nodes by pool, as last counted
+	takings     map[types.UID]taking     // within the window, including nodes that are back in service
+	exhausted   map[string]exhaustion    // by pool
+	states      map[types.UID]*nodeState // of the nodes that exist
+	members     map[string]int           // number of nodes by pool, as last counted
 }
 
-// New creates a budget. nodes returns all nodes from a cache; they are not changed. A nil
+// New creates a budget. nodes returns all nodes from a cache. Nothing changes such an object. A nil
 // registerer means no metrics.
 func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
 	selected, err := cfg.validateAndParseSelector()
@@ -165,7 +163,7 @@ func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*B
 		grants:    map[types.UID]grant{},
 		takings:   map[types.UID]taking{},
 		exhausted: map[string]exhaustion{},
-		parsed:    map[types.UID]parsedAnnotation{},
+		states:    map[types.UID]*nodeState{},
 	}
 	b.metrics, err = newMetrics(b, reg)
 	if err != nil {
@@ -224,7 +222,7 @@ func (b *Budget) grantNodeOnce(uid types.UID, pool string, now time.Time) (relea
 		return func() {}
 	}
 	b.grantNumber++
-	granted := grant{number: b.grantNumber, pool: pool, at: now, lastCount: b.countNumber}
+	granted := grant{number: b.grantNumber, pool: pool, at: now}
 	if before, ok := b.takings[uid]; ok {
 		granted.before = &before
 	}

@@ -91,63 +91,83 @@ func (b *Budget) countPoolsAndUpdateState(candidate *corev1.Node, now time.Time)
 func (b *Budget) addNodeToPoolCounts(
 	counts map[string]poolCounts, node *corev1.Node, now time.Time, isCandidate bool,
 ) {
-	b.markNodeSeen(node.UID)
-	if !b.coversNode(node) {
+	s := b.readNodeState(node)
+	if !s.covered {
 		return
 	}
-	pool := b.poolLabelValue(node)
-	c := counts[pool]
+	c := counts[s.pool]
 	c.members++
 	before := c.outOfService()
-	granted := b.updateTakingAndGrant(node, now)
+	granted := b.updateTakingAndGrant(s, now)
 	switch {
-	case granted || isQuarantinedByUs(node):
+	case granted || s.quarantined:
 		c.ours++
 	case node.Spec.Unschedulable:
 		c.cordoned++
-	case !isReadyOrNoCondition(node):
+	case !s.ready:
 		c.notReady++
 	}
 	if isCandidate {
 		c.candidate = c.outOfService() - before
 	}
-	counts[pool] = c
+	counts[s.pool] = c
 }
 
-// markNodeSeen records that a node exists, so that its remembered state is kept.
-func (b *Budget) markNodeSeen(uid types.UID) {
-	if granted, ok := b.grants[uid]; ok {
-		granted.lastCount = b.countNumber
-		b.grants[uid] = granted
+// A nodeState holds what a count needs of a node. Each request counts all nodes, and the objects of a cache do not
+// change. So it is kept until the cache returns another object for the node.
+type nodeState struct {
+	node        *corev1.Node
+	covered     bool // by the budget
+	pool        string
+	quarantined bool // by the pipeline
+	ready       bool
+
+	takenAt    time.Time // when the pipeline last took it out of service
+	takenKnown bool
+
+	lastCount uint64 // number of the last count that included the node
+}
+
+// readNodeState returns the state of a node, and records that the node exists.
+func (b *Budget) readNodeState(node *corev1.Node) *nodeState {
+	s := b.states[node.UID]
+	if s == nil || s.node != node {
+		s = &nodeState{node: node, covered: b.coversNode(node), pool: b.poolLabelValue(node), quarantined: isQuarantinedByUs(node), ready: isReadyOrNoCondition(node)}
+		s.takenAt, s.takenKnown = readTakenAt(node)
+		b.states[node.UID] = s
 	}
-	if parsed, ok := b.parsed[uid]; ok {
-		parsed.lastCount = b.countNumber
-		b.parsed[uid] = parsed
-	}
+	s.lastCount = b.countNumber
+	return s
+}
+
+// wasCounted reports whether the last count included a node.
+func (b *Budget) wasCounted(uid types.UID) bool {
+	s := b.states[uid]
+	return s != nil && s.lastCount == b.countNumber
 }
 
 // updateTakingAndGrant records the state of a node, and reports whether it is granted and does not
 // show the cordon yet.
-func (b *Budget) updateTakingAndGrant(node *corev1.Node, now time.Time) (grantPending bool) {
+func (b *Budget) updateTakingAndGrant(s *nodeState, now time.Time) (grantPending bool) {
 	// Remember when the node was taken out of service, if that was within the window.
-	takenAt, known := b.takenOutOfServiceAt(node)
-	withinWindow := known && now.Sub(takenAt) < b.cfg.Window
-	last, remembered := b.takings[node.UID]
-	if withinWindow && (!remembered || takenAt.After(last.at)) {
-		b.takings[node.UID] = taking{pool: b.poolLabelValue(node), at: takenAt}
+	uid := s.node.UID
+	if s.takenKnown && now.Sub(s.takenAt) < b.cfg.Window {
+		if last, remembered := b.takings[uid]; !remembered || s.takenAt.After(last.at) {
+			b.takings[uid] = taking{pool: s.pool, at: s.takenAt}
+		}
 	}
 
 	// End a grant that the node shows, or that it will not show any more.
-	granted, pending := b.grants[node.UID]
+	granted, pending := b.grants[uid]
 	if !pending {
 		return false
 	}
 	// The annotation has the time of the grant in microseconds. An older one belongs to a
 	// previous session.
-	observed := known && !takenAt.Before(granted.at.Truncate(time.Microsecond))
+	observed := s.takenKnown && !s.takenAt.Before(granted.at.Truncate(time.Microsecond))
 	expired := now.Sub(granted.at) > grantTimeout
-	if observed || expired || isReleasedAfterGrant(node, granted) {
-		delete(b.grants, node.UID)
+	if observed || expired || isReleasedAfterGrant(s.node, granted) {
+		delete(b.grants, uid)
 		return false
 	}
 	return true
@@ -182,56 +202,33 @@ func isReleasedAfterGrant(node *corev1.Node, granted grant) bool {
 // forgetDeletedAndExpired drops the state of deleted nodes, expired grants, and takings before the
 // window.
 func (b *Budget) forgetDeletedAndExpired(now time.Time) {
-	maps.DeleteFunc(b.grants, func(_ types.UID, g grant) bool {
-		return g.lastCount != b.countNumber || now.Sub(g.at) > grantTimeout
+	maps.DeleteFunc(b.grants, func(uid types.UID, g grant) bool {
+		return !b.wasCounted(uid) || now.Sub(g.at) > grantTimeout
 	})
-	maps.DeleteFunc(b.parsed, func(_ types.UID, p parsedAnnotation) bool { return p.lastCount != b.countNumber })
+	maps.DeleteFunc(b.states, func(uid types.UID, _ *nodeState) bool { return !b.wasCounted(uid) })
 	maps.DeleteFunc(b.takings, func(_ types.UID, t taking) bool { return now.Sub(t.at) >= b.cfg.Window })
 }
 
-// A parsedAnnotation is the time in an annotation of a node. It is kept, because each request counts
-// all nodes.
-type parsedAnnotation struct {
-	text  string // the annotation
-	at    time.Time
-	known bool // whether the annotation has a time
-
-	lastCount uint64 // number of the last count that included the node
-}
-
-// takenOutOfServiceAt returns when the pipeline last took a node out of service. It reads the
-// annotation of a quarantined node, or the one that stays on a node that was released or
-// overridden by a person.
-func (b *Budget) takenOutOfServiceAt(node *corev1.Node) (at time.Time, known bool) {
+// readTakenAt returns when the pipeline last took a node out of service. It reads the annotation of a quarantined
+// node, or the one that stays on a node that was released or overridden by a person.
+func readTakenAt(node *corev1.Node) (at time.Time, known bool) {
 	for _, key := range []string{v1alpha1.AnnotationOwned, v1alpha1.AnnotationReleased, v1alpha1.AnnotationOverridden} {
 		text, exists := node.Annotations[key]
 		if !exists {
 			continue
 		}
-		parsed, ok := b.parsed[node.UID]
-		if !ok || parsed.text != text {
-			parsed = parseTakenAt(key, text)
-			parsed.lastCount = b.countNumber
-			b.parsed[node.UID] = parsed
+		var annotation struct {
+			AppliedAt time.Time `json:"appliedAt"` // in AnnotationOwned
+			Since     time.Time `json:"since"`     // in the other annotations
 		}
-		return parsed.at, parsed.known
+		err := json.Unmarshal([]byte(text), &annotation)
+		at = annotation.Since
+		if key == v1alpha1.AnnotationOwned {
+			at = annotation.AppliedAt
+		}
+		return at, err == nil && !at.IsZero()
 	}
-	delete(b.parsed, node.UID)
 	return time.Time{}, false
-}
-
-// parseTakenAt reads when a node was taken out of service from an annotation.
-func parseTakenAt(key, text string) parsedAnnotation {
-	var annotation struct {
-		AppliedAt time.Time `json:"appliedAt"` // in AnnotationOwned
-		Since     time.Time `json:"since"`     // in the other annotations
-	}
-	err := json.Unmarshal([]byte(text), &annotation)
-	at := annotation.Since
-	if key == v1alpha1.AnnotationOwned {
-		at = annotation.AppliedAt
-	}
-	return parsedAnnotation{text: text, at: at, known: err == nil && !at.IsZero()}
 }
 
 // isQuarantinedByUs reports whether the pipeline has quarantined a node.

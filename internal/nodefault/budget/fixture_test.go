@@ -70,8 +70,9 @@ func newBudget(tb testing.TB, cfg Config, nodes func() []*corev1.Node) *Budget {
 	return b
 }
 
+// always returns copies, because the tests change nodes in place and a cache does not.
 func always(nodes []*corev1.Node) func() []*corev1.Node {
-	return func() []*corev1.Node { return nodes }
+	return func() []*corev1.Node { return copies(nodes) }
 }
 
 // grants requests each node and returns the names of the granted ones.
