@@ -283,6 +283,9 @@ func readSmallFile(name string) ([]byte, error) {
 
 // redactKeys removes the credentials from a text of a sink, a proxy or a library.
 func (k *keys) redactKeys(text string) string {
+	if text == "" { // of every accepted request
+		return ""
+	}
 	_, token, _ := strings.Cut(k.auth, " ")
 	secrets := []string{k.auth, k.texts[fileToken], token, k.body, string(k.signing)}
 	if len(k.endpoint.EscapedPath()) > 1 {

@@ -36,6 +36,8 @@ type metrics struct {
 	retries  prometheus.Counter
 	took     prometheus.Observer
 	queues   *queueCollector
+
+	succeeded sync.Map // counters of events by action, because a lookup by labels is slow
 }
 
 // newMetrics creates the metrics of a client and registers those that are not registered
@@ -85,7 +87,7 @@ func (m *metrics) countResult(action string, result deliveryResult, returnedToSe
 	switch {
 	case returnedToSender:
 	case result.class == "":
-		m.events.WithLabelValues(action, statusSuccess).Inc()
+		m.countSuccess(action)
 		return
 	case result.isDroppedByClient():
 		m.events.WithLabelValues(action, statusDropped).Inc()
@@ -93,6 +95,16 @@ func (m *metrics) countResult(action string, result deliveryResult, returnedToSe
 		m.events.WithLabelValues(action, statusFailed).Inc()
 	}
 	m.failures.WithLabelValues(action, string(result.class)).Inc()
+}
+
+func (m *metrics) countSuccess(action string) {
+	counter, ok := m.succeeded.Load(action)
+	if !ok {
+		counter, _ = m.succeeded.LoadOrStore(action, m.events.WithLabelValues(action, statusSuccess))
+	}
+	if c, ok := counter.(prometheus.Counter); ok {
+		c.Inc()
+	}
 }
 
 // stopCollecting removes a closed client from the collected metrics.
