@@ -21,6 +21,7 @@
  * }
  * ```
  *
+ * A read includes the writes of the same client, also if the server reads from a standby of its database.
  * Requests are not retried, and have no timeout other than the signal that the caller passes.
  * Streams are left to EventSource: buildRequestUrl returns their address.
  *
@@ -156,13 +157,39 @@ export async function sendRequest(request: Request, send: (request: Request) => 
   throw new FleetError(response.status, (await response.json().catch(() => null) ?? {}) as Partial<Problem>)
 }
 
+const READ_AFTER = 'Fleetloop-Read-After'
+/** How long a read needs the token of a write. By then every standby that the server uses has the write. */
+const READ_AFTER_MS = 120_000
+
+/**
+ * readAfterWrites returns a function that sends requests so that a read includes the earlier writes, also if
+ * the fleet API reads from a standby of its database. A client does that by itself.
+ */
+export function readAfterWrites(send: (request: Request) => Promise<Response>): (request: Request) => Promise<Response> {
+  let written = { token: '', until: 0 }
+  return async (request) => {
+    if (request.method === 'GET') {
+      if (Date.now() < written.until) request.headers.set(READ_AFTER, written.token)
+      return send(request)
+    }
+    const response = await send(request)
+    const token = response.headers.get(READ_AFTER) ?? ''
+    if (token) {
+      const isOvertaken = Date.now() < written.until && written.token > token
+      written = { token: isOvertaken ? written.token : token, until: Date.now() + READ_AFTER_MS }
+    }
+    return response
+  }
+}
+
 interface Page { items: unknown[]; continue?: string }
 
 /** createFleetClient returns a client of the fleet API. */
 export function createFleetClient({ baseUrl, fetch, headers }: FleetClientOptions): FleetClient {
   const root = baseUrl.replace(/\/+$/, '')
+  const send = readAfterWrites(fetch ?? ((request) => globalThis.fetch(request)))
   const client = createClient<paths>({
-    fetch: (request) => sendRequest(request, fetch),
+    fetch: (request) => sendRequest(request, send),
     headers: { Accept: 'application/json', ...headers },
     pathSerializer: fillPath,
     querySerializer: formatQuery,

@@ -71,6 +71,25 @@ describe('the example of the documentation', () => {
   })
 })
 
+describe('reads after writes', () => {
+  const answerOf = (token: string) => json({}, { headers: { 'Fleetloop-Read-After': token } })
+  const create = { body: {} as never }
+  test('a read has the token of the latest write, for two minutes', async () => {
+    vi.useFakeTimers()
+    const { fleet, requests } = newClient([json({}), answerOf('2'), answerOf('1'), json({}), json({}), json({})])
+    await fleet.GET('/clusters')
+    await fleet.POST('/clusters', create)
+    await fleet.POST('/clusters', create) // its answer was overtaken
+    await fleet.GET('/clusters')
+    vi.advanceTimersByTime(119_999)
+    await fleet.GET('/clusters')
+    vi.advanceTimersByTime(1)
+    await fleet.GET('/clusters')
+    expect(requests.map((r) => r.headers.get('Fleetloop-Read-After'))).toEqual([null, null, null, '2', '2', null])
+    vi.useRealTimers()
+  })
+})
+
 describe('addresses', () => {
   test('each path has its server of the document', () => {
     const document = JSON.parse(read('api/fleet/v1/openapi.json')) as { servers: { url: string }[]; paths: Record<string, { servers?: { url: string }[] }> }

@@ -1,5 +1,6 @@
 // Requests to the console server. It keeps the token; the page has a cookie
 // that scripts cannot read, and proves with the CSRF header that it is the page.
+import { readAfterWrites } from '@fleetloop/client'
 import { BASE, currentPath } from '../lib/base'
 import type { Session } from './types'
 
@@ -22,25 +23,8 @@ export function buildUrl(path: string, query: Query = {}): string {
   return url.toString()
 }
 
-// The latest write and when it is on every standby that the fleet API reads from.
-const READ_AFTER = 'Fleetloop-Read-After'
-const READ_AFTER_MS = 120_000
-let written = { token: '', until: 0 }
-
-/** fetchAfterWrites has a read include the writes of the page, also where the fleet API reads from a standby. */
-async function fetchAfterWrites(request: Request): Promise<Response> {
-  if (request.method === 'GET') {
-    if (Date.now() < written.until) request.headers.set(READ_AFTER, written.token)
-    return fetch(request)
-  }
-  const response = await fetch(request)
-  const token = response.headers.get(READ_AFTER) ?? ''
-  if (token) {
-    const kept = Date.now() < written.until && written.token > token // responses may overtake each other
-    written = { token: kept ? written.token : token, until: Date.now() + READ_AFTER_MS }
-  }
-  return response
-}
+// A view that was asked for early includes the writes of the page, too.
+const fetchAfterWrites = readAfterWrites((request) => fetch(request))
 
 // The answers that were asked for before their view was there, by address.
 const early = new Map<string, Promise<Response>>()

@@ -1,1 +1,0 @@
-import{j as e,yn as t}from"./hooks-lNvPSPog.js";var n=t();function r({count:t,pressed:r,toggle:i}){return t===0&&!r?null:(0,n.jsxs)(`button`,{type:`button`,className:`chip`,"aria-pressed":r,onClick:()=>i(r?void 0:`failing`),children:[e.undelivered,` `,(0,n.jsx)(`b`,{className:`num`,children:t})]})}export{r as t};
