@@ -30,11 +30,12 @@ type Tx struct {
 // sends it returns its error, and so do all later calls and RunInTx. A callback cannot undo the commit: if it returns an
 // error when the statement was sent with the commit, RunInTx returns that error but the server has committed.
 func (t Tx) Queue(sql string, args ...any) *pgx.QueuedQuery {
-	return t.pipelined.queued.Queue(sql, args...)
+	return t.pipelined.queued.Queue(t.pipelined.scope.addRoleTo(sql), args...)
 }
 
 // RunBatch runs the statements of a batch, with their callbacks, in one round trip.
 func (t Tx) RunBatch(ctx context.Context, b *pgx.Batch) error {
+	t.pipelined.scope.addRoleToAll(b.QueuedQueries)
 	return t.pipelined.sendQueuedAnd(ctx, b.QueuedQueries...)
 }
 
@@ -66,6 +67,7 @@ type pipelinedTx struct {
 
 // Exec runs a statement.
 func (t *pipelinedTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	sql = t.scope.addRoleTo(sql)
 	if t.hasBegunAndSentAll() {
 		return t.conn.Exec(ctx, sql, args...)
 	}
@@ -85,11 +87,12 @@ func (t *pipelinedTx) Query(ctx context.Context, sql string, args ...any) (pgx.R
 			return nil, err
 		}
 	}
-	return t.conn.Query(ctx, sql, args...)
+	return t.conn.Query(ctx, t.scope.addRoleTo(sql), args...)
 }
 
 // QueryRow runs a statement when its row is scanned.
 func (t *pipelinedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	sql = t.scope.addRoleTo(sql)
 	return pipelinedRow(func(targets []any) error {
 		if t.hasBegunAndSentAll() {
 			return t.conn.QueryRow(ctx, sql, args...).Scan(targets...)

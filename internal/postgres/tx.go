@@ -18,13 +18,17 @@ type Scope struct {
 	Tenant string
 	// Role replaces the pool's role. The login must be a member of it.
 	Role string
+	// KeepPlans has the server keep the plan of each statement, because most statements take longer to plan than to
+	// run. It suits statements that find rows by a key. One that filters rows needs a plan for its values.
+	KeepPlans bool
 }
 
 const (
-	setScope = "select set_config('" + TenantSetting + "', $1, true), now()"
-	// Two texts, because a plan is valid for one role: with the other it would have to be made
-	// again.
-	setScopeAndRole = "select set_config('role', $2, true), set_config('" + TenantSetting + "', $1, true), now()"
+	setTenant = "select set_config('" + TenantSetting + "', $1, true), now()"
+	setRole   = ", set_config('role', $2, true)"
+	// A plan that is kept must not scan a table because that was small once. Without an index it seems so costly that it
+	// would be compiled.
+	keepPlans = ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
 
 	// The maximum number of runs of a transaction that the server aborts because of a conflict.
 	maxTries = 5
@@ -32,13 +36,40 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
+// queueApplyScope queues the settings of the scope, for the rest of the transaction.
 func (s Scope) queueApplyScope(b *pgx.Batch, txTime *time.Time) {
-	var discard string
-	if s.Role == "" {
-		b.Queue(setScope, s.Tenant).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, txTime) })
-		return
+	statement, args := setTenant, []any{s.Tenant}
+	if s.Role != "" {
+		statement, args = statement+setRole, append(args, s.Role)
 	}
-	b.Queue(setScopeAndRole, s.Tenant, s.Role).QueryRow(func(row pgx.Row) error { return row.Scan(&discard, &discard, txTime) })
+	if s.KeepPlans {
+		statement += keepPlans
+	}
+	b.Queue(statement, args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			values := make([]any, len(rows.FieldDescriptions())) // nil discards a value
+			values[1] = txTime
+			if err := rows.Scan(values...); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// addRoleTo returns a statement with a comment for the role. A plan is valid for one role, and the server keeps the
+// plan of each text.
+func (s Scope) addRoleTo(sql string) string {
+	if !s.KeepPlans || s.Role == "" {
+		return sql
+	}
+	return sql + "\n-- as " + s.Role
+}
+
+func (s Scope) addRoleToAll(statements []*pgx.QueuedQuery) {
+	for _, q := range statements {
+		q.SQL = s.addRoleTo(q.SQL)
+	}
 }
 
 // RunBatch runs the statements that queue adds to the batch, with their callbacks, in one round trip and one
@@ -50,6 +81,7 @@ func (p *Pool) RunBatch(ctx context.Context, scope Scope, queue func(*pgx.Batch)
 	return p.runBatchRetryingLostConn(ctx, func(b *pgx.Batch, now *time.Time) {
 		scope.queueApplyScope(b, now)
 		queue(b)
+		scope.addRoleToAll(b.QueuedQueries[1:])
 	})
 }
 
@@ -59,6 +91,7 @@ func (p *Pool) RunSnapshotBatch(ctx context.Context, scope Scope, queue func(*pg
 		b.Queue("begin isolation level repeatable read read only")
 		scope.queueApplyScope(b, now)
 		queue(b)
+		scope.addRoleToAll(b.QueuedQueries[2:])
 		b.Queue("commit")
 	})
 }

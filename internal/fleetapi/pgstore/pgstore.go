@@ -56,7 +56,7 @@ func (s *Store) Get(ctx context.Context, scope fleetapi.Scope, key fleetapi.Key)
 		return fleetapi.Record{}, fleetapi.ErrNotFound
 	}
 	var rows []resourceWithShootRow
-	err := s.pool.RunBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+	err := s.pool.RunBatch(ctx, toKeyScope(scope), func(b *pgx.Batch) {
 		queueCollectRows(b.Queue(db.GetResource, key.ID, key.Kind), &rows)
 	})
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) ListReports(ctx context.Context, scope fleetapi.Scope, key fleet
 	}
 	var found bool
 	var rows []db.AdapterReport
-	err := s.pool.RunSnapshotBatch(ctx, toPostgresScope(scope), func(b *pgx.Batch) {
+	err := s.pool.RunSnapshotBatch(ctx, toKeyScope(scope), func(b *pgx.Batch) {
 		queueScanRow(b.Queue(db.ResourceExists, key.ID, key.Kind), &found)
 		queueCollectRows(b.Queue(db.ListReports, key.ID, key.Kind), &rows)
 	})
@@ -119,6 +119,13 @@ func toPostgresScope[S fleetapi.Scope | timeline.Scope](scope S) postgres.Scope 
 		return postgres.Scope{Role: postgres.RoleAllTenants}
 	}
 	return postgres.Scope{Tenant: s.Tenant}
+}
+
+// toKeyScope is toPostgresScope for statements that find rows by a key.
+func toKeyScope(scope fleetapi.Scope) postgres.Scope {
+	s := toPostgresScope(scope)
+	s.KeepPlans = true
+	return s
 }
 
 // queueCollectRows appends the rows of a queued statement to a list of structs.

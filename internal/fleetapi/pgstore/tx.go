@@ -21,9 +21,9 @@ import (
 const shootGuard = "clusters_shoot_guard"
 
 // RunInTx runs change in one transaction and commits if it returns nil. Most writes run with the commit, in one round
-// trip.
+// trip. All statements find rows by a key.
 func (s *Store) RunInTx(ctx context.Context, scope fleetapi.Scope, change func(context.Context, fleetapi.Tx) error) error {
-	err := s.pool.RunInTx(ctx, toPostgresScope(scope), func(ctx context.Context, ptx postgres.Tx) error {
+	err := s.pool.RunInTx(ctx, toKeyScope(scope), func(ctx context.Context, ptx postgres.Tx) error {
 		tx := &resourceTx{tx: ptx, q: db.New(ptx), locked: map[fleetapi.Key]*lockedRow{}, revisions: s.revisions}
 		err := change(ctx, tx)
 		if errors.Is(err, fleetapi.ErrRollback) {
