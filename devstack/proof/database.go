@@ -226,6 +226,11 @@ func (d *database) failOver(ctx context.Context) error {
 }
 
 func (d *database) failOverLocked(ctx context.Context) error {
+	if !d.hasStandby() { // a failover before was interrupted
+		if err := d.attachStandby(ctx); err != nil {
+			return err
+		}
+	}
 	old := d.primary
 	d.proxies[old].SetBackend("127.0.0.1:1") // fenced: it never serves a client again
 	d.proxies[old].SetCut(true)
@@ -250,6 +255,18 @@ func (d *database) failOverLocked(ctx context.Context) error {
 		return fmt.Errorf("commit without a standby: %w", err)
 	}
 	return d.attachStandby(ctx)
+}
+
+func (d *database) hasStandby() bool {
+	if d.nodes[1-d.primary] == nil {
+		return false
+	}
+	select {
+	case <-d.nodes[1-d.primary].ended:
+		return false
+	default:
+		return true
+	}
 }
 
 // close stops both servers.

@@ -79,7 +79,8 @@ func (h *serverHome) unlockHome() error {
 	if h.lock == nil {
 		return nil
 	}
-	err := h.lock.Close() // which releases the lock
+	// To close the file is not enough: a process that is being started has it open until it runs its program.
+	err := errors.Join(syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN), h.lock.Close())
 	h.lock = nil
 	return err
 }

@@ -221,3 +221,28 @@ func TestAnInterruptedStartSaysNoMoreThanThat(t *testing.T) {
 		}
 	})
 }
+
+// TestUnlockWhileAProcessStarts holds that a folder is free although a process that is being started, a copy of
+// this one, still has the lock file open.
+func TestUnlockWhileAProcessStarts(t *testing.T) {
+	dir := t.TempDir()
+	first, err := openAndLockHome(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inherited, err := syscall.Dup(int(first.lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(inherited) }()
+	if err := first.unlockHome(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := openAndLockHome(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.unlockHome(); err != nil {
+		t.Error(err)
+	}
+}
