@@ -350,3 +350,45 @@ func TestTally(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestProgressIsReportedSeldom holds that the progress of an operation is stored at once, but neither changes the status of
+// the cluster nor is reported each time. Everything else is reported at once.
+func TestProgressIsReportedSeldom(t *testing.T) {
+	b := newBed(t)
+	id := b.cluster("one")
+	for _, c := range b.claim(10) {
+		b.complete(done(c))
+	}
+	fence := b.lead("me").Fence
+	const untilReport = `select case when report_due_at <= now() then 'now' when report_due_at <= now() + interval '5 seconds' then 'soon' else 'later' end
+		from tenant.cluster_sync where cluster_id = $1`
+	for _, step := range []struct {
+		change   clusterworker.StatusChange
+		isNews   bool
+		reported bool // before the change
+		due      string
+	}{
+		{clusterworker.StatusChange{WasStatus: v1.ShootPending, Status: v1.ShootProgressing, Message: "10 %"}, true, true, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "20 %"}, false, false, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "30 %"}, false, true, "soon"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "40 %", ShootUID: "new"}, true, true, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootError, Message: "no quota"}, true, true, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootError, Status: v1.ShootError, Message: "no network"}, true, true, "now"},
+	} {
+		was := b.row(id)
+		if step.reported {
+			if err := b.store.RecordReports(t.Context(), []clusterworker.Reported{{ClusterID: id, Version: was.ReportVersion, Next: time.Minute}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step.change.ClusterID = id
+		if _, err := b.store.Observations.SaveStatus(t.Context(), fence, []clusterworker.StatusChange{step.change}); err != nil {
+			t.Fatal(err)
+		}
+		got := b.row(id)
+		if got.StatusMessage != step.change.Message || (got.ReportVersion > was.ReportVersion) != step.isNews {
+			t.Errorf("%q: the row has the message %q and the version %d after %d", step.change.Message, got.StatusMessage, got.ReportVersion, was.ReportVersion)
+		}
+		want(b, step.due, untilReport, id)
+	}
+}

@@ -311,6 +311,7 @@ limit @most::bigint;
 -- Writes what was observed, while the term lasts; it can not end before this
 -- transaction does. Rows that another client has locked are left for the next time,
 -- and so are rows whose first claim is not completed, because its change comes first.
+-- Progress of an operation is no news for the status of the cluster, and is reported at most every five seconds.
 with term as materialized (
     select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
 ), observed as (
@@ -322,7 +323,8 @@ with term as materialized (
         unnest(@shoot_uids::text[]) as shoot_uid,
         unnest(@changes::text[]) as change
 ), mine as materialized (
-    select o.* from observed o
+    select o.*, o.status = o.was_status and o.status in ('pending', 'progressing', 'deleting') and o.shoot_uid = '' and o.change = '' as progress
+    from observed o
     join tenant.cluster_sync s on s.cluster_id = o.cluster_id
     join tenant.clusters c on c.id = o.cluster_id
     where exists (select from term)
@@ -336,8 +338,8 @@ with term as materialized (
         shoot_status_updated = now(),
         shoot_uid = coalesce(nullif(o.shoot_uid, ''), s.shoot_uid),
         ready_once = s.ready_once or o.status = 'ready',
-        report_due_at = now(),
-        report_version = s.report_version + 1
+        report_due_at = case when o.progress then least(s.report_due_at, now() + interval '5 seconds') else now() end,
+        report_version = s.report_version + (not o.progress)::integer
     from mine o where s.cluster_id = o.cluster_id
     returning s.cluster_id, o.change
 ), told as (
