@@ -24,7 +24,7 @@ import (
 
 const (
 	scaleProgressEvery = 20 * time.Second
-	// scaleSettleBound is the longest time in which a loaded fleet may be synced and reported.
+	// scaleSettleBound is the longest time in which a loaded fleet may become ready.
 	scaleSettleBound = 3 * time.Hour
 
 	// scaleEditGrace is the time after the last event of an edit for its reports and syncs.
@@ -43,14 +43,14 @@ type scaleReport struct {
 	Clusters   int    `json:"clusters"`
 	RealGarden bool   `json:"realGarden"` // the real gardener-apiserver, and not the in-memory Gardener
 
-	// Load is the time of the bulk load, and Settle that until all clusters are synced and reported.
+	// Load is the time of the bulk load, and Settle that until all clusters are ready.
 	Load   time.Duration `json:"load"`
 	Settle time.Duration `json:"settle"`
 
 	// Latency is the time from the acknowledgement of an edit to its event.
 	Latency scaleLatency `json:"latency"`
 
-	Processes []scaleUsage    `json:"processes"` // from the load until all are synced and reported
+	Processes []scaleUsage    `json:"processes"` // from the load until all are ready
 	Edits     []scaleUsage    `json:"edits"`     // during the edits, with their reports and syncs
 	Database  []databaseSizes `json:"database"`
 }
@@ -118,8 +118,8 @@ func (t *topology) measureSteps(ctx context.Context, report *scaleReport) error 
 	if report.Load, err = t.loadClusters(ctx, report); err != nil {
 		return fmt.Errorf("load %d clusters: %w", report.Clusters, err)
 	}
-	if report.Settle, err = t.waitUntilSynced(ctx, report.Clusters); err != nil {
-		return fmt.Errorf("wait until all clusters are synced and reported: %w", err)
+	if report.Settle, err = t.waitUntilReady(ctx, report.Clusters); err != nil {
+		return fmt.Errorf("wait until all clusters are ready: %w", err)
 	}
 	settled, err := t.readUsageOfAll()
 	if err != nil {
@@ -242,25 +242,27 @@ func newClusterLines(count int, spec string) io.Reader {
 	return reader
 }
 
-// waitUntilSynced waits until each cluster is synced and has a report of the adapter, and returns how long that took.
-func (t *topology) waitUntilSynced(ctx context.Context, want int) (time.Duration, error) {
+// waitUntilReady waits until each cluster is synced, has a report of the adapter, and is ready, and returns how long that
+// took. Of a cluster that is not ready, an event from before an edit can arrive after it.
+func (t *topology) waitUntilReady(ctx context.Context, want int) (time.Duration, error) {
 	began := time.Now()
 	for {
-		var synced, reported int
+		var synced, reported, ready int
 		err := t.database.onPrimary(ctx, func(conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `select (select count(*) from tenant.cluster_sync where synced is not null),
-				(select count(*) from tenant.adapter_reports where adapter = $1)`, history.AdapterName).Scan(&synced, &reported)
+				(select count(*) from tenant.adapter_reports where adapter = $1),
+				(select count(*) from tenant.clusters where phase = 'Ready')`, history.AdapterName).Scan(&synced, &reported, &ready)
 		})
 		if err != nil {
 			return 0, err
 		}
 		took := time.Since(began)
-		_, _ = fmt.Fprintf(t.out, "proof: %6s  %d synced, %d reported\n", took.Round(time.Second), synced, reported)
-		if synced >= want && reported >= want {
+		_, _ = fmt.Fprintf(t.out, "proof: %6s  %d synced, %d reported, %d ready\n", took.Round(time.Second), synced, reported, ready)
+		if min(synced, reported, ready) >= want {
 			return took, nil
 		}
 		if took > scaleSettleBound {
-			return 0, fmt.Errorf("not within %s: %d of %d clusters are synced, %d are reported", scaleSettleBound, synced, want, reported)
+			return 0, fmt.Errorf("not within %s: of %d clusters %d are synced, %d reported and %d ready", scaleSettleBound, want, synced, reported, ready)
 		}
 		if !pauseFor(ctx, min(scaleProgressEvery, took/10+time.Second)) {
 			return 0, context.Cause(ctx)

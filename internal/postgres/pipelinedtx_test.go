@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +88,52 @@ func TestAMissingRowKeepsPreparedStatements(t *testing.T) {
 	}
 	if before, after := preparedAt(), preparedAt(); !after.Equal(before) {
 		t.Errorf("prepared at %s, and again at %s", before, after)
+	}
+}
+
+// TestKeptPlans checks that the server keeps one plan for each role, if a scope asks for that, and that such a plan never
+// scans a table that has an index for the key.
+func TestKeptPlans(t *testing.T) {
+	const byKey = "select name from tenant.resources where id = $1 and kind = 'Cluster'"
+	type plans struct{ Statements, Generic, Custom int }
+	for keep, want := range map[bool]plans{true: {Statements: 2, Generic: 6}, false: {Statements: 1, Custom: 6}} {
+		url := pgtest.NewDatabaseURL(t)
+		owner, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// From now on the server knows that the table is empty.
+		if _, err := owner.Exec(t.Context(), "vacuum analyze tenant.clusters"); err != nil {
+			t.Fatal(err)
+		}
+		if err := owner.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p := pgtest.Open(t, url)
+		var got plans
+		var plan string
+		for i := range 6 {
+			scope := postgres.Scope{Tenant: "a", KeepPlans: keep}
+			if i%2 == 0 {
+				scope.Role = postgres.RoleAllTenants
+			}
+			err := p.RunInTx(t.Context(), scope, func(ctx context.Context, tx postgres.Tx) error {
+				tx.Queue(byKey, "0190a7c0-0000-7000-8000-000000000000")
+				tx.Queue("select count(*), coalesce(sum(generic_plans), 0), coalesce(sum(custom_plans), 0) from pg_prepared_statements where statement like $1", byKey+"%").QueryRow(func(row pgx.Row) error {
+					return row.Scan(&got.Statements, &got.Generic, &got.Custom)
+				})
+				tx.Queue("explain (format json) " + strings.Replace(byKey, "$1", "gen_random_uuid()", 1)).QueryRow(func(row pgx.Row) error { return row.Scan(&plan) })
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got != want {
+			t.Errorf("with KeepPlans %t the server has %+v, want %+v", keep, got, want)
+		}
+		if hasScan := strings.Contains(plan, "Seq Scan"); hasScan == keep {
+			t.Errorf("with KeepPlans %t the plan is %s", keep, plan)
+		}
 	}
 }
