@@ -96,7 +96,7 @@ const (
 // A Reporter reports the status of each cluster in Gardener to the fleet API, as the adapter "gardener". Its
 // methods are safe for concurrent use.
 //
-// It reports every change of a row at once, and everything again from time to time, so
+// It reports every change of a row at once, progress after five seconds, and everything again from time to time, so
 // that a cluster without recent reports is one whose worker is gone. A report states no
 // more than is known. A cluster whose last change Gardener has not been seen to pick up
 // is not ready, whatever its earlier status.

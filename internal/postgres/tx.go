@@ -19,16 +19,19 @@ type Scope struct {
 	// Role replaces the pool's role. The login must be a member of it.
 	Role string
 	// KeepPlans has the server keep the plan of each statement, because most statements take longer to plan than to
-	// run. It suits statements that find rows by a key. One that filters rows needs a plan for its values.
+	// run. It suits statements that find rows by a key. One that filters rows needs a plan for its values, and so does
+	// one within a tenant: the server plans it for the number of rows of that tenant, and would keep it for all.
 	KeepPlans bool
 }
 
 const (
 	setTenant = "select set_config('" + TenantSetting + "', $1, true), now()"
 	setRole   = ", set_config('role', $2, true)"
-	// A plan that is kept must not scan a table because that was small once. Without an index it seems so costly that it
-	// would be compiled.
-	keepPlans = ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"
+	// A plan that is kept must not read a whole table because that was small once. Where there is no index, the settings make
+	// it seem so costly that it would be compiled.
+	keepPlans = ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)" +
+		", set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true)" +
+		", set_config('enable_mergejoin', 'off', true), set_config('enable_material', 'off', true)"
 
 	// The maximum number of runs of a transaction that the server aborts because of a conflict.
 	maxTries = 5
@@ -63,7 +66,7 @@ func (s Scope) addRoleTo(sql string) string {
 	if !s.KeepPlans || s.Role == "" {
 		return sql
 	}
-	return sql + "\n-- as " + s.Role
+	return "-- as " + s.Role + "\n" + sql
 }
 
 func (s Scope) addRoleToAll(statements []*pgx.QueuedQuery) {

@@ -351,8 +351,8 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// TestProgressIsReportedSeldom holds that the progress of an operation is stored at once, but neither changes the status of
-// the cluster nor is reported each time. Everything else is reported at once.
+// TestProgressIsReportedSeldom holds that the progress of an operation is stored at once, but after a report it neither changes
+// the status of the cluster nor is reported at once. Everything else is, and so is progress while a report is due.
 func TestProgressIsReportedSeldom(t *testing.T) {
 	b := newBed(t)
 	id := b.cluster("one")
@@ -369,11 +369,13 @@ func TestProgressIsReportedSeldom(t *testing.T) {
 		due      string
 	}{
 		{clusterworker.StatusChange{WasStatus: v1.ShootPending, Status: v1.ShootProgressing, Message: "10 %"}, true, true, "now"},
-		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "20 %"}, false, false, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "20 %"}, true, false, "now"},
 		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "30 %"}, false, true, "soon"},
 		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootProgressing, Message: "40 %", ShootUID: "new"}, true, true, "now"},
 		{clusterworker.StatusChange{WasStatus: v1.ShootProgressing, Status: v1.ShootError, Message: "no quota"}, true, true, "now"},
 		{clusterworker.StatusChange{WasStatus: v1.ShootError, Status: v1.ShootError, Message: "no network"}, true, true, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootError, Status: v1.ShootDeleting, Message: "0 %"}, true, true, "now"},
+		{clusterworker.StatusChange{WasStatus: v1.ShootDeleting, Status: v1.ShootDeleting, Message: "0 %, no quota"}, true, true, "now"},
 	} {
 		was := b.row(id)
 		if step.reported {

@@ -311,7 +311,7 @@ limit @most::bigint;
 -- Writes what was observed, while the term lasts; it can not end before this
 -- transaction does. Rows that another client has locked are left for the next time,
 -- and so are rows whose first claim is not completed, because its change comes first.
--- Progress of an operation is no news for the status of the cluster, and is reported at most every five seconds.
+-- Progress since the last report is no news for the status of the cluster, and is reported after five seconds.
 with term as materialized (
     select t.fence from tenant.cluster_worker_leader t where t.fence = @fence and t.until > clock_timestamp() for share
 ), observed as (
@@ -323,7 +323,7 @@ with term as materialized (
         unnest(@shoot_uids::text[]) as shoot_uid,
         unnest(@changes::text[]) as change
 ), mine as materialized (
-    select o.*, o.status = o.was_status and o.status in ('pending', 'progressing', 'deleting') and o.shoot_uid = '' and o.change = '' as progress
+    select o.*, o.status = 'progressing' and o.was_status = 'progressing' and o.shoot_uid = '' and o.change = '' and s.report_due_at > now() as progress
     from observed o
     join tenant.cluster_sync s on s.cluster_id = o.cluster_id
     join tenant.clusters c on c.id = o.cluster_id

@@ -121,10 +121,11 @@ func toPostgresScope[S fleetapi.Scope | timeline.Scope](scope S) postgres.Scope 
 	return postgres.Scope{Tenant: s.Tenant}
 }
 
-// toKeyScope is toPostgresScope for statements that find rows by a key.
+// toKeyScope is toPostgresScope for statements that find rows by a key. Adapters, which send most of them, see all
+// tenants.
 func toKeyScope(scope fleetapi.Scope) postgres.Scope {
 	s := toPostgresScope(scope)
-	s.KeepPlans = true
+	s.KeepPlans = scope.All
 	return s
 }
 

@@ -11,7 +11,6 @@ import (
 	v1 "github.com/fleetloop/fleetloop/api/fleet/v1"
 	"github.com/fleetloop/fleetloop/internal/fleetapi"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore"
-	"github.com/fleetloop/fleetloop/internal/fleetapi/pgstore/db"
 	"github.com/fleetloop/fleetloop/internal/fleetapi/search"
 )
 
@@ -127,17 +126,5 @@ func TestOrdersOfTheConsoleHaveAnIndex(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestTheSyncOfAClusterIsFoundByItsKey checks that a tenant's edit does not read all clusters of the tenant, also while
-// the server has no statistics of them, for example after a bulk load.
-func TestTheSyncOfAClusterIsFoundByItsKey(t *testing.T) {
-	d := newDatabase(t)
-	unanalyzed, _, _ := strings.Cut(manyRows, "analyze")
-	d.exec(t, "alter table tenant.clusters set (autovacuum_enabled = off); "+unanalyzed)
-	plan := d.explain(t, tenant("b"), nil, db.ShootOf, []any{"0190a7c0-0000-7000-8000-000000000000"})
-	if strings.Contains(plan, "hashed") || strings.Contains(plan, "Seq Scan on clusters") {
-		t.Errorf("want the cluster to be found by its key, got\n%s", plan)
 	}
 }

@@ -1086,7 +1086,7 @@ with term as materialized (
         unnest($7::text[]) as shoot_uid,
         unnest($8::text[]) as change
 ), mine as materialized (
-    select o.cluster_id, o.was_status, o.was_deleting, o.status, o.message, o.shoot_uid, o.change, o.status = o.was_status and o.status in ('pending', 'progressing', 'deleting') and o.shoot_uid = '' and o.change = '' as progress
+    select o.cluster_id, o.was_status, o.was_deleting, o.status, o.message, o.shoot_uid, o.change, o.status = 'progressing' and o.was_status = 'progressing' and o.shoot_uid = '' and o.change = '' and s.report_due_at > now() as progress
     from observed o
     join tenant.cluster_sync s on s.cluster_id = o.cluster_id
     join tenant.clusters c on c.id = o.cluster_id
@@ -1134,7 +1134,7 @@ type SaveStatusRow struct {
 // Writes what was observed, while the term lasts; it can not end before this
 // transaction does. Rows that another client has locked are left for the next time,
 // and so are rows whose first claim is not completed, because its change comes first.
-// Progress of an operation is no news for the status of the cluster, and is reported at most every five seconds.
+// Progress since the last report is no news for the status of the cluster, and is reported after five seconds.
 func (q *Queries) SaveStatus(ctx context.Context, arg SaveStatusParams) (SaveStatusRow, error) {
 	row := q.db.QueryRow(ctx, SaveStatus,
 		arg.Fence,
