@@ -112,8 +112,8 @@ func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readA
 		return reportOutcome{result: resultUnseen, next: unseenReportDelay}
 	}
 	next := otherReportDelay
-	if isReady {
-		next = readyReportDelay
+	if isReady && isKnown {
+		next = readyReportDelay // otherwise its node pools may wait for a status that is known to be current
 	}
 	// A change of the Shoot does not invalidate any other status.
 	isInvalidatedByChange := isReady || row.Status == v1.ShootError
