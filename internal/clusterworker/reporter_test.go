@@ -203,6 +203,10 @@ func TestReportOfAnUnseenShoot(t *testing.T) {
 		}
 		after(40 * time.Second)
 		wantReport(t, "after a minute", s.tries("ready"), 1)
+		after(40 * time.Second) // its node pools wait for a status that is known to be current
+		if s.tries("ready") < 2 {
+			t.Error("the report was not repeated while the Shoot was unseen")
+		}
 	})
 }
 
