@@ -245,7 +245,7 @@ func (g *Gardenlet) sortDue() []key {
 	progress := make(map[key]int64, len(g.due))
 	for k := range g.due {
 		if s := g.known[k]; s != nil {
-			progress[k] = readOperation(s).progressOf(s)
+			progress[k] = readOperation(s).progressForSpecOf(s)
 		} else {
 			delete(g.due, k)
 		}

@@ -61,7 +61,7 @@ func advanceState(shoot *unstructured.Unstructured, f Fault, now time.Time) (*un
 	case !held:
 		shoot.SetFinalizers(append(shoot.GetFinalizers(), finalizer))
 		return shoot, metadata
-	case !op.isOf(shoot):
+	case !op.isForSpecOf(shoot):
 		initOperationStatus(shoot, op.nextType(deleting), now)
 		return shoot, status
 	}
@@ -84,15 +84,16 @@ func readOperation(shoot *unstructured.Unstructured) operation {
 	return op
 }
 
-// isOf reports whether the operation is that of the present spec of a Shoot.
-func (op operation) isOf(shoot *unstructured.Unstructured) bool {
+// isForSpecOf reports whether the operation is for the current spec of a Shoot.
+func (op operation) isForSpecOf(shoot *unstructured.Unstructured) bool {
 	isDeleting := shoot.GetDeletionTimestamp() != nil
 	return op.state != "" && op.generation == shoot.GetGeneration() && isDeleting == (op.kind == typeDelete)
 }
 
-// progressOf returns the progress of the operation of a Shoot in percent, or -1 if it has not begun.
-func (op operation) progressOf(shoot *unstructured.Unstructured) int64 {
-	if !op.isOf(shoot) {
+// progressForSpecOf returns the progress of the operation for the current spec of a Shoot in percent, or -1 if it has not
+// begun.
+func (op operation) progressForSpecOf(shoot *unstructured.Unstructured) int64 {
+	if !op.isForSpecOf(shoot) {
 		return -1
 	}
 	return op.progress

@@ -206,6 +206,7 @@ func (t *topology) waitUntilSettled(ctx context.Context, timeout time.Duration, 
 		read, open, err := t.readAndCountDifferences(ctx, isLast)
 		if err == nil {
 			if state = read; open == 0 {
+				progress("settled")
 				return state, nil
 			}
 		}

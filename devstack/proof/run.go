@@ -201,7 +201,6 @@ func (t *topology) runPlanUntilSettled(ctx context.Context, p plan) (finalState,
 	if err != nil {
 		return nil, fmt.Errorf("read the final state: %w", err)
 	}
-	run.printProgress("settled")
 	pauseFor(ctx, progressEvery) // the last change events are on their way
 	return state, nil
 }

@@ -27,8 +27,8 @@ type Scope struct {
 const (
 	setTenant = "select set_config('" + TenantSetting + "', $1, true), now()"
 	setRole   = ", set_config('role', $2, true)"
-	// A plan that is kept must not read a whole table because that was small once. Where there is no index, the settings make
-	// it seem so costly that it would be compiled.
+	// A kept plan can be older than the current size of a table, so it must not read the whole table. Without an index, these
+	// settings raise the estimated cost above the threshold of just-in-time compilation, which is therefore disabled.
 	keepPlans = ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true)" +
 		", set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true)" +
 		", set_config('enable_mergejoin', 'off', true), set_config('enable_material', 'off', true)"

@@ -392,10 +392,10 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	results := []Result{{Promise: "R1", Checked: 2, Violations: []string{"lost"}}, {Promise: "R2", Checked: 3}}
-	if err := WriteReport(&out, Summarize(Run{}, results, newHistory()), results); err != nil {
+	if err := WriteReport(&out, Summarize(Run{}, results, append(newHistory(), Record{Silence: &Silence{}})), results); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"R1       2        1           1", "R1: lost", "faults: 1 kill", "R15 no crash on hostile input: shown by make test: ", "edit         1      1   0       0        1s"} {
+	for _, want := range []string{"R1       2        1           1", "R1: lost", "faults: 1 kill", "or an overload: 1", "R15 no crash on hostile input: shown by make test: ", "edit         1      1   0       0        1s"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

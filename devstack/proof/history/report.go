@@ -23,7 +23,8 @@ func WriteReport(out io.Writer, s Summary, results []Result) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "\nfaults: %s\n\n", formatFaultCounts(s.Faults))
+	_, _ = fmt.Fprintf(out, "\nfaults: %s\n", formatFaultCounts(s.Faults))
+	_, _ = fmt.Fprintf(out, "silences of the host's API server, by a fault or an overload: %d\n\n", s.Silences)
 	_, _ = fmt.Fprintln(table, "LATENCY\tCOUNT\tOK\tFAILED\tUNKNOWN\tP50\tP99\tMAX")
 	for _, l := range s.Latencies {
 		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", l.Name, l.Count, l.OK, l.Failed, l.Unknown, l.P50, l.P99, l.Max)

@@ -22,6 +22,7 @@ type Summary struct {
 	Run
 
 	Faults    map[string]int   `json:"faults"` // by kind
+	Silences  int              `json:"silences,omitempty"`
 	Promises  []PromiseSummary `json:"promises"`
 	Latencies []LatencySummary `json:"latencies"`
 }
@@ -51,6 +52,9 @@ func Summarize(run Run, results []Result, records []Record) Summary {
 	for _, r := range records {
 		if r.Fault != nil {
 			s.Faults[r.Fault.Kind]++
+		}
+		if r.Silence != nil {
+			s.Silences++
 		}
 	}
 	for _, r := range results {

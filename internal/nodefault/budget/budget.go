@@ -149,7 +149,7 @@ type Budget struct {
 	members     map[string]int           // number of nodes by pool, as last counted
 }
 
-// New creates a budget. nodes returns all nodes from a cache. Nothing changes such an object. A nil
+// New creates a budget. nodes returns all nodes from a cache, whose objects must not be changed. A nil
 // registerer means no metrics.
 func New(cfg Config, nodes func() []*corev1.Node, reg prometheus.Registerer) (*Budget, error) {
 	selected, err := cfg.validateAndParseSelector()

@@ -79,7 +79,7 @@ func (h *serverHome) unlockHome() error {
 	if h.lock == nil {
 		return nil
 	}
-	// To close the file is not enough: a process that is being started has it open until it runs its program.
+	// Close alone does not release the lock while a child process has a copy of the descriptor, between fork and exec.
 	err := errors.Join(syscall.Flock(int(h.lock.Fd()), syscall.LOCK_UN), h.lock.Close())
 	h.lock = nil
 	return err
