@@ -207,6 +207,10 @@ func TestReportOfAnUnseenShoot(t *testing.T) {
 		if s.tries("ready") < 2 {
 			t.Error("the report was not repeated while the Shoot was unseen")
 		}
+		after(time.Hour)
+		if tries := s.tries("ready"); tries > 15 {
+			t.Errorf("%d reports in an outage of an hour, want one at most every ten minutes in the end", tries)
+		}
 	})
 }
 

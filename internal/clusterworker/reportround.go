@@ -111,10 +111,7 @@ func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readA
 	if isReady && !isKnown && time.Since(r.leadsSince) < observationPatience {
 		return reportOutcome{result: resultUnseen, next: unseenReportDelay}
 	}
-	next := otherReportDelay
-	if isReady && isKnown {
-		next = readyReportDelay // otherwise its node pools may wait for a status that is known to be current
-	}
+	next := r.chooseReportDelay(isReady, isKnown)
 	// A change of the Shoot does not invalidate any other status.
 	isInvalidatedByChange := isReady || row.Status == v1.ShootError
 	if isInvalidatedByChange && isKnown && !isCurrent {
@@ -135,11 +132,23 @@ func (r *Reporter) sendClusterAndPoolReports(ctx context.Context, row Row, readA
 	case !stored:
 		return reportOutcome{result: resultIgnored, next: otherReportDelay}
 	}
-	if next == readyReportDelay {
-		// The jitter spreads out clusters that were created together.
-		next -= rand.N(readyReportDelay / 10) //nolint:gosec // when a report is repeated is no secret
-	}
 	return reportOutcome{result: resultStored, next: next}
+}
+
+// chooseReportDelay returns the delay of the next report on a row, given whether its cluster is ready and whether its
+// Shoot was observed.
+func (r *Reporter) chooseReportDelay(isReady, isKnown bool) time.Duration {
+	switch {
+	case !isReady:
+		return otherReportDelay
+	case isKnown:
+		// The jitter spreads out clusters that were created together.
+		return readyReportDelay - rand.N(readyReportDelay/10) //nolint:gosec // when a report is repeated is no secret
+	default:
+		// Its node pools may wait until the Shoot is observed. The longer that takes, the rarer are the reports, because
+		// during an outage of Gardener it concerns all clusters.
+		return min(max(otherReportDelay, time.Since(r.leadsSince)/2), readyReportDelay)
+	}
 }
 
 // markStatusOutdated replaces a status that is about the Shoot before its last change.

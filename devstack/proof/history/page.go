@@ -25,6 +25,11 @@ type FoundBug struct {
 func FoundBugs() []FoundBug {
 	return []FoundBug{
 		{
+			11, "Node pools stayed in provisioning or deletion for ten minutes after a change of leader. " +
+				"The new leader had reported a ready cluster before it saw its Shoot.",
+			"Such a report is repeated after 30 seconds: `TestReportOfAnUnseenShoot` in `internal/clusterworker`.",
+		},
+		{
 			60, "A failover after a restore and an edit hid lost changes. The Shoot was replaced without a permission.",
 			"A claim stores the generation that it sends in its history: `TestHistories` in `internal/shoot`.",
 		},
